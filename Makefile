@@ -1,0 +1,63 @@
+# make report   set up what this host needs, measure, and say where the page is
+# make test     set up what the tests need and run all of them
+# make test-fast, make lint, make docs, make bench, make clean-env
+
+PYTHON ?= python3.11
+VENV ?= .venv
+BIN := $(VENV)/bin
+# cpu, cuda or apple: which pins; found by looking, overridden by `make ENV=cpu report`
+ENV ?= $(shell sh envs/which.sh)
+PINS := $(wildcard envs/*.txt) pyproject.toml
+# more for snakemake: make report ARGS="--configfile config/paper.yaml"
+ARGS ?=
+
+.PHONY: report env dev-env test test-fast lint format docs bench clean-env
+.DEFAULT_GOAL := report
+
+report: env
+	PATH="$(abspath $(BIN)):$$PATH" snakemake --cores 1 $(ARGS) report
+	@echo "The report is $(CURDIR)/results/report.html"
+
+env: $(VENV)/.installed-$(ENV)
+dev-env: $(VENV)/.installed-dev
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { \
+	    echo "make: $(PYTHON) not found; install Python 3.11 or say make PYTHON=..." >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-$(ENV): $(BIN)/python $(PINS)
+	$(BIN)/python -m pip install --quiet -r envs/$(ENV).txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed-$(ENV) envs/dev.txt
+	$(BIN)/python -m pip install --quiet -r envs/dev.txt
+	@touch $@
+
+test: dev-env lint
+	PATH="$(abspath $(BIN)):$$PATH" python -m pytest
+
+test-fast: dev-env
+	PATH="$(abspath $(BIN)):$$PATH" python -m pytest -m "not slow"
+
+lint: dev-env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/mypy
+	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow python -m siliconprof.lint
+
+format: dev-env
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/snakefmt Snakefile workflow/rules
+
+docs: dev-env
+	PYTHONPATH=workflow $(BIN)/python -m siliconprof.config_docs >config/README.md
+
+bench: dev-env
+	PATH="$(abspath $(BIN)):$$PATH" python benchmarks/pipeline.py
+
+clean-env:
+	rm -rf $(VENV)

@@ -1,0 +1,126 @@
+"""What tests share: a copy of the checkout, the commands run in it, the default run made once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+PARTS = ("Snakefile", "workflow", "config", "profiles", "report", "pyproject.toml")
+sys.path.insert(0, str(ROOT / "workflow"))
+
+# One iteration or two of everything: tests look at behaviour, not at numbers.
+QUICK = {
+    "warmup_iterations": 1,
+    "warmup_budget_s": 0,
+    "iterations": 2,
+    "max_iterations": 2,
+    "budget_s": 0,
+    "time_limit_s": 120,
+}
+
+
+@dataclass
+class Checkout:
+    """A copy of the project in a folder of its own, and how to run things in it."""
+
+    path: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def run(self, *command: str, check: bool = True, **more: Any) -> subprocess.CompletedProcess:
+        """Run a command in the copy, as a user would."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
+        environment |= {"PYTHONDONTWRITEBYTECODE": "1"} | self.environment | more.pop("env", {})
+        done = subprocess.run(
+            command, cwd=self.path, env=environment, capture_output=True, text=True, **more
+        )
+        if check and done.returncode:
+            raise AssertionError(
+                f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+            )
+        return done
+
+    def snakemake(self, *arguments: str, check: bool = True, **more: Any) -> Any:
+        """`snakemake --cores 1 …` with this interpreter."""
+        command = [sys.executable, "-m", "snakemake", "--cores", "1", *arguments]
+        return self.run(*command, check=check, **more)
+
+    def stage(self, module: str, *arguments: str, check: bool = True, **more: Any) -> Any:
+        """`python -m siliconprof.{module} …` with this copy's code."""
+        environment = {"PYTHONPATH": "workflow"} | more.pop("env", {})
+        command = [sys.executable, "-m", f"siliconprof.{module}", *arguments]
+        return self.run(*command, check=check, env=environment, **more)
+
+    def configure(self, **config: Any) -> None:
+        """Write config/config.yaml."""
+        text = yaml.safe_dump(config, sort_keys=False)
+        (self.path / "config" / "config.yaml").write_text(text, encoding="utf-8")
+
+    def records(self) -> dict[str, dict[str, Any]]:
+        """Every record here: path below results/records without suffix -> content."""
+        folder = self.path / "results" / "records"
+        return {
+            path.relative_to(folder).with_suffix("").as_posix(): json.loads(path.read_text())
+            for path in sorted(folder.rglob("*.json"))
+        }
+
+    def stamps(self) -> dict[str, tuple[str, str]]:
+        """Path -> (hash, start) of every record: a re-measured one differs."""
+        return {key: (r["sha256"], r["started_at"]) for key, r in self.records().items()}
+
+
+def copy_project(target: Path) -> Checkout:
+    """The project's files, without anything a run has made."""
+    target.mkdir(parents=True, exist_ok=True)
+    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for part in PARTS:
+        source = ROOT / part
+        if source.is_dir():
+            shutil.copytree(source, target / part, ignore=ignore)
+        else:
+            shutil.copy2(source, target / part)
+    (target / "results").mkdir()
+    shutil.copy2(ROOT / "results" / "README.md", target / "results" / "README.md")
+    return Checkout(target)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    """A fresh copy of the project with a lock of its own, so that tests do not queue."""
+    copy = copy_project(tmp_path / "project")
+    copy.environment["SILICONPROF_LOCK_FILE"] = str(tmp_path / "host.lock")
+    return copy
+
+
+@pytest.fixture(scope="session")
+def default_run(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """The README's default run, made once for all tests; nobody may change it."""
+    copy = copy_project(tmp_path_factory.mktemp("default") / "project")
+    copy.snakemake("report")
+    return copy
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Where skips are forbidden, a skip without the mark gpu or apple fails the run."""
+    if not os.environ.get("SILICONPROF_FORBID_SKIPS"):
+        return
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:
+        return
+    wrong = [
+        report.nodeid
+        for report in reporter.stats.get("skipped", [])
+        if not {"gpu", "apple"} & set(report.keywords)
+    ]
+    if wrong:
+        reporter.write_line("skipped without the mark gpu or apple: " + ", ".join(wrong), red=True)
+        session.exitstatus = 1

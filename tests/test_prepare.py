@@ -1,0 +1,547 @@
+"""The prepare stage through its front door, and the reader of what it leaves.
+
+The hub is stood in for by a small HTTP server on this machine that answers the hub's own requests
+(resolve, tree, revision), so the real client and the real loading code run; its cache is filled by
+the hub's own client.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+WORKFLOW = ROOT / "workflow"
+if str(WORKFLOW) not in sys.path:
+    sys.path.insert(0, str(WORKFLOW))
+
+from siliconprof import corpus, prepare, token_data  # noqa: E402
+
+DATA = WORKFLOW / "siliconprof" / "data"
+BUILTIN = {"name": "builtin", "source": "builtin", "vocab_size": 512}
+REPOSITORY = "owner/small"
+COMMIT = "5" * 40
+CLOSED_PORT = "http://127.0.0.1:9"
+FILES = ("dataset.json", "tokenizer.json", "tokens.npy")
+FACTS = (
+    "name source path subset split text_column revision licence synthetic max_bytes n_documents"
+    " n_bytes n_tokens vocab_size vocab_size_actual text_sha256 tokens_sha256 tokenizer_sha256"
+    " tokenizers_version"
+).split()
+
+
+def run_stage(
+    dataset: dict[str, Any], output: Path, home: Path, pythonpath: Path | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -m siliconprof.prepare` with an empty hub home; offline unless told otherwise."""
+    paths = [str(path) for path in (pythonpath, WORKFLOW) if path]
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith("HF_")},
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HF_HOME": str(home),
+        **(env or {"HF_HUB_OFFLINE": "1"}),
+    }
+    command = [sys.executable, "-m", "siliconprof.prepare"]
+    command += ["--dataset", json.dumps(dataset), "--output-dir", str(output)]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+def prepared(run: subprocess.CompletedProcess[str], output: Path) -> tuple[dict[str, Any], str]:
+    """Check a successful run and its checksums; return (dataset.json, the decoded text)."""
+    from tokenizers import Tokenizer
+
+    assert run.returncode == 0, run.stderr
+    assert run.stderr == ""
+    assert sorted(path.name for path in output.iterdir()) == sorted(FILES)
+    facts = json.loads((output / "dataset.json").read_text(encoding="utf-8"))
+    assert list(facts) == FACTS
+    tokenizer = Tokenizer.from_file(str(output / "tokenizer.json"))
+    tokens = np.load(output / "tokens.npy")
+    text = tokenizer.decode(tokens.tolist(), skip_special_tokens=False)
+    assert facts["text_sha256"] == hashlib.sha256(text.encode()).hexdigest()
+    assert facts["n_bytes"] == len(text.encode())
+    assert facts["n_tokens"] == len(tokens)
+    assert facts["vocab_size_actual"] == tokenizer.get_vocab_size() > tokens.max()
+    digest = hashlib.sha256((output / "tokenizer.json").read_bytes()).hexdigest()
+    assert facts["tokenizer_sha256"] == digest
+    assert token_data.load(output).tokens_sha256 == facts["tokens_sha256"]
+    return facts, text
+
+
+def refused(run: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Check that a run ended with exit code 2 and one line that holds every word."""
+    assert run.returncode == 2, run.stderr
+    assert run.stdout == ""
+    assert len(run.stderr.splitlines()) == 1, run.stderr
+    for word in words:
+        assert word in run.stderr
+
+
+def rows(split: str, n: int) -> list[str | None]:
+    """Documents of unlike length, with characters of one to four bytes, and an empty cell."""
+    texts = [f"{split} {i}: the naïve 猫 says ‘hello’ 😀 " * (1 + i % 3) for i in range(n)]
+    return [*texts, None, ""]
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset repository as the hub lays it out: front matter, two subsets, parquet files."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    root = tmp_path_factory.mktemp("repository")
+    for subset, split, n in (("plain", "train", 300), ("plain", "test", 40), ("other", "train", 9)):
+        folder = root / subset
+        folder.mkdir(exist_ok=True)
+        texts = rows(f"{subset} {split}", n)
+        table = pa.table({"text": texts, "label": list(range(len(texts)))})
+        pq.write_table(table, folder / f"{split}-00000-of-00001.parquet", row_group_size=50)
+    (root / "README.md").write_text(
+        """---
+license: cc-by-4.0
+configs:
+- config_name: plain
+  default: true
+  data_files:
+  - split: train
+    path: plain/train-*
+  - split: test
+    path: plain/test-*
+- config_name: other
+  data_files:
+  - split: train
+    path: other/train-*
+---
+# A small dataset
+""",
+        encoding="utf-8",
+    )
+    return root
+
+
+def used(texts: list[str | None]) -> list[str]:
+    return [text for text in texts if text]
+
+
+# The built-in text ---------------------------------------------------------------------------
+
+
+def test_builtin_text_is_the_committed_one() -> None:
+    data = (DATA / "builtin_text.txt").read_bytes()
+    assert 900_000 < len(data) < 1_000_000
+    assert hashlib.sha256(data).hexdigest() in (DATA / "README.md").read_text(encoding="utf-8")
+    text = data.decode("ascii")
+    assert set(text) - {"\n"} <= {chr(code) for code in range(32, 127)}
+    assert not re.search(r"\w@\w+\.\w|/home/|/Users/|/root/|[A-Z]:\\", text)
+    assert "PYTHON SOFTWARE FOUNDATION LICENSE" in (DATA / "LICENSE-PSF.txt").read_text()
+
+
+@pytest.mark.skipif(
+    sys.version_info[:3] != (3, 11, 7), reason="the text was made from CPython 3.11.7's library"
+)
+def test_builtin_text_can_be_made_again(tmp_path: Path) -> None:
+    made = tmp_path / "text.txt"
+    command = [sys.executable, str(DATA / "make_builtin_text.py"), "--output", str(made)]
+    subprocess.run(command, check=True, capture_output=True)
+    assert made.read_bytes() == (DATA / "builtin_text.txt").read_bytes()
+
+
+def test_builtin_needs_no_datasets_and_repeats_byte_for_byte(tmp_path: Path) -> None:
+    poison = tmp_path / "poison"
+    poison.mkdir()
+    for name in ("datasets", "huggingface_hub"):
+        (poison / f"{name}.py").write_text(f"raise RuntimeError('{name} was imported')\n")
+    output = tmp_path / "data"
+    output.mkdir()
+    for name in FILES:  # what an earlier, different run left
+        (output / name).write_text("old")
+    first = run_stage(BUILTIN, output, tmp_path, pythonpath=poison, PYTHONHASHSEED="1")
+    facts, text = prepared(first, output)
+    assert text.encode() == (DATA / "builtin_text.txt").read_bytes()
+    assert facts["licence"] == "PSF-2.0" and facts["synthetic"] is False
+    assert facts["vocab_size"] == facts["vocab_size_actual"] == 512
+    data = token_data.load(output)
+    assert data.tokens.dtype == np.uint16 and data.tokens.ndim == 1
+    assert (data.name, data.vocab_size) == ("builtin", 512)
+
+    bytes_before = [(output / name).read_bytes() for name in FILES]
+    again = run_stage(BUILTIN, output, tmp_path, PYTHONHASHSEED="2", RAYON_NUM_THREADS="1")
+    assert again.returncode == 0, again.stderr
+    assert [(output / name).read_bytes() for name in FILES] == bytes_before
+
+
+# A folder in the hub's layout ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("subset", "split", "n"),
+    [(None, "train", 300), ("plain", "test[:25%]", 10), ("other", None, 9)],
+)
+def test_folder(
+    repository: Path, tmp_path: Path, subset: str | None, split: str | None, n: int
+) -> None:
+    dataset = {"name": "small", "source": "folder", "path": str(repository), "vocab_size": 400}
+    dataset |= {"subset": subset, "split": split}
+    output = tmp_path / "data"
+    facts, text = prepared(run_stage(dataset, output, tmp_path / "home"), output)
+    word = f"{subset or 'plain'} {(split or 'train').split('[')[0]}"
+    assert text == corpus.END_OF_TEXT.join(used(rows(word, n)))
+    assert facts["n_documents"] == n
+    assert facts["licence"] == "cc-by-4.0"
+    assert facts["revision"] is None
+
+
+def test_folder_of_json_lines_without_a_card_is_cut_at_max_bytes(tmp_path: Path) -> None:
+    folder = tmp_path / "lines"
+    folder.mkdir()
+    texts = used(rows("train", 50))
+    lines = [json.dumps({"content": text}) for text in texts]
+    (folder / "train.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    dataset = {"name": "lines", "source": "folder", "path": str(folder), "vocab_size": 300}
+    dataset |= {"text_column": "content", "max_bytes": 1000}
+    output = tmp_path / "data"
+    facts, text = prepared(run_stage(dataset, output, tmp_path / "home"), output)
+    assert corpus.END_OF_TEXT.join(texts).startswith(text)
+    assert 1000 - len(corpus.END_OF_TEXT) - 4 < facts["n_bytes"] <= 1000
+    assert facts["licence"] is None
+
+
+def test_limit_never_cuts_a_character_nor_adds_a_byte() -> None:
+    documents = ["aé", "", "😀😀", "b"]
+    whole = corpus.END_OF_TEXT.join(used([*documents]))
+    n_whole = len(whole.encode())
+    for max_bytes in range(1, n_whole + 3):
+        text = corpus.END_OF_TEXT.join(corpus.limited(documents, max_bytes))
+        n_bytes = len(text.encode())
+        assert whole.startswith(text)
+        assert n_bytes <= max_bytes
+        # All is used, or nothing more fits: no character, and no separator with a character.
+        assert n_bytes == n_whole or n_bytes > max_bytes - len(corpus.END_OF_TEXT) - 4
+
+
+def test_a_failure_says_one_line_and_leaves_old_files_alone(
+    repository: Path, tmp_path: Path
+) -> None:
+    dataset = {"name": "small", "source": "folder", "path": str(repository), "vocab_size": 400}
+    output = tmp_path / "data"
+    output.mkdir()
+    (output / "tokens.npy").write_text("old")
+
+    def attempt(**changes: object) -> subprocess.CompletedProcess[str]:
+        return run_stage(dataset | changes, output, tmp_path / "home")
+
+    refused(attempt(text_column="body"), "'small'", "no column 'body'", "text, label")
+    refused(attempt(text_column="label"), "'label'", "int, not text")
+    refused(attempt(split="validation"), "'validation'", "['train', 'test']")
+    refused(attempt(subset="nope"), "'nope'", "['plain', 'other']")
+    refused(attempt(path=str(tmp_path / "none")), "no folder", "source: builtin")
+    assert [path.name for path in output.iterdir()] == ["tokens.npy"]
+    assert (output / "tokens.npy").read_text() == "old"
+
+
+def test_output_that_is_no_folder_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    dataset = BUILTIN | {"max_bytes": 5000}
+    refused(run_stage(dataset, tmp_path / "file", tmp_path), "cannot write", "--output-dir")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("{", "not JSON"),
+        ("[]", "expected a JSON object"),
+        ('{"name": "x", "source": "builtin"}', "'vocab_size' is missing"),
+        ('{"name": "x", "source": "web", "vocab_size": 512}', "builtin, hub, folder"),
+        ('{"name": "x", "source": "builtin", "vocab_size": 256}', "at least 257"),
+        ('{"name": "x", "source": "builtin", "vocab_size": "512"}', "expected int"),
+        ('{"name": "x", "source": "builtin", "vocab_size": true}', "expected int"),
+        ('{"name": "x", "source": "builtin", "vocab_size": 512, "max_bytes": 0}', "at least 1"),
+        ('{"name": "x", "source": "builtin", "vocab_size": 512, "spilt": "a"}', "spilt"),
+        ('{"name": "x", "source": "hub", "vocab_size": 512}', "needs 'path'"),
+    ],
+)
+def test_wrong_dataset_is_refused(given: str, words: str) -> None:
+    with pytest.raises(prepare.PrepareError, match=re.escape(words)) as error:
+        prepare.parse_spec(given)
+    assert "\n" not in str(error.value)
+
+
+def test_large_vocabulary_takes_four_bytes_a_token(tmp_path: Path) -> None:
+    given = BUILTIN | {"vocab_size": 65537, "max_bytes": 20_000}
+    facts = prepare.prepare(prepare.parse_spec(json.dumps(given)), tmp_path)
+    data = token_data.load(tmp_path)
+    assert data.tokens.dtype == np.uint32
+    assert data.vocab_size == 65537 > facts["vocab_size_actual"] > data.tokens.max()
+
+
+def test_a_crash_while_writing_leaves_no_mixture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = prepare.parse_spec(json.dumps(BUILTIN | {"max_bytes": 20_000}))
+    prepare.prepare(spec, tmp_path)
+    token_data.load(tmp_path)
+    write = prepare._replace
+
+    def crash(path: Path, data: bytes) -> None:
+        if path.name == "tokenizer.json":
+            raise KeyboardInterrupt
+        write(path, data)
+
+    monkeypatch.setattr(prepare, "_replace", crash)
+    with pytest.raises(KeyboardInterrupt):
+        prepare.prepare(spec, tmp_path)
+    with pytest.raises(token_data.DataError, match=r"no dataset\.json"):
+        token_data.load(tmp_path)
+
+
+# The hub -------------------------------------------------------------------------------------
+
+
+def make_handler(root: Path) -> type[http.server.BaseHTTPRequestHandler]:
+    """A handler that answers the hub's requests for REPOSITORY with the files under `root`."""
+
+    def entry(path: Path) -> dict[str, Any]:
+        name = path.relative_to(root).as_posix()
+        if path.is_dir():
+            return {"type": "directory", "path": name, "size": 0, "oid": "0" * 40}
+        data = path.read_bytes()
+        oid = hashlib.sha1(data).hexdigest()
+        return {"type": "file", "path": name, "size": len(data), "oid": oid}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def reply(self, status: int, body: bytes = b"", **headers: str) -> None:
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        def file(self, path: Path) -> None:
+            if not path.is_file():
+                self.reply(404, X_Error_Code="EntryNotFound", X_Repo_Commit=COMMIT)
+                return
+            data = path.read_bytes()
+            headers = {"X_Repo_Commit": COMMIT, "ETag": f'"{hashlib.sha1(data).hexdigest()}"'}
+            asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+            if not asked:
+                self.reply(200, data, **headers)
+                return
+            start, end = int(asked[1]), min(int(asked[2] or len(data)), len(data) - 1)
+            headers["Content_Range"] = f"bytes {start}-{end}/{len(data)}"
+            self.reply(206, data[start : end + 1], **headers)
+
+        def do_GET(self) -> None:
+            path = unquote(urlsplit(self.path).path)
+            if match := re.fullmatch(rf"/datasets/{REPOSITORY}/resolve/[^/]+/(.+)", path):
+                self.file(root / match[1])
+            elif re.fullmatch(rf"/api/datasets/{REPOSITORY}/revision/[^/]+", path):
+                files = sorted(found for found in root.rglob("*") if found.is_file())
+                siblings = [{"rfilename": entry(found)["path"]} for found in files]
+                info = {"id": REPOSITORY, "sha": COMMIT, "tags": [], "siblings": siblings}
+                self.reply(200, json.dumps(info).encode())
+            elif match := re.fullmatch(rf"/api/datasets/{REPOSITORY}/tree/[^/]+/?(.*)", path):
+                deep = "recursive=true" in self.path.lower()
+                found = (root / match[1]).rglob("*") if deep else (root / match[1]).iterdir()
+                self.reply(200, json.dumps([entry(path) for path in sorted(found)]).encode())
+            else:
+                self.reply(404, X_Error_Code="RepoNotFound")
+
+        do_HEAD = do_GET
+
+        def log_message(self, *args: object) -> None:
+            """Keep the test's output clean."""
+
+    return Handler
+
+
+@pytest.fixture(scope="module")
+def hub(repository: Path) -> Iterator[str]:
+    """The address of a hub that has one dataset, REPOSITORY."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), make_handler(repository))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+HUB = {"name": "small", "source": "hub", "path": REPOSITORY, "vocab_size": 400, "split": "test"}
+HUB_TEXT = corpus.END_OF_TEXT.join(used(rows("plain test", 40)))
+
+
+def test_hub(hub: str, tmp_path: Path) -> None:
+    output = tmp_path / "data"
+    facts, text = prepared(run_stage(HUB, output, tmp_path / "home", HF_ENDPOINT=hub), output)
+    assert text == HUB_TEXT
+    assert (facts["revision"], facts["licence"]) == (COMMIT, "cc-by-4.0")
+
+    # That run cached the README alone: not a copy that can be read without the hub.
+    assert list((tmp_path / "home").rglob("snapshots/*/README.md"))
+    refused(run_stage(HUB, output, tmp_path / "home"), "'small'", "hub is not reachable")
+
+
+def test_hub_without_network_reads_the_cache(hub: str, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    script = (
+        "import sys, huggingface_hub as h; h.snapshot_download(sys.argv[1], repo_type='dataset')"
+    )
+    environment = {**os.environ, "HF_HOME": str(home), "HF_ENDPOINT": hub}
+    environment.pop("HF_HUB_OFFLINE", None)
+    download = [sys.executable, "-c", script, REPOSITORY]
+    subprocess.run(download, env=environment, check=True, capture_output=True, timeout=60)
+    snapshot = home / "hub" / "datasets--owner--small" / "snapshots" / COMMIT
+    assert (snapshot / "plain" / "test-00000-of-00001.parquet").is_file()
+
+    output = tmp_path / "data"
+    facts, text = prepared(run_stage(HUB, output, home), output)
+    assert text == HUB_TEXT
+    assert (facts["revision"], facts["licence"]) == (COMMIT, "cc-by-4.0")
+    refused(run_stage(HUB | {"split": "nope"}, output, home), "'nope'", "['train', 'test']")
+
+
+def test_hub_that_refuses_the_connection_is_one_line(tmp_path: Path) -> None:
+    # The hub's client waits 23 s between its attempts; here it does not wait.
+    (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep = lambda s: None\n")
+    run = run_stage(HUB, tmp_path / "data", tmp_path, pythonpath=tmp_path, HF_ENDPOINT=CLOSED_PORT)
+    refused(run, "'small'", "hub is not reachable", "source: folder", "source: builtin")
+    assert not (tmp_path / "data").exists()
+
+
+def test_hub_without_that_dataset_is_one_line(hub: str, tmp_path: Path) -> None:
+    dataset = HUB | {"path": "owner/none"}
+    run = run_stage(dataset, tmp_path / "data", tmp_path, HF_ENDPOINT=hub)
+    refused(run, "no dataset 'owner/none'")
+
+
+def test_hub_name_that_is_a_folder_here_is_refused(repository: Path, tmp_path: Path) -> None:
+    dataset = HUB | {"path": str(repository)}
+    refused(run_stage(dataset, tmp_path / "data", tmp_path), "set source: folder")
+
+
+# What the measured process reads -------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A prepared folder with the tokens 0 to 999."""
+    tokens = np.arange(1000, dtype=np.uint16)
+    np.save(tmp_path / "tokens.npy", tokens)
+    digest = hashlib.sha256(tokens.tobytes()).hexdigest()
+    facts = {"name": "count", "vocab_size": 1024, "tokens_sha256": digest}
+    (tmp_path / "dataset.json").write_text(json.dumps(facts))
+    return tmp_path
+
+
+def test_every_damaged_byte_of_the_tokens_is_noticed(folder: Path) -> None:
+    file = folder / "tokens.npy"
+    whole = file.read_bytes()
+    for position in [*range(80), 500, len(whole) - 1]:
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x41
+        file.write_bytes(damaged)
+        try:
+            data = token_data.load(folder)
+        except token_data.DataError as error:
+            assert "\n" not in str(error) and "count" in str(error)
+        else:  # a harmless byte of the header, such as a space: the tokens are still right
+            assert data.tokens.tolist() == list(range(1000))
+    file.write_bytes(whole[:-2])
+    with pytest.raises(token_data.DataError, match="'count'"):
+        token_data.load(folder)
+    damaged = bytearray(whole)
+    damaged[-1] ^= 1
+    file.write_bytes(damaged)
+    with pytest.raises(token_data.DataError, match="damaged: SHA-256"):
+        token_data.load(folder)
+    file.unlink()
+    with pytest.raises(token_data.DataError, match=r"tokens\.npy"):
+        token_data.load(folder)
+
+
+def test_damaged_or_missing_facts_are_noticed(folder: Path) -> None:
+    for text in ("{", "[]", "{}", '{"name": "x", "vocab_size": "many", "tokens_sha256": ""}'):
+        (folder / "dataset.json").write_text(text)
+        with pytest.raises(token_data.DataError, match=r"dataset\.json is damaged"):
+            token_data.load(folder)
+    (folder / "dataset.json").unlink()
+    with pytest.raises(token_data.DataError, match=r"no dataset\.json"):
+        token_data.load(folder)
+
+
+def test_batches_visit_every_window_once_an_epoch(folder: Path) -> None:
+    data = token_data.load(folder)
+    assert data.windows(30).shape == (33, 30) and data.windows(30).dtype == np.int32
+    n_batches = 33 // 4
+    first_two = list(itertools.islice(data.batches(4, 30, seed=7), 2 * n_batches))
+    assert all(batch.shape == (4, 30) and batch.dtype == np.int32 for batch in first_two)
+    orders = []
+    for epoch in (first_two[:n_batches], first_two[n_batches:]):
+        starts = np.concatenate(epoch)[:, 0]
+        assert np.array_equal(np.concatenate(epoch), starts[:, None] + np.arange(30))
+        assert len(set(starts)) == 32 and set(starts) <= set(range(0, 990, 30))
+        orders.append(starts.tolist())
+    assert orders[0] != orders[1] and orders[0] != sorted(orders[0])
+    again = list(itertools.islice(data.batches(4, 30, seed=7), 2 * n_batches))
+    assert np.array_equal(first_two, again)
+    other = np.concatenate(list(itertools.islice(data.batches(4, 30, seed=8), n_batches)))
+    assert other[:, 0].tolist() not in orders
+
+
+def test_batch_order_is_the_same_on_every_host(folder: Path) -> None:
+    # Pinned: another NumPy or another computer must give these windows, or losses do not compare.
+    batches = token_data.load(folder).batches(5, 100, seed=0)
+    starts = [next(batches)[:, 0].tolist() for _ in range(4)]
+    assert starts == [
+        [300, 200, 100, 800, 600],
+        [0, 700, 400, 500, 900],
+        [700, 400, 500, 100, 900],
+        [800, 600, 200, 0, 300],
+    ]
+
+
+def test_too_few_windows_is_one_line_at_the_call(folder: Path) -> None:
+    data = token_data.load(folder)
+    assert next(data.batches(10, 100, seed=0)).shape == (10, 100)
+    for batch_size, seq_len in ((11, 100), (1, 1001)):
+        with pytest.raises(token_data.DataError, match="fewer than one batch") as error:
+            data.batches(batch_size, seq_len, seed=0)
+        assert "\n" not in str(error.value)
+
+
+def test_reading_needs_numpy_only(folder: Path) -> None:
+    script = """
+import sys
+before = set(sys.modules)
+from siliconprof import token_data
+next(token_data.load(sys.argv[1]).batches(2, 8, seed=0))
+print(*{name.split(".")[0] for name in set(sys.modules) - before})
+"""
+    environment = {"PYTHONPATH": str(WORKFLOW), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", script, str(folder)]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.split())
+    assert "siliconprof" in loaded
+    assert loaded & set(packages_distributions()) - {"siliconprof"} == {"numpy"}

@@ -1,0 +1,72 @@
+# aggregate: the expansion as a file, reference bundles unpacked, records into tidy tables.
+#
+# in:   this host's records by the matrix, other hosts' by listing, config/measured/*.zip
+# out:  results/matrix.json, results/reference/, results/tables/*.csv
+
+
+rule matrix:
+    """Write down which cells this experiment has on this host."""
+    input:
+        code=FLOW.code("matrix"),
+        registry="config/devices.yaml",
+        host=f"results/hosts/{FLOW.host}.json",
+    output:
+        "results/matrix.json",
+    params:
+        experiment=FLOW.experiment_json,
+    log:
+        "results/logs/matrix.log",
+    shell:
+        r"""
+        python -m siliconprof.matrix \
+            --experiment {params.experiment:q} \
+            --host-file {input.host:q} \
+            --registry {input.registry:q} \
+            --output {output:q} \
+            >{log:q} 2>&1
+        """
+
+
+rule reference:
+    """Unpack one shipped bundle of records measured elsewhere."""
+    input:
+        code=FLOW.code("bundle"),
+        bundle="config/measured/{bundle}.zip",
+    output:
+        directory("results/reference/{bundle}"),
+    log:
+        "results/logs/reference/{bundle}.log",
+    shell:
+        r"""
+        python -m siliconprof.bundle unpack-reference \
+            --bundle {input.bundle:q} \
+            --output-dir {output:q} \
+            >{log:q} 2>&1
+        """
+
+
+rule aggregate:
+    """Turn every record into tidy tables."""
+    input:
+        code=FLOW.code("aggregate"),
+        schema="workflow/schemas/record.schema.yaml",
+        matrix="results/matrix.json",
+        own=FLOW.records,
+        foreign=FLOW.foreign,
+        reference=FLOW.reference,
+    output:
+        "results/tables/cells.csv",
+        "results/tables/points.csv",
+        "results/tables/steps.csv",
+        "results/tables/samples.csv",
+        "results/tables/outside.csv",
+    log:
+        "results/logs/aggregate.log",
+    shell:
+        r"""
+        python -m siliconprof.aggregate \
+            --matrix {input.matrix:q} \
+            --results results \
+            --output-dir results/tables \
+            >{log:q} 2>&1
+        """

@@ -1,0 +1,17 @@
+# What every rules file looks up. Anything that computes is a function of the package.
+import sys
+
+from snakemake_interface_executor_plugins.settings import ExecMode
+
+sys.path.insert(0, f"{workflow.basedir}/workflow")
+
+from siliconprof import pipeline
+
+FLOW = pipeline.prepare(
+    config,
+    main_process=workflow.exec_mode == ExecMode.DEFAULT,
+    dry_run=pipeline.dry_run_asked(sys.argv),
+)
+
+# Stages run this checkout's code, whatever is installed; each of them checks.
+shell.prefix("set -euo pipefail; export PYTHONPATH=workflow PYTHONDONTWRITEBYTECODE=1; ")

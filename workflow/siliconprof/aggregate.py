@@ -1,0 +1,273 @@
+"""Records -> tidy tables: one line per cell, point, timed iteration and sample.
+
+    python -m siliconprof.aggregate --matrix results/matrix.json --output-dir results/tables
+
+Own records come from the matrix, other hosts' by listing, reference bundles from
+`results/reference/`. Own records outside today's matrix are named in `outside.csv` and used in
+nothing. A cell that failed is a row with its status and reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from siliconprof import record, statistics
+from siliconprof.cell import AXES
+from siliconprof.errors import UserError, stage
+from siliconprof.matrix import foreign_records
+
+HERE, IMPORTED, REFERENCE = "this host", "another host", "reference"
+KEY = ("source", *AXES)
+PHASES = ("data_s", "trace_s", "forward_s", "backward_s", "optimizer_s", "other_s")
+SERIES = (
+    *PHASES, "step_s", "unsplit_step_s", "warmup_step_s", "forward_only_s",
+    "cold_s", "launch_and_wait_s", "enqueue_s", "amortised_s",
+)  # fmt: skip
+SUMMARISED = tuple(name for name in SERIES if name != "warmup_step_s")
+PARAMS = ("batch", "m", "k", "n", "batch_size", "n_parameters", "samples_per_step",
+          "tokens_per_step", "launch", "note", "burst")  # fmt: skip
+
+
+def gather(matrix: Mapping[str, Any], results: Path) -> Iterator[tuple[str, Path]]:
+    """(source, path) of every record that counts.
+
+    Raises:
+        UserError: an own record of the matrix is missing.
+    """
+    for planned in matrix["cells"]:
+        path = Path(planned["record"])
+        if not path.is_file():
+            raise UserError(f"{path}: missing; run `snakemake --cores 1 report` to measure it")
+        yield HERE, path
+    for path in foreign_records(results, matrix["host"]["label"]):
+        yield IMPORTED, path
+    for path in sorted((results / "reference").glob("*/records/**/*.json")):
+        yield REFERENCE, path
+
+
+def outside(matrix: Mapping[str, Any], results: Path) -> list[str]:
+    """Own records that belong to no cell of today's matrix."""
+    wanted = {planned["record"] for planned in matrix["cells"]}
+    own = results / "records" / matrix["host"]["label"]
+    return sorted(p.as_posix() for p in own.rglob("*.json") if p.as_posix() not in wanted)
+
+
+def key(source: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that name a cell."""
+    return {"source": source} | {axis: data["cell"][axis] for axis in AXES}
+
+
+def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) -> dict[str, Any]:
+    """One line of cells.csv."""
+    cell, probes, accounting = data["cell"], data["probes"], data["accounting"]
+    environment = data["environment"]
+    evidence = data["precision"]["evidence"]
+    memory, faults = probes.get("memory", {}), probes.get("page_faults", {})
+    earlier = record.earlier(data, history) if source == HERE else []
+    return key(source, data) | {
+        "module": cell["module"],
+        "trainer": cell["trainer"],
+        "device_kind": cell["device_kind"],
+        "status": data["status"],
+        "reason": data["reason"],
+        "scenario_derived": data["scenario"]["derived"],
+        "predicted_memory_bytes": data["scenario"]["predicted_bytes"],
+        "device_memory_bytes": data["scenario"]["device_memory_bytes"],
+        "effective_precision": data["precision"]["effective"],
+        "product_error": evidence.get("product_error"),
+        "master_weights_dtype": evidence.get("master_weights"),
+        "activations_dtype": evidence.get("activations"),
+        "threads": cell["threads"],
+        "seed": cell["seed"],
+        "dataset": (data["dataset"] or {}).get("name"),
+        "tokens_sha256": (data["dataset"] or {}).get("tokens_sha256"),
+        "points": len(data["points"]),
+        "flags": ";".join(sorted({flag["code"] for flag in data["flags"]})),
+        "flag_details": "; ".join(f"{flag['code']}: {flag['detail']}" for flag in data["flags"]),
+        "rss_at_start_bytes": memory.get("rss_at_start_bytes"),
+        "rss_peak_sampled_bytes": memory.get("rss_peak_sampled_bytes"),
+        "minor_faults": faults.get("minor_faults"),
+        "major_faults": faults.get("major_faults"),
+        "page_size_bytes": faults.get("page_size_bytes"),
+        "foreign_load_cores": probes.get("interference", {}).get("foreign_load_cores"),
+        "wall_s": accounting.get("wall_s"),
+        "child_wall_s": accounting.get("child_wall_s"),
+        "waited_for_lock_s": accounting.get("waited_for_lock_s"),
+        "open_s": accounting.get("open_s"),
+        "measure_s": accounting.get("measure_s"),
+        "timed_s": accounting.get("timed_s"),
+        "hostname": environment["hostname"],
+        "system": environment["system"],
+        "python": environment["python"],
+        "framework_version": (environment.get("backend") or {}).get("framework_version"),
+        "device_name": (environment.get("backend") or {}).get("device_name"),
+        "blas": environment["declared"].get("blas"),
+        "git_commit": environment["git_commit"],
+        "started_at": data["started_at"],
+        "schema_version": data["schema_version"],
+        "method_version": data["method_version"],
+        "record": path.as_posix(),
+        "record_sha256": data["sha256"],
+        "earlier_records": len(earlier),
+        "earlier_ok_record": _earlier_ok(earlier) if data["status"] != "ok" else None,
+    }
+
+
+def _earlier_ok(paths: Sequence[Path]) -> str | None:
+    """The newest earlier record of a cell that was measured without fault."""
+    for path in paths:
+        try:
+            if record.read(path, check_schema=False)["status"] == "ok":
+                return path.as_posix()
+        except UserError:
+            continue  # the history is a courtesy; the report does not fall over it
+    return None
+
+
+def point_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of points.csv: medians, quartiles and the intervals that ended sampling."""
+    for index, point in enumerate(data["points"]):
+        params, times = point["params"], point["times"]
+        row = key(source, data) | {
+            "module": data["cell"]["module"],
+            "trainer": data["cell"]["trainer"],
+            "effective_precision": data["precision"]["effective"],
+            "point": index,
+            **{name: params.get(name) for name in PARAMS},
+            "flops": point["flops"],
+            "bytes": point["bytes"],
+            "device_peak_bytes": point["memory"].get("device_peak_bytes"),
+            "result_error": point.get("result_error"),
+            "burst_mean_s": point.get("burst_mean_s"),
+            "burst_reason": point.get("burst_reason"),
+            "loss_first": (point.get("loss") or [None])[0],
+            "loss_last": (point.get("loss") or [None])[-1],
+            "training_steps": len(point.get("loss") or []) or None,
+        }
+        for name in SUMMARISED:
+            row |= summary(name, times.get(name) or [])
+        yield row | rates(row)
+
+
+def summary(name: str, values: Sequence[float]) -> dict[str, float | int | None]:
+    """n, median, quartiles and 95 % interval of one series; `forward_s` -> `forward_median_s`."""
+    stem = name.removesuffix("_s")
+    if not values:
+        return dict.fromkeys((f"{stem}_n", f"{stem}_median_s", f"{stem}_q25_s", f"{stem}_q75_s",
+                              f"{stem}_low_s", f"{stem}_high_s"))  # fmt: skip
+    low, high = statistics.median_interval(values)
+    return {
+        f"{stem}_n": len(values),
+        f"{stem}_median_s": statistics.median(values),
+        f"{stem}_q25_s": statistics.quantile(values, 0.25),
+        f"{stem}_q75_s": statistics.quantile(values, 0.75),
+        f"{stem}_low_s": low,
+        f"{stem}_high_s": high,
+    }
+
+
+def rates(row: Mapping[str, Any]) -> dict[str, float | None]:
+    """Throughputs from the unsplit step where there is one, else from the synchronised call."""
+    seconds = row["unsplit_step_median_s"] or row["step_median_s"]
+    split = row["step_median_s"]
+
+    def per_second(amount: float | None) -> float | None:
+        return amount / seconds if amount is not None and seconds else None
+
+    return {
+        "flop_per_s": per_second(row["flops"]),
+        "bytes_per_s": per_second(row["bytes"]),
+        "samples_per_s": per_second(row["samples_per_step"]),
+        "tokens_per_s": per_second(row["tokens_per_step"]),
+        "burst_flop_per_s": row["flops"] / row["burst_mean_s"]
+        if row["flops"] and row["burst_mean_s"]
+        else None,
+        "split_over_unsplit": split / row["unsplit_step_median_s"]
+        if split and row["unsplit_step_median_s"]
+        else None,
+    }
+
+
+def step_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of steps.csv: every raw time, and every loss, by iteration."""
+    for index, point in enumerate(data["points"]):
+        for series in SERIES:
+            for iteration, value in enumerate(point["times"].get(series) or []):
+                yield key(source, data) | {
+                    "point": index, "series": series, "iteration": iteration,
+                    "time_s": value, "loss": None,
+                }  # fmt: skip
+        for iteration, value in enumerate(point.get("loss") or []):
+            yield key(source, data) | {
+                "point": index, "series": "loss", "iteration": iteration,
+                "time_s": None, "loss": value,
+            }  # fmt: skip
+
+
+def sample_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of samples.csv: the probes over time."""
+    for sample in data["samples"]:
+        yield key(source, data) | sample
+
+
+def write_tables(
+    records: Sequence[tuple[str, Path]], outsiders: Sequence[str], history: Path, output: Path
+) -> None:
+    """Read every record, checked, and write the tables.
+
+    Raises:
+        UserError: damaged records, all of them, one line each.
+    """
+    import pandas as pd
+
+    tables: dict[str, list[dict[str, Any]]] = {
+        name: [] for name in ("cells", "points", "steps", "samples")
+    }
+    damaged = []
+    for source, path in records:
+        try:
+            data = record.read(path)
+        except UserError as error:
+            damaged.append(str(error))
+            continue
+        tables["cells"].append(cell_row(source, path, data, history))
+        tables["points"].extend(point_rows(source, data))
+        tables["steps"].extend(step_rows(source, data))
+        tables["samples"].extend(sample_rows(source, data))
+    if damaged:
+        raise UserError("\n".join(damaged))
+    output.mkdir(parents=True, exist_ok=True)
+    columns = {"steps": [*KEY, "point", "series", "iteration", "time_s", "loss"],
+               "samples": [*KEY, "t_s"], "points": list(KEY), "cells": list(KEY)}  # fmt: skip
+    for name, rows in tables.items():
+        frame = pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns[name])
+        frame.to_csv(output / f"{name}.csv", index=False)
+    rows = [{"record": path, "note": "not in this experiment"} for path in outsiders]
+    pd.DataFrame(rows, columns=["record", "note"]).to_csv(output / "outside.csv", index=False)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the tables."""
+    parser = argparse.ArgumentParser(prog="siliconprof.aggregate", description=__doc__)
+    parser.add_argument("--matrix", type=Path, required=True)
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--output-dir", type=Path, required=True)
+    arguments = parser.parse_args(argv)
+    matrix = json.loads(arguments.matrix.read_text(encoding="utf-8"))
+    results = arguments.results
+    write_tables(
+        list(gather(matrix, results)),
+        outside(matrix, results),
+        results / "history",
+        arguments.output_dir,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

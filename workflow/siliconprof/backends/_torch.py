@@ -1,0 +1,150 @@
+"""What the torch backends share; each device adds its clock, its memory and its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, ClassVar
+
+from siliconprof.backends.base import Backend, Stepper, Unsupported
+
+TRAINING_ONLY = ("amp-fp16", "amp-bf16")
+
+
+class TorchBackend(Backend):
+    """PyTorch on one device."""
+
+    framework = "torch"
+    packages: ClassVar[Sequence[str]] = ("torch",)
+    torch_device: ClassVar[str]
+
+    def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
+        """See `Backend.open`. TF32 and reduced-precision fp32 are pinned, never a default."""
+        import torch
+
+        self.torch = torch
+        self.precision = precision
+        torch.set_num_threads(threads)
+        device = self.torch_device
+        self.device = torch.device(device, index) if device == "cuda" else torch.device(device)
+        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+        torch.backends.cudnn.allow_tf32 = precision == "tf32"
+        self.dtype = {
+            "fp16": torch.float16,
+            "bf16": torch.bfloat16,
+        }.get(precision, torch.float32)
+        self.autocast_dtype = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}.get(
+            precision
+        )
+
+    def autocast(self) -> Any:
+        """The context of the forward pass: autocast for AMP, else nothing."""
+        if self.autocast_dtype is None:
+            return nullcontext()
+        return self.torch.autocast(self.device.type, dtype=self.autocast_dtype)
+
+    def describe(self) -> dict[str, Any]:
+        """See `Backend.describe`."""
+        torch = self.torch
+        return {
+            "framework": "torch",
+            "framework_version": torch.__version__,
+            "device": str(self.device),
+            "device_name": self.device_name(),
+            "threads": torch.get_num_threads(),
+            "float32_matmul_precision": torch.get_float32_matmul_precision(),
+            "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
+            "autocast_dtype": str(self.autocast_dtype) if self.autocast_dtype else None,
+        }
+
+    def device_name(self) -> str | None:
+        """The device's own name for itself, None when it has none."""
+        return None
+
+    def normal(self, shape: Sequence[int], seed: int) -> Any:
+        """See `Backend.normal`. Drawn on the CPU, so that it is the same on every device."""
+        generator = self.torch.Generator().manual_seed(seed)
+        drawn = self.torch.randn(*shape, generator=generator)
+        return drawn.to(device=self.device, dtype=self.dtype)
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        """See `Backend.matmul`. Under AMP the product runs in the autocast dtype."""
+        with self.autocast():
+            return self.torch.matmul(a, b)
+
+    def product_error(self, a: Any, b: Any, product: Any) -> float:
+        """See `Backend.product_error`; the reference is computed on the CPU."""
+        reference = a.cpu().double() @ b.cpu().double()
+        error = product.cpu().double() - reference
+        return float(error.square().mean().sqrt() / reference.square().mean().sqrt())
+
+    def add_one(self, value: Any) -> Any:
+        """See `Backend.add_one`; in place."""
+        return value.add_(1)
+
+    def stepper(self, workload: Any, seed: int) -> Stepper:
+        """See `Backend.stepper`."""
+        return TorchStepper(self, workload, seed)
+
+
+class TorchStepper(Stepper):
+    """forward, backward, AdamW, with gradient scaling under amp-fp16."""
+
+    def __init__(self, backend: TorchBackend, workload: Any, seed: int) -> None:
+        torch = backend.torch
+        torch.manual_seed(seed)
+        self.backend = backend
+        self.model = workload.torch_model(seed).to(device=backend.device, dtype=backend.dtype)
+        self.model.train()
+        self.loss = workload.torch_loss
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), **workload.optimizer_settings(backend.precision)
+        )
+        scaling = backend.precision == "amp-fp16"
+        self.scaler = torch.amp.GradScaler(backend.device.type, enabled=scaling)
+        self.seen: dict[str, str] = {}
+
+    def step(self, batch: Any, clock: Any) -> Callable[[], float]:
+        """See `Stepper.step`."""
+        backend = self.backend
+        tokens = backend.torch.from_numpy(batch).to(backend.device).long()  # (B, T)
+        clock.edge("data_s")
+        with backend.autocast():
+            loss = self.loss(self.model, tokens)
+        clock.edge("forward_s")
+        self.scaler.scale(loss).backward()
+        clock.edge("backward_s")
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        clock.edge("optimizer_s")
+        detached = loss.detach()
+        return lambda: float(detached)
+
+    def forward_only(self, batch: Any) -> None:
+        """See `Stepper.forward_only`."""
+        backend = self.backend
+        tokens = backend.torch.from_numpy(batch).to(backend.device).long()
+        with backend.torch.no_grad(), backend.autocast():
+            self.loss(self.model, tokens)
+
+    def dtypes(self) -> dict[str, str]:
+        """See `Stepper.dtypes`; the activation's is read from the first matrix product."""
+        return observed_dtypes(self.backend, self.model)
+
+
+def observed_dtypes(backend: TorchBackend, model: Any) -> dict[str, str]:
+    """Master weight dtype, and the dtype that a product of two of them has in the forward."""
+    weight = next(p for p in model.parameters() if p.dim() == 2)
+    with backend.torch.no_grad(), backend.autocast():
+        product = backend.torch.matmul(weight[:8], weight[:8].t())
+    return {
+        "master_weights": str(weight.dtype).removeprefix("torch."),
+        "activations": str(product.dtype).removeprefix("torch."),
+    }
+
+
+def refuse(precision: str, reason: str | None) -> None:
+    """Raise `Unsupported` when there is a reason."""
+    if reason:
+        raise Unsupported(f"{precision}: {reason}")

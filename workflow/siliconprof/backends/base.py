@@ -1,0 +1,149 @@
+"""What a backend, the software path to a device, answers and does.
+
+Framework-specific code lives here and below, nowhere else. Importing a backend's module imports
+no framework; `open` does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+# Relative error of an n = 256 product of normal matrices against float64, per effective dtype,
+# measured with unit-variance inputs: root mean square error over root mean square result. Bands
+# lie between the formats' unit round-offs (2^-24, 2^-11, 2^-11, 2^-9), fp16 and tf32 share one.
+ERROR_BANDS = (
+    ("fp32", 0.0, 1e-5),
+    ("tf32-or-fp16", 1e-5, 8e-4),
+    ("bf16", 8e-4, 2e-2),
+)
+
+
+class Unsupported(Exception):
+    """The backend cannot do what the cell asks; the message is the record's reason."""
+
+
+class Stepper:
+    """One training step in a framework, whole or with its phases told apart.
+
+    `step(batch, clock)` marks an edge after every phase through `clock.edge(phase)`; an unsplit
+    step runs the same code with a clock that does not read. It returns a callable that fetches
+    the loss as a float, to be called after the clock has stopped.
+    """
+
+    def step(self, batch: Any, clock: Any) -> Callable[[], float]:
+        """Run one step on a batch of token ids, shape (B, T), int32."""
+        raise NotImplementedError
+
+    def forward_only(self, batch: Any) -> None:
+        """Run the forward pass alone, with nothing kept for a backward pass."""
+        raise NotImplementedError
+
+    def dtypes(self) -> dict[str, str]:
+        """Master weight and activation dtypes that were really seen."""
+        raise NotImplementedError
+
+
+class Backend:
+    """A software path to a device: its clock, its memory, its arrays, its training step."""
+
+    name: ClassVar[str]
+    framework: ClassVar[str]  # torch or mlx: which of a workload's implementations it runs
+    device_kind: ClassVar[str | None]  # cpu, gpu, or None for either
+    packages: ClassVar[Sequence[str]]  # distributions whose version the numbers depend on
+    precisions: ClassVar[Mapping[str, str | None]]  # precision -> reason why not, None = can
+
+    def available(self) -> tuple[bool, str]:
+        """Whether this host can run it, and what was found or what is missing. May import."""
+        raise NotImplementedError
+
+    def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
+        """Import the framework and pin device, threads and arithmetic.
+
+        Raises:
+            Unsupported: the device cannot do this precision.
+        """
+        raise NotImplementedError
+
+    def describe(self) -> dict[str, Any]:
+        """Framework, device and arithmetic settings as they really are, for the record."""
+        raise NotImplementedError
+
+    # -- clock ---------------------------------------------------------------------------
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished everything handed to it."""
+
+    def mark(self) -> Any:
+        """A time mark at a phase's edge."""
+        self.synchronize()
+        return time.perf_counter()
+
+    def seconds_between(self, start: Any, end: Any) -> float:
+        """Seconds between two marks."""
+        return end - start
+
+    # -- memory --------------------------------------------------------------------------
+
+    def memory_bytes(self) -> int | None:
+        """Bytes the framework holds on the device now; None where it does not count."""
+        return None
+
+    def peak_memory_bytes(self) -> int | None:
+        """The most bytes held since the last reset; None where it does not count."""
+        return None
+
+    def reset_peak_memory(self) -> None:
+        """Start a new peak."""
+
+    # -- arrays, for workloads that time kernels -------------------------------------------
+
+    def normal(self, shape: Sequence[int], seed: int) -> Any:
+        """Normally distributed array of the cell's dtype on the device; the same for a seed."""
+        raise NotImplementedError
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        """Product of (…, m, k) and (…, k, n), handed to the device."""
+        raise NotImplementedError
+
+    def evaluate(self, value: Any) -> None:
+        """Have a lazy framework compute a value; nothing to do in an eager one."""
+
+    def dispatch(self, value: Any) -> None:
+        """Have a lazy framework start on a value without waiting; nothing to do in an eager one."""
+
+    def product_error(self, a: Any, b: Any, product: Any) -> float:
+        """Root mean square error of a product against float64, over the result's own."""
+        raise NotImplementedError
+
+    def add_one(self, value: Any) -> Any:
+        """A trivial operator, handed to the device without waiting: dispatch cost."""
+        raise NotImplementedError
+
+    def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
+        """A launcher of a compiled kernel that does nothing, or None and why there is none."""
+        return None, f"{self.name} has no kernels of its own to launch on this device"
+
+    # -- training ------------------------------------------------------------------------
+
+    def stepper(self, workload: Any, seed: int) -> Stepper:
+        """The training step of a workload in this framework."""
+        raise NotImplementedError
+
+    def prove_precision(self, seed: int = 0) -> dict[str, Any]:
+        """Find the effective dtype of a product numerically: its error against float64."""
+        a = self.normal((256, 256), seed)
+        b = self.normal((256, 256), seed + 1)
+        product = self.matmul(a, b)
+        self.evaluate(product)
+        error = self.product_error(a, b, product)
+        return {"product_error": error, "effective_product": effective_dtype(error)}
+
+
+def effective_dtype(error: float) -> str | None:
+    """The dtype whose error band a product's error falls in, None outside all bands."""
+    for name, low, high in ERROR_BANDS:
+        if low <= error < high:
+            return name
+    return None

@@ -1,0 +1,225 @@
+"""MLX on whichever kind the device is: Metal or CUDA GPU, or a CPU.
+
+MLX is lazy: a phase ends when its results have been evaluated. `value_and_grad` builds the
+backward graph before anything runs; that time is `trace_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from siliconprof.backends.base import Backend, Stepper, Unsupported
+
+METAL_SOURCE = ""  # an empty body; the generated kernel has a signature and returns
+
+
+class Plugin(Backend):
+    """mlx"""
+
+    name = "mlx"
+    framework = "mlx"
+    device_kind = None
+    packages = ("mlx",)
+    precisions = {
+        "fp32": None,
+        "tf32": None,  # on a GPU; `open` refuses it on a CPU
+        "fp16": None,
+        "bf16": None,
+        "amp-fp16": "MLX has no autocast and no gradient scaler",
+        "amp-bf16": None,  # done by hand: fp32 master weights, bf16 compute, fp32 loss
+    }
+
+    def available(self) -> tuple[bool, str]:
+        """See `Backend.available`."""
+        try:
+            import mlx.core as mx
+        except Exception as error:
+            return False, f"mlx cannot be imported: {error}"
+        return True, f"mlx {mx.__version__}, default device {mx.default_device()}"
+
+    def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
+        """See `Backend.open`. `MLX_ENABLE_TF32` is set by the supervisor, before the import."""
+        import mlx.core as mx
+
+        if precision == "tf32" and device_kind == "cpu":
+            raise Unsupported("tf32: a GPU format; MLX on a CPU has none")
+        self.mx = mx
+        self.precision = precision
+        self.device = mx.Device(mx.cpu if device_kind == "cpu" else mx.gpu, index)
+        mx.set_default_device(self.device)
+        self.dtype = {"fp16": mx.float16, "bf16": mx.bfloat16}.get(precision, mx.float32)
+        self.compute_dtype = mx.bfloat16 if precision == "amp-bf16" else self.dtype
+        self._last: Any = None
+
+    def describe(self) -> dict[str, Any]:
+        """See `Backend.describe`."""
+        import os
+
+        mx = self.mx
+        information: dict[str, Any] = {}
+        if self.device.type == mx.gpu:
+            probe = getattr(mx, "device_info", None) or mx.metal.device_info
+            information = dict(probe())
+        return {
+            "framework": "mlx",
+            "framework_version": mx.__version__,
+            "device": str(self.device),
+            "device_name": information.get("device_name"),
+            "enable_tf32": os.environ.get("MLX_ENABLE_TF32"),
+            "compiled": False,
+            "amp_method": "manual: fp32 master weights, bf16 compute, fp32 loss"
+            if self.precision == "amp-bf16"
+            else None,
+        }
+
+    def synchronize(self) -> None:
+        """See `Backend.synchronize`."""
+        if self._last is not None:
+            self.mx.eval(self._last)
+            self._last = None
+        self.mx.synchronize()
+
+    def memory_bytes(self) -> int:
+        """See `Backend.memory_bytes`: arrays alive, not the cache."""
+        return self.mx.get_active_memory()
+
+    def peak_memory_bytes(self) -> int:
+        """See `Backend.peak_memory_bytes`."""
+        return self.mx.get_peak_memory()
+
+    def reset_peak_memory(self) -> None:
+        """See `Backend.reset_peak_memory`."""
+        self.mx.reset_peak_memory()
+
+    def normal(self, shape: Sequence[int], seed: int) -> Any:
+        """See `Backend.normal`."""
+        drawn = self.mx.random.normal(tuple(shape), key=self.mx.random.key(seed))
+        value = drawn.astype(self.dtype)
+        self.mx.eval(value)
+        return value
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        """See `Backend.matmul`; kept, so that synchronising computes it."""
+        if self.compute_dtype != self.dtype:
+            a, b = a.astype(self.compute_dtype), b.astype(self.compute_dtype)
+        self._last = a @ b
+        return self._last
+
+    def evaluate(self, value: Any) -> None:
+        """See `Backend.evaluate`."""
+        self.mx.eval(value)
+
+    def dispatch(self, value: Any) -> None:
+        """See `Backend.dispatch`."""
+        self.mx.async_eval(value)
+
+    def product_error(self, a: Any, b: Any, product: Any) -> float:
+        """See `Backend.product_error`; float64 exists on MLX's CPU only."""
+        mx = self.mx
+        with mx.stream(mx.cpu):
+            wide_a, wide_b, wide = (x.astype(mx.float64) for x in (a, b, product))
+            reference = wide_a @ wide_b
+            error = mx.sqrt(mx.mean(mx.square(wide - reference)))
+            scale = mx.sqrt(mx.mean(mx.square(reference)))
+            return (error / scale).item()
+
+    def add_one(self, value: Any) -> Any:
+        """See `Backend.add_one`; MLX arrays are immutable, so a new one is handed on."""
+        result = value + 1
+        self.mx.async_eval(result)
+        self._last = result
+        return result
+
+    def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
+        """See `Backend.empty_kernel`."""
+        mx = self.mx
+        if self.device.type == mx.cpu:
+            return None, "MLX on a CPU compiles no kernels of its own to launch"
+        metal = mx.metal.is_available()
+        make = mx.fast.metal_kernel if metal else mx.fast.cuda_kernel
+        kernel = make(
+            name="siliconprof_empty", input_names=[], output_names=["out"], source=METAL_SOURCE
+        )
+
+        def launch() -> Any:
+            out = kernel(
+                inputs=[],
+                grid=(1, 1, 1),
+                threadgroup=(1, 1, 1),
+                output_shapes=[(1,)],
+                output_dtypes=[mx.float32],
+            )
+            mx.async_eval(out)
+            self._last = out
+            return out
+
+        return launch, "Metal" if metal else "CUDA"
+
+    def stepper(self, workload: Any, seed: int) -> Stepper:
+        """See `Backend.stepper`."""
+        return MlxStepper(self, workload, seed)
+
+
+class MlxStepper(Stepper):
+    """trace, forward, backward, AdamW; under amp-bf16 on bf16 copies of fp32 master weights."""
+
+    def __init__(self, backend: Plugin, workload: Any, seed: int) -> None:
+        import mlx.optimizers as optimizers
+        from mlx.utils import tree_map
+
+        mx = backend.mx
+        self.backend = backend
+        self.model = workload.mlx_model(seed)
+        self.model.set_dtype(backend.dtype)
+        self.model.train()
+        self.parameters = self.model.trainable_parameters()
+        mx.eval(self.parameters)
+        settings = dict(workload.optimizer_settings(backend.precision))
+        settings["learning_rate"] = settings.pop("lr")
+        self.optimizer = optimizers.AdamW(bias_correction=True, **settings)
+        self.optimizer.init(self.parameters)
+        compute = backend.compute_dtype
+
+        def loss(parameters: Any, tokens: Any) -> Any:
+            if compute != backend.dtype:
+                parameters = tree_map(lambda p: p.astype(compute), parameters)
+            self.model.update(parameters)
+            return workload.mlx_loss(self.model, tokens)
+
+        self.loss = loss
+        self.loss_and_gradients = mx.value_and_grad(loss)
+
+    def step(self, batch: Any, clock: Any) -> Callable[[], float]:
+        """See `Stepper.step`. Evaluating an unsplit step is one call at its end."""
+        mx = self.backend.mx
+        tokens = mx.array(batch)  # (B, T)
+        clock.edge("data_s")
+        loss, gradients = self.loss_and_gradients(self.parameters, tokens)
+        clock.edge("trace_s")
+        if clock.split:
+            mx.eval(loss)
+        clock.edge("forward_s")
+        if clock.split:
+            mx.eval(gradients)
+        clock.edge("backward_s")
+        self.parameters = self.optimizer.apply_gradients(gradients, self.parameters)
+        mx.eval(self.parameters, self.optimizer.state, loss)
+        clock.edge("optimizer_s")
+        return loss.item
+
+    def forward_only(self, batch: Any) -> None:
+        """See `Stepper.forward_only`."""
+        self.backend.mx.eval(self.loss(self.parameters, self.backend.mx.array(batch)))
+
+    def dtypes(self) -> dict[str, str]:
+        """See `Stepper.dtypes`; the activation's is that of a product of compute weights."""
+        from mlx.utils import tree_flatten
+
+        backend = self.backend
+        weight = next(p for _, p in tree_flatten(self.parameters) if p.ndim == 2)
+        compute = weight[:8].astype(backend.compute_dtype)
+        return {
+            "master_weights": str(weight.dtype).removeprefix("mlx.core."),
+            "activations": str((compute @ compute.T).dtype).removeprefix("mlx.core."),
+        }

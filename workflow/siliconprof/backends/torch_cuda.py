@@ -1,0 +1,93 @@
+"""PyTorch on an NVIDIA GPU: phases are read from CUDA events after the step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from siliconprof.backends._torch import TorchBackend, refuse
+
+EMPTY_KERNEL = 'extern "C" __global__ void siliconprof_empty() {}'
+
+
+class Plugin(TorchBackend):
+    """torch-cuda"""
+
+    name = "torch-cuda"
+    device_kind = "gpu"
+    torch_device = "cuda"
+    precisions = dict.fromkeys(("fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16"))
+
+    def available(self) -> tuple[bool, str]:
+        """See `Backend.available`."""
+        try:
+            import torch
+        except Exception as error:
+            return False, f"torch cannot be imported: {error}"
+        if torch.version.cuda is None:
+            return False, f"torch {torch.__version__} is built without CUDA"
+        if not torch.cuda.is_available():
+            return False, "torch finds no CUDA device (driver missing, too old, or no GPU)"
+        return True, f"torch {torch.__version__}, {torch.cuda.device_count()} CUDA device(s)"
+
+    def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
+        """See `Backend.open`."""
+        import torch
+
+        major, minor = torch.cuda.get_device_capability(index)
+        reason = None
+        if precision == "tf32" and major < 8:
+            reason = f"tf32 needs compute capability 8.0, this GPU has {major}.{minor}"
+        if precision in ("bf16", "amp-bf16") and major < 8:
+            reason = f"bf16 needs compute capability 8.0, this GPU has {major}.{minor}"
+        refuse(precision, reason)
+        super().open(device_kind, index, threads, precision)
+        torch.cuda.set_device(self.device)
+
+    def describe(self) -> dict[str, Any]:
+        """See `Backend.describe`."""
+        properties = self.torch.cuda.get_device_properties(self.device)
+        return super().describe() | {
+            "compute_capability": f"{properties.major}.{properties.minor}",
+            "multiprocessors": properties.multi_processor_count,
+            "cuda_runtime": self.torch.version.cuda,
+            "cudnn": self.torch.backends.cudnn.version(),
+        }
+
+    def device_name(self) -> str:
+        """The product name that the driver gives."""
+        return self.torch.cuda.get_device_name(self.device)
+
+    def synchronize(self) -> None:
+        """See `Backend.synchronize`."""
+        self.torch.cuda.synchronize(self.device)
+
+    def mark(self) -> Any:
+        """An event on the current stream: reading it later perturbs nothing now."""
+        event = self.torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds_between(self, start: Any, end: Any) -> float:
+        """See `Backend.seconds_between`; both events are done once the step is synchronised."""
+        return start.elapsed_time(end) / 1e3  # the API answers in milliseconds
+
+    def memory_bytes(self) -> int:
+        """See `Backend.memory_bytes`: live tensors, not the cache."""
+        return self.torch.cuda.memory_allocated(self.device)
+
+    def peak_memory_bytes(self) -> int:
+        """See `Backend.peak_memory_bytes`."""
+        return self.torch.cuda.max_memory_allocated(self.device)
+
+    def reset_peak_memory(self) -> None:
+        """See `Backend.reset_peak_memory`."""
+        self.torch.cuda.reset_peak_memory_stats(self.device)
+
+    def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
+        """See `Backend.empty_kernel`. The compiler torch offers is private: it may be gone."""
+        try:
+            kernel = self.torch.cuda._compile_kernel(EMPTY_KERNEL, "siliconprof_empty")
+        except Exception as error:
+            return None, f"torch could not compile an empty CUDA kernel: {error}"
+        return (lambda: kernel(grid=(1, 1, 1), block=(1, 1, 1), args=[])), "CUDA, compiled by NVRTC"

@@ -1,0 +1,117 @@
+"""The experiment: read, checked all at once, defaults filled in.
+
+`resolve` answers a plain dictionary in which every key of the schema is present, so nothing
+downstream knows a default. The keys that a workload module adds come from its `PARAMETERS`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from siliconprof import plugins
+from siliconprof.errors import UserError
+from siliconprof.validation import load_schema, nearest, problems
+
+COMMON_WORKLOAD_KEYS = (
+    "module", "trainer", "dataset", "device_kinds", "backends", "precisions", "scenarios",
+    "timing",
+)  # fmt: skip
+
+
+def workload_schema(common: Mapping[str, Any], module: str) -> dict[str, Any]:
+    """The schema of one workload entry: the common keys and those of its module."""
+    plugin = plugins.load("workloads", module)
+    return {
+        **common,
+        "properties": {**common["properties"], **plugin.PARAMETERS},
+        "required": ["module", *plugin.REQUIRED],
+        "additionalProperties": False,
+    }
+
+
+def check(config: Mapping[str, Any]) -> list[str]:
+    """Every mistake of a config, one line each: where, what, expected, nearest spelling."""
+    schema = load_schema("config")
+    found = problems(config, schema)
+    workloads = config.get("workloads")
+    if not isinstance(workloads, Mapping):
+        return found
+    common = schema["properties"]["workloads"]["additionalProperties"]
+    for name, entry in workloads.items():
+        if isinstance(entry, Mapping):
+            found += _workload_problems(f"workloads.{name}", entry, common, config)
+    return list(dict.fromkeys(found))
+
+
+def _workload_problems(
+    where: str, entry: Mapping[str, Any], common: Mapping[str, Any], config: Mapping[str, Any]
+) -> list[str]:
+    """Mistakes of one workload entry beyond the common schema."""
+    module = entry.get("module")
+    if not isinstance(module, str):
+        return []  # the common schema has said so
+    known = plugins.names("workloads")
+    if module not in known:
+        return [
+            f"{where}.module: is '{module}'; expected one of: {', '.join(known)}"
+            f"{nearest(module, known)}"
+        ]
+    plugin = plugins.load("workloads", module)
+    own = problems(entry, workload_schema(common, module), f"{where}.")
+    found = [line.replace(f"{where}.(top level)", where) for line in own]
+    trainer, trainers = entry.get("trainer"), plugins.names("trainers")
+    if plugin.kind == "training" and trainer not in trainers:
+        said = "is missing" if trainer is None else f"is '{trainer}'"
+        hint = nearest(trainer, trainers) if trainer else ""
+        found.append(f"{where}.trainer: {said}; expected one of: {', '.join(trainers)}{hint}")
+    if plugin.kind != "training" and trainer is not None:
+        found.append(f"{where}.trainer: is '{trainer}'; {module} is not trained, leave it out")
+    datasets = config.get("datasets") or {}
+    dataset = entry.get("dataset")
+    if dataset is not None and dataset not in datasets:
+        listed = ", ".join(datasets) or "none is defined"
+        found.append(
+            f"{where}.dataset: is '{dataset}'; expected one of: {listed}"
+            f"{nearest(dataset, datasets)}"
+        )
+    if not found:
+        chosen = datasets.get(dataset) if dataset else None
+        if chosen is None or isinstance(chosen.get("vocab_size"), int):
+            found += [f"{where}.{line}" for line in plugin.problems(entry, chosen)]
+    return found
+
+
+def _with_defaults(values: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Values with the schema's defaults beneath them."""
+    defaults = {key: copy.deepcopy(p["default"]) for key, p in properties.items() if "default" in p}
+    return {**defaults, **copy.deepcopy(dict(values))}
+
+
+def resolve(config: Mapping[str, Any], name: str = "config") -> dict[str, Any]:
+    """A checked config with every default filled in.
+
+    Raises:
+        UserError: all mistakes, one line each, each beginning with `name`.
+    """
+    mistakes = check(config)
+    if mistakes:
+        raise UserError("\n".join(f"{name}: {line}" for line in mistakes))
+    properties = load_schema("config")["properties"]
+    whole = _with_defaults(config, properties)
+    whole["timing"] = _with_defaults(whole["timing"], properties["timing"]["properties"])
+    whole["report"] = _with_defaults(whole["report"], properties["report"]["properties"])
+    dataset = properties["datasets"]["additionalProperties"]["properties"]
+    whole["datasets"] = {
+        key: _with_defaults(entry, dataset) for key, entry in whole["datasets"].items()
+    }
+    for key, entry in whole["workloads"].items():
+        plugin = plugins.load("workloads", entry["module"])
+        filled = _with_defaults(entry, plugin.PARAMETERS)
+        filled["timing"] = whole["timing"] | filled.get("timing", {})
+        filled.setdefault("device_kinds", ["cpu", "gpu"])
+        for axis in ("backends", "precisions", "scenarios"):
+            filled.setdefault(axis, list(whole[axis]))
+        whole["workloads"][key] = filled
+    return whole

@@ -1,0 +1,78 @@
+"""The volatile part of a record's environment: what was true while this cell was measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = (
+    "accelerate", "datasets", "deepspeed", "mlx", "mlx-lm", "numpy", "peft", "tokenizers",
+    "torch", "transformers",
+)  # fmt: skip
+
+
+def git_commit(checkout: Path) -> str | None:
+    """The checkout's commit, with `+changes` when tracked files differ; None outside git."""
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(checkout), *words],
+                capture_output=True, text=True, timeout=10, check=True,
+            )  # fmt: skip
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.strip()
+
+    commit = git("rev-parse", "HEAD")
+    if commit is None:
+        return None
+    return commit + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def power_source() -> str | None:
+    """`mains` or `battery`; None where nothing tells (servers, virtual machines)."""
+    if sys.platform == "darwin":
+        try:
+            said = subprocess.run(
+                ["pmset", "-g", "batt"], capture_output=True, text=True, timeout=5, check=True
+            ).stdout
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return "battery" if "Battery Power" in said else "mains"
+    for online in Path("/sys/class/power_supply").glob("A*/online"):
+        try:
+            return "mains" if online.read_text(encoding="ascii").strip() == "1" else "battery"
+        except OSError:
+            continue
+    return None
+
+
+def capture(checkout: Path) -> dict[str, Any]:
+    """Host, system, versions and load; no framework is imported."""
+    versions: dict[str, str | None] = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = None
+    try:
+        load = os.getloadavg()[0]
+    except OSError:
+        load = None
+    return {
+        "hostname": socket.gethostname(),
+        "system": platform.platform(),
+        "machine": platform.machine(),
+        "packages": versions,
+        "git_commit": git_commit(checkout),
+        "power_source": power_source(),
+        "load_average_1min": load,
+        "cpus_logical": os.cpu_count(),
+    }

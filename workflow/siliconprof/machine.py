@@ -1,0 +1,221 @@
+"""What this machine is: operating system, CPU, memory, and what tells it from another.
+
+Cheap and free of frameworks, since every parse of the Snakefile asks. Only `run` and `read_text`
+touch the machine, so that a test can put another one in its place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+MEMORY_STEP_BYTES = 64 * 2**20
+
+# CPU features that decide how fast 16-bit arithmetic is, by Linux's and by Apple's names.
+LINUX_FEATURES = frozenset(
+    "avx2 avx512f avx512_bf16 avx512_fp16 amx_bf16 amx_fp16 asimdhp bf16 i8mm sve sve2".split()
+)
+APPLE_FEATURES = ("FEAT_FP16", "FEAT_BF16")
+
+CPU_VENDORS = ("intel", "amd", "apple")
+
+
+# -- the boundary to the machine: tests fake these two -----------------------------------------
+
+
+def run(command: Sequence[str], timeout_s: float = 30.0) -> str:
+    """Standard output of a system command; "" when it is missing, fails or hangs."""
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def read_text(path: str) -> str:
+    """A file of /proc, /sys or /etc; "" when it is missing or unreadable."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+# -- operating system, CPU, memory -------------------------------------------------------------
+
+
+def is_mac() -> bool:
+    """Whether this is macOS."""
+    return platform.system() == "Darwin"
+
+
+def sysctl(name: str) -> str:
+    """A macOS kernel variable; "" when there is none."""
+    return run(["sysctl", "-n", name]).strip()
+
+
+def _number(text: str) -> int | None:
+    """The integer a text is, or None."""
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+def cpu_model() -> str:
+    """The CPU's name as the system gives it, such as `AMD EPYC` or `Apple M2 Max`."""
+    if is_mac():
+        return sysctl("machdep.cpu.brand_string") or platform.machine()
+    for pattern, text in (
+        (r"^model name\s*:\s*(.+)$", read_text("/proc/cpuinfo")),
+        (r"^Model name:\s*(.+)$", run(["lscpu"])),  # /proc/cpuinfo has no name on ARM
+    ):
+        found = re.search(pattern, text, re.M)
+        if found and found[1].strip() not in ("", "-", "unknown"):
+            return " ".join(found[1].split())
+    return platform.processor() or platform.machine()
+
+
+def fingerprint_parts() -> dict[str, str | None]:
+    """What tells this machine from another: hashed machine id, CPU model, architecture.
+
+    The id is hashed with this program's name, as machine-id(5) asks, so that no file holds it.
+    Containers may have none: then the two others decide.
+    """
+    if is_mac():
+        tree = run(["ioreg", "-rd1", "-c", "IOPlatformExpertDevice"])
+        found = re.search(r'"IOPlatformUUID" = "([^"]+)"', tree)
+        machine_id = found[1] if found else ""
+    else:
+        machine_id = read_text("/etc/machine-id") or read_text("/var/lib/dbus/machine-id")
+    machine_id = machine_id.strip()
+    hashed = hashlib.sha256(f"siliconprof:{machine_id}".encode()).hexdigest()
+    return {
+        "machine_id_sha256": hashed if machine_id else None,
+        "cpu_model": cpu_model(),
+        "architecture": platform.machine(),
+    }
+
+
+def _cgroup_files(controller: str, name: str) -> list[str]:
+    """Contents of a limit's file in this process's cgroup and in every one above it.
+
+    Args:
+        controller: `memory` or `cpu`; cgroup 2 has one tree for all, cgroup 1 one for each.
+    """
+    texts = []
+    for line in read_text("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        root = f"/sys/fs/cgroup/{controller}" if controllers else "/sys/fs/cgroup"
+        parts = [part for part in path.split("/") if part]
+        for length in range(len(parts), -1, -1):
+            texts.append(read_text("/".join([root, *parts[:length], name])).strip())
+    return [text for text in texts if text]
+
+
+def _usable_cores(logical: int) -> int:
+    """Cores that this process may use: affinity and cgroup quota counted in."""
+    cores = float(logical)
+    if hasattr(os, "sched_getaffinity"):
+        cores = min(cores, len(os.sched_getaffinity(0)))
+    for text in _cgroup_files("cpu", "cpu.max"):
+        quota, period = text.split()
+        if quota != "max":
+            cores = min(cores, int(quota) / int(period))
+    for quota, period in zip(
+        _cgroup_files("cpu", "cpu.cfs_quota_us"),
+        _cgroup_files("cpu", "cpu.cfs_period_us"),
+        strict=False,
+    ):
+        if int(quota) > 0:
+            cores = min(cores, int(quota) / int(period))
+    return max(1, int(cores))
+
+
+def _memory_bytes() -> int | None:
+    """Physical memory or the cgroup's limit, whichever is less, in whole steps of 64 MiB.
+
+    What the kernel keeps for itself differs by some MiB from boot to boot; without the steps
+    the host file would change with it.
+    """
+    if is_mac():
+        return _number(sysctl("hw.memsize"))
+    found = re.search(r"^MemTotal:\s*(\d+) kB", read_text("/proc/meminfo"), re.M)
+    sizes = [int(found[1]) * 1024] if found else []
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        limits = (_number(text) for text in _cgroup_files("memory", name))
+        sizes.extend(limit for limit in limits if limit)
+    if not sizes:
+        return None
+    return min(sizes) // MEMORY_STEP_BYTES * MEMORY_STEP_BYTES
+
+
+def _physical_cores(cpuinfo: str) -> int | None:
+    """Cores without their hyper-threads, None where the system does not tell."""
+    if is_mac():
+        return _number(sysctl("hw.physicalcpu"))
+    package = None
+    cores = set()
+    for line in cpuinfo.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "physical id":
+            package = value.strip()
+        elif key.strip() == "core id":
+            cores.add((package, value.strip()))
+    if not cores:  # ARM: the siblings of each core stand in sysfs
+        for number in range(os.cpu_count() or 0):
+            topology = f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list"
+            cores.add((None, read_text(topology).strip()))
+        cores.discard((None, ""))
+    return len(cores) or None
+
+
+def cpu() -> dict[str, Any]:
+    """Model, cores, the features that decide 16-bit speed, and usable memory in bytes."""
+    cpuinfo = "" if is_mac() else read_text("/proc/cpuinfo")
+    if is_mac():
+        features = [name for name in APPLE_FEATURES if sysctl(f"hw.optional.arm.{name}") == "1"]
+    else:
+        found = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", cpuinfo, re.M)
+        features = sorted(LINUX_FEATURES.intersection(found[1].split() if found else ()))
+    logical = os.cpu_count() or 1
+    if is_mac():
+        logical = _number(sysctl("hw.logicalcpu")) or logical
+    return {
+        "model": cpu_model(),
+        "physical_cores": _physical_cores(cpuinfo),
+        "logical_cores": logical,
+        "usable_cores": logical if is_mac() else _usable_cores(logical),
+        "memory_bytes": _memory_bytes(),
+        "features": features,
+    }
+
+
+def operating_system() -> dict[str, str | None]:
+    """System, kernel release, distribution with version, machine."""
+    if is_mac():
+        distribution: str | None = f"macOS {platform.mac_ver()[0]}"
+    else:
+        named = re.search(r'^PRETTY_NAME="?([^"\n]+)', read_text("/etc/os-release"), re.M)
+        distribution = named[1] if named else None
+    return {
+        "system": platform.system(),
+        "release": platform.release(),
+        "distribution": distribution,
+        "machine": platform.machine(),
+    }

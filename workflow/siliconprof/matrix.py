@@ -1,0 +1,213 @@
+"""Config, registry and host -> cells. A pure function; the Snakefile and every tool ask it.
+
+    python -m siliconprof.matrix --experiment JSON --host-file F --registry F --output F
+
+writes the same expansion as a file, `results/matrix.json`, which the later stages read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from siliconprof import closure, config, plugins
+from siliconprof.cell import Cell, canonical_json
+from siliconprof.errors import UserError, stage
+from siliconprof.record import write_atomically
+from siliconprof.validation import nearest
+
+DATA_DIR = "results/data"
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """A cell with what its rule needs beside it."""
+
+    cell: Cell
+    environment: Mapping[str, Any]  # versions that the cell uses; a change reruns it
+    code: Sequence[str]  # import closure, relative paths
+    data: Sequence[str]  # prepared files it reads
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The expansion of an experiment on one host."""
+
+    host: str
+    cells: list[PlannedCell] = field(default_factory=list)
+    not_measured: list[dict[str, str]] = field(default_factory=list)  # device, reason
+
+    def records(self) -> list[str]:
+        """Paths of this host's records."""
+        return [record_path(planned.cell) for planned in self.cells]
+
+    def nested(self) -> dict[str, Any]:
+        """host -> device -> … -> precision -> what the rule looks up."""
+        tree: dict[str, Any] = {}
+        for planned in self.cells:
+            node = tree
+            for part in planned.cell.path.split("/"):
+                node = node.setdefault(part, {})
+            node |= {
+                "cell": planned.cell.to_json(),
+                "environment": canonical_json(planned.environment),
+                "code": list(planned.code),
+                "data": list(planned.data),
+            }
+        return tree
+
+    def values(self, axis: str) -> list[str]:
+        """The values that an axis takes in this host's cells, sorted."""
+        return sorted({getattr(planned.cell, axis) for planned in self.cells})
+
+
+def record_path(cell: Cell) -> str:
+    """Where a cell's record lies, relative to the checkout."""
+    return f"results/records/{cell.path}.json"
+
+
+def select_devices(
+    experiment: Mapping[str, Any], registry: Mapping[str, Any], host: Mapping[str, Any]
+) -> tuple[list[Mapping[str, Any]], list[dict[str, str]]]:
+    """(the host's devices under test, the devices asked for that it does not have).
+
+    Raises:
+        UserError: a device is neither in the registry nor on the host.
+    """
+    present = {device["id"]: device for device in host["devices"]}
+    chosen: dict[str, Mapping[str, Any]] = {}
+    missing = []
+    mistakes = []
+    for index, wanted in enumerate(experiment["devices"]):
+        if wanted == "local":
+            chosen |= present
+        elif wanted in present:
+            chosen[wanted] = present[wanted]
+        elif wanted in registry["devices"]:
+            reason = f"host '{host['label']}' has no such device"
+            missing.append({"device": wanted, "reason": reason})
+        else:
+            known = ["local", *present, *registry["devices"]]
+            mistakes.append(
+                f"config: devices.{index}: '{wanted}' is neither in config/devices.yaml nor on "
+                f"this host ({', '.join(present)}){nearest(wanted, known)}"
+            )
+    if mistakes:
+        raise UserError("\n".join(mistakes))
+    return list(chosen.values()), missing
+
+
+def expand(
+    experiment: Mapping[str, Any], registry: Mapping[str, Any], host: Mapping[str, Any]
+) -> Matrix:
+    """All cells of a resolved experiment on a host, in a stable order.
+
+    Raises:
+        UserError: the experiment names a device that nobody knows.
+    """
+    devices, missing = select_devices(experiment, registry, host)
+    cells = [
+        _planned(experiment, host, device, backend, name, scenario, precision)
+        for device in devices
+        for name, workload in experiment["workloads"].items()
+        if device["kind"] in workload["device_kinds"]
+        for backend in device["backends"]
+        if backend in workload["backends"]
+        for scenario in workload["scenarios"]
+        for precision in workload["precisions"]
+    ]
+    return Matrix(host["label"], cells, missing)
+
+
+def _planned(
+    experiment: Mapping[str, Any],
+    host: Mapping[str, Any],
+    device: Mapping[str, Any],
+    backend: str,
+    name: str,
+    scenario: str,
+    precision: str,
+) -> PlannedCell:
+    """One cell and what its rule needs."""
+    from siliconprof import hosts, measure
+
+    entry = experiment["workloads"][name]
+    parameters = {k: v for k, v in entry.items() if k not in config.COMMON_WORKLOAD_KEYS}
+    dataset = entry.get("dataset")
+    if dataset:
+        parameters["dataset_vocab_size"] = experiment["datasets"][dataset]["vocab_size"]
+    threads = experiment["cpu_threads"]
+    cell = Cell(
+        host=host["label"],
+        device=device["id"],
+        backend=backend,
+        workload=name,
+        scenario=scenario,
+        precision=precision,
+        module=entry["module"],
+        trainer=entry.get("trainer"),
+        device_kind=device["kind"],
+        device_index=device["index"],
+        device_memory_bytes=device["memory_bytes"],
+        threads=host["cpu"]["usable_cores"] if threads == "auto" else threads,
+        seed=experiment["seed"],
+        dataset=f"{DATA_DIR}/{dataset}" if dataset else None,
+        parameters=parameters,
+        timing=entry["timing"],
+    )
+    return PlannedCell(
+        cell,
+        hosts.environment_slice(host, device["id"], backend, used_packages(cell)),
+        closure.files(measure.code_roots(cell)),
+        [f"{DATA_DIR}/{dataset}/dataset.json"] if dataset else [],
+    )
+
+
+def used_packages(cell: Cell) -> list[str]:
+    """Distributions whose version a cell's numbers depend on."""
+    backend = plugins.load("backends", cell.backend)
+    names = {*backend.packages, *plugins.load("workloads", cell.module).packages(backend.framework)}
+    if cell.trainer:
+        names |= {*plugins.load("trainers", cell.trainer).packages(backend.framework)}
+    return sorted(names)
+
+
+def foreign_records(results: Path, own_host: str) -> Iterator[Path]:
+    """Records of other hosts that lie here: imported, shared or collected."""
+    for folder in sorted((results / "records").glob("*")):
+        if folder.is_dir() and folder.name != own_host:
+            yield from sorted(folder.rglob("*.json"))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the expansion as a file."""
+    from siliconprof import hosts, registry
+
+    parser = argparse.ArgumentParser(prog="siliconprof.matrix", description=__doc__)
+    parser.add_argument("--experiment", required=True, help="the resolved config as JSON")
+    parser.add_argument("--host-file", type=Path, required=True)
+    parser.add_argument("--registry", type=Path, required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    arguments = parser.parse_args(argv)
+    experiment = json.loads(arguments.experiment)
+    host = hosts.load(arguments.host_file)
+    matrix = expand(experiment, registry.load(arguments.registry), host)
+    document = {
+        "experiment": experiment,
+        "host": host,
+        "cells": [
+            asdict(planned) | {"record": record_path(planned.cell)} for planned in matrix.cells
+        ],
+        "not_measured": matrix.not_measured,
+    }
+    write_atomically(arguments.output, json.dumps(document, indent=1, sort_keys=True) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

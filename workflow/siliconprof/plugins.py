@@ -1,0 +1,42 @@
+"""One file = one plug-in = one class, found by its file name.
+
+`workloads/matmul.py` holds `class Plugin` and is the workload `matmul`; a module whose name
+starts with an underscore, or is `base`, is shared code and no plug-in. Hyphens in names are
+underscores in file names (`torch-cpu` is `backends/torch_cpu.py`).
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+PACKAGE_DIR = Path(__file__).resolve().parent
+KINDS = ("backends", "workloads", "trainers", "probes")
+
+
+def names(kind: str) -> list[str]:
+    """The plug-ins of a kind (`backends`, `workloads`, `trainers`, `probes`), sorted."""
+    found = (path.stem for path in (PACKAGE_DIR / kind).glob("*.py"))
+    separator = "-" if kind == "backends" else "_"
+    return sorted(
+        stem.replace("_", separator)
+        for stem in found
+        if stem != "base" and not stem.startswith("_")
+    )
+
+
+def module_name(kind: str, name: str) -> str:
+    """The dotted module of a plug-in, without importing it."""
+    return f"siliconprof.{kind}.{name.replace('-', '_')}"
+
+
+def load(kind: str, name: str) -> Any:
+    """The plug-in's class. Importing it imports no framework.
+
+    Raises:
+        LookupError: there is no plug-in of that name.
+    """
+    if name not in names(kind):
+        raise LookupError(f"no {kind} plug-in '{name}'; there are: {', '.join(names(kind))}")
+    return importlib.import_module(module_name(kind, name)).Plugin

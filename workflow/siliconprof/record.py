@@ -1,0 +1,118 @@
+"""The record a cell leaves behind, whatever happened to it: written whole or not at all.
+
+A record carries the SHA-256 of its own content, so damage and edits show. Snakemake deletes a
+rule's old output before it reruns the job; therefore every record is also kept under
+`history/{cell}/{sha256}.json`, which no rule owns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from siliconprof.cell import canonical_json
+from siliconprof.errors import UserError
+
+SCHEMA_VERSION = 1  # the shape of the record
+METHOD_VERSION = 1  # how numbers are made; numbers of two methods are never compared silently
+STATUSES = ("ok", "oom", "failed", "timeout", "unsupported", "skipped")
+
+
+def content_sha256(record: Mapping[str, Any]) -> str:
+    """Hex SHA-256 of a record's canonical content, its own `sha256` left out."""
+    content = {key: value for key, value in record.items() if key != "sha256"}
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+
+def schema_problems(record: Mapping[str, Any]) -> list[str] | None:
+    """Mistakes against `workflow/schemas/record.schema.yaml`; None when no checker is installed.
+
+    A bare host that measures one cell by hand needs neither jsonschema nor PyYAML; the record
+    is then checked where it is imported.
+    """
+    try:
+        import jsonschema  # noqa: F401
+        import yaml  # noqa: F401
+    except ImportError:
+        return None
+    from siliconprof import validation
+
+    return validation.problems(record, validation.load_schema("record"))
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file under a temporary name, then rename it: whole or absent."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with open(temporary, "w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(temporary, path)
+
+
+def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
+    """Seal and store a record; its SHA-256 comes back.
+
+    Args:
+        history: the folder `results/history`, or None to keep no second copy.
+
+    Raises:
+        ValueError: the record breaks its schema (a defect of ours, never of the user).
+    """
+    record["sha256"] = content_sha256(record)
+    mistakes = schema_problems(record)
+    if mistakes:
+        raise ValueError("record breaks its schema: " + "; ".join(mistakes[:5]))
+    text = json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    if history is not None:
+        cell = record["cell"]
+        kept = history.joinpath(
+            *(cell[axis] for axis in ("host", "device", "backend", "workload", "scenario")),
+            cell["precision"],
+        )
+        write_atomically(kept / f"{record['sha256']}.json", text)
+    write_atomically(path, text)
+    return record["sha256"]
+
+
+def read(path: Path, check_schema: bool = True) -> dict[str, Any]:
+    """A record, checked.
+
+    Raises:
+        UserError: one line naming the file when it is no JSON, was altered, is of a newer
+            schema than this version reads, or breaks the schema.
+    """
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path}: damaged record: {error}") from None
+    if not isinstance(record, dict) or "sha256" not in record:
+        raise UserError(f"{path}: damaged record: no `sha256` of its own content")
+    if record.get("schema_version") != SCHEMA_VERSION:
+        raise UserError(
+            f"{path}: record of schema version {record.get('schema_version')}; "
+            f"this version reads {SCHEMA_VERSION}"
+        )
+    if content_sha256(record) != record["sha256"]:
+        raise UserError(f"{path}: damaged record: its content does not match its own `sha256`")
+    if check_schema:
+        mistakes = schema_problems(record)
+        if mistakes:
+            raise UserError(f"{path}: damaged record: {mistakes[0]}")
+    return record
+
+
+def earlier(record: Mapping[str, Any], history: Path) -> list[Path]:
+    """Other records of the same cell in the history, newest first."""
+    cell = record["cell"]
+    folder = history.joinpath(
+        cell["host"], cell["device"], cell["backend"], cell["workload"], cell["scenario"],
+        cell["precision"],
+    )  # fmt: skip
+    others = [path for path in folder.glob("*.json") if path.stem != record["sha256"]]
+    return sorted(others, key=lambda path: path.stat().st_mtime_ns, reverse=True)

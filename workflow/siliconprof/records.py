@@ -1,0 +1,47 @@
+"""The records of a checkout as a collection: finding damage, setting it aside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from siliconprof import closure, record
+from siliconprof.errors import UserError
+
+
+def damaged(paths: Iterable[str | Path]) -> dict[Path, str]:
+    """Existing records that cannot be trusted, with one line each.
+
+    Content and hash are checked, not the schema: this runs at every start.
+    """
+    found = {}
+    for path in map(Path, paths):
+        if path.exists():
+            try:
+                record.read(path, check_schema=False)
+            except UserError as error:
+                found[path] = str(error)
+    return found
+
+
+def set_damaged_aside(paths: Iterable[str | Path], results: Path, dry_run: bool) -> None:
+    """Move damaged records to `results/damaged/`, where no stage reads, and stop.
+
+    Raises:
+        UserError: there were some; one line each says where it is now and how to go on.
+    """
+    lines = []
+    for path, what in damaged(paths).items():
+        kept = results / "damaged" / path.relative_to(results / "records")
+        kept = kept.with_name(f"{path.stem}.{closure.sha256(path)[:12]}.json")
+        if not dry_run:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, kept)
+        verb = "would be set" if dry_run else "set"
+        lines.append(
+            f"{what}; {verb} aside as {kept}: run the same command again to measure the cell "
+            "anew, or restore a record from results/history/"
+        )
+    if lines:
+        raise UserError("\n".join(lines))

@@ -1,0 +1,200 @@
+"""Warm-up, phases and adaptive repeats: the loop around every timed thing.
+
+Warm-up runs until the step time settles; measuring runs until the confidence interval of the
+median is narrow or the budget is spent. Every raw time is kept. Splitting a step into phases
+perturbs it, so training cells interleave split and unsplit steps, and drift meets both alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from siliconprof import statistics
+
+PHASES = ("data_s", "trace_s", "forward_s", "backward_s", "optimizer_s", "other_s")
+SETTLE_WINDOW = 3  # steps compared with the steps before them
+SETTLE_TOLERANCE = 0.05  # relative change of the median that counts as settled
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long to warm up and to measure."""
+
+    warmup_iterations: int = 3  # at least
+    warmup_budget_s: float = 2.0  # at most, once the least is done
+    iterations: int = 10  # at least
+    max_iterations: int = 1000
+    budget_s: float = 2.0  # stop after this once the least is done
+    relative_interval: float = 0.02  # stop when the median's interval is narrower than this
+    time_limit_s: float = 300.0  # of the whole cell, kept by its supervisor
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Plan:
+        """The plan of a cell's `timing` entry."""
+        return cls(**values)
+
+
+def settled(times: list[float]) -> bool:
+    """Whether the last steps take as long as those just before them."""
+    if len(times) < 2 * SETTLE_WINDOW:
+        return False
+    before = statistics.median(times[-2 * SETTLE_WINDOW : -SETTLE_WINDOW])
+    last = statistics.median(times[-SETTLE_WINDOW:])
+    return abs(last - before) <= SETTLE_TOLERANCE * before
+
+
+@dataclass
+class Pace:
+    """Says when warm-up is over and when enough has been measured."""
+
+    plan: Plan
+    warmup_times: list[float] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    _started: float = field(default_factory=time.perf_counter)
+    _measuring_since: float | None = None
+
+    def warming_up(self) -> bool:
+        """True while another warm-up step is due; the switch to measuring happens here."""
+        if self._measuring_since is not None:
+            return False
+        spent = time.perf_counter() - self._started
+        enough = len(self.warmup_times) >= self.plan.warmup_iterations
+        if enough and (settled(self.warmup_times) or spent >= self.plan.warmup_budget_s):
+            self._measuring_since = time.perf_counter()
+            return False
+        return True
+
+    def done(self) -> bool:
+        """True when the measurement may end."""
+        if self._measuring_since is None or len(self.times) < self.plan.iterations:
+            return False
+        if len(self.times) >= self.plan.max_iterations:
+            return True
+        if time.perf_counter() - self._measuring_since >= self.plan.budget_s:
+            return True
+        low, high = statistics.median_interval(self.times)
+        return high - low <= self.plan.relative_interval * statistics.median(self.times)
+
+
+class Clock(Protocol):
+    """What a backend offers for reading time at a phase's edge."""
+
+    def mark(self) -> Any:
+        """A handle for now, on the device's own time line where it has one."""
+
+    def seconds_between(self, start: Any, end: Any) -> float:
+        """Seconds from one mark to a later one; may wait for the device."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished everything handed to it."""
+
+
+class PhaseClock:
+    """Attributes the time between edges of a step to its phases.
+
+    Split steps read the clock at every edge, unsplit ones only around the whole step. Marks
+    are turned into seconds after the step, since on CUDA they are events still under way.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.split = True
+        self._edges: list[tuple[str, Any]] = []
+        self._start: Any = None
+        self._wall_start = 0.0
+
+    def start(self, split: bool) -> None:
+        """Begin a step."""
+        self.split = split
+        self._edges = []
+        self.clock.synchronize()
+        self._wall_start = time.perf_counter()
+        if split:
+            self._start = self.clock.mark()
+
+    def edge(self, phase: str) -> None:
+        """End a phase here: the time since the previous edge belongs to it."""
+        if self.split:
+            self._edges.append((phase, self.clock.mark()))
+
+    def stop(self) -> tuple[float, dict[str, float]]:
+        """End the step: (step seconds, seconds per phase; no phases for an unsplit step).
+
+        In a split step the phases sum to the step: what lies between the last edge and the
+        end is `other_s`.
+        """
+        if self.split:
+            self.edge("other_s")
+        self.clock.synchronize()
+        wall = time.perf_counter() - self._wall_start
+        if not self.split:
+            return wall, {}
+        phases: dict[str, float] = {}
+        previous = self._start
+        for phase, mark in self._edges:
+            elapsed = self.clock.seconds_between(previous, mark)
+            phases[phase] = phases.get(phase, 0.0) + elapsed
+            previous = mark
+        return sum(phases.values()), phases
+
+
+@dataclass
+class StepTimes:
+    """Raw times of a training loop: one entry per iteration in every list, in seconds."""
+
+    warmup_step_s: list[float] = field(default_factory=list)
+    step_s: list[float] = field(default_factory=list)  # split steps: the sum of their phases
+    phases: dict[str, list[float]] = field(default_factory=dict)
+    unsplit_step_s: list[float] = field(default_factory=list)
+
+    def add_split(self, step_s: float, phases: Mapping[str, float]) -> None:
+        """Keep one split step; a phase seen in no step before is 0 in those."""
+        for name in phases:
+            self.phases.setdefault(name, [0.0] * len(self.step_s))
+        for name, values in self.phases.items():
+            values.append(phases.get(name, 0.0))
+        self.step_s.append(step_s)
+
+
+def repeat(
+    operation: Callable[[], Any], clock: Clock, plan: Plan, on_step: Callable[[str, int], None]
+) -> tuple[list[float], list[float]]:
+    """Time an operation, synchronised before and after each call.
+
+    Returns:
+        (warm-up seconds, measured seconds), one entry per call.
+    """
+
+    def once() -> float:
+        clock.synchronize()
+        start = time.perf_counter()
+        operation()
+        clock.synchronize()
+        return time.perf_counter() - start
+
+    pace = Pace(plan)
+    while pace.warming_up():
+        on_step("warm-up", len(pace.warmup_times))
+        pace.warmup_times.append(once())
+    while not pace.done():
+        on_step("measure", len(pace.times))
+        pace.times.append(once())
+    return pace.warmup_times, pace.times
+
+
+def clock_check() -> dict[str, float]:
+    """What the host's clock is worth: resolution, cost of a reading, and a known sleep."""
+    readings = [time.perf_counter() for _ in range(2000)]
+    steps = [b - a for a, b in zip(readings, readings[1:], strict=False)]
+    start = time.perf_counter()
+    time.sleep(0.02)
+    slept = time.perf_counter() - start
+    return {
+        "resolution_s": time.get_clock_info("perf_counter").resolution,
+        "reading_cost_s": statistics.median(steps),
+        "sleep_asked_s": 0.02,
+        "sleep_measured_s": slept,
+    }

@@ -1,0 +1,206 @@
+"""The child process in which one cell is really measured.
+
+`python -m siliconprof.worker --cell JSON --result FILE --progress-fd N`, started by
+`siliconprof.measure` only. It ends when its supervisor is gone, and it is the first that the
+kernel's out-of-memory killer takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from siliconprof import plugins, statistics, support
+from siliconprof.backends.base import Unsupported
+from siliconprof.cell import Cell
+from siliconprof.errors import UserError
+from siliconprof.record import write_atomically
+from siliconprof.sampler import Sampler
+from siliconprof.session import Session
+from siliconprof.timing import Plan, clock_check
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+OOM_SCORE_ADJ = "800"  # of -1000 to 1000: dies before its supervisor
+NOISY_ABOVE = 0.10  # IQR over median
+OUT_OF_MEMORY_WORDS = (
+    "out of memory",
+    "can't allocate memory",
+    "unable to allocate",
+    "attempting to allocate",
+    "bad_alloc",
+    "cannot allocate memory",
+)
+
+
+def end_with(supervisor: int) -> None:
+    """Die when the supervisor dies, by the kernel on Linux and by watching elsewhere."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        try:
+            Path("/proc/self/oom_score_adj").write_text(OOM_SCORE_ADJ, encoding="ascii")
+        except OSError:
+            pass  # a hardened container; the evidence for oom does not rest on it
+
+    def watch() -> None:
+        while os.getppid() == supervisor:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="supervisor-watch", daemon=True).start()
+
+
+def out_of_memory(error: BaseException) -> str | None:
+    """The evidence that an exception is the exhaustion of memory, or None."""
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return text
+    return text if any(word in text.lower() for word in OUT_OF_MEMORY_WORDS) else None
+
+
+def effective_precision(asked: str, evidence: dict[str, Any], training: bool) -> str | None:
+    """The precision that was really used, from what was proved numerically and observed."""
+    product = evidence.get("effective_product")
+    if product == "tf32-or-fp16":
+        if not training:
+            return asked if asked in ("tf32", "fp16") else product
+        halves = evidence.get("activations") == "float16"
+        product = "fp16" if halves else "tf32"
+    if not training or product is None:
+        return product
+    if product in ("bf16", "fp16") and evidence.get("master_weights") == "float32":
+        return f"amp-{product}"
+    return product
+
+
+def noise_flags(session: Session) -> None:
+    """Flag points whose spread is wide."""
+    for point in session.points:
+        for name in ("unsplit_step_s", "step_s", "launch_and_wait_s"):
+            times = point["times"].get(name)
+            if times and len(times) > 3:
+                share = statistics.iqr(times) / statistics.median(times)
+                if share > NOISY_ABOVE:
+                    label = " ".join(f"{key}={value}" for key, value in point["params"].items())
+                    session.flag(
+                        "noisy",
+                        f"{name} has an IQR of {share:.0%} of its median ({label[:80]})",
+                    )
+
+
+def modules_loaded() -> list[str]:
+    """Files of this package in the process, relative to the checkout."""
+    root = Path(__file__).resolve().parent.parent.parent
+    files = (
+        getattr(module, "__file__", None)
+        for name, module in sys.modules.items()
+        if name == "siliconprof" or name.startswith("siliconprof.")
+    )
+    own = [str(Path(__file__).resolve().relative_to(root))]  # runs as __main__
+    return sorted({*own, *(str(Path(f).resolve().relative_to(root)) for f in files if f)})
+
+
+def measure(cell: Cell, report: Any) -> dict[str, Any]:
+    """Measure a cell; the parts of its record that only the child knows."""
+    started = time.perf_counter()
+    backend_class, workload, trainer = support.parts(cell)
+    backend = backend_class()
+    report({"doing": f"import {backend.framework}", "step": 0})
+    can, found = backend.available()
+    if not can:
+        raise Unsupported(found)
+    backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
+    session = Session(cell, backend, workload, report)
+    session.evidence |= backend.prove_precision(cell.seed)
+    opened = time.perf_counter()
+    with Sampler(session) as sampler:
+        if trainer is None:
+            workload.measure(session)
+        else:
+            trainer.run(session)
+    noise_flags(session)
+    effective = effective_precision(cell.precision, session.evidence, trainer is not None)
+    return {
+        "points": session.points,
+        "samples": sampler.samples,
+        "probes": sampler.summaries,
+        "flags": session.flags,
+        "precision": {
+            "requested": cell.precision,
+            "effective": effective,
+            "evidence": session.evidence,
+        },
+        "dataset": {
+            "name": session.data.name,
+            "tokens_sha256": session.data.tokens_sha256,
+            "vocab_size": session.data.vocab_size,
+        }
+        if cell.dataset
+        else None,
+        "backend": backend.describe(),
+        "clock": clock_check(),
+        "method": session.method,
+        "modules_loaded": modules_loaded(),
+        "accounting": {
+            "open_s": opened - started,
+            "measure_s": time.perf_counter() - opened,
+            "timed_s": session.timed_s,
+        },
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, and leave a result file that says how it went."""
+    parser = argparse.ArgumentParser(prog="siliconprof.worker")
+    parser.add_argument("--cell", required=True)
+    parser.add_argument("--result", type=Path, required=True)
+    parser.add_argument("--supervisor", type=int, required=True)
+    parser.add_argument("--progress-fd", type=int, required=True)
+    arguments = parser.parse_args(argv)
+    end_with(arguments.supervisor)
+    cell = Cell.from_json(arguments.cell)
+    Plan.of(cell.timing)
+    progress = os.fdopen(arguments.progress_fd, "w", buffering=1)
+
+    def report(message: dict[str, Any]) -> None:
+        try:
+            progress.write(json.dumps(message) + "\n")
+        except OSError:
+            pass  # the supervisor is gone; end_with ends us
+
+    result: dict[str, Any] = {}
+    try:
+        result = {"status": "ok", "reason": None} | measure(cell, report)
+        effective = result["precision"]["effective"]
+        if effective != cell.precision:
+            result["status"] = "failed"
+            result["reason"] = (
+                f"asked for {cell.precision}, but the arithmetic was {effective}: "
+                "not kept under the name it was asked for"
+            )
+    except Unsupported as error:
+        result = {"status": "unsupported", "reason": str(error)}
+    except UserError as error:
+        result = {"status": "failed", "reason": str(error)}
+    except BaseException as error:
+        traceback.print_exc()
+        evidence = out_of_memory(error)
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        result = {"status": "oom" if evidence else "failed", "reason": reason[:500]}
+    result["python"] = platform.python_version()
+    write_atomically(arguments.result, json.dumps(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
