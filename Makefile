@@ -44,14 +44,14 @@ test-fast: dev-env
 lint: dev-env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/snakefmt --check Snakefile workflow/rules
+	PATH="$(abspath $(BIN)):$$PATH" snakefmt --check Snakefile workflow/rules
 	$(BIN)/mypy
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow python -m siliconprof.lint
 
 format: dev-env
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/snakefmt Snakefile workflow/rules
+	PATH="$(abspath $(BIN)):$$PATH" snakefmt Snakefile workflow/rules
 
 docs: dev-env
 	PYTHONPATH=workflow $(BIN)/python -m siliconprof.config_docs >config/README.md

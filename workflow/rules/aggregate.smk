@@ -12,10 +12,10 @@ rule matrix:
         host=f"results/hosts/{FLOW.host}.json",
     output:
         "results/matrix.json",
-    params:
-        experiment=FLOW.experiment_json,
     log:
         "results/logs/matrix.log",
+    params:
+        experiment=FLOW.experiment_json,
     shell:
         r"""
         python -m siliconprof.matrix \

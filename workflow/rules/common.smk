@@ -14,4 +14,6 @@ FLOW = pipeline.prepare(
 )
 
 # Stages run this checkout's code, whatever is installed; each of them checks.
-shell.prefix("set -euo pipefail; export PYTHONPATH=workflow PYTHONDONTWRITEBYTECODE=1; ")
+shell.prefix(
+    "set -euo pipefail; export PYTHONPATH=workflow PYTHONDONTWRITEBYTECODE=1; "
+)

@@ -16,15 +16,15 @@ rule measure:
         data=lookup(dpath=f"{CELL}/data", within=FLOW.cells),
     output:
         f"results/records/{CELL}.json",
-    params:
-        cell=lookup(dpath=f"{CELL}/cell", within=FLOW.cells),
-        environment=lookup(dpath=f"{CELL}/environment", within=FLOW.cells),
     log:
         f"results/logs/measure/{CELL}.log",
     wildcard_constraints:
         **FLOW.patterns,
     resources:
         accelerator=1,
+    params:
+        cell=lookup(dpath=f"{CELL}/cell", within=FLOW.cells),
+        environment=lookup(dpath=f"{CELL}/environment", within=FLOW.cells),
     shell:
         r"""
         python -m siliconprof.measure \

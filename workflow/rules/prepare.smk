@@ -13,13 +13,13 @@ rule prepare:
         "results/data/{dataset}/dataset.json",
         "results/data/{dataset}/tokens.npy",
         "results/data/{dataset}/tokenizer.json",
-    params:
-        dataset=lookup(dpath="{dataset}", within=FLOW.datasets),
-        folder="results/data/{dataset}",
     log:
         "results/logs/prepare/{dataset}.log",
     wildcard_constraints:
         dataset=FLOW.dataset_pattern,
+    params:
+        dataset=lookup(dpath="{dataset}", within=FLOW.datasets),
+        folder="results/data/{dataset}",
     shell:
         r"""
         python -m siliconprof.prepare \

@@ -35,9 +35,9 @@ def check(config: Mapping[str, Any]) -> list[str]:
     """Every mistake of a config, one line each: where, what, expected, nearest spelling."""
     schema = load_schema("config")
     found = problems(config, schema)
-    workloads = config.get("workloads")
-    if not isinstance(workloads, Mapping):
+    if not isinstance(config, Mapping) or not isinstance(config.get("workloads"), Mapping):
         return found
+    workloads = config["workloads"]
     common = schema["properties"]["workloads"]["additionalProperties"]
     for name, entry in workloads.items():
         if isinstance(entry, Mapping):

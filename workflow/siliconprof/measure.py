@@ -22,7 +22,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +212,7 @@ def compose(
     """The whole record of a cell from what its child left and what its supervisor knows."""
     checkout = Path(__file__).resolve().parent.parent.parent
     accounting = dict(result.get("accounting") or {})
-    accounting["wall_s"] = (datetime.now(timezone.utc) - started).total_seconds()
+    accounting["wall_s"] = (datetime.now(UTC) - started).total_seconds()
     return {
         "schema_version": record.SCHEMA_VERSION,
         "method_version": record.METHOD_VERSION,
@@ -239,9 +239,7 @@ def compose(
             "declared": dict(declared),
             "python": result.get("python") or platform.python_version(),
         },
-        "code": {
-            path: closure.sha256(checkout / path) for path in closure.files(code_roots(cell))
-        },
+        "code": {path: closure.sha256(checkout / path) for path in closure.files(code_roots(cell))},
         "modules_loaded": result.get("modules_loaded", []),
         "progress": result.get("progress"),
         "accounting": accounting,
@@ -305,7 +303,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cell = Cell.from_json(arguments.cell)
     check(cell)
     signal.signal(signal.SIGTERM, interrupt)
-    started = datetime.now(timezone.utc)
+    started = datetime.now(UTC)
     try:
         result = supervise(cell)
     except PipelineGone:

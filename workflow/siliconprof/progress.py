@@ -92,7 +92,9 @@ class State:
             parts.append(doing)
         left = self.seconds_left(now)
         if left is not None:
-            parts.append(f"about {left / 60:.0f} min left" if left > 90 else f"about {left:.0f} s left")
+            parts.append(
+                f"about {left / 60:.0f} min left" if left > 90 else f"about {left:.0f} s left"
+            )
         return "  ".join(parts)
 
 
@@ -142,7 +144,7 @@ class ProgressHandler(logging.Handler):
                 said["jobid"], said["rule_name"], dict(said.get("wildcards") or {}), now
             )
         elif name in ("JOB_FINISHED", "JOB_ERROR"):
-            self.state.finished(said.get("job_id", said.get("jobid")), now)
+            self.state.finished(int(said.get("job_id", said.get("jobid", -1))), now)
 
     def close(self) -> None:
         """Leave the terminal as it was."""

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 SCHEMA_DIR = Path(__file__).resolve().parent.parent / "schemas"
+# What a keyword of JSON Schema asks for, said for a person.
+EXPECTATIONS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "more than {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "less than {}",
+    "minItems": "a list of at least {}",
+    "maxItems": "a list of at most {}",
+    "minProperties": "at least {} entry",
+    "minLength": "text of at least {} character",
+    "pattern": "text that matches {}",
+}
 
 
 def load_yaml(path: Path | str) -> Any:
@@ -47,6 +60,15 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def _expected(schema: Mapping[str, Any]) -> str:
+    """`; expected …` of a schema, or nothing when it does not say."""
+    if "enum" in schema:
+        return f"; expected one of: {', '.join(map(str, schema['enum']))}"
+    wanted = schema.get("type", ())
+    words = [wanted] if isinstance(wanted, str) else list(wanted)
+    return f"; expected {' or '.join(words)}" if words else ""
+
+
 def _lines(error: Any) -> Iterable[tuple[str, str]]:
     """(where, what) of one jsonschema error, said for a person."""
     path = [str(part) for part in error.absolute_path]
@@ -67,18 +89,16 @@ def _lines(error: Any) -> Iterable[tuple[str, str]]:
     elif error.validator == "required":
         for key in error.validator_value:
             if key not in error.instance:
-                yield ".".join([*path, key]), "is missing"
+                wanted = _expected(error.schema.get("properties", {}).get(key, {}))
+                yield ".".join([*path, key]), f"is missing{wanted}"
     elif error.validator in ("enum", "const"):
         choices = error.validator_value if error.validator == "enum" else [error.validator_value]
-        listed = ", ".join(str(choice) for choice in choices)
-        yield (
-            where,
-            f"is {_shown(error.instance)}; expected one of: {listed}"
-            f"{nearest(error.instance, choices)}",
-        )
+        wanted = _expected({"enum": choices})
+        yield where, f"is {_shown(error.instance)}{wanted}{nearest(error.instance, choices)}"
     elif error.validator == "type":
-        wanted = error.validator_value
-        wanted = wanted if isinstance(wanted, str) else " or ".join(wanted)
+        yield where, f"is {_shown(error.instance)}{_expected({'type': error.validator_value})}"
+    elif error.validator in EXPECTATIONS:
+        wanted = EXPECTATIONS[error.validator].format(error.validator_value)
         yield where, f"is {_shown(error.instance)}; expected {wanted}"
     elif error.validator in ("anyOf", "oneOf"):
         yield where, f"is {_shown(error.instance)}; {error.schema.get('description', 'no match')}"
@@ -86,6 +106,20 @@ def _lines(error: Any) -> Iterable[tuple[str, str]]:
         yield where, f"bad name {_shown(error.instance)}: use letters, digits, '.', '_' and '-'"
     else:
         yield where, f"is {_shown(error.instance)}; {error.message}"
+
+
+def _beyond_json(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """What YAML can say and JSON cannot: keys that are no text, numbers that are not finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield ".".join(path), f"is {value}; expected a finite number"
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                yield ".".join([*path, str(key)]), f"the key {key!r} is no text; put it in quotes"
+            yield from _beyond_json(inner, (*path, str(key)))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _beyond_json(inner, (*path, str(index)))
 
 
 def problems(document: Any, schema: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -97,9 +131,13 @@ def problems(document: Any, schema: Mapping[str, Any], prefix: str = "") -> list
     import jsonschema
 
     validator = jsonschema.Draft202012Validator(schema)
-    errors = sorted(validator.iter_errors(document), key=lambda e: [str(p) for p in e.absolute_path])
+    errors = sorted(
+        validator.iter_errors(document), key=lambda e: [str(p) for p in e.absolute_path]
+    )
     seen: dict[str, None] = {}
     for error in errors:
         for where, what in _lines(error):
             seen[f"{prefix}{where or '(top level)'}: {what}"] = None
+    for where, what in _beyond_json(document):
+        seen[f"{prefix}{where}: {what}"] = None
     return list(seen)

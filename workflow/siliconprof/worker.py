@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import plugins, statistics, support
+from siliconprof import statistics, support
 from siliconprof.backends.base import Unsupported
 from siliconprof.cell import Cell
 from siliconprof.errors import UserError

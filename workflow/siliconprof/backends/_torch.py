@@ -33,9 +33,7 @@ class TorchBackend(Backend):
             "fp16": torch.float16,
             "bf16": torch.bfloat16,
         }.get(precision, torch.float32)
-        self.autocast_dtype = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}.get(
-            precision
-        )
+        self.autocast_dtype = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}.get(precision)
 
     def autocast(self) -> Any:
         """The context of the forward pass: autocast for AMP, else nothing."""

@@ -14,6 +14,13 @@ from siliconprof.backends.base import Backend, Stepper, Unsupported
 METAL_SOURCE = ""  # an empty body; the generated kernel has a signature and returns
 
 
+def version() -> str:
+    """The installed version, which not every build of mlx.core tells."""
+    from importlib import metadata
+
+    return metadata.version("mlx")
+
+
 class Plugin(Backend):
     """mlx"""
 
@@ -36,7 +43,7 @@ class Plugin(Backend):
             import mlx.core as mx
         except Exception as error:
             return False, f"mlx cannot be imported: {error}"
-        return True, f"mlx {mx.__version__}, default device {mx.default_device()}"
+        return True, f"mlx {version()}, default device {mx.default_device()}"
 
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
         """See `Backend.open`. `MLX_ENABLE_TF32` is set by the supervisor, before the import."""
@@ -63,7 +70,7 @@ class Plugin(Backend):
             information = dict(probe())
         return {
             "framework": "mlx",
-            "framework_version": mx.__version__,
+            "framework_version": version(),
             "device": str(self.device),
             "device_name": information.get("device_name"),
             "enable_tf32": os.environ.get("MLX_ENABLE_TF32"),

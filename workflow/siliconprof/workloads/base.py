@@ -29,7 +29,9 @@ class Workload:
         return ()
 
     @classmethod
-    def problems(cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None) -> list[str]:
+    def problems(
+        cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
+    ) -> list[str]:
         """Mistakes that no schema can say, each `key: what is wrong`."""
         return []
 

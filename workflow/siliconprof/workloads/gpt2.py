@@ -79,7 +79,9 @@ class Plugin(TrainingWorkload):
         return {"torch": ("transformers", "numpy"), "mlx": ("mlx-lm", "numpy")}[framework]
 
     @classmethod
-    def problems(cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None) -> list[str]:
+    def problems(
+        cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
+    ) -> list[str]:
         """See `Workload.problems`."""
         if dataset is None:
             return ["dataset: is missing; GPT-2 trains on a text data set"]

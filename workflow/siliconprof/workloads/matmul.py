@@ -58,7 +58,9 @@ class Plugin(KernelWorkload):
     def supports(self, framework: str, precision: str) -> str | None:
         """See `Workload.supports`."""
         if precision.startswith("amp-"):
-            return "mixed precision is a way to train; a product has one dtype: ask for fp16 or bf16"
+            return (
+                "mixed precision is a way to train; a product has one dtype: ask for fp16 or bf16"
+            )
         return super().supports(framework, precision)
 
     def memory_bytes(self, precision: str) -> dict[str, int]:

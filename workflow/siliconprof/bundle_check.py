@@ -1,0 +1,305 @@
+"""What a bundle of records must be before any of it is used.
+
+A bundle comes from elsewhere, so nothing in it is believed: names, sizes, hashes and every
+document are checked in memory, and all that is wrong is said at once. `bundle.py` packs and
+imports.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import stat
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from siliconprof import record, validation
+from siliconprof.cell import AXES, PRECISIONS, SCENARIOS
+from siliconprof.errors import UserError
+
+BUNDLE_VERSION = 1
+MANIFEST = "manifest.json"
+LIMIT_BYTES = 2 * 2**30  # of all members, unpacked
+MEMBER_LIMIT_BYTES = 64 * 2**20  # a record of an hour's samples stays below
+RATIO_LIMIT = 200  # records shrink about tenfold; deflate's own limit is near 1030
+RESERVED_LABEL = "auto"  # results/hosts/auto.json says which label is this host's
+
+# 200 characters leave room for a temporary name's suffix in a file system's 255.
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
+_MEMBER = re.compile(
+    rf"records/(?P<record_host>{_NAME})/{_NAME}/{_NAME}/{_NAME}"
+    rf"/(?:{'|'.join(SCENARIOS)})/(?:{'|'.join(PRECISIONS)})\.json"
+    rf"|hosts/(?P<host>{_NAME})\.json"
+    rf"|{re.escape(MANIFEST)}"
+)
+_READ_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError,
+                OSError)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle that has passed every check."""
+
+    path: Path
+    sha256: str  # of the zip
+    manifest: Mapping[str, Any]
+    files: Mapping[str, bytes]  # member -> content; all but the manifest
+    records: Mapping[str, Mapping[str, Any]]  # member -> record
+
+    @property
+    def hosts(self) -> list[str]:
+        """Labels of the hosts that it speaks of."""
+        return sorted({label_of(name) for name in self.files})
+
+
+def label_of(name: str) -> str:
+    """The host of a member `records/{host}/…` or `hosts/{host}.json`."""
+    folder, rest = name.split("/", 1)
+    return rest.split("/")[0] if folder == "records" else rest.removesuffix(".json")
+
+
+def sha256(content: bytes) -> str:
+    """Hex SHA-256."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def _name_problem(info: zipfile.ZipInfo) -> str | None:
+    """Why a member must not be unpacked under its name; None when it may be."""
+    name = info.orig_filename  # zipfile has tidied up `filename`
+    mode = info.external_attr >> 16
+    if name.startswith("/"):
+        return "an absolute path"
+    if re.match(r"[A-Za-z]:", name):
+        return "a path with a drive letter"
+    if "\\" in name:
+        return "a name with a backslash"
+    if ".." in name.split("/"):
+        return "a path that leads out of the bundle"
+    if stat.S_ISLNK(mode):
+        return "a symbolic link"
+    if name.endswith("/") or stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+        return "no regular file"
+    found = _MEMBER.fullmatch(name)
+    if not found:
+        return "not a name that a bundle has"
+    if (found["record_host"] or found["host"] or "").lower() == RESERVED_LABEL:
+        return f"of a host '{RESERVED_LABEL}', which is no host's label"
+    return None
+
+
+def _size_problem(info: zipfile.ZipInfo) -> str | None:
+    """Why a member must not be read; None when it may be."""
+    if info.flag_bits & 1:
+        return "encrypted"
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        return "compressed otherwise than by deflate"
+    if info.file_size > MEMBER_LIMIT_BYTES:
+        return f"{info.file_size} bytes unpacked, over the limit of {MEMBER_LIMIT_BYTES}"
+    ratio = info.file_size / max(info.compress_size, 1)
+    if ratio > RATIO_LIMIT:
+        return f"compressed {ratio:.0f}:1, over the limit of {RATIO_LIMIT}:1 (a zip bomb?)"
+    return None
+
+
+def _sound_members(
+    infos: Sequence[zipfile.ZipInfo], limit_bytes: int, problems: list[str]
+) -> dict[str, zipfile.ZipInfo]:
+    """The members that may be read, by name; what is wrong with the others goes to `problems`."""
+    sound = {}
+    spellings: dict[str, str] = {}
+    for info in infos:
+        name = info.orig_filename
+        wrong = [what for what in (_name_problem(info), _size_problem(info)) if what]
+        twin = spellings.setdefault(name.casefold(), name)
+        if name in sound:
+            wrong.append("in the bundle twice")
+        elif twin != name:
+            wrong.append(f"the same file as {twin!r} where case does not count")
+        problems += [f"{name!r}: {what}" for what in wrong]
+        if not wrong:
+            sound[name] = info
+    total = sum(info.file_size for info in infos)
+    if total > limit_bytes:
+        problems.append(f"{total} bytes unpacked, over the limit of {limit_bytes}")
+        return {}
+    return sound
+
+
+def parsed(content: bytes) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        ValueError: anything else, NaN and nesting without end among it.
+    """
+
+    def refuse(word: str) -> Any:
+        raise ValueError(f"{word} is no JSON number")
+
+    try:
+        document = json.loads(content.decode("utf-8"), parse_constant=refuse)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(document, dict):
+        raise ValueError("no JSON object")
+    return document
+
+
+def _read_manifest(content: bytes, problems: list[str]) -> dict[str, Any] | None:
+    """The manifest, or None when it is not to be relied on."""
+    try:
+        manifest = parsed(content)
+    except ValueError as error:
+        problems.append(f"{MANIFEST}: damaged: {error}")
+        return None
+    version = manifest.get("bundle_version")
+    if version != BUNDLE_VERSION:
+        problems.append(f"bundle version {version!r}; this version reads {BUNDLE_VERSION}")
+        return None
+    wrong = validation.problems(manifest, validation.load_schema("manifest"), f"{MANIFEST}: ")
+    problems += wrong
+    return None if wrong else manifest
+
+
+def _listing_problems(
+    manifest: Mapping[str, Any], files: Mapping[str, bytes], present: set[str]
+) -> list[str]:
+    """Where the manifest and the members differ.
+
+    Args:
+        files: the members that could be read; `present` has the names of all.
+    """
+    found = []
+    listed = {entry["path"]: entry for entry in manifest["files"]}
+    if len(listed) != len(manifest["files"]):
+        found.append(f"{MANIFEST}: lists a file twice")
+    for name in sorted(listed.keys() - present):
+        found.append(f"{name!r}: listed in {MANIFEST}, but not in the bundle")
+    for name in sorted(files.keys() - listed.keys()):
+        found.append(f"{name!r}: in the bundle, but not listed in {MANIFEST}")
+    for name in sorted(files.keys() & listed.keys()):
+        if sha256(files[name]) != listed[name]["sha256"]:
+            found.append(f"{name!r}: SHA-256 is not that of {MANIFEST}")
+        elif len(files[name]) != listed[name]["bytes"]:
+            found.append(f"{name!r}: size is not that of {MANIFEST}")
+    with_records = {label_of(name) for name in files if name.startswith("records/")}
+    if set(manifest["hosts"]) != with_records:
+        found.append(
+            f"{MANIFEST}: hosts are {', '.join(sorted(manifest['hosts']))}, but the records are "
+            f"of {', '.join(sorted(with_records)) or 'none'}"
+        )
+    for label in sorted({label_of(name) for name in files} - with_records):
+        found.append(f"'hosts/{label}.json': there is no record of that host")
+    return found
+
+
+def _record_problems(name: str, data: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a record at its place in a bundle."""
+    version = data.get("schema_version")
+    if version != record.SCHEMA_VERSION:
+        return [f"{name!r}: schema version {version!r}; this version reads {record.SCHEMA_VERSION}"]
+    try:
+        intact = data.get("sha256") == record.content_sha256(data)
+    except ValueError:  # 1e999 is read as an infinity, which no record can hold
+        intact = False
+    found = [] if intact else [f"{name!r}: its content does not match its own `sha256`"]
+    found += [f"{name!r}: {line}" for line in (record.schema_problems(data) or [])[:5]]
+    return found or place_problems(name, data["cell"])
+
+
+def place_problems(name: str, cell: Mapping[str, Any]) -> list[str]:
+    """Whether a record's own cell belongs elsewhere than its member's name says."""
+    if cell.get("host") != label_of(name):
+        return [f"{name!r}: a record of host '{cell.get('host')}'"]
+    own = f"records/{'/'.join(str(cell.get(axis)) for axis in AXES)}.json"
+    return [f"{name!r}: the record of another cell, {own!r}"] if own != name else []
+
+
+def _host_problems(name: str, host: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a host file at its place in a bundle."""
+    wrong = validation.problems(host, validation.load_schema("host"))
+    if not wrong and host["label"] != label_of(name):
+        wrong = [f"it is the file of host '{host['label']}'"]
+    return [f"{name!r}: {line}" for line in wrong[:5]]
+
+
+def can_check() -> bool:
+    """Whether schemas can be checked here: a bare host packs without, and imports nothing."""
+    try:
+        import jsonschema  # noqa: F401
+        import yaml  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def read_bundle(path: Path, limit_bytes: int = LIMIT_BYTES) -> Bundle:
+    """A bundle, every part of it checked; nothing is written.
+
+    Args:
+        limit_bytes: of everything in it, unpacked; it is held in memory.
+
+    Raises:
+        UserError: no bundle, or every problem of it, one line each.
+    """
+    if not can_check():
+        raise UserError(
+            f"{path}: checking a bundle needs jsonschema and PyYAML; install the pins in envs/"
+        )
+    try:
+        if path.stat().st_size > limit_bytes:
+            raise UserError(f"{path}: over the limit of {limit_bytes} bytes")
+        packed = path.read_bytes()  # all at once, so that it cannot change under way
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}") from None
+    return check(packed, path, limit_bytes)
+
+
+def check(packed: bytes, path: Path, limit_bytes: int = LIMIT_BYTES) -> Bundle:
+    """The bundle that the bytes of a zip file are; see `read_bundle`.
+
+    Args:
+        path: what the lines of an error begin with.
+    """
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(packed))
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise UserError(f"{path}: no bundle: {error}") from None
+    problems: list[str] = []
+    files: dict[str, bytes] = {}
+    for name, info in _sound_members(archive.infolist(), limit_bytes, problems).items():
+        try:
+            files[name] = archive.read(info)
+        except _READ_ERRORS as error:
+            problems.append(f"{name!r}: damaged: {error}")
+    content = files.pop(MANIFEST, None)
+    manifest = None
+    if content is not None:
+        manifest = _read_manifest(content, problems)
+    elif not problems:
+        problems.append(f"no {MANIFEST}: not a bundle of this program")
+    if manifest is not None:
+        problems += _listing_problems(manifest, files, set(archive.namelist()))
+    documents = {}
+    for name, content in files.items():
+        try:
+            documents[name] = parsed(content)
+        except ValueError as error:
+            problems.append(f"{name!r}: damaged: {error}")
+            continue
+        look = _record_problems if name.startswith("records/") else _host_problems
+        problems += look(name, documents[name])
+    if problems or manifest is None:
+        raise UserError("\n".join(f"{path}: {_printable(line)}" for line in problems))
+    kept = {name: data for name, data in documents.items() if name.startswith("records/")}
+    return Bundle(path, sha256(packed), manifest, files, kept)
+
+
+def _printable(line: str) -> str:
+    """A line without what a hostile text could do to a terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)

@@ -1,0 +1,176 @@
+"""What a run would do, before it does it: cells, scenario, memory, time and disk.
+
+`siliconprof plan` prints a table, `--json` the same as data; the cell in it is what
+`python -m siliconprof.measure --cell` takes. Whether a cell is due is decided by comparing its
+record with today's question, code and versions; `snakemake -n report` is Snakemake's own word.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from siliconprof import config, freshness, hosts, matrix, record, registry, support
+from siliconprof.errors import UserError, stage
+from siliconprof.validation import load_yaml
+
+START_UP_S = {"torch": 6.0, "mlx": 3.0}  # imports and model, as seen on two cores; a guess
+RECORD_BYTES = 40_000  # a record with its copy in the history is twice this; a guess
+TOKENS_BYTES = 1_300_000  # the built-in text as arrays
+
+
+def expected_seconds(planned: matrix.PlannedCell, earlier: Mapping[str, Any] | None) -> float:
+    """How long a cell should take: as long as last time, else guessed from its timing plan."""
+    if earlier is not None and earlier["accounting"].get("child_wall_s"):
+        return float(earlier["accounting"]["child_wall_s"])
+    timing = planned.cell.timing
+    once = timing["warmup_budget_s"] + timing["budget_s"]
+    backend, workload, _ = support.parts(planned.cell)
+    points = len(planned.cell.parameters.get("shapes", [0]))
+    repeats = points if workload.kind == "kernels" else 2  # split and unsplit steps
+    return START_UP_S[backend.framework] + repeats * once
+
+
+def row(planned: matrix.PlannedCell) -> dict[str, Any]:
+    """One cell of the plan."""
+    cell = planned.cell
+    path = Path(matrix.record_path(cell))
+    earlier: dict[str, Any] | None = None
+    reasons = ["never measured"]
+    if path.exists():
+        try:
+            earlier = record.read(path, check_schema=False)
+            reasons = freshness.differences(planned, earlier)
+        except UserError as error:
+            reasons = [str(error)]
+    impossible = support.unsupported(cell)
+    due = bool(reasons)
+    if impossible:
+        state = "unsupported"
+    elif due:
+        state = "to measure"
+    else:
+        state = "measured" if earlier and earlier["status"] == "ok" else str(earlier["status"])  # type: ignore[index]
+    scenario = support.scenario(cell)
+    return {
+        "cell": json.loads(cell.to_json()),
+        "environment": dict(planned.environment),
+        "record": path.as_posix(),
+        "state": state,
+        "due": due,
+        "why": impossible or "; ".join(reasons) or (earlier or {}).get("reason"),
+        "scenario_derived": scenario["derived"],
+        "predicted_memory_bytes": scenario["predicted_bytes"],
+        "device_memory_bytes": scenario["device_memory_bytes"],
+        "expected_s": 0.0 if impossible else expected_seconds(planned, earlier),
+        "expected_from": "last time" if earlier is not None else "guess",
+    }
+
+
+def make(experiment: Mapping[str, Any], devices: registry.Registry, host: Mapping[str, Any]) -> Any:
+    """The whole plan as data."""
+    expansion = matrix.expand(experiment, devices, host)
+    rows = [row(planned) for planned in expansion.cells]
+    due = [entry for entry in rows if entry["due"]]
+    missing_data = {
+        path for planned in expansion.cells for path in planned.data if not Path(path).exists()
+    }
+    return {
+        "experiment": experiment["experiment"],
+        "host": host["label"],
+        "cells": rows,
+        "not_measured": expansion.not_measured,
+        "backends_unavailable": {
+            name: {"reason": entry["reason"], "mend": entry.get("mend")}
+            for name, entry in host["backends"].items()
+            if not entry["available"]
+        },
+        "totals": {
+            "cells": len(rows),
+            "due": len(due),
+            "expected_s": sum(entry["expected_s"] for entry in due),
+            "expected_disk_bytes": 2 * RECORD_BYTES * len(due) + TOKENS_BYTES * len(missing_data),
+            "largest_predicted_memory_bytes": max(
+                (entry["predicted_memory_bytes"] or 0 for entry in rows), default=0
+            ),
+        },
+    }
+
+
+def mebibytes(value: int | None) -> str:
+    """A size for a table column."""
+    return "-" if value is None else f"{value / 2**20:,.1f}"
+
+
+def as_text(plan: Mapping[str, Any]) -> str:
+    """The plan as a table and a few lines."""
+    head = ("backend", "workload", "precision", "scenario", "MiB", "s", "state", "why")
+    lines = [head]
+    for entry in plan["cells"]:
+        cell = entry["cell"]
+        asked, derived = cell["scenario"], entry["scenario_derived"] or "unknown"
+        lines.append(
+            (
+                f"{cell['device']} {cell['backend']}",
+                cell["workload"],
+                cell["precision"],
+                derived if asked == "auto" else f"{asked} ({derived})",
+                mebibytes(entry["predicted_memory_bytes"]),
+                f"{entry['expected_s']:.0f}",
+                entry["state"],
+                entry["why"] or "",
+            )
+        )
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
+    text = [
+        "  ".join([*(word.ljust(width) for word, width in zip(line, widths, strict=False)), line[-1]])
+        .rstrip()
+        for line in lines
+    ]  # fmt: skip
+    for missing in plan["not_measured"]:
+        text.append(f"not measured: {missing['device']}: {missing['reason']}")
+    for name, entry in plan["backends_unavailable"].items():
+        mend = f"; {entry['mend']}" if entry["mend"] else ""
+        text.append(f"backend {name} is not available: {entry['reason']}{mend}")
+    totals = plan["totals"]
+    text.append(
+        f"{totals['due']} of {totals['cells']} cells would run on host '{plan['host']}': about "
+        f"{totals['expected_s']:.0f} s of measuring, {mebibytes(totals['expected_disk_bytes'])} MiB "
+        f"of disk; the largest model is predicted to need "
+        f"{mebibytes(totals['largest_predicted_memory_bytes'])} MiB"
+    )
+    return "\n".join(text)
+
+
+def load_experiment(configfile: str) -> dict[str, Any]:
+    """A config file, checked, with defaults.
+
+    Raises:
+        UserError: all mistakes, one line each.
+    """
+    content = load_yaml(configfile)
+    if not isinstance(content, dict):
+        raise UserError(f"{configfile}: is empty or no mapping; see config/README.md")
+    return config.resolve(content, configfile)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the plan."""
+    parser = argparse.ArgumentParser(prog="siliconprof plan", description=__doc__)
+    parser.add_argument("--configfile", default="config/config.yaml")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    arguments = parser.parse_args(argv)
+    experiment = load_experiment(arguments.configfile)
+    devices = registry.load("config/devices.yaml")
+    host = hosts.resolve("results", experiment["host"], devices, write=False)
+    plan = make(experiment, devices, host)
+    print(json.dumps(plan, indent=1) if arguments.json else as_text(plan))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

@@ -1,0 +1,127 @@
+"""The page while it is made: sections, and numbered figures and tables with their captions.
+
+Words stand in `report/captions.yaml`; here they meet the numbers. Every figure and table is also
+written as files of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from siliconprof.errors import UserError
+from siliconprof.render import figures
+from siliconprof.render.tables import Table, Value
+
+
+@dataclass
+class Block:
+    """One thing in a section: a figure, a table, a note, a heading or a list of facts."""
+
+    kind: str
+    text: str = ""
+    anchor: str = ""
+    number: int = 0
+    svg: Markup = Markup("")
+    table: Table | None = None
+    rows: list[list[Value]] = field(default_factory=list)
+    footnotes: list[tuple[str, str]] = field(default_factory=list)
+    badge: str = ""
+    folded: str = ""  # the summary line under which a long table is folded away
+    items: list[Any] = field(default_factory=list)
+
+
+@dataclass
+class Section:
+    """A part of the page with a line in the table of contents."""
+
+    anchor: str
+    title: str
+    intro: str
+    blocks: list[Block] = field(default_factory=list)
+
+
+class Book:
+    """Collects sections in the order in which they are written."""
+
+    def __init__(self, captions: Mapping[str, Any], source: Path, folder: Path) -> None:
+        self.captions, self.source, self.folder = captions, source, folder
+        self.sections: list[Section] = []
+        self.numbers = {"figure": 0, "table": 0}
+
+    def words(self, kind: str, key: str, **values: Any) -> str:
+        """A text of the captions with values filled in.
+
+        Raises:
+            UserError: no such text, or it names a value that there is none of.
+        """
+        entry = (self.captions.get(kind) or {}).get(key)
+        if not isinstance(entry, str):
+            raise UserError(f"{self.source}: no text {kind}.{key}")
+        try:
+            return " ".join(entry.split()).format(**values)
+        except (KeyError, IndexError, ValueError) as error:
+            raise UserError(f"{self.source}: {kind}.{key}: bad placeholder: {error}") from None
+
+    def section(self, key: str, **values: Any) -> Section:
+        """Begin a section."""
+        title = self.words("titles", key)
+        self.sections.append(Section(key, title, self.words("intros", key, **values)))
+        return self.sections[-1]
+
+    def _add(self, block: Block) -> None:
+        self.sections[-1].blocks.append(block)
+
+    def _numbered(self, kind: str) -> int:
+        self.numbers[kind] += 1
+        return self.numbers[kind]
+
+    def figure(self, name: str, key: str, draw: figures.Draw, **values: Any) -> None:
+        """Draw and add a figure; `name` is that of its files."""
+        caption = self.words("figures", key, **values)
+        svg = figures.publish(name, draw, caption.split(". ")[0], self.folder)
+        self._add(
+            Block("figure", caption, f"figure-{name}", self._numbered("figure"), svg=svg)
+        )
+
+    def table(self, name: str, key: str, table: Table, folded: str = "", **values: Any) -> None:
+        """Add a table; `folded` puts it under a line that opens it."""
+        caption = self.words("tables", key, **values)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / f"table-{name}.csv").write_text(table.to_csv(), encoding="utf-8")
+        (self.folder / f"table-{name}.md").write_text(
+            f"{caption}\n\n{table.to_markdown()}", encoding="utf-8"
+        )
+        rows, footnotes = table.footnoted()
+        self._add(
+            Block("table", caption, f"table-{name}", self._numbered("table"), table=table,
+                  rows=rows, footnotes=footnotes, folded=folded)
+        )  # fmt: skip
+
+    def heading(self, text: str, badge: str = "", anchor: str = "") -> None:
+        """Add a heading within the section."""
+        self._add(Block("heading", text, anchor, badge=badge))
+
+    def note(self, text: str) -> None:
+        """Add a sentence, such as why a figure is absent."""
+        self._add(Block("note", text))
+
+    def facts(self, items: list[tuple[str, str]]) -> None:
+        """Add a list of names and values."""
+        self._add(Block("facts", items=[(name, value) for name, value in items if value]))
+
+    def listing(self, items: list[str], text: str = "") -> None:
+        """Add a list of sentences under a line."""
+        self._add(Block("list", text, items=items))
+
+    def folded(self, summary: str, text: str) -> None:
+        """Add preformatted text under a line that opens it."""
+        self._add(Block("folded", text, folded=summary))
+
+    def findings(self, items: list[Any]) -> None:
+        """Add the findings of the summary."""
+        self._add(Block("findings", items=items))

@@ -1,0 +1,251 @@
+"""How figures look: colours that mean the same everywhere, sizes, and axes placed in inches.
+
+One hue per backend (Okabe and Ito's colour-blind safe set), lighter steps of it for lower
+precision and for the phases of a step. Every colour used here is a variable of the style sheet,
+so that figures on the page follow its light and dark theme; in the files it is literal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from matplotlib import rcParams
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from siliconprof.render import words
+
+WIDE_IN, NARROW_IN = 7.0, 3.7  # of the page's text on a desk and on a phone
+TEXT_PT = 7.5
+SMALL_PT = 6.5
+POINTS_PER_IN = 72.0
+CHARACTER_EM = 0.56  # mean width of a character; labels are placed without measuring text
+
+LIGHT = {"ink": "#1a1e23", "muted": "#5d6771", "rule": "#dfe3e7", "paper": "#fffffe"}
+DARK = {"ink": "#e8ebee", "muted": "#9aa5b0", "rule": "#31383f", "paper": "#14171a"}
+HUES = {  # light page, dark page
+    "torch-cpu": ("#0072b2", "#58aee6"),
+    "torch-cuda": ("#00855f", "#2cc796"),
+    "torch-mps": ("#a8527f", "#e29cc3"),
+    "mlx": ("#d55e00", "#f59350"),
+    "other": ("#6a5d9e", "#a99ce0"),
+}
+STEPS = (100, 80, 60, 45, 25, 12)  # per cent of a hue on paper
+PRECISION_STEP = {"fp32": 100, "tf32": 80, "bf16": 60, "amp-bf16": 60, "fp16": 45, "amp-fp16": 45}
+INK, MUTED, RULE, PAPER = (LIGHT[name] for name in ("ink", "muted", "rule", "paper"))
+
+
+def _mix(hue: str, paper: str, step: int) -> str:
+    """`step` per cent of a colour on paper, as hex."""
+    parts = zip(*(bytes.fromhex(c[1:]) for c in (hue, paper)), strict=True)
+    return "#" + "".join(f"{round(a * step / 100 + b * (1 - step / 100)):02x}" for a, b in parts)
+
+
+def _variables(theme: int) -> dict[str, str]:
+    """Name -> colour of every variable; 0 light, 1 dark."""
+    base = (LIGHT, DARK)[theme]
+    shades = {
+        f"{name}-{step}": _mix(hues[theme], base["paper"], step)
+        for name, hues in HUES.items()
+        for step in STEPS
+    }
+    return base | shades
+
+
+VARIABLE_OF = {colour: name for name, colour in _variables(0).items()}
+
+
+def css_variables(theme: int) -> str:
+    """The colours as custom properties; 0 light, 1 dark."""
+    return "".join(f"--{name}:{colour};" for name, colour in _variables(theme).items())
+
+
+def shade(backend: str, step: int = 100) -> str:
+    """A step of a backend's colour."""
+    return _mix(HUES.get(backend, HUES["other"])[0], PAPER, step)
+
+
+def colour(row: Any) -> str:
+    """The colour of a row: its backend's, lighter for lower precision."""
+    return shade(row["backend"], PRECISION_STEP.get(row["precision"], 100))
+
+
+def apply() -> None:
+    """Set matplotlib up; nothing outside this process sees it."""
+    rcParams.update(
+        {
+            "font.size": TEXT_PT,
+            "font.family": "sans-serif",
+            "text.color": INK,
+            "text.parse_math": False,  # a `$` in a host's name is a `$`
+            "axes.edgecolor": MUTED,
+            "axes.labelcolor": MUTED,
+            "axes.titlecolor": INK,
+            "axes.facecolor": "none",
+            "axes.linewidth": 0.5,
+            "axes.axisbelow": True,
+            "axes.unicode_minus": True,
+            "grid.color": RULE,
+            "grid.linewidth": 0.5,
+            "xtick.color": MUTED,
+            "ytick.color": MUTED,
+            "xtick.labelsize": SMALL_PT,
+            "ytick.labelsize": SMALL_PT,
+            "xtick.major.width": 0.5,
+            "ytick.major.width": 0.5,
+            "xtick.major.size": 2.5,
+            "ytick.major.size": 2.5,
+            "xtick.minor.size": 0,
+            "ytick.minor.size": 0,
+            "hatch.linewidth": 0.6,
+            "lines.linewidth": 1.1,
+            "path.simplify": False,
+            "svg.fonttype": "none",
+            "svg.hashsalt": "siliconprof",  # the same data make the same bytes
+            "pdf.fonttype": 42,
+        }
+    )
+
+
+def width_in(narrow: bool) -> float:
+    """Width of a figure."""
+    return NARROW_IN if narrow else WIDE_IN
+
+
+def text_in(text: str, size_pt: float = TEXT_PT) -> float:
+    """About how wide a text is, in inches."""
+    return len(text) * size_pt * CHARACTER_EM / POINTS_PER_IN
+
+
+def canvas(width: float, height: float) -> Figure:
+    """An empty figure, sizes in inches."""
+    return Figure(figsize=(width, height))
+
+
+def axes(figure: Figure, left: float, top: float, width: float, height: float) -> Any:
+    """Axes at a place in inches from the figure's upper left corner, two spines, no grid."""
+    full_width, full_height = figure.get_size_inches()
+    bottom = full_height - top - height
+    ax = figure.add_axes(
+        (left / full_width, bottom / full_height, width / full_width, height / full_height)
+    )
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    return ax
+
+
+def write(figure: Figure, x: float, y: float, text: str, **style: Any) -> Any:
+    """Text at a place in inches from the figure's upper left corner."""
+    width, height = figure.get_size_inches()
+    return figure.text(x / width, 1 - y / height, text, **style)
+
+
+def legend(
+    figure: Figure, entries: Sequence[tuple[Callable[[Any, float, float], Any], str]],
+    top: float, left: float = 0.0,
+) -> float:  # fmt: skip
+    """A row of samples with their names, wrapped at the figure's width; its height comes back.
+
+    Each entry is (draw, name); `draw(ax, x, y)` puts a sample of about 0.14 inches at x, y.
+    """
+    width, _ = figure.get_size_inches()
+    step = 0.17
+    places, x, row = [], left, 0
+    for _, name in entries:
+        needed = 0.2 + text_in(name, SMALL_PT) + 0.12
+        if x + needed > width and x > left:
+            x, row = left, row + 1
+        places.append((x, row))
+        x += needed
+    height = step * (row + 1)
+    ax = axes(figure, 0, top, width, height)
+    ax.set_xlim(0, width)
+    ax.set_ylim(height, 0)
+    ax.axis("off")
+    for (draw, name), (x, row) in zip(entries, places, strict=True):
+        y = step * (row + 0.5)
+        draw(ax, x, y)
+        ax.text(x + 0.2, y, name, va="center", size=SMALL_PT, color=MUTED)
+    return height
+
+
+def swatch(face: str, hatch: str | None = None) -> Callable[[Any, float, float], Any]:
+    """A legend sample: a filled box."""
+    from matplotlib.patches import Rectangle
+
+    def draw(ax: Any, x: float, y: float) -> None:
+        ax.add_patch(
+            Rectangle((x, y - 0.045), 0.15, 0.09, facecolor=face, hatch=hatch,
+                      edgecolor=MUTED if hatch else "none", linewidth=0)
+        )  # fmt: skip
+
+    return draw
+
+
+def sample(marker: str | None = None, line: Any = "none", **style: Any) -> Any:
+    """A legend sample: a marker, a piece of line, or both."""
+
+    def draw(ax: Any, x: float, y: float) -> None:
+        xs = [x, x + 0.15] if marker is None else [x + 0.075]
+        ax.plot(xs, [y] * len(xs), marker=marker, linestyle=line, **style)
+
+    return draw
+
+
+def dots(
+    ax: Any, xs: Sequence[float], ys: Sequence[float], size: float = 1.8, **style: Any
+) -> None:
+    """Many points as one path: a marker for each would make the page large.
+
+    Every point is a stroke of no visible length with round ends.
+    """
+    nan = float("nan")
+    tiny = (max(xs) - min(xs) or 1.0) * 1e-5 if len(xs) else 0.0
+    x_path = [value for x in xs for value in (x - tiny, x + tiny, nan)]
+    y_path = [value for y in ys for value in (y, y, nan)]
+    ax.plot(x_path, y_path, linewidth=size, solid_capstyle="round", **style)
+
+
+def thin(xs: Sequence[float], ys: Sequence[float], most: int) -> tuple[list[float], list[float]]:
+    """At most about `most` points; each stretch keeps its smallest and its largest."""
+    if len(xs) <= most:
+        return list(xs), list(ys)
+    stretch = -(-2 * len(xs) // most)
+    kept: list[int] = []
+    for start in range(0, len(xs), stretch):
+        indices = range(start, min(start + stretch, len(xs)))
+        kept += sorted({min(indices, key=ys.__getitem__), max(indices, key=ys.__getitem__)})
+    return [xs[i] for i in kept], [ys[i] for i in kept]
+
+
+def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Places near the wanted ones and at least `gap` apart, for labels at the ends of lines."""
+    ordered = sorted(range(len(wanted)), key=wanted.__getitem__)
+    places = [min(max(wanted[i], low), high) for i in ordered]
+    for _ in range(2):  # push up from below, then down from above, then once more
+        for i in range(1, len(places)):
+            places[i] = max(places[i], places[i - 1] + gap)
+        if places and places[-1] > high:
+            places[-1] = high
+            for i in range(len(places) - 1, 0, -1):
+                places[i - 1] = min(places[i - 1], places[i] - gap)
+    result = [0.0] * len(wanted)
+    for place, i in zip(places, ordered, strict=True):
+        result[i] = place
+    return result
+
+
+def plain_ticks(axis: Any, most: int = 5, scale: float = 1.0) -> None:
+    """A few round ticks with plain numbers."""
+    axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:g}".replace("-", "−")))
+
+
+def log_ticks(axis: Any, low: float, high: float) -> None:
+    """Decades as plain numbers; within two decades, 2 and 5 as well."""
+    subs = (1.0, 2.0, 5.0) if high / low < 150 else (1.0,)
+    axis.set_major_locator(LogLocator(subs=subs, numticks=20))
+    axis.set_minor_locator(FixedLocator([]))
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: words.significant(value, 1)))

@@ -1,0 +1,179 @@
+"""Tables of the page: what a cell shows, how it sorts, and why it is empty.
+
+A missing number is a dash, never 0; its reason stands under the table, where print and phones
+show it too.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from siliconprof.render import words
+
+FOOTNOTE_MARKS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@dataclass(frozen=True)
+class Value:
+    """One cell of a table."""
+
+    text: str
+    sort: float | str | None = None  # what a click on the column's head sorts by
+    below: str = ""  # small print under the text, such as a range
+    title: str = ""  # shown when the pointer rests on it
+    mark: str = ""  # a class: published, computed, missing, bad
+    badge: str = ""  # another host, reference: shown as a label after the text
+    reason: str = ""  # why it is missing; becomes a footnote
+    footnote: str = ""  # its letter
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: a head, its unit, and whether numbers stand in it."""
+
+    head: str
+    unit: str = ""
+    numeric: bool = False
+    help: str = ""  # what the number is, for the pointer
+
+
+@dataclass
+class Table:
+    """Columns and rows; a row has one value for each column."""
+
+    columns: Sequence[Column]
+    rows: list[list[Value]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # printed under the table
+    row_classes: list[str] = field(default_factory=list)
+
+    def add(self, *values: Value | str | None, css: str = "") -> None:
+        """Append a row; text and None are taken as plain cells."""
+        row = [value if isinstance(value, Value) else text(value) for value in values]
+        if len(row) != len(self.columns):
+            raise ValueError(f"{len(row)} values for {len(self.columns)} columns")
+        self.rows.append(row)
+        self.row_classes.append(css)
+
+    def footnoted(self) -> tuple[list[list[Value]], list[tuple[str, str]]]:
+        """(rows with footnote letters, the footnotes as (letter, reason))."""
+        letters: dict[str, str] = {}
+        marked = []
+        for row in self.rows:
+            line = []
+            for value in row:
+                if value.reason:
+                    if value.reason not in letters:
+                        letters[value.reason] = _letter(len(letters))
+                    line.append(Value(**{**vars(value), "footnote": letters[value.reason]}))
+                else:
+                    line.append(value)
+            marked.append(line)
+        return marked, [(letter, reason) for reason, letter in letters.items()]
+
+    def to_csv(self) -> str:
+        """The table as CSV: numbers where a cell has one, else its text."""
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        ranged = [any(row[i].below for row in self.rows) for i in range(len(self.columns))]
+        head = []
+        for column, has_range in zip(self.columns, ranged, strict=True):
+            name = f"{column.head} ({column.unit})" if column.unit else column.head
+            head += [name, f"{name}: range"] if has_range else [name]
+        writer.writerow(head)
+        for row in self.rows:
+            line: list[Any] = []
+            for value, column, has_range in zip(row, self.columns, ranged, strict=True):
+                if value.mark == "missing":
+                    line.append("")
+                elif column.numeric and isinstance(value.sort, (int, float)):
+                    line.append(value.sort)
+                else:
+                    line.append(_badged(value))
+                if has_range:
+                    line.append(value.below)
+            writer.writerow(line)
+        return stream.getvalue()
+
+    def to_markdown(self) -> str:
+        """The table as Markdown, with its footnotes and notes."""
+
+        def line(cells: Sequence[str]) -> str:
+            return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+        rows, footnotes = self.footnoted()
+        lines = [
+            line([f"{c.head} ({c.unit})" if c.unit else c.head for c in self.columns]),
+            line(["---:" if column.numeric else "---" for column in self.columns]),
+        ]
+        for row in rows:
+            cells = []
+            for value in row:
+                mark = " [published]" if value.mark == "published" else ""
+                mark += " [computed]" if value.mark == "computed" else ""
+                mark += f" ({value.footnote})" if value.footnote else ""
+                cells.append(_badged(value) + mark + (f" ({value.below})" if value.below else ""))
+            lines.append(line(cells))
+        lines += [""] + [f"({letter}) {reason}" for letter, reason in footnotes] + self.notes
+        return "\n".join(lines).rstrip() + "\n"
+
+
+def _letter(index: int) -> str:
+    """a, b, … z, aa, ab, …"""
+    more, index = divmod(index, len(FOOTNOTE_MARKS))
+    return (_letter(more - 1) if more else "") + FOOTNOTE_MARKS[index]
+
+
+def _badged(value: Value) -> str:
+    return f"{value.text} [{value.badge}]" if value.badge else value.text
+
+
+def text(value: Any, **more: Any) -> Value:
+    """A plain cell; None is a dash without a reason (the column's head says what it means)."""
+    if value is None or value == "":
+        return Value(words.DASH, mark="missing", **more)
+    return Value(str(value), sort=str(value), **more)
+
+
+def missing(reason: str) -> Value:
+    """A dash, and why."""
+    return Value(words.DASH, title=reason, mark="missing", reason=reason)
+
+
+def quantity(value: Any, reason: str, scale: float = 1.0, digits: int = 3, **more: Any) -> Value:
+    """A number divided by `scale`, or a dash with the reason why there is none."""
+    found = words.number(value)
+    if found is None:
+        return missing(reason)
+    return Value(words.significant(found / scale, digits), sort=found / scale, **more)
+
+
+def ranged(
+    row: Mapping[str, Any],
+    name: str,
+    scale: float,
+    reason: str,
+    low: str = "q25",
+    high: str = "q75",
+) -> Value:
+    """A median with a range of its series below it, from the columns of points.csv."""
+    value = quantity(row.get(f"{name}_median_s"), reason, scale)
+    ends = [words.number(row.get(f"{name}_{end}_s")) for end in (low, high)]
+    if value.reason or ends[0] is None or ends[1] is None:
+        return value
+    below = "–".join(words.significant(end / scale) for end in ends if end is not None)
+    return Value(value.text, value.sort, below, title=f"n = {int(row[f'{name}_n'])}")
+
+
+def published(value: str | None, source: str, **more: Any) -> Value:
+    """A printed number exactly as it was printed, marked as such."""
+    if value is None:
+        return missing("not published")
+    try:
+        sort: float | str = float(value)
+    except ValueError:
+        sort = value
+    return Value(value, sort, title=f"published: {source}", mark="published", **more)

@@ -1,0 +1,313 @@
+"""Training: where a step's time goes, by backend, trainer and precision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from siliconprof.registry import PEAK_OF_PRECISION
+from siliconprof.render import style, words
+from siliconprof.render.book import Book
+from siliconprof.render.data import Data, Family, Row
+from siliconprof.render.tables import Column, Table, Value, missing, quantity, ranged
+
+MS = 1e-3
+PHASES = ("data", "trace", "forward", "backward", "optimizer", "other")
+# Steps of the backend's colour; neighbours in the stack must differ.
+PHASE_STEP = {"data": 45, "trace": 12, "forward": 60, "backward": 100, "optimizer": 25, "other": 12}
+HATCH = {"trace": "//////"}
+ROWS_PER_FIGURE = 24
+ROW_IN = 0.235
+LABELLED_SHARE = 0.13  # a share this wide holds its number
+
+
+def add(data: Data, book: Book, prefix: str = "") -> None:
+    """Bars and both tables of every family; curves are another module's."""
+    families = data.families()
+    if not families:
+        book.note("No training cell is part of these results.")
+        return
+    for kind, (points, failed) in families.items():
+        if not points:
+            why = words.listing(sorted({f"{c['status']}: {c['reason']}" for c in failed}))
+            book.note(f"{kind.name}: no figure, no cell of it was measured ({why}).")
+            continue
+        chunks = _chunks(points, failed)
+        for index, chunk in enumerate(chunks):
+            part = f" (part {index + 1} of {len(chunks)})" if len(chunks) > 1 else ""
+            book.figure(
+                f"{prefix}training-{kind.slug}" + (f"-{index + 1}" if index else ""),
+                "training-phases",
+                lambda narrow, chunk=chunk: draw(data, chunk, narrow),
+                family=kind.label + part,
+            )
+    if any(points for points, _ in families.values()):
+        book.table(f"{prefix}training-times", "training-times", times_table(families))
+        book.table(f"{prefix}training-rates", "training-rates", rates_table(data, families))
+
+
+def _chunks(points: Sequence[Row], failed: Sequence[Row]) -> list[list[Row]]:
+    """Rows device by device, cut so that no figure holds more than a page can show."""
+    rows = sorted([*points, *failed], key=lambda r: (r["device_kind"] == "cpu", r["device"]))
+    return [rows[i : i + ROWS_PER_FIGURE] for i in range(0, len(rows), ROWS_PER_FIGURE)]
+
+
+# -- figure ------------------------------------------------------------------------------------
+
+
+def label(row: Row) -> str:
+    """`torch-cpu  plain  fp32`."""
+    scenario = "" if row["scenario"] == "auto" else f" · {row['scenario']}"
+    return f"{row['backend']} · {row['trainer']} · {row['precision']}{scenario}"
+
+
+def draw(data: Data, rows: Sequence[Row], narrow: bool) -> Any:
+    """Stacked times on the left, their shares on the right (below, on a phone).
+
+    Every device has axes of its own: on one scale a GPU's bars would vanish beside a CPU's.
+    """
+    by_device: dict[str, list[Row]] = {}
+    for row in rows:
+        by_device.setdefault(row["device"], []).append(row)
+    width = style.width_in(narrow)
+    left = max(style.text_in(label(row)) for row in rows) + 0.08
+    head, foot, gap = 0.42 if not narrow else 0.6, 0.42, 0.2
+    block = [len(group) * ROW_IN for group in by_device.values()]
+    title = 0.2
+    panels = 2 if narrow else 1
+    height = head + panels * sum(title + size + foot for size in block)
+    figure = style.canvas(width, height)
+    used = [phase for phase in PHASES if any(row.get(f"{phase}_median_s") for row in rows)]
+    used = [p for p in used if p in ("forward", "backward", "optimizer") or _visible(rows, p)]
+    style.legend(
+        figure,
+        [
+            *((_phase_sample(phase), phase) for phase in used),
+            (style.sample("o", color=style.INK, markersize=2.6), "unsplit step: median"),
+            (style.sample(None, "-", color=style.INK, linewidth=0.9), "its middle half (IQR)"),
+        ],
+        0.0,
+    )
+    top = head
+    inner = width - left
+    for group, size in zip(by_device.values(), block, strict=True):
+        name = data.device_name(group[0])
+        time_width = inner - 0.1 if narrow else inner * 0.56
+        share_width = inner - 0.1 if narrow else inner * 0.44 - gap - 0.06
+        style.write(figure, 0, top + 0.13, name, weight="bold", va="bottom")
+        ax = style.axes(figure, left, top + title, time_width, size)
+        _bars(ax, group, used, time_width)
+        if narrow:
+            top += title + size + foot
+            style.write(figure, 0, top + 0.13, f"{name}: shares", weight="bold", va="bottom")
+        share_left = left if narrow else left + time_width + gap
+        ax = style.axes(figure, share_left, top + title, share_width, size)
+        _shares(ax, group, used, labels=narrow)
+        top += title + size + foot
+    return figure
+
+
+def _visible(rows: Sequence[Row], phase: str) -> bool:
+    """Whether a phase is anywhere wide enough to be seen."""
+    return any(
+        (row.get(f"{phase}_median_s") or 0) > 0.004 * (row.get("step_median_s") or 1)
+        for row in rows
+    )
+
+
+def _phase_sample(phase: str) -> Any:
+    face = style._mix(style.MUTED, style.PAPER, PHASE_STEP[phase])
+    return style.swatch(face, HATCH.get(phase))
+
+
+def _frame(ax: Any, rows: Sequence[Row], labels: bool) -> None:
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.set_yticks(range(len(rows)), [label(row) for row in rows] if labels else [])
+    ax.tick_params(axis="y", length=0, labelsize=style.TEXT_PT, labelcolor=style.INK)
+    ax.spines["left"].set_visible(False)
+    ax.grid(axis="x")
+
+
+def _bars(ax: Any, rows: Sequence[Row], phases: Sequence[str], width: float) -> None:
+    """Medians in ms, end to end; over them the unsplit step with its middle half."""
+    _frame(ax, rows, labels=True)
+    longest = max(
+        (row.get(name) or 0.0)
+        for row in rows
+        for name in ("unsplit_step_q75_s", "unsplit_step_median_s", "step_median_s")
+    )  # fmt: skip
+    longest = longest or 1.0
+    for y, row in enumerate(rows):
+        if row.get("step_median_s") is None:
+            _say_status(ax, y, row, width)
+            continue
+        start = 0.0
+        for phase in phases:
+            start = _segment(ax, y, row, phase, start, row.get(f"{phase}_median_s"))
+        middle = row["unsplit_step_median_s"]
+        end = start
+        if middle is not None:
+            low, high = row["unsplit_step_q25_s"], row["unsplit_step_q75_s"]
+            ax.plot([low, high], [y, y], color=style.INK, linewidth=0.9)
+            ax.plot([middle], [y], "o", color=style.INK, markersize=2.6)
+            end = max(start, high)
+        total = words.duration(middle if middle is not None else row["step_median_s"])
+        ax.text(end + longest * 0.025, y, total, va="center", size=style.SMALL_PT)
+    room = style.text_in("000 ms", style.SMALL_PT) / width
+    ax.set_xlim(0, longest / (0.97 - min(room, 0.5)) * 1.03)
+    style.plain_ticks(ax.xaxis, 5, MS)
+    ax.set_xlabel("time of one step / ms", size=style.SMALL_PT)
+
+
+def _shares(ax: Any, rows: Sequence[Row], phases: Sequence[str], labels: bool) -> None:
+    """The same phases as shares of their sum."""
+    _frame(ax, rows, labels)
+    for y, row in enumerate(rows):
+        total = sum(row.get(f"{phase}_median_s") or 0.0 for phase in PHASES)
+        if not total:
+            continue
+        start = 0.0
+        for phase in phases:
+            share = (row.get(f"{phase}_median_s") or 0.0) / total
+            before, start = start, _segment(ax, y, row, phase, start, share)
+            if share >= LABELLED_SHARE:
+                dark = PHASE_STEP[phase] == 100
+                ax.text(
+                    before + share / 2, y, f"{100 * share:.0f}", ha="center", va="center",
+                    size=style.SMALL_PT, color=style.PAPER if dark else style.INK,
+                )  # fmt: skip
+    ax.set_xlim(0, 1)
+    style.plain_ticks(ax.xaxis, 4, 0.01)
+    ax.set_xlabel("share of the step's phases / %", size=style.SMALL_PT)
+
+
+def _segment(
+    ax: Any, y: float, row: Row, phase: str, start: float, length: float | None
+) -> float:
+    """One phase of a bar; where it ends comes back."""
+    if not length:
+        return start
+    ax.barh(
+        y, length, left=start, height=0.62, linewidth=0.5, edgecolor=style.PAPER,
+        facecolor=style.shade(row["backend"], PHASE_STEP[phase]), hatch=HATCH.get(phase),
+    )  # fmt: skip
+    return start + length
+
+
+def _say_status(ax: Any, y: float, row: Row, width: float) -> None:
+    """A cell without a time says why where its bar would be."""
+    said = f"{row['status']}: {row['reason']}" if row.get("reason") else "no time measured"
+    limit = int(width / style.text_in("x", style.SMALL_PT))
+    ax.text(
+        0, y, " " + words.shortened(said, limit), va="center", style="italic",
+        size=style.SMALL_PT, color=style.MUTED,
+    )  # fmt: skip
+
+
+# -- tables ------------------------------------------------------------------------------------
+
+NAMES = [Column("Workload"), Column("Device"), Column("Backend"), Column("Trainer"),
+         Column("Precision")]  # fmt: skip
+
+
+def names(row: Row) -> list[Value | str | None]:
+    """The cells that say which training cell a row is."""
+    return [row["workload"], row["device"], row["backend"], row["trainer"], row["precision"]]
+
+
+def times_table(families: dict[Family, tuple[list[Row], list[Row]]]) -> Table:
+    """Medians with their middle half, in ms."""
+    table = Table(
+        [
+            *NAMES,
+            *(Column(phase, "ms", True, "median and quartiles of split steps") for phase in PHASES),
+            Column("split step", "ms", True, "sum of the phases, step by step: median, quartiles"),
+            Column("unsplit step", "ms", True, "steps without clock readings inside"),
+            Column("n", "", True, "unsplit steps timed"),
+            Column("split / unsplit", "", True, "how much reading the clock at every edge costs"),
+            Column("forward only", "ms", True, "a forward pass alone, which checks the phase"),
+        ]
+    )
+    for points, failed in families.values():
+        for row in points:
+            n = words.number(row["unsplit_step_n"])
+            table.add(
+                *names(row),
+                *(ranged(row, phase, MS, _why_no_phase(row, phase)) for phase in PHASES),
+                ranged(row, "step", MS, "no split step was timed"),
+                ranged(row, "unsplit_step", MS, "no unsplit step was timed"),
+                quantity(n, "no unsplit step was timed", digits=6),
+                quantity(row["split_over_unsplit"], "one of the two is missing"),
+                ranged(row, "forward_only", MS, "this trainer offers no forward pass alone"),
+            )
+        for cell in failed:
+            why = f"{cell['status']}: {cell['reason']}"
+            table.add(*names(cell), *[missing(why)] * (len(PHASES) + 5), css="failed")
+    return table
+
+
+def _why_no_phase(row: Row, phase: str) -> str:
+    if phase == "trace":
+        return "this framework builds its graph while it computes: no phase of its own"
+    return f"this backend and trainer mark no {phase} phase"
+
+
+def rates_table(data: Data, families: dict[Family, tuple[list[Row], list[Row]]]) -> Table:
+    """Throughput, efficiency and memory; every efficiency says of what."""
+    table = Table(
+        [
+            *NAMES,
+            Column("samples", "1/s", True),
+            Column("tokens", "1/s", True),
+            Column("achieved", "GFLOP/s", True, "operations of the model's formula per second"),
+            Column("MFU", "%", True, "achieved over the data sheet's peak for this precision"),
+            Column("of best matmul", "%", True, "achieved over this run's fastest measured "
+                   "product, same device, backend and number format"),
+            Column("device peak", "MiB", True, "the framework's own counter"),
+            Column("RSS at start", "MiB", True, "resident after imports, before the model"),
+            Column("RSS peak", "MiB", True, "largest of about ten samples a second"),
+        ]
+    )  # fmt: skip
+    best = best_products(data)
+    for points, _ in families.values():
+        for row in points:
+            rate = words.number(row["flop_per_s"])
+            table.add(
+                *names(row),
+                quantity(row["samples_per_s"], "no step was timed"),
+                quantity(row["tokens_per_s"], "the input is not text"),
+                quantity(rate, "no formula for its operations", 1e9),
+                _share(rate, data.peak_flop_per_s(row), "peak unknown: the registry has no "
+                       "sourced figure for this device and precision"),
+                _share(rate, best.get(_product_key(row)), "no product of this device, backend "
+                       "and number format was measured in this run"),
+                quantity(row["device_peak_bytes"], "the backend has no device memory counter",
+                         2**20),
+                quantity(row["rss_at_start_bytes"], "the memory probe was not available", 2**20),
+                quantity(row["rss_peak_sampled_bytes"], "the memory probe was not available",
+                         2**20),
+            )  # fmt: skip
+    return table
+
+
+def best_products(data: Data) -> dict[tuple, float]:
+    """(source, host, device, backend, number format) -> fastest measured product in FLOP/s."""
+    best: dict[tuple, float] = {}
+    for point in data.of_module("matmul"):
+        rate = words.number(point["flop_per_s"])
+        if rate:
+            key = _product_key(point)
+            best[key] = max(best.get(key, 0.0), rate)
+    return best
+
+
+def _product_key(row: Row) -> tuple:
+    """Mixed precision multiplies in its 16-bit format, so it is held against that."""
+    place = (row["source"], row["host"], row["device"], row["backend"])
+    return (*place, PEAK_OF_PRECISION[row["precision"]])
+
+
+def _share(rate: float | None, of: float | None, reason: str) -> Value:
+    if rate is None or not of:
+        return missing(reason if rate is not None else "no rate")
+    return quantity(rate / of, reason, 0.01, title=f"of {words.scaled(of, 'FLOP/s')}")

@@ -1,0 +1,132 @@
+"""Numbers and states in words: every text of the page that is made from a value."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+DASH = "–"
+THIN = "\u2009"  # thin space between digits in threes, and between a number and its unit
+
+STATUS_WORDS = {
+    "ok": "measured",
+    "oom": "ran out of memory",
+    "failed": "failed",
+    "timeout": "ran past its time limit",
+    "unsupported": "cannot run so",
+    "skipped": "skipped",
+}
+FLAG_WORDS = {
+    "contended": "Other processes used the processor while this was measured; times may be too "
+    "long and their spread too wide.",
+    "noisy": "The middle half of the repeats spreads over more than 10 % of their median.",
+    "no_empty_kernel": "No empty kernel can be launched here, so dispatch stands alone.",
+    "throttled": "The clock fell while this was measured.",
+    "on_battery": "Measured on battery, which may lower the clocks.",
+}
+SOURCE_BADGES = {"another host": "other host", "reference": "reference"}
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None for anything that is not one."""
+    if value is None or isinstance(value, str):
+        return None
+    value = float(value)
+    return value if math.isfinite(value) else None
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """`value` to so many significant digits, never in powers of ten, digits grouped from 10 000."""
+    if value == 0:
+        return "0"
+    magnitude = math.floor(math.log10(abs(value)))
+    if round(abs(value), digits - 1 - magnitude) >= 10 ** (magnitude + 1):
+        magnitude += 1  # 9.996 rounds to 10.0
+    text = f"{value:,.{max(digits - 1 - magnitude, 0)}f}"
+    return text.replace(",", THIN if abs(value) >= 9999.5 else "").replace("-", "−")
+
+
+def scientific(value: float) -> str:
+    """`2.1 × 10⁻⁷`, for errors and differences."""
+    if value == 0:
+        return "0"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{mantissa} × 10{raised}"
+
+
+def percent(share: float) -> str:
+    """A share between 0 and 1 in per cent, three significant digits at most."""
+    return f"{significant(100 * share, 2 if abs(share) < 0.1 else 3)}{THIN}%"
+
+
+def duration(seconds: float, digits: int = 3) -> str:
+    """Seconds in the unit that suits them: `23.4 ms`."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= scale or unit == "µs":
+            return f"{significant(seconds / scale, digits)}{THIN}{unit}"
+    raise AssertionError
+
+
+def scaled(value: float, unit: str) -> str:
+    """A quantity with an SI prefix: `2.31 GFLOP/s`."""
+    for prefix, scale in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= scale:
+            return f"{significant(value / scale)}{THIN}{prefix}{unit}"
+    return f"{significant(value)}{THIN}{unit}"
+
+
+def mebibytes(size_bytes: float) -> str:
+    """Bytes in MiB, or GiB from 10 GiB on."""
+    if size_bytes >= 10 * 2**30:
+        return f"{significant(size_bytes / 2**30)}{THIN}GiB"
+    return f"{significant(size_bytes / 2**20)}{THIN}MiB"
+
+
+def count(n: int, one: str, many: str | None = None) -> str:
+    """`1 cell`, `2 cells`."""
+    return f"{n} {one if n == 1 else many or one + 's'}"
+
+
+def listing(words: Iterable[str]) -> str:
+    """`a, b and c`."""
+    items = list(words)
+    return " and ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
+
+
+def shape(point: Mapping[str, Any]) -> str:
+    """A matrix product's shape: `512³`, `8 × 128³`, `8 × (64 × 128 × 32)`."""
+    batch, m, k, n = (int(point[name]) for name in ("batch", "m", "k", "n"))
+    product = f"{m}³" if m == k == n else f"{m} × {k} × {n}"
+    if batch == 1:
+        return product
+    return f"{batch} × {product if m == k == n else f'({product})'}"
+
+
+def shortened(text: str, limit: int) -> str:
+    """The text, cut at a word where it is longer than the limit."""
+    if len(text) <= limit:
+        return text
+    return text[: limit - 1].rsplit(" ", 1)[0].rstrip(",;: ") + "…"
+
+
+def flags(cell: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(code, detail) of every flag; `aggregate` joins them as `code: detail; code: detail`."""
+    codes = [code for code in (cell.get("flags") or "").split(";") if code]
+    details = cell.get("flag_details") or ""
+    if not codes:
+        return
+    names = "|".join(map(re.escape, codes))
+    parts = re.split(rf"(?:^|; )({names}): ", details)
+    yield from zip(parts[1::2], parts[2::2], strict=True)
+
+
+def caution(*cells: Mapping[str, Any]) -> str:
+    """What the reader of a comparison must know of the cells in it; empty when nothing."""
+    codes = {code for cell in cells for code in (cell.get("flags") or "").split(";")}
+    said = [
+        word for code, word in (("contended", "contended"), ("noisy", "noisy")) if code in codes
+    ]
+    return f"flagged {listing(said)}" if said else ""
