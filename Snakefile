@@ -3,9 +3,6 @@ from snakemake.utils import min_version
 min_version("9.27.0")
 
 
-configfile: "config/config.yaml"
-
-
 include: "workflow/rules/common.smk"
 include: "workflow/rules/prepare.smk"
 include: "workflow/rules/measure.smk"

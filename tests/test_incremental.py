@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from conftest import QUICK, Checkout, copy_project
 
 pytestmark = pytest.mark.slow

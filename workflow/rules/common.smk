@@ -7,6 +7,12 @@ sys.path.insert(0, f"{workflow.basedir}/workflow")
 
 from siliconprof import pipeline
 
+# Another file on the command line stands alone: it is not laid over this one.
+if not workflow.overwrite_configfiles:
+
+    configfile: pipeline.check_readable("config/config.yaml")
+
+
 FLOW = pipeline.prepare(
     config,
     main_process=workflow.exec_mode == ExecMode.DEFAULT,

@@ -1,12 +1,13 @@
 """Make `results/` that were copied without `.snakemake/` count, as far as they are verified.
 
-    siliconprof adopt [--configfile F ...]
+    siliconprof adopt [--configfile F]
 
 Without its metadata Snakemake has only modification times to go by, and a copy's are random: it
-measures everything again, or takes records for valid that belong to other code. So every record
-of today's matrix is compared with what would be measured today: the cell, the code, the versions
-that it uses, the data. `snakemake --touch` gives back the metadata of those that agree; the
-others are marked as old and will be measured again, a copy of each stays in `results/history`.
+measures everything again, or takes for valid what was measured with other code. So every record of
+today's matrix is compared with what would be measured today: the cell, the code, the versions that
+it uses, the data. `snakemake --touch` restores the metadata of those that agree. The others keep
+their place, but are marked as old, so that the next run measures them again; a copy of every
+record is in `results/history`.
 """
 
 from __future__ import annotations
@@ -17,110 +18,233 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from siliconprof import closure, config, hosts, matrix, record, records, registry, token_data
+from siliconprof import (
+    corpus,
+    freshness,
+    hosts,
+    matrix,
+    prepare,
+    record,
+    records,
+    registry,
+    token_data,
+)
 from siliconprof.bundle import keep_in_history
 from siliconprof.cell import canonical_json
 from siliconprof.errors import UserError, stage
 from siliconprof.pipeline import REGISTRY, RESULTS
-from siliconprof.validation import load_yaml
+from siliconprof.plan import load_experiment
 
-DEFAULT_CONFIG = "config/config.yaml"
+CONFIG = "config/config.yaml"
 DATA_FILES = ("dataset.json", "tokens.npy", "tokenizer.json")
-# Of dataset.json, what the config asks for; the built-in text heeds only the first three.
-DATA_KEYS = ("name", "source", "vocab_size", "max_bytes")
-SOURCE_KEYS = ("path", "subset", "split", "text_column")
-FILES_PER_CALL = 1000  # of Snakemake: the system limits the length of a command line
-LONG_AGO_S = 1  # 1970; not 0, which Snakemake takes for no time at all
-ADOPTED, NOT_ADOPTED = 0, 1
-SHOWN = 3  # differences that a reason names
+FILES_PER_CALL = 1000  # of Snakemake; the system limits the length of a command line
+LONG_AGO_S = 1  # since 1970: older than any code; 0 is no time at all to Snakemake
 
 
 @dataclass(frozen=True)
 class Adoption:
-    """What was found and done."""
+    """What agreed with today's experiment and what did not."""
 
     adopted: Sequence[str]  # records
-    refused: Mapping[str, str]  # record or data set's folder -> reason
+    refused: Mapping[str, str]  # record -> reason
     data: Sequence[str]  # folders of adopted data sets
-    missing: int  # cells of today's matrix without a record
+    data_refused: Mapping[str, str]  # folder of a data set -> reason
+    missing: int  # cells without a record
 
     def lines(self) -> list[str]:
         """For a person."""
-        refused = [path for path in self.refused if path.startswith(f"{RESULTS}/records/")]
-        found = [
-            f"adopted {len(self.adopted)} of {len(self.adopted) + len(refused)} records"
-            + (f" and {len(self.data)} data sets" if self.data else "")
-        ]
-        found += [f"not adopted: {path}: {reason}" for path, reason in self.refused.items()]
+        found = [f"adopted {len(self.adopted)} of {len(self.adopted) + len(self.refused)} records"]
+        if self.data or self.data_refused:
+            total = len(self.data) + len(self.data_refused)
+            found[0] += f" and {len(self.data)} of {total} data sets"
+        for path, reason in [*self.data_refused.items(), *self.refused.items()]:
+            found.append(f"not adopted: {path}: {reason}")
         if self.missing:
-            found.append(f"cells without a record, measured at the next run: {self.missing}")
+            found.append(f"cells without a record: {self.missing}")
+        if self.refused or self.missing:
+            found.append("the next run measures what is missing or was not adopted")
         return found
 
 
-def differences(here: Any, today: Any, where: str = "") -> Iterator[str]:
-    """Where two JSON values differ: `timing.budget_s is 0.5, today 2.0`."""
-    if isinstance(here, dict) and isinstance(today, dict):
-        for key in sorted(here.keys() | today.keys()):
-            yield from differences(here.get(key), today.get(key), f"{where}.{key}" if where else key)
-    elif here != today:
-        yield f"{where} is {json.dumps(here)}, today {json.dumps(today)}"
+# -- verifying ---------------------------------------------------------------------------------
 
 
-def _shown(found: Sequence[str]) -> str:
-    more = len(found) - SHOWN
-    return "; ".join(found[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
-
-
-@cache
-def _code_sha256(path: str) -> str:
-    return closure.sha256(path)
-
-
-def record_problem(data: Mapping[str, Any], planned: matrix.PlannedCell) -> str | None:
-    """Why a record is not what would be measured today, its data left aside; None when it is."""
-    cell = json.loads(planned.cell.to_json())
-    if found := list(differences(data["cell"], cell, "cell")):
-        return _shown(found)
-    code = {path: _code_sha256(path) for path in planned.code}
-    if data["code"] != code:
-        changed = sorted(
-            path for path in data["code"].keys() | code.keys()
-            if data["code"].get(path) != code.get(path)
-        )  # fmt: skip
-        return f"measured with other code: {_shown(changed)}"
-    declared = json.loads(canonical_json(planned.environment))
-    if found := list(differences(data["environment"].get("declared"), declared, "environment")):
-        return _shown(found)
-    return None
-
-
-def read_dataset(folder: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The `dataset.json` of a prepared data set that is whole and is the one of the config.
+def verify_data(folder: Path, name: str, entry: Mapping[str, Any]) -> str:
+    """SHA-256 of the tokens of a prepared data set that is whole and is the one of the config.
 
     Args:
-        entry: the data set in the resolved config, and its `name`.
+        entry: the data set in the resolved config.
 
     Raises:
         UserError: why it is not; one line.
     """
-    prepared = token_data.load(folder)  # tokens.npy is that of dataset.json
+    tokens_sha256 = token_data.load(folder).tokens_sha256  # tokens.npy is that of dataset.json
     facts = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
-    keys = DATA_KEYS if entry["source"] == "builtin" else DATA_KEYS + SOURCE_KEYS
-    found = list(
-        differences({key: facts.get(key) for key in keys}, {key: entry.get(key) for key in keys})
-    )
-    if found:
-        raise UserError(_shown(found))
-    try:
-        tokenizer = (folder / "tokenizer.json").read_bytes()
-    except OSError as error:
-        raise UserError(f"tokenizer.json: {error.strerror}") from None
-    if hashlib.sha256(tokenizer).hexdigest() != facts.get("tokenizer_sha256"):
+    spec = prepare.parse_spec(canonical_json({"name": name} | dict(entry)))
+    builtin = spec.source == "builtin"
+    for key in ("name", "source", "vocab_size", "max_bytes"):
+        _same(key, facts.get(key), getattr(spec, key))
+    for key in ("path", "subset", "split", "text_column"):
+        _same(key, facts.get(key), None if builtin else getattr(spec, key))
+    if builtin:  # the only text that belongs to the code and changes with it
+        text = corpus.read_corpus(spec).text.encode("utf-8")
+        _same("text_sha256", facts.get("text_sha256"), hashlib.sha256(text).hexdigest())
+    tokenizer = folder / "tokenizer.json"
+    if not tokenizer.is_file():
+        raise UserError("tokenizer.json is missing")
+    if hashlib.sha256(tokenizer.read_bytes()).hexdigest() != facts.get("tokenizer_sha256"):
         raise UserError("tokenizer.json is damaged: its SHA-256 is not that of dataset.json")
-    return {"tokens_sha256": prepared.tokens_sha256, "vocab_size": prepared.vocab_size}
+    return tokens_sha256
+
+
+def _same(key: str, here: Any, today: Any) -> None:
+    if here != today:
+        raise UserError(f"{key} changed from {here} to {today}")
+
+
+def verify_record(
+    data: Mapping[str, Any], planned: matrix.PlannedCell, tokens: Mapping[str, str]
+) -> None:
+    """Compare a sound record with what would be measured today.
+
+    Args:
+        tokens: folder of a verified data set -> SHA-256 of its tokens.
+
+    Raises:
+        UserError: all differences, in one line.
+    """
+    found = freshness.differences(planned, data)
+    folder, used = planned.cell.dataset, data["dataset"]
+    if folder is not None:
+        if folder not in tokens:
+            found.append(f"its data in {folder} are not prepared here, or were not adopted")
+        elif used is None and data["status"] == "ok":
+            found.append("it does not say which data it read")
+        elif used is not None and used["tokens_sha256"] != tokens[folder]:
+            found.append(f"it read other data than {folder} holds")
+    if found:
+        raise UserError("; ".join(found))
+
+
+# -- Snakemake ---------------------------------------------------------------------------------
+
+
+def _snakemake(options: Sequence[str], configfile: str | None, files: Sequence[str]) -> str:
+    """Call Snakemake; the end of what it said when it failed, else nothing."""
+    command = [sys.executable, "-m", "snakemake", *options]
+    if configfile:
+        command += ["--configfile", configfile]
+    done = subprocess.run([*command, "--", *files], capture_output=True, text=True, check=False)
+    said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    return " ".join(said[-3:]) or "no output" if done.returncode else ""
+
+
+def restore_metadata(files: Sequence[str], configfile: str | None) -> None:
+    """Have Snakemake take output files as made today, by these rules, from these inputs.
+
+    `--force`, because without it `--touch` passes over a file that is newer than its inputs, and
+    such a file stays without metadata. No timed cell runs, so they need not go one by one.
+
+    Raises:
+        UserError: Snakemake refused; what it said.
+    """
+    for start in range(0, len(files), FILES_PER_CALL):
+        chunk = files[start : start + FILES_PER_CALL]
+        options = ["--cores", "64", "--resources", "accelerator=64", "--touch", "--force"]
+        said = _snakemake(options, configfile, chunk)
+        if said:
+            raise UserError(f"snakemake --touch failed: {said}")
+
+
+def mark_old(files: Sequence[str], configfile: str | None) -> None:
+    """Have Snakemake make existing output files again at the next run; their content stays."""
+    existing = [path for path in files if Path(path).exists()]
+    for start in range(0, len(existing), FILES_PER_CALL):
+        chunk = existing[start : start + FILES_PER_CALL]
+        # It fails, once done, when a file has no metadata: as wanted.
+        _snakemake(["--cores", "1", "--cleanup-metadata", *chunk], configfile, [])
+        for path in chunk:
+            os.utime(path, (LONG_AGO_S, LONG_AGO_S))
+
+
+# -- the whole ---------------------------------------------------------------------------------
+
+
+def adopt(configfile: str | None = None) -> Adoption:
+    """Verify the records and data sets of the checkout in the current folder; adopt the sound.
+
+    Args:
+        configfile: as given to Snakemake; None for the default experiment.
+
+    Raises:
+        UserError: no checkout, a bad config, another machine's results, or Snakemake refused.
+    """
+    if not Path("Snakefile").is_file():
+        raise UserError("no Snakefile in the current folder: run this in a checkout")
+    experiment = load_experiment(configfile or CONFIG)
+    devices = registry.load(REGISTRY)
+    host = hosts.resolve(RESULTS, experiment["host"], devices, write=False)
+    expansion = matrix.expand(experiment, devices, host)
+    # as every run does: Snakemake would not start with a damaged one among them
+    records.set_damaged_aside(matrix.foreign_records(RESULTS, host["label"]), RESULTS, False)
+    tokens: dict[str, str] = {}
+    data_refused: dict[str, str] = {}
+    for name, entry in experiment["datasets"].items():
+        folder = Path(matrix.DATA_DIR) / name
+        if (folder / "dataset.json").exists():
+            try:
+                tokens[folder.as_posix()] = verify_data(folder, name, entry)
+            except UserError as error:
+                data_refused[folder.as_posix()] = str(error)
+    adopted: list[str] = []
+    refused: dict[str, str] = {}
+    missing = 0
+    for planned in expansion.cells:
+        path = matrix.record_path(planned.cell)
+        if not Path(path).exists():
+            missing += 1
+            continue
+        try:
+            _check(path, planned, tokens)
+            adopted.append(path)
+        except UserError as error:
+            refused[path] = str(error).removeprefix(f"{path}: ")
+    verified = [f"{folder}/{name}" for folder in tokens for name in DATA_FILES]
+    restore_metadata([*verified, *adopted], configfile)
+    stale = [f"{folder}/{name}" for folder in data_refused for name in DATA_FILES]
+    mark_old([*stale, *refused], configfile)
+    return Adoption(adopted, refused, list(tokens), data_refused, missing)
+
+
+def _check(path: str, planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> None:
+    """Verify the record at a path, and see to its copy in the history.
+
+    Raises:
+        UserError: why it is not adopted; a damaged one has been set aside.
+    """
+    records.set_damaged_aside([path], RESULTS, dry_run=False)
+    data = record.read(Path(path))
+    keep_in_history(data, Path(path).read_bytes(), RESULTS / "history")
+    verify_record(data, planned, tokens)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Adopt and say so; 1 when something was not adopted."""
+    parser = argparse.ArgumentParser(
+        prog="siliconprof adopt",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--configfile", metavar="FILE", help=f"default: {CONFIG}")
+    done = adopt(parser.parse_args(argv).configfile)
+    print("\n".join(done.lines()))
+    return 1 if done.refused or done.data_refused else 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

@@ -394,7 +394,9 @@ def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
         return
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
     if verb == "pack":
-        parser.add_argument("--output", type=Path, required=True, help="the bundle, a zip file")
+        parser.add_argument(
+            "-o", "--output", type=Path, required=True, metavar="FILE", help="the bundle, a zip"
+        )
         parser.add_argument(
             "--host",
             action="append",

@@ -35,14 +35,24 @@ def check(config: Mapping[str, Any]) -> list[str]:
     """Every mistake of a config, one line each: where, what, expected, nearest spelling."""
     schema = load_schema("config")
     found = problems(config, schema)
-    if not isinstance(config, Mapping) or not isinstance(config.get("workloads"), Mapping):
+    if not isinstance(config, Mapping):
         return found
-    workloads = config["workloads"]
+    for name, entry in _mapping(config.get("datasets")).items():
+        source = _mapping(entry).get("source")
+        if source in ("hub", "folder") and not entry.get("path"):
+            wanted = {"hub": "a name on the hub", "folder": "a folder"}[source]
+            found.append(f"datasets.{name}.path: is missing; expected {wanted}")
+    workloads = _mapping(config.get("workloads"))
     common = schema["properties"]["workloads"]["additionalProperties"]
     for name, entry in workloads.items():
         if isinstance(entry, Mapping):
             found += _workload_problems(f"workloads.{name}", entry, common, config)
     return list(dict.fromkeys(found))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    """The value if it is a mapping, else an empty one: the schema has said that it is none."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def _workload_problems(
@@ -62,23 +72,27 @@ def _workload_problems(
     own = problems(entry, workload_schema(common, module), f"{where}.")
     found = [line.replace(f"{where}.(top level)", where) for line in own]
     trainer, trainers = entry.get("trainer"), plugins.names("trainers")
-    if plugin.kind == "training" and trainer not in trainers:
+    if "trainer" in entry and not isinstance(trainer, str):
+        pass  # the schema has said so
+    elif plugin.kind == "training" and trainer not in trainers:
         said = "is missing" if trainer is None else f"is '{trainer}'"
         hint = nearest(trainer, trainers) if trainer else ""
         found.append(f"{where}.trainer: {said}; expected one of: {', '.join(trainers)}{hint}")
-    if plugin.kind != "training" and trainer is not None:
+    elif plugin.kind != "training" and trainer is not None:
         found.append(f"{where}.trainer: is '{trainer}'; {module} is not trained, leave it out")
-    datasets = config.get("datasets") or {}
+    datasets = _mapping(config.get("datasets"))
     dataset = entry.get("dataset")
-    if dataset is not None and dataset not in datasets:
-        listed = ", ".join(datasets) or "none is defined"
+    if "dataset" not in entry:
+        found += [f"{where}.{line}" for line in plugin.problems(entry, None)]
+    elif isinstance(dataset, str) and dataset not in datasets:
+        listed = ", ".join(map(str, datasets)) or "none is defined"
         found.append(
             f"{where}.dataset: is '{dataset}'; expected one of: {listed}"
             f"{nearest(dataset, datasets)}"
         )
-    if not found:
-        chosen = datasets.get(dataset) if dataset else None
-        if chosen is None or isinstance(chosen.get("vocab_size"), int):
+    elif isinstance(dataset, str):
+        chosen = _mapping(datasets[dataset])
+        if isinstance(chosen.get("vocab_size"), int):
             found += [f"{where}.{line}" for line in plugin.problems(entry, chosen)]
     return found
 

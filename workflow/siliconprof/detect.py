@@ -221,7 +221,7 @@ def _cuda_state(answers: Mapping[str, Any]) -> dict[str, Any]:
     return _state(answers.get("torch-cuda"), "torch", "no NVIDIA GPU or driver on this machine")
 
 
-def _mps_state(answers: Mapping[str, Any], system: str) -> dict[str, Any]:
+def _mps_state(answers: Mapping[str, Any], system: str | None) -> dict[str, Any]:
     """torch-mps's state: no Mac, torch broken, built without MPS, or what its probe said."""
     if not machine.is_mac():
         return _state(None, "torch", f"Apple GPUs only; this is {system}")

@@ -2,18 +2,68 @@
 
 from __future__ import annotations
 
+import os
 import re
+import resource
+import signal
 import subprocess
 import sys
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 MESSAGES = re.compile(
     r"bad_alloc|out of memory|can't allocate memory|cannot allocate memory"
     r"|unable to allocate|attempting to allocate|kIOGPUCommandBufferCallbackErrorOutOfMemory"
-    r"|insufficient memory",
+    r"|insufficient memory|MemoryError",
     re.IGNORECASE,
 )
+FILLED_ABOVE = 0.75  # share of a limited address space; the rest is the allocation that failed
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT)
+LOG_SLACK_S = 1.0  # between the kernel's clock and ours
+
+
+@dataclass
+class Witness:
+    """What must be seen before a process ends to tell afterwards whether memory ended it.
+
+    Made just before the start; the process inherits the cgroup and the limits of this one.
+    """
+
+    kills: int | None = field(default_factory=lambda: cgroup_kills())
+    started_s: float = field(default_factory=time.monotonic)
+    limit_bytes: int = field(default_factory=lambda: resource.getrlimit(resource.RLIMIT_AS)[0])
+    reserved_bytes: int = 0  # address space that was not resident: code, stacks, arenas
+
+    def look(self, pid: int) -> None:
+        """Take note of the running process; costs nothing where no limit is set."""
+        if self.limit_bytes == resource.RLIM_INFINITY:
+            return
+        try:
+            pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+        except OSError:
+            return
+        if int(pages[0]):  # 0 once it has ended
+            unused = int(pages[0]) - int(pages[1])
+            self.reserved_bytes = unused * os.sysconf("SC_PAGE_SIZE")
+
+    def filled_limit(self) -> str | None:
+        """How far the process, now waited for, had filled a limited address space, if it had.
+
+        Its exact resident peak is added to what was reserved when it was last seen.
+        """
+        if self.limit_bytes == resource.RLIM_INFINITY:
+            return None
+        unit = 1 if sys.platform == "darwin" else 1024
+        resident = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
+        filled = min(resident + self.reserved_bytes, self.limit_bytes)
+        if filled < FILLED_ABOVE * self.limit_bytes:
+            return None
+        return (
+            f"it had filled about {filled / 2**20:.0f} MiB of its address space, "
+            f"limited to {self.limit_bytes / 2**20:.0f} MiB (RLIMIT_AS)"
+        )
 
 
 def cgroup_kills() -> int | None:
@@ -40,32 +90,55 @@ def cgroup_kills() -> int | None:
     return None
 
 
-def kernel_log_names(pid: int) -> str | None:
-    """The kernel's line about killing this process for memory, where the log may be read."""
+def kernel_log_names(pid: int, signum: int, since_s: float) -> str | None:
+    """The kernel's line about this process and memory, where the log may be read.
+
+    SIGKILL: the out-of-memory killer took it. Any other: an allocation was refused, which MLX on
+    a Linux CPU does not check, so that it crashes without a word.
+
+    Args:
+        since_s: `time.monotonic()` before which a line is about another process of that number.
+    """
     if sys.platform != "linux":
         return None
     try:
         log = subprocess.run(["dmesg"], capture_output=True, text=True, timeout=5, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
+    killed, refused = rf"[Kk]illed process {pid}\b", rf"pid: {pid}, .*not enough memory"
+    about = re.compile(killed if signum == signal.SIGKILL else refused)
     for line in reversed(log.stdout.splitlines()):
-        if re.search(rf"[Kk]illed process {pid}\b", line):
+        stamp = re.match(r"\[ *(\d+\.\d+)\]", line)
+        if stamp and float(stamp[1]) < since_s - LOG_SLACK_S:
+            return None
+        if about.search(line):
             return line.strip()
     return None
 
 
-def evidence(pid: int, kills_before: int | None, output_tail: str) -> str | None:
+def said(output: str) -> str | None:
+    """The last line of an output that speaks of exhausted memory."""
+    for line in reversed(output.splitlines()):
+        if MESSAGES.search(line):
+            return line.strip()[:200]
+    return None
+
+
+def evidence(pid: int, signum: int, witness: Witness, output_tail: str) -> str | None:
     """What shows that a process killed by a signal ran out of memory, or None.
 
+    The kernel's killer sends SIGKILL; but so does anybody, whatever the process had said before.
+
     Args:
-        kills_before: `cgroup_kills()` before the process started.
         output_tail: the last text that the process printed.
     """
-    for line in reversed(output_tail.splitlines()):
-        if MESSAGES.search(line):
-            return f"its last words: {line.strip()[:200]}"
-    kills_now = cgroup_kills()
-    if kills_before is not None and kills_now is not None and kills_now > kills_before:
-        return f"the cgroup's oom_kill counter rose from {kills_before} to {kills_now}"
-    named = kernel_log_names(pid)
-    return f"kernel log: {named[:200]}" if named else None
+    named = kernel_log_names(pid, signum, witness.started_s)
+    if signum == signal.SIGKILL:
+        kills = cgroup_kills()
+        if witness.kills is not None and kills is not None and kills > witness.kills:
+            return f"the cgroup's oom_kill counter rose from {witness.kills} to {kills}"
+    elif words := said(output_tail):
+        return f"its last words: {words}"
+    if named:
+        return f"kernel log: {named[:200]}"
+    return witness.filled_limit() if signum in CRASHES else None

@@ -19,14 +19,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import detect, machine, registry
+from siliconprof import closure, detect, machine, registry
 from siliconprof.cell import canonical_json
 from siliconprof.errors import UserError
+from siliconprof.record import write_atomically
 
 SCHEMA_VERSION = 1
 REQUIRED = ("schema_version", "label", "hostname", "fingerprint", "fingerprint_parts", "os", "cpu",
             "devices", "backends", "packages", "blas", "driver", "quick_facts_sha256")  # fmt: skip
 DETECT_LIMIT_S = 600.0
+# What finds the facts; MLX is imported the way its backend does it, see `frameworks`.
+DETECTOR = ("detect.py", "frameworks.py", "machine.py", "backends/mlx.py")
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 BLAS_LIBRARIES = ("libopenblas.so.0", "libblas.so.3", "libcblas.so.3", "libmkl_rt.so.2",
                   "libblis.so.4")  # fmt: skip
@@ -66,7 +69,7 @@ def quick_facts() -> dict[str, Any]:
     """
     return {
         "schema_version": SCHEMA_VERSION,
-        "detector": [_file_sha256(module.__file__) for module in (detect, machine)],
+        "detector": [closure.sha256(closure.PACKAGE_DIR / name) for name in DETECTOR],
         "packages": detect.package_versions(),
         "cpu": machine.cpu(),
         "os": machine.operating_system(),
@@ -75,10 +78,6 @@ def quick_facts() -> dict[str, Any]:
         "blas": list(_blas_files()),
         "variables": {name: os.environ.get(name) for name in DECIDING_VARIABLES},
     }
-
-
-def _file_sha256(path: str | None) -> str:
-    return hashlib.sha256(Path(path or "").read_bytes()).hexdigest()
 
 
 def _nvidia_models() -> Iterator[str]:
@@ -108,12 +107,10 @@ def _blas_files() -> Iterator[tuple[str, str, int, int]]:
 
 def _worth_another_look(host: Mapping[str, Any]) -> bool:
     """Whether something installed did not work when last seen: a repair changes no version."""
-    packages, backends = host["packages"], host["backends"]
-    broken = any(
-        packages.get(package) and not backends[backend]["available"]
+    return any(
+        host["packages"].get(package) and not host["backends"][backend]["available"]
         for package, backend in (("torch", "torch-cpu"), ("mlx", "mlx"))
     )
-    return broken or bool(backends["torch-cuda"]["mend"]) or bool(backends["torch-mps"]["mend"])
 
 
 # -- the host file -----------------------------------------------------------------------------
@@ -153,7 +150,11 @@ def stored(results_dir: Path | str, configured_label: str) -> dict[str, Any]:
 
 
 def resolve(
-    results_dir: Path | str, configured_label: str, registry_: registry.Registry, write: bool = True
+    results_dir: Path | str,
+    configured_label: str,
+    registry_: registry.Registry,
+    write: bool = True,
+    again: bool = False,
 ) -> dict[str, Any]:
     """This host, from its file when that still holds, else detected anew.
 
@@ -163,6 +164,7 @@ def resolve(
         registry_: what `registry.load` gave; ids follow it, also when only it has changed.
         write: whether `hosts/{label}.json` and, for `auto`, `hosts/auto.json` may be written;
             they are rewritten only when their content changes.
+        again: detect, whatever the quick facts say.
 
     Raises:
         UserError: the stored files are another machine's or damaged, or the label is no file name.
@@ -187,10 +189,11 @@ def resolve(
     if old is not None and old["fingerprint"] != auto["fingerprint"]:
         _refuse(path, auto["label"], path, parts)
     quick = _sha256(quick_facts())
-    if old is not None and old["quick_facts_sha256"] == quick and not _worth_another_look(old):
-        facts = old
-    else:
+    holds = old is not None and old["quick_facts_sha256"] == quick
+    if old is None or again or not holds or _worth_another_look(old):
         facts = detect_in_child()
+    else:
+        facts = old
     host = assemble(facts, auto["label"], quick, registry_)
     if write:
         if host != old:
@@ -323,12 +326,7 @@ def _check(host: Mapping[str, Any]) -> None:
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    text = json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n"
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    write_atomically(path, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
 # -- what a cell depends on --------------------------------------------------------------------

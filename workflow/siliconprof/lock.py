@@ -11,12 +11,13 @@ import fcntl
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 NAME = "siliconprof.lock"
 LOCK_FILE_VARIABLE = "SILICONPROF_LOCK_FILE"
+POLL_S = 0.1
 
 
 def lock_file() -> Path:
@@ -27,8 +28,13 @@ def lock_file() -> Path:
 
 
 @contextmanager
-def alone() -> Iterator[tuple[int, float]]:
-    """Hold the host; yields (file descriptor to pass to the child, seconds waited)."""
+def alone(check: Callable[[], None]) -> Iterator[tuple[int, float]]:
+    """Hold the host; yields (file descriptor to pass to the child, seconds waited).
+
+    Args:
+        check: called while waiting, ten times a second; what it raises ends the wait, so that
+            nobody queues for a pipeline that has died meanwhile.
+    """
     path = lock_file()
     before = os.umask(0)
     try:
@@ -41,7 +47,13 @@ def alone() -> Iterator[tuple[int, float]]:
         os.umask(before)
     started = time.monotonic()
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                check()
+                time.sleep(POLL_S)
         yield descriptor, time.monotonic() - started
     finally:
         os.close(descriptor)

@@ -89,7 +89,7 @@ class Child:
 
     def __init__(self, cell: Cell, result: Path, lock_descriptor: int) -> None:
         read_end, write_end = os.pipe()
-        self.kills_before = exhaustion.cgroup_kills()
+        self.witness = exhaustion.Witness()
         self.process = subprocess.Popen(
             [
                 sys.executable,
@@ -159,8 +159,8 @@ class Child:
                 break
             except subprocess.TimeoutExpired:
                 pass
-            if not pipeline_alive():
-                raise PipelineGone
+            self.witness.look(self.process.pid)
+            require_pipeline()
             if time.monotonic() - started > limit_s:
                 code = None
                 self.kill()
@@ -181,7 +181,17 @@ def pipeline_alive() -> bool:
         return False
     except PermissionError:
         pass
-    return True
+    try:  # a killed process that nobody has waited for still has its number
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return True
+    return state != "Z"
+
+
+def require_pipeline() -> None:
+    """Raise `PipelineGone` once nobody wants this cell any more."""
+    if not pipeline_alive():
+        raise PipelineGone
 
 
 def outcome(child: Child, code: int | None, limit_s: float, result: Path) -> dict[str, Any]:
@@ -197,13 +207,14 @@ def outcome(child: Child, code: int | None, limit_s: float, result: Path) -> dic
     tail = "".join(child.tail)
     last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
     if code < 0:
-        found = exhaustion.evidence(child.process.pid, child.kills_before, tail)
+        found = exhaustion.evidence(child.process.pid, -code, child.witness, tail)
         name = signal.Signals(-code).name if -code in set(signal.Signals) else ""
         killed = f"killed by signal {-code} ({name}); {reached}"
         if found:
             return {"status": "oom", "reason": f"{killed}; {found}"}
         return {"status": "failed", "reason": killed + (f"; {last[:200]}" if last else "")}
-    return {"status": "failed", "reason": f"exit status {code}; {reached}; {last[:200]}"}
+    status = "oom" if exhaustion.said(last) else "failed"
+    return {"status": status, "reason": f"exit status {code}; {reached}; {last[:200]}"}
 
 
 def compose(
@@ -256,9 +267,9 @@ def supervise(cell: Cell) -> dict[str, Any]:
     if reason:
         return {"status": "unsupported", "reason": reason}
     limit_s = Plan.of(cell.timing).time_limit_s
-    with lock.alone() as (descriptor, waited_s), tempfile.TemporaryDirectory() as folder:
-        if not pipeline_alive():
-            raise PipelineGone
+    locked = lock.alone(require_pipeline)
+    with locked as (descriptor, waited_s), tempfile.TemporaryDirectory() as folder:
+        require_pipeline()
         result = Path(folder) / "result.json"
         child = Child(cell, result, descriptor)
         try:

@@ -13,12 +13,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from siliconprof import closure, config, hosts, matrix, progress, records, registry
+from siliconprof import closure, config, hosts, matrix, progress, records, registry, validation
 from siliconprof.cell import canonical_json
-from siliconprof.errors import UserError
-from siliconprof.measure import PIPELINE_VARIABLE
+from siliconprof.errors import USER_ERROR_EXIT_STATUS, UserError
+from siliconprof.measure import PIPELINE_VARIABLE, PROGRESS_FILE_VARIABLE
 
 RESULTS = Path("results")
 REGISTRY = Path("config/devices.yaml")
@@ -69,28 +69,81 @@ def prepare(raw: Mapping[str, Any], main_process: bool, dry_run: bool) -> Workfl
     Args:
         raw: Snakemake's `config`.
         main_process: false in jobs that parse the Snakefile again.
-        dry_run: nothing is stored or set aside.
+        dry_run: nothing is set aside; only what the host is may be stored.
     """
     try:
         return _prepare(raw, main_process, dry_run)
     except UserError as error:
-        print(error, file=sys.stderr)
-        sys.stderr.flush()
-        raise SystemExit(2) from None
+        _stop(error)
+
+
+def check_readable(configfile: str) -> str:
+    """The same name, once the file is known to be YAML: Snakemake would not say where it is not."""
+    try:
+        if not isinstance(validation.load_yaml(configfile), dict):
+            raise UserError(f"{configfile}: is empty or no mapping; see config/README.md")
+    except UserError as error:
+        _stop(error)
+    return configfile
+
+
+def _stop(error: UserError) -> NoReturn:
+    print(error, file=sys.stderr)
+    sys.stderr.flush()
+    raise SystemExit(USER_ERROR_EXIT_STATUS)
+
+
+def _checked(raw: Mapping[str, Any]) -> tuple[dict[str, Any], registry.Registry]:
+    """(experiment, registry), both checked before anything is said.
+
+    Raises:
+        UserError: all mistakes of both, one line each.
+    """
+    mistakes: list[str] = []
+    devices: registry.Registry = {"devices": {}}
+    try:
+        devices = registry.load(REGISTRY)
+    except UserError as error:
+        mistakes.append(str(error))
+    try:
+        experiment = config.resolve(raw)
+    except UserError as error:
+        mistakes.insert(0, str(error))
+        if len(mistakes) == 1:
+            mistakes += _unknown_devices(raw, devices)
+    if mistakes:
+        raise UserError("\n".join(mistakes))
+    return experiment, devices
+
+
+def _unknown_devices(raw: Mapping[str, Any], devices: registry.Registry) -> list[str]:
+    """Devices that nobody knows, of a config that has other mistakes as well."""
+    asked, label = raw.get("devices"), raw.get("host", "auto")
+    if not isinstance(asked, list) or not isinstance(label, str):
+        return []
+    try:
+        host = hosts.resolve(RESULTS, label, devices, write=False)
+        matrix.select_devices({"devices": [str(name) for name in asked]}, devices, host)
+    except UserError as error:
+        return [str(error)]
+    return []
 
 
 def _prepare(raw: Mapping[str, Any], main_process: bool, dry_run: bool) -> Workflow:
-    experiment = config.resolve(raw)
-    devices = registry.load(REGISTRY)
+    experiment, devices = _checked(raw)
     if main_process:
-        host = hosts.resolve(RESULTS, experiment["host"], devices, write=not dry_run)
+        # In a dry run too: the file is an input, and without it a fresh clone has none to show.
+        host = hosts.resolve(RESULTS, experiment["host"], devices)
     else:
         host = hosts.stored(RESULTS, experiment["host"])
     expansion = matrix.expand(experiment, devices, host)
     own = expansion.records()
     foreign = [path.as_posix() for path in matrix.foreign_records(RESULTS, host["label"])]
+    # A cluster job inherits the environment of the host that submitted it; the process that its
+    # cell must not outlive is the one that parses here.
+    os.environ[PIPELINE_VARIABLE] = str(os.getpid())
+    os.environ.pop(PROGRESS_FILE_VARIABLE, None)
     if main_process:
-        os.environ[PIPELINE_VARIABLE] = str(os.getpid())
         records.set_damaged_aside([*own, *foreign], RESULTS, dry_run)
         if not dry_run:
             progress.attach()

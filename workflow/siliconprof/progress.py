@@ -108,10 +108,13 @@ class ProgressHandler(logging.Handler):
 
         self.state = State()
         self.path = path
+        self.console = Console(stderr=True)
         self.live = Live(
-            get_renderable=self._render, console=Console(stderr=True), refresh_per_second=4,
+            get_renderable=self._render,
+            console=self.console,
+            refresh_per_second=4,
             transient=True,
-        )  # fmt: skip
+        )
 
     def _render(self) -> Any:
         from rich.text import Text
@@ -122,7 +125,7 @@ class ProgressHandler(logging.Handler):
         except (OSError, ValueError, KeyError):
             what = ""
         line = Text(self.state.line(time.monotonic(), what), style="bold", no_wrap=True)
-        line.truncate(max(self.live.console.width - 1, 20), overflow="ellipsis")
+        line.truncate(max(self.console.width - 1, 20), overflow="ellipsis")
         return line
 
     def emit(self, record: logging.LogRecord) -> None:

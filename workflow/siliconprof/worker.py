@@ -171,8 +171,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     cell = Cell.from_json(arguments.cell)
     Plan.of(cell.timing)
     progress = os.fdopen(arguments.progress_fd, "w", buffering=1)
+    reached: dict[str, Any] = {"doing": "start", "step": 0}
 
     def report(message: dict[str, Any]) -> None:
+        reached.update(message)
         try:
             progress.write(json.dumps(message) + "\n")
         except OSError:
@@ -193,10 +195,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         result = {"status": "failed", "reason": str(error)}
     except BaseException as error:
-        traceback.print_exc()
         evidence = out_of_memory(error)
+        # what they hold is what there was too much of, and the rest needs memory as well
+        traceback.clear_frames(error.__traceback__)
+        traceback.print_exc()
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        result = {"status": "oom" if evidence else "failed", "reason": reason[:500]}
+        where = f"while: {reached['doing']}, step {reached['step']}"
+        result = {
+            "status": "oom" if evidence else "failed",
+            "reason": f"{reason[:500]}; {where}",
+        }
     result["python"] = platform.python_version()
     write_atomically(arguments.result, json.dumps(result))
     return 0

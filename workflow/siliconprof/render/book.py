@@ -52,6 +52,7 @@ class Book:
         self.captions, self.source, self.folder = captions, source, folder
         self.sections: list[Section] = []
         self.numbers = {"figure": 0, "table": 0}
+        self.origin = ""  # what marks figures and tables that are not this host's
 
     def words(self, kind: str, key: str, **values: Any) -> str:
         """A text of the captions with values filled in.
@@ -83,9 +84,16 @@ class Book:
     def figure(self, name: str, key: str, draw: figures.Draw, **values: Any) -> None:
         """Draw and add a figure; `name` is that of its files."""
         caption = self.words("figures", key, **values)
-        svg = figures.publish(name, draw, caption.split(". ")[0], self.folder)
+        svg = figures.publish(name, draw, caption.split(". ")[0], self.folder, self.origin)
         self._add(
-            Block("figure", caption, f"figure-{name}", self._numbered("figure"), svg=svg)
+            Block(
+                "figure",
+                caption,
+                f"figure-{name}",
+                self._numbered("figure"),
+                svg=svg,
+                badge=self.origin,
+            )
         )
 
     def table(self, name: str, key: str, table: Table, folded: str = "", **values: Any) -> None:
@@ -94,12 +102,14 @@ class Book:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / f"table-{name}.csv").write_text(table.to_csv(), encoding="utf-8")
         (self.folder / f"table-{name}.md").write_text(
-            f"{caption}\n\n{table.to_markdown()}", encoding="utf-8"
+            f"{f'[{self.origin}] ' if self.origin else ''}{caption}\n\n{table.to_markdown()}",
+            encoding="utf-8",
         )
-        rows, footnotes = table.footnoted()
+        shown = table.on_page()
+        rows, footnotes = shown.footnoted()
         self._add(
-            Block("table", caption, f"table-{name}", self._numbered("table"), table=table,
-                  rows=rows, footnotes=footnotes, folded=folded)
+            Block("table", caption, f"table-{name}", self._numbered("table"), table=shown,
+                  rows=rows, footnotes=footnotes, folded=folded, badge=self.origin)
         )  # fmt: skip
 
     def heading(self, text: str, badge: str = "", anchor: str = "") -> None:

@@ -219,7 +219,8 @@ def order(row: Mapping[str, Any]) -> tuple:
 
 def rows(frame: pd.DataFrame) -> list[Row]:
     """A frame as dictionaries; what is not there is None."""
-    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+    plain = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return [{str(name): value for name, value in row.items()} for row in plain]
 
 
 def read_table(path: Path) -> pd.DataFrame:

@@ -21,15 +21,16 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 Draw = Callable[[bool], Figure]  # narrow -> figure
 
 
-def publish(name: str, draw: Draw, alt: str, folder: Path) -> Markup:
+def publish(name: str, draw: Draw, alt: str, folder: Path, origin: str = "") -> Markup:
     """Draw a figure, write its files and give its piece of the page.
 
     Args:
         name: file name without suffix, and prefix of every id in the SVG.
         draw: called with False for a desk, True for a phone.
         alt: what the figure shows, for those who cannot see it.
+        origin: written into the figure where it is not of this host, since files travel alone.
     """
-    wide = draw(False)
+    wide = _marked(draw(False), origin)
     svg = _svg(wide)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.svg").write_text(standalone(svg), encoding="utf-8")
@@ -43,8 +44,17 @@ def publish(name: str, draw: Draw, alt: str, folder: Path) -> Markup:
     )
     return Markup(
         f'<div class="wide">{inline(svg, name, alt)}</div>'
-        f'<div class="narrow">{inline(_svg(draw(True)), f"{name}-n", alt)}</div>'
+        f'<div class="narrow">{inline(_svg(_marked(draw(True), origin)), f"{name}-n", alt)}</div>'
     )
+
+
+def _marked(figure: Figure, origin: str) -> Figure:
+    if origin:
+        figure.text(
+            1, 0, origin, ha="right", va="bottom", size=style.SMALL_PT, weight="bold",
+            color=style.shade("other"),
+        )  # fmt: skip
+    return figure
 
 
 def _svg(figure: Figure) -> str:

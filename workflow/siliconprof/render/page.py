@@ -1,1 +1,166 @@
-"""x"""
+"""Tables in, one page and its figures out.
+
+    python -m siliconprof.render.page --matrix results/matrix.json --tables results/tables \
+        --published config/published --registry config/devices.yaml --template report \
+        --figures results/figures --output results/report.html
+
+The page is one file that opens without a network; its words and looks lie in `report/`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from siliconprof import aggregate, validation
+from siliconprof.errors import UserError, stage
+from siliconprof.record import write_atomically
+
+
+def build(data: Any, book: Any, command: str) -> dict[str, Any]:
+    """Write every section; what the template needs beside them comes back."""
+    from siliconprof.render import (
+        launch,
+        losses,
+        matmul,
+        memory,
+        others,
+        published,
+        quality,
+        setting,
+        steps,
+        summary,
+        training,
+        words,
+    )
+
+    own = data.only(aggregate.HERE)
+    book.section("summary")
+    found = summary.findings(own)
+    book.findings(found)
+    if not found:
+        book.note("There is nothing to compare: no two cells of this host were measured that "
+                  "answer a question together.")  # fmt: skip
+    absent = summary.not_measured(own)
+    if absent:
+        book.listing(absent, "Not measured, and why:")
+    book.section("setting")
+    setting.add(data, book, own)
+    book.section("training")
+    training.add(own, book)
+    steps.add(own, book)
+    losses.add(own, book)
+    memory.add(own, book)
+    book.section("matmul")
+    matmul.add(own, book)
+    book.section("launch")
+    launch.add(own, book)
+    book.section("published")
+    published.add(data, book)
+    book.section("others")
+    others.add(data, book)
+    book.section("quality")
+    quality.add(data, book, own, command)
+    measured = sum(cell["status"] == "ok" for cell in own.cells)
+    return {
+        "title": data.matrix["experiment"].get("report", {}).get("title") or "siliconprof",
+        "host_line": setting.host_line(data),
+        "when": setting.when(own.cells),
+        "counts": f"{measured} of {words.count(len(own.cells), 'cell')} measured",
+    }
+
+
+def read_template(folder: Path) -> tuple[Any, dict[str, str], Any]:
+    """(the compiled template, its inlined files by name, the captions).
+
+    Raises:
+        UserError: a file is missing or broken.
+    """
+    import jinja2
+
+    captions = validation.load_yaml(folder / "captions.yaml")
+    if not isinstance(captions, dict):
+        raise UserError(f"{folder / 'captions.yaml'}: expected a map of texts")
+    inlined = {}
+    for name in ("style.css", "page.js"):
+        try:
+            inlined[name] = (folder / name).read_text(encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"{folder / name}: cannot be read ({error.strerror})") from None
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    try:
+        return environment.get_template("page.html.j2"), inlined, captions
+    except jinja2.TemplateNotFound:
+        raise UserError(f"{folder / 'page.html.j2'}: no such file") from None
+    except jinja2.TemplateSyntaxError as error:
+        raise UserError(f"{folder / 'page.html.j2'}: line {error.lineno}: {error}") from None
+
+
+def render(arguments: argparse.Namespace) -> None:
+    """Read everything, draw everything, write the page."""
+    import jinja2
+
+    template, inlined, captions = read_template(arguments.template)
+    from siliconprof.render import data as data_
+    from siliconprof.render import style
+    from siliconprof.render.book import Book
+
+    data = data_.load(arguments.matrix, arguments.tables, arguments.published, arguments.registry)
+    style.apply()
+    try:
+        arguments.figures.mkdir(parents=True, exist_ok=True)
+        book = Book(captions, arguments.template / "captions.yaml", arguments.figures)
+        facts = build(
+            data, book, " ".join(["python -m siliconprof.render.page", *given(arguments)])
+        )
+        themes = f":root{{{style.css_variables(0)}}}"
+        dark = style.css_variables(1)
+        themes += f"@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}"
+        themes += f":root[data-theme=dark]{{{dark}}}"
+        text = template.render(
+            **facts,
+            sections=book.sections,
+            css=themes + inlined["style.css"],
+            script=inlined["page.js"],
+        )
+        write_atomically(arguments.output, text)
+    except jinja2.UndefinedError as error:
+        raise UserError(f"{arguments.template / 'page.html.j2'}: {error}") from None
+    except OSError as error:
+        where = error.filename or arguments.output
+        raise UserError(f"{where}: cannot be written ({error.strerror})") from None
+
+
+def given(arguments: argparse.Namespace) -> list[str]:
+    """The command line as words, for the page's provenance."""
+    return [f"--{name} {path.as_posix()}" for name, path in vars(arguments).items()]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the page."""
+    parser = argparse.ArgumentParser(prog="siliconprof.render.page", description=__doc__)
+    for name, what in (
+        ("matrix", "the expansion, results/matrix.json"),
+        ("tables", "folder of aggregate's tables"),
+        ("published", "folder of published tables"),
+        ("registry", "the device registry"),
+        ("template", "folder of template, style sheet and captions"),
+        ("figures", "folder for figures and tables as files"),
+        ("output", "the page"),
+    ):
+        parser.add_argument(f"--{name}", type=Path, required=True, help=what)
+    render(parser.parse_args(argv))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

@@ -7,6 +7,7 @@ so that figures on the page follow its light and dark theme; in the files it is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,8 +23,20 @@ SMALL_PT = 6.5
 POINTS_PER_IN = 72.0
 CHARACTER_EM = 0.56  # mean width of a character; labels are placed without measuring text
 
-LIGHT = {"ink": "#1a1e23", "muted": "#5d6771", "rule": "#dfe3e7", "paper": "#fffffe"}
-DARK = {"ink": "#e8ebee", "muted": "#9aa5b0", "rule": "#31383f", "paper": "#14171a"}
+LIGHT = {
+    "ink": "#1a1e23",
+    "muted": "#5d6771",
+    "faint": "#b3bbc4",
+    "rule": "#dfe3e7",
+    "paper": "#fffffe",
+}
+DARK = {
+    "ink": "#e8ebee",
+    "muted": "#9aa5b0",
+    "faint": "#5a646f",
+    "rule": "#31383f",
+    "paper": "#14171a",
+}
 HUES = {  # light page, dark page
     "torch-cpu": ("#0072b2", "#58aee6"),
     "torch-cuda": ("#00855f", "#2cc796"),
@@ -33,7 +46,7 @@ HUES = {  # light page, dark page
 }
 STEPS = (100, 80, 60, 45, 25, 12)  # per cent of a hue on paper
 PRECISION_STEP = {"fp32": 100, "tf32": 80, "bf16": 60, "amp-bf16": 60, "fp16": 45, "amp-fp16": 45}
-INK, MUTED, RULE, PAPER = (LIGHT[name] for name in ("ink", "muted", "rule", "paper"))
+INK, MUTED, FAINT, RULE, PAPER = LIGHT.values()
 
 
 def _mix(hue: str, paper: str, step: int) -> str:
@@ -71,6 +84,11 @@ def colour(row: Any) -> str:
     return shade(row["backend"], PRECISION_STEP.get(row["precision"], 100))
 
 
+def dashes(row: Any) -> tuple[float, ...]:
+    """Solid for the plain loop, dashed for any other trainer."""
+    return (1, 0) if row["trainer"] == "plain" else (3, 1.2)
+
+
 def apply() -> None:
     """Set matplotlib up; nothing outside this process sees it."""
     rcParams.update(
@@ -103,7 +121,7 @@ def apply() -> None:
             "path.simplify": False,
             "svg.fonttype": "none",
             "svg.hashsalt": "siliconprof",  # the same data make the same bytes
-            "pdf.fonttype": 42,
+            "pdf.fonttype": 3,  # type 42 would take three times as long to write
         }
     )
 
@@ -141,33 +159,40 @@ def write(figure: Figure, x: float, y: float, text: str, **style: Any) -> Any:
     return figure.text(x / width, 1 - y / height, text, **style)
 
 
-def legend(
-    figure: Figure, entries: Sequence[tuple[Callable[[Any, float, float], Any], str]],
-    top: float, left: float = 0.0,
-) -> float:  # fmt: skip
-    """A row of samples with their names, wrapped at the figure's width; its height comes back.
+LEGEND_ROW_IN = 0.17
+Entry = tuple[Callable[[Any, float, float], Any], str]  # draw a sample at x, y; its name
 
-    Each entry is (draw, name); `draw(ax, x, y)` puts a sample of about 0.14 inches at x, y.
-    """
-    width, _ = figure.get_size_inches()
-    step = 0.17
-    places, x, row = [], left, 0
+
+def _legend_places(entries: Sequence[Entry], width: float) -> list[tuple[float, int]]:
+    """(x in inches, row) of each entry, wrapped at the width."""
+    places, x, row = [], 0.0, 0
     for _, name in entries:
-        needed = 0.2 + text_in(name, SMALL_PT) + 0.12
-        if x + needed > width and x > left:
-            x, row = left, row + 1
+        needed = 0.2 + text_in(name, SMALL_PT) + 0.1
+        if x and x + needed > width:
+            x, row = 0.0, row + 1
         places.append((x, row))
         x += needed
-    height = step * (row + 1)
+    return places
+
+
+def legend_height(entries: Sequence[Entry], width: float) -> float:
+    """Inches that a legend needs."""
+    return LEGEND_ROW_IN * (_legend_places(entries, width)[-1][1] + 1)
+
+
+def legend(figure: Figure, entries: Sequence[Entry], top: float) -> None:
+    """Samples with their names in rows, as wide as the figure."""
+    width, _ = figure.get_size_inches()
+    height = legend_height(entries, width)
     ax = axes(figure, 0, top, width, height)
     ax.set_xlim(0, width)
     ax.set_ylim(height, 0)
     ax.axis("off")
+    places = _legend_places(entries, width)
     for (draw, name), (x, row) in zip(entries, places, strict=True):
-        y = step * (row + 0.5)
+        y = LEGEND_ROW_IN * (row + 0.5)
         draw(ax, x, y)
         ax.text(x + 0.2, y, name, va="center", size=SMALL_PT, color=MUTED)
-    return height
 
 
 def swatch(face: str, hatch: str | None = None) -> Callable[[Any, float, float], Any]:
@@ -234,6 +259,39 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     for place, i in zip(places, ordered, strict=True):
         result[i] = place
     return result
+
+
+def end_labels(
+    ax: Any, ends: Sequence[tuple[float, float]], labels: Sequence[str], inks: Sequence[tuple],
+    high: float, wide: float, log: bool = False,
+) -> None:  # fmt: skip
+    """Names beside the ends of lines, moved apart, with a thin line from each end to its name.
+
+    Args:
+        ends: x, y of each line's end, in data units.
+        inks: colour and dashes of each line.
+        high, wide: size of the axes in inches.
+    """
+    x_low, x_high = ax.get_xlim()
+    y_low, y_high = ax.get_ylim()
+
+    def place(y: float) -> float:
+        """A value's height as a share of the axes."""
+        if log:
+            return math.log(y / y_low) / math.log(y_high / y_low)
+        return (y - y_low) / (y_high - y_low)
+
+    gap = (SMALL_PT + 1.2) / POINTS_PER_IN / high
+    places = spread([place(y) for _, y in ends], gap, gap / 2, 1 - gap / 2)
+    for (x, y), at, name, (ink, dash) in zip(ends, places, labels, inks, strict=True):
+        share = (x - x_low) / (x_high - x_low)
+        if share > 0.97:  # across the axes it would only cross other lines
+            ax.plot([share, 1 + 0.12 / wide], [place(y), at], color=MUTED, linewidth=0.35,
+                    transform=ax.transAxes, clip_on=False)  # fmt: skip
+        ax.plot([1 + 0.14 / wide, 1 + 0.3 / wide], [at, at], color=ink, dashes=dash,
+                linewidth=1.1, transform=ax.transAxes, clip_on=False)  # fmt: skip
+        ax.text(1 + 0.33 / wide, at, name, size=SMALL_PT, va="center",
+                transform=ax.transAxes)  # fmt: skip
 
 
 def plain_ticks(axis: Any, most: int = 5, scale: float = 1.0) -> None:

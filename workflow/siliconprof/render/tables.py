@@ -39,6 +39,7 @@ class Column:
     unit: str = ""
     numeric: bool = False
     help: str = ""  # what the number is, for the pointer
+    folds: bool = False  # left out of the page, and said below it, when all rows agree
 
 
 @dataclass
@@ -57,6 +58,27 @@ class Table:
             raise ValueError(f"{len(row)} values for {len(self.columns)} columns")
         self.rows.append(row)
         self.row_classes.append(css)
+
+    def on_page(self) -> Table:
+        """Without the columns that say the same in every row; a note below says it once.
+
+        The files keep every column.
+        """
+        hidden, notes = set(), list(self.notes)
+        for index, column in enumerate(self.columns):
+            same = {(row[index].text, row[index].badge, row[index].reason) for row in self.rows}
+            if column.folds and len(self.rows) > 1 and len(same) == 1:
+                hidden.add(index)
+                said, _, reason = same.pop()
+                if reason or said != words.DASH:
+                    notes.append(f"{column.head}, all rows: {reason or said}.")
+        if not hidden:
+            return self
+
+        def kept(items: Sequence[Any]) -> list[Any]:
+            return [item for index, item in enumerate(items) if index not in hidden]
+
+        return Table(kept(self.columns), [kept(row) for row in self.rows], notes, self.row_classes)
 
     def footnoted(self) -> tuple[list[list[Value]], list[tuple[str, str]]]:
         """(rows with footnote letters, the footnotes as (letter, reason))."""
@@ -151,6 +173,12 @@ def quantity(value: Any, reason: str, scale: float = 1.0, digits: int = 3, **mor
     return Value(words.significant(found / scale, digits), sort=found / scale, **more)
 
 
+def integer(value: Any, reason: str) -> Value:
+    """A count, or a dash with the reason why there is none."""
+    found = words.number(value)
+    return missing(reason) if found is None else Value(f"{found:.0f}", sort=found)
+
+
 def ranged(
     row: Mapping[str, Any],
     name: str,
@@ -158,13 +186,14 @@ def ranged(
     reason: str,
     low: str = "q25",
     high: str = "q75",
+    digits: int = 2,
 ) -> Value:
     """A median with a range of its series below it, from the columns of points.csv."""
     value = quantity(row.get(f"{name}_median_s"), reason, scale)
     ends = [words.number(row.get(f"{name}_{end}_s")) for end in (low, high)]
     if value.reason or ends[0] is None or ends[1] is None:
         return value
-    below = "–".join(words.significant(end / scale) for end in ends if end is not None)
+    below = "–".join(words.significant(end / scale, digits) for end in ends if end is not None)
     return Value(value.text, value.sort, below, title=f"n = {int(row[f'{name}_n'])}")
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from siliconprof.registry import PEAK_OF_PRECISION
 from siliconprof.render import style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data, Family, Row
-from siliconprof.render.tables import Column, Table, Value, missing, quantity, ranged
+from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged
 
 MS = 1e-3
 PHASES = ("data", "trace", "forward", "backward", "optimizer", "other")
@@ -38,7 +39,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
             book.figure(
                 f"{prefix}training-{kind.slug}" + (f"-{index + 1}" if index else ""),
                 "training-phases",
-                lambda narrow, chunk=chunk: draw(data, chunk, narrow),
+                partial(draw, data, chunk),
                 family=kind.label + part,
             )
     if any(points for points, _ in families.values()):
@@ -71,9 +72,9 @@ def draw(data: Data, rows: Sequence[Row], narrow: bool) -> Any:
         by_device.setdefault(row["device"], []).append(row)
     width = style.width_in(narrow)
     left = max(style.text_in(label(row)) for row in rows) + 0.08
-    head, foot, gap = 0.42 if not narrow else 0.6, 0.42, 0.2
+    head, foot, gap = 0.2 if not narrow else 0.52, 0.42, 0.2
     block = [len(group) * ROW_IN for group in by_device.values()]
-    title = 0.2
+    title = 0.24
     panels = 2 if narrow else 1
     height = head + panels * sum(title + size + foot for size in block)
     figure = style.canvas(width, height)
@@ -94,12 +95,12 @@ def draw(data: Data, rows: Sequence[Row], narrow: bool) -> Any:
         name = data.device_name(group[0])
         time_width = inner - 0.1 if narrow else inner * 0.56
         share_width = inner - 0.1 if narrow else inner * 0.44 - gap - 0.06
-        style.write(figure, 0, top + 0.13, name, weight="bold", va="bottom")
+        style.write(figure, 0, top + 0.19, name, weight="bold", va="bottom")
         ax = style.axes(figure, left, top + title, time_width, size)
         _bars(ax, group, used, time_width)
         if narrow:
             top += title + size + foot
-            style.write(figure, 0, top + 0.13, f"{name}: shares", weight="bold", va="bottom")
+            style.write(figure, 0, top + 0.19, f"{name}: shares", weight="bold", va="bottom")
         share_left = left if narrow else left + time_width + gap
         ax = style.axes(figure, share_left, top + title, share_width, size)
         _shares(ax, group, used, labels=narrow)
@@ -181,9 +182,7 @@ def _shares(ax: Any, rows: Sequence[Row], phases: Sequence[str], labels: bool) -
     ax.set_xlabel("share of the step's phases / %", size=style.SMALL_PT)
 
 
-def _segment(
-    ax: Any, y: float, row: Row, phase: str, start: float, length: float | None
-) -> float:
+def _segment(ax: Any, y: float, row: Row, phase: str, start: float, length: float | None) -> float:
     """One phase of a bar; where it ends comes back."""
     if not length:
         return start
@@ -206,13 +205,13 @@ def _say_status(ax: Any, y: float, row: Row, width: float) -> None:
 
 # -- tables ------------------------------------------------------------------------------------
 
-NAMES = [Column("Workload"), Column("Device"), Column("Backend"), Column("Trainer"),
+NAMES = [Column("Workload"), Column("Device", folds=True), Column("Backend"),
          Column("Precision")]  # fmt: skip
 
 
 def names(row: Row) -> list[Value | str | None]:
     """The cells that say which training cell a row is."""
-    return [row["workload"], row["device"], row["backend"], row["trainer"], row["precision"]]
+    return [row["workload"], row["device"], row["backend"], row["precision"]]
 
 
 def times_table(families: dict[Family, tuple[list[Row], list[Row]]]) -> Table:
@@ -236,7 +235,7 @@ def times_table(families: dict[Family, tuple[list[Row], list[Row]]]) -> Table:
                 *(ranged(row, phase, MS, _why_no_phase(row, phase)) for phase in PHASES),
                 ranged(row, "step", MS, "no split step was timed"),
                 ranged(row, "unsplit_step", MS, "no unsplit step was timed"),
-                quantity(n, "no unsplit step was timed", digits=6),
+                integer(n, "no unsplit step was timed"),
                 quantity(row["split_over_unsplit"], "one of the two is missing"),
                 ranged(row, "forward_only", MS, "this trainer offers no forward pass alone"),
             )

@@ -32,7 +32,11 @@ class Workload:
     def problems(
         cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
     ) -> list[str]:
-        """Mistakes that no schema can say, each `key: what is wrong`."""
+        """Mistakes that no schema can say, each `key: what is wrong`.
+
+        All mistakes are told at once, so values that break the schema come here as well: nothing
+        about them may be taken for granted.
+        """
         return []
 
     def supports(self, framework: str, precision: str) -> str | None:

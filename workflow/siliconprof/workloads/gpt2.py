@@ -85,9 +85,10 @@ class Plugin(TrainingWorkload):
         """See `Workload.problems`."""
         if dataset is None:
             return ["dataset: is missing; GPT-2 trains on a text data set"]
-        given = parameters.get("vocab_size")
-        own = given or SIZES[parameters["size"]][3]
-        if own is not None and own < dataset["vocab_size"]:
+        size = parameters.get("size")
+        known = SIZES.get(size) if isinstance(size, str) else None
+        own = parameters.get("vocab_size") or (known and known[3])
+        if isinstance(own, int) and own < dataset["vocab_size"]:
             return [
                 f"vocab_size: is {own}; the data set has {dataset['vocab_size']} tokens, "
                 "expected at least as many"

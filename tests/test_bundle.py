@@ -1,0 +1,612 @@
+"""Bundles: what goes in comes out byte for byte, and nothing else ever comes in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import subprocess
+import sys
+import warnings
+import zipfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+from siliconprof import bundle, bundle_check, hosts, measure, record
+from siliconprof.cell import Cell
+from siliconprof.errors import UserError
+
+EPOCH = "1700000000"
+OTHER_FINGERPRINT = "e" * 64
+MEMBER = "records/far/cpu-x/mlx/product/auto/fp32.json"
+
+
+def a_cell(host: str = "far", workload: str = "product") -> Cell:
+    """A product too small to matter."""
+    return Cell(
+        host=host,
+        device="cpu-x",
+        backend="mlx",
+        workload=workload,
+        scenario="auto",
+        precision="fp32",
+        module="matmul",
+        trainer=None,
+        device_kind="cpu",
+        device_index=0,
+        device_memory_bytes=None,
+        threads=1,
+        seed=0,
+        dataset=None,
+        parameters={"shapes": [[1, 8, 8, 8]], "burst": 0, "burst_warmup": 0, "burst_budget_s": 0},
+        timing={"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 2, "budget_s": 0},
+    )
+
+
+@cache
+def composed() -> dict[str, Any]:
+    """A record as `measure` composes it, of a cell that was skipped; it takes a while."""
+    return measure.compose(a_cell(), {"status": "skipped"}, {}, datetime(2026, 1, 2, tzinfo=UTC))
+
+
+def a_record(cell: Cell, reason: str = "a test does not measure") -> dict[str, Any]:
+    """A record of a cell that was skipped for a reason."""
+    return composed() | {"cell": json.loads(cell.to_json()), "reason": reason}
+
+
+def a_host(label: str, fingerprint: str = OTHER_FINGERPRINT) -> dict[str, Any]:
+    """A host file of the least that a host can be."""
+    cpu = {"model": "x", "physical_cores": 1, "logical_cores": 1, "usable_cores": 1,
+           "memory_bytes": 1, "features": []}  # fmt: skip
+    device = {"id": "cpu-x", "registry_id": None, "name": "x", "kind": "cpu", "vendor": "unknown",
+              "memory_bytes": 1, "memory_kind": "system", "index": 0, "gpu_cores": None,
+              "driver": None, "backends": ["mlx"]}  # fmt: skip
+    return {
+        "schema_version": 1,
+        "label": label,
+        "hostname": f"{label}.example",
+        "fingerprint": fingerprint,
+        "fingerprint_parts": {
+            "machine_id_sha256": None,
+            "cpu_model": "x",
+            "architecture": "x86_64",
+        },
+        "os": {"system": "Linux", "release": "6", "distribution": None, "machine": "x86_64"},
+        "cpu": cpu,
+        "devices": [device],
+        "backends": {},
+        "packages": {"python": "3.11"},
+        "blas": {"torch": None, "mlx": None, "numpy": None},
+        "driver": dict.fromkeys(("nvidia", "macos", "cuda_runtime", "rocm_runtime", "cublas")),
+        "quick_facts_sha256": "f" * 64,
+    }
+
+
+def put(results: Path, data: dict[str, Any], history: bool = False) -> Path:
+    """Write a record to its place."""
+    cell = data["cell"]
+    path = results.joinpath("records", *(cell[axis] for axis in bundle.AXES)).with_suffix(".json")
+    record.write(data, path, results / "history" if history else None)
+    return path
+
+
+def put_host(results: Path, host: dict[str, Any], name: str | None = None) -> None:
+    """Write a host file to its place."""
+    path = results / "hosts" / f"{name or host['label']}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(host))
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.fixture(autouse=True)
+def same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bundles packed within a test are comparable."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", EPOCH)
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    """The results of another host: two records and a host file."""
+    results = tmp_path / "there" / "results"
+    put(results, a_record(a_cell()), history=True)
+    put(results, a_record(a_cell(workload="another")), history=True)
+    put_host(results, a_host("far"))
+    return results
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """The results of this host, named `desk`, with a record of its own."""
+    results = tmp_path / "here" / "results"
+    put(results, a_record(a_cell("desk")), history=True)
+    put_host(results, a_host("desk", hosts.fingerprint()))
+    put_host(results, {"label": "desk", "fingerprint": hosts.fingerprint()}, "auto")
+    return results
+
+
+@pytest.fixture
+def packed(there: Path, tmp_path: Path) -> Path:
+    """The other host's bundle."""
+    path = tmp_path / "far.zip"
+    bundle.pack(there, None, path)
+    return path
+
+
+# -- the round trip ----------------------------------------------------------------------------
+
+
+def test_a_measured_record_comes_through_byte_for_byte(tmp_path, here):
+    results = tmp_path / "there" / "results"
+    cell = a_cell()
+    path = results / MEMBER
+    command = [sys.executable, "-m", "siliconprof.measure", "--cell", cell.to_json()]
+    environment = {"PYTHONPATH": "workflow", "SILICONPROF_LOCK_FILE": str(tmp_path / "lock")}
+    done = subprocess.run(
+        [*command, "--output", str(path)],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert record.read(path)["status"] == "ok", record.read(path)["reason"]
+    bundle.pack(results, ["far"], tmp_path / "far.zip")
+    done = bundle.import_bundle(tmp_path / "far.zip", here)
+    assert (done.added, done.present, done.replaced) == (1, 0, 0)
+    assert (here / MEMBER).read_bytes() == path.read_bytes()
+    assert record.read(here / MEMBER) == record.read(path)
+
+
+def test_import_adds_what_is_missing_and_touches_nothing_else(here, there, packed):
+    own = tree(here)
+    done = bundle.import_bundle(packed, here)
+    assert (done.hosts, done.added) == (["far"], 2)
+    after = tree(here)
+    expected = {name: content for name, content in tree(there).items() if "history" not in name}
+    note = json.loads(after.pop("imported/far.json"))
+    assert after == own | expected
+    assert note["bundle"] == "far.zip"
+    assert note["sha256"] == hashlib.sha256(packed.read_bytes()).hexdigest()
+    stamps = {path: path.stat().st_mtime_ns for path in (here / "records").rglob("*.json")}
+    again = bundle.import_bundle(packed, here)
+    assert (again.added, again.present, again.replaced) == (0, 2, 0)
+    assert stamps == {path: path.stat().st_mtime_ns for path in stamps}
+
+
+def test_the_manifest_says_what_is_inside(there, packed):
+    with zipfile.ZipFile(packed) as archive:
+        names = archive.namelist()
+        manifest = json.loads(archive.read("manifest.json"))
+    assert names == sorted(names)
+    assert manifest["hosts"] == ["far"]
+    assert manifest["created_at"] == "2023-11-14T22:13:20+00:00"
+    assert (manifest["schema_version"], manifest["method_versions"]) == (1, [1])
+    commits = {record.read(there / MEMBER)["environment"]["git_commit"]} - {None}
+    assert manifest["git_commits"] == sorted(commits)
+    assert manifest["files"] == [
+        {"path": name, "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+        for name, content in tree(there).items()
+        if "history" not in name
+    ]
+
+
+def test_equal_records_make_equal_bundles(there, packed, tmp_path):
+    for path in there.rglob("*.json"):
+        path.touch()
+    bundle.pack(there, ["far"], tmp_path / "again.zip")
+    assert (tmp_path / "again.zip").read_bytes() == packed.read_bytes()
+
+
+def test_a_reference_is_unpacked_apart(packed, there, tmp_path):
+    output = tmp_path / "reference" / "far"
+    output.mkdir(parents=True)  # as Snakemake may have done
+    arguments = ["unpack-reference", "--bundle", str(packed), "--output-dir", str(output)]
+    assert bundle.main(arguments) == 0
+    unpacked = tree(tmp_path / "reference")
+    assert unpacked.pop("far/manifest.json")
+    expected = {f"far/{k}": v for k, v in tree(there).items() if "history" not in k}
+    assert unpacked == expected
+    with pytest.raises(UserError, match="not empty"):
+        bundle.unpack_reference(packed, output)
+
+
+# -- packing -----------------------------------------------------------------------------------
+
+
+def test_packing_never_replaces_a_file_unasked(there, packed):
+    before = packed.read_bytes()
+    put(there, a_record(a_cell(workload="third")))
+    with pytest.raises(UserError, match="far.zip: exists; .*--force"):
+        bundle.pack(there, None, packed)
+    assert packed.read_bytes() == before
+    assert bundle.pack(there, None, packed, force=True).records == 3
+
+
+def test_the_hosts_to_pack(there, tmp_path, capsys):
+    put(there, a_record(a_cell("bare")))
+    arguments = ["pack", "-o", str(tmp_path / "a.zip"), "--results", str(there)]
+    assert bundle.main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "2 records of far" in said and "not packed: bare" in said
+    assert bundle.pack(there, ["bare"], tmp_path / "b.zip").hosts == ["bare"]
+    with pytest.raises(UserError, match=r"no records of host nobody .*bare, far"):
+        bundle.pack(there, ["bare", "nobody"], tmp_path / "c.zip")
+    with pytest.raises(UserError, match="name one with --host"):
+        bundle.pack(tmp_path / "nothing", None, tmp_path / "c.zip")
+    assert not (tmp_path / "c.zip").exists()
+
+
+def test_damaged_records_are_not_packed(there, tmp_path):
+    for path in sorted((there / "records").rglob("*.json")):
+        path.write_text(path.read_text().replace("2026-01-02", "2026-01-03"))
+    with pytest.raises(UserError) as error:
+        bundle.pack(there, None, tmp_path / "a.zip")
+    assert [line.split(": ")[0] for line in str(error.value).splitlines()] == [
+        str(path) for path in sorted((there / "records").rglob("*.json"))
+    ]
+    assert not (tmp_path / "a.zip").exists()
+
+
+def test_a_record_in_the_wrong_place_is_not_packed(there, tmp_path):
+    (there / "records/far/cpu-x/mlx/product").rename(there / "records/far/cpu-x/mlx/renamed")
+    with pytest.raises(UserError, match="renamed/auto/fp32.json': the record of another cell"):
+        bundle.pack(there, None, tmp_path / "a.zip")
+
+
+# -- what is refused ---------------------------------------------------------------------------
+
+
+def rebuilt(packed: Path, change: Callable[[dict[str, bytes]], None], seal: bool = True) -> None:
+    """Change a bundle's members; the manifest follows, as a forger's would, where `seal`."""
+    with zipfile.ZipFile(packed) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    change(files)
+    if seal:
+        manifest = json.loads(files["manifest.json"])
+        manifest["files"] = [
+            {"path": name, "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+            for name, content in files.items()
+            if name != "manifest.json"
+        ]
+        files["manifest.json"] = json.dumps(manifest).encode()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+
+
+def resealed(content: bytes, **change: Any) -> bytes:
+    """A record with other values and a hash that fits them."""
+    data = json.loads(content) | change
+    data["sha256"] = record.content_sha256(data)
+    return json.dumps(data).encode()
+
+
+def refusal(packed: Path, here: Path, **more: Any) -> list[str]:
+    """The lines of a refused import, after which nothing has changed."""
+    before = tree(here.parent)
+    with pytest.raises(UserError) as error:
+        bundle.import_bundle(packed, here, **more)
+    assert tree(here.parent) == before
+    with pytest.raises(UserError):
+        bundle.unpack_reference(packed, here.parent / "unpacked")
+    assert tree(here.parent) == before
+    lines = str(error.value).splitlines()
+    assert all(line.startswith(f"{packed}: ") for line in lines)
+    return [line.removeprefix(f"{packed}: ") for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("../escaped.json", "a path that leads out of the bundle"),
+        ("records/far/../../../escaped.json", "a path that leads out of the bundle"),
+        ("/tmp/escaped.json", "an absolute path"),
+        ("C:/escaped.json", "a path with a drive letter"),
+        ("records\\far\\escaped.json", "a name with a backslash"),
+        ("records/far/", "no regular file"),
+        ("records/far/cpu-x/mlx/product/auto/fp99.json", "not a name that a bundle has"),
+        ("records/far/cpu-x/mlx/product/auto/fp32.json.py", "not a name that a bundle has"),
+        ("records/far/cpu-x/mlx/.hidden/auto/fp32.json", "not a name that a bundle has"),
+        ("hosts/auto.json", "of a host 'auto', which is no host's label"),
+        ("Snakefile", "not a name that a bundle has"),
+        ("results/records/x.json", "not a name that a bundle has"),
+    ],
+)
+def test_unsafe_names(packed, here, name, why):
+    rebuilt(packed, lambda files: files.update({name: b"{}"}))
+    assert refusal(packed, here) == [f"{name!r}: {why}"]
+
+
+def test_links_and_doubles(packed, here):
+    with warnings.catch_warnings(), zipfile.ZipFile(packed, "a") as archive:
+        warnings.simplefilter("ignore")  # zipfile's own about the double
+        content = archive.read(MEMBER)
+        link = zipfile.ZipInfo("records/far/cpu-x/mlx/link/auto/fp32.json")
+        link.create_system, link.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, "/etc/passwd")
+        archive.writestr(zipfile.ZipInfo(MEMBER), content)
+        archive.writestr(zipfile.ZipInfo(MEMBER.replace("product", "Product")), content)
+    assert refusal(packed, here)[:3] == [
+        f"{link.filename!r}: a symbolic link",
+        f"{MEMBER!r}: in the bundle twice",
+        f"{MEMBER.replace('product', 'Product')!r}: the same file as {MEMBER!r} where case "
+        "does not count",
+    ]
+
+
+def test_a_listing_that_does_not_fit(packed, here):
+    missing = MEMBER.replace("product", "another")
+    extra = MEMBER.replace("product", "extra")
+
+    def change(files: dict[str, bytes]) -> None:
+        files[extra] = files.pop(missing)
+        files[MEMBER] += b"\n"
+
+    rebuilt(packed, change, seal=False)
+    assert refusal(packed, here) == [
+        f"{missing!r}: listed in manifest.json, but not in the bundle",
+        f"{extra!r}: in the bundle, but not listed in manifest.json",
+        f"{MEMBER!r}: SHA-256 is not that of manifest.json",
+        f"{extra!r}: the record of another cell, {missing!r}",
+    ]
+
+
+def test_a_flipped_bit(packed, here):
+    with zipfile.ZipFile(packed) as archive:
+        info = archive.getinfo(MEMBER)
+    content = bytearray(packed.read_bytes())
+    content[info.header_offset + 30 + len(MEMBER) + info.compress_size // 2] ^= 1
+    packed.write_bytes(bytes(content))
+    (line,) = refusal(packed, here)
+    assert line.startswith(f"{MEMBER!r}: damaged: ")
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip at all", b"PK\x05\x06 and no more"])
+def test_no_zip(tmp_path, here, content):
+    path = tmp_path / "no.zip"
+    path.write_bytes(content)
+    (line,) = refusal(path, here)
+    assert line.startswith("no bundle: ")
+
+
+def test_a_zip_that_is_no_bundle(tmp_path, here):
+    path = tmp_path / "other.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(MEMBER, "{}")
+    lines = refusal(path, here)
+    assert lines[0] == "no manifest.json: not a bundle of this program"
+    with pytest.raises(UserError, match="nowhere.zip: No such file"):
+        bundle.read_bundle(tmp_path / "nowhere.zip")
+
+
+def test_bombs(packed, here):
+    rebuilt(packed, lambda files: files.update({MEMBER: b" " * 10_000_000}))
+    (line,) = refusal(packed, here)
+    assert line.startswith(f"{MEMBER!r}: compressed ") and "200:1" in line
+
+
+def test_a_bomb_that_lies_about_its_size(packed, here):
+    rebuilt(packed, lambda files: files.update({MEMBER: b" " * 10_000_000}), seal=False)
+    content = packed.read_bytes()
+    true_size, small = (10_000_000).to_bytes(4, "little"), (1000).to_bytes(4, "little")
+    assert content.count(true_size) == 2  # in the member's own header and in the directory
+    packed.write_bytes(content.replace(true_size, small))
+    (line,) = refusal(packed, here)
+    assert line.startswith(f"{MEMBER!r}: damaged: ")
+
+
+def test_limits_of_size(packed, monkeypatch):
+    with zipfile.ZipFile(packed) as archive:
+        total = sum(info.file_size for info in archive.infolist())
+        largest = max(info.file_size for info in archive.infolist())
+    assert len(bundle.read_bundle(packed, limit_bytes=total).records) == 2
+    with pytest.raises(UserError, match=f"{total} bytes unpacked, over the limit of {total - 1}"):
+        bundle.read_bundle(packed, limit_bytes=total - 1)
+    with pytest.raises(UserError, match="far.zip: over the limit of 100 bytes"):
+        bundle.read_bundle(packed, limit_bytes=100)
+    monkeypatch.setattr(bundle_check, "MEMBER_LIMIT_BYTES", largest - 1)
+    with pytest.raises(UserError, match=f"{largest} bytes unpacked"):
+        bundle.read_bundle(packed)
+
+
+def test_versions_that_cannot_be_read(packed, here):
+    def newer(files: dict[str, bytes]) -> None:
+        files[MEMBER] = resealed(files[MEMBER], schema_version=2)
+
+    rebuilt(packed, newer)
+    assert refusal(packed, here) == [f"{MEMBER!r}: schema version 2; this version reads 1"]
+
+    def other_bundle(files: dict[str, bytes]) -> None:
+        manifest = json.loads(files["manifest.json"]) | {"bundle_version": 7}
+        files["manifest.json"] = json.dumps(manifest).encode()
+
+    rebuilt(packed, other_bundle)
+    assert "bundle version 7; this version reads 1" in refusal(packed, here)
+
+
+def test_records_that_are_not_what_they_say(packed, here):
+    cell = json.loads(a_cell().to_json())
+    changes: dict[str, Callable[[bytes], bytes]] = {
+        "edited": lambda content: content.replace(b"2026-01-02", b"2026-01-03"),
+        "not-json": lambda content: content[:-5],
+        "nan": lambda content: content.replace(b'"seed": 0', b'"seed": NaN'),
+        "infinite": lambda content: content.replace(b'"seed": 0', b'"seed": 1e999'),
+        "deep": lambda content: b"[" * 2000,
+        "list": lambda content: b"[]",
+        "off-schema": lambda content: resealed(content, surprise=1, status="great"),
+        "host": lambda content: resealed(content, cell=cell | {"host": "desk"}),
+        "place": lambda content: resealed(content, cell=cell | {"precision": "bf16"}),
+    }
+
+    def change(files: dict[str, bytes]) -> None:
+        content = files.pop(MEMBER)
+        for name, altered in changes.items():
+            files[MEMBER.replace("product", name)] = altered(content)
+
+    rebuilt(packed, change)
+    lines = refusal(packed, here)
+    said: dict[str, list[str]] = {name: [] for name in changes}
+    for line in lines:
+        said[line.split("/")[4]].append(line.split("': ", 1)[1])
+    assert said["edited"] == ["its content does not match its own `sha256`"]
+    assert said["not-json"][0].startswith("damaged: ")
+    assert said["nan"] == ["damaged: NaN is no JSON number"]
+    assert said["infinite"][0] == "its content does not match its own `sha256`"
+    assert said["deep"] == ["damaged: nested too deeply"]
+    assert said["list"] == ["damaged: no JSON object"]
+    assert len(said["off-schema"]) == 2 and "surprise: unknown key" in said["off-schema"][0]
+    assert said["host"] == ["a record of host 'desk'"]
+    place = MEMBER.replace("fp32", "bf16")
+    assert said["place"] == [f"the record of another cell, {place!r}"]
+
+
+def test_manifests_and_host_files_that_are_not_what_they_say(packed, here):
+    def change(files: dict[str, bytes]) -> None:
+        manifest = json.loads(files["manifest.json"]) | {"hosts": ["near"]}
+        files["manifest.json"] = json.dumps(manifest).encode()
+        files["hosts/far.json"] = json.dumps(a_host("desk")).encode()
+        files["hosts/lonely.json"] = json.dumps(a_host("lonely") | {"cpu": 1}).encode()
+
+    rebuilt(packed, change)
+    assert refusal(packed, here) == [
+        "manifest.json: hosts are near, but the records are of far",
+        "'hosts/lonely.json': there is no record of that host",
+        "'hosts/far.json': it is the file of host 'desk'",
+        "'hosts/lonely.json': cpu: is 1; expected object",
+    ]
+
+    def spoil(files: dict[str, bytes]) -> None:
+        manifest = json.loads(files["manifest.json"])
+        manifest["hosts"], manifest["\x1b[31m\n"] = "far", 1
+        files["manifest.json"] = json.dumps(manifest).encode()
+
+    rebuilt(packed, spoil)
+    lines = refusal(packed, here)
+    assert any(line.startswith("manifest.json: hosts: is 'far'; expected array") for line in lines)
+    assert any(r"\x1b[31m\n: unknown key" in line for line in lines)  # no colours, no new line
+
+
+# -- what is here already ----------------------------------------------------------------------
+
+
+def test_this_hosts_own_records_never_come_from_outside(there, tmp_path, monkeypatch):
+    monkeypatch.setattr(hosts, "default_label", lambda: "laptop")
+
+    def own_of(results: Path) -> set[str]:
+        results.mkdir(parents=True, exist_ok=True)
+        return bundle.own_labels(results)
+
+    fresh = tmp_path / "fresh"
+    assert own_of(fresh) == {"laptop"}
+    put_host(fresh, {"label": "Desk", "fingerprint": "0"}, "auto")
+    assert own_of(fresh) == {"desk"}
+    put_host(fresh, a_host("cluster", hosts.fingerprint()))
+    put_host(fresh, a_host("elsewhere"))
+    assert own_of(fresh) == {"desk", "cluster"}
+    for label in ("DESK", "cluster"):
+        put(there, a_record(a_cell(label)))
+        bundle.pack(there, [label], tmp_path / f"{label}.zip")
+        before = tree(fresh)
+        with pytest.raises(UserError, match=f"holds records of host '{label}', which is this host"):
+            bundle.import_bundle(tmp_path / f"{label}.zip", fresh)
+        assert tree(fresh) == before
+        # but as a reference, marked as such, they may
+        bundle.unpack_reference(tmp_path / f"{label}.zip", tmp_path / "reference" / label)
+
+
+def test_machines_without_an_id_are_told_apart_by_what_was_imported(there, here, tmp_path):
+    put_host(there, a_host("far", hosts.fingerprint()))  # a container on the same kind of CPU
+    bundle.pack(there, ["far"], tmp_path / "a.zip")
+    bundle.import_bundle(tmp_path / "a.zip", here)
+    put(there, a_record(a_cell(workload="third")))
+    bundle.pack(there, ["far"], tmp_path / "b.zip")
+    done = bundle.import_bundle(tmp_path / "b.zip", here)
+    assert (done.added, done.present) == (1, 2)
+
+
+@pytest.fixture
+def remeasured(there: Path, here: Path, packed: Path, tmp_path: Path) -> Path:
+    """`packed` is imported; the other host has measured one cell anew and packed again."""
+    bundle.import_bundle(packed, here)
+    put(there, a_record(a_cell(), reason="another day"))
+    bundle.pack(there, None, tmp_path / "later.zip")
+    return tmp_path / "later.zip"
+
+
+def test_a_different_record_is_replaced_only_when_asked_and_is_kept(here, remeasured):
+    before = tree(here)
+    old = json.loads(before[MEMBER])
+    with pytest.raises(UserError) as error:
+        bundle.import_bundle(remeasured, here)
+    lines = str(error.value).splitlines()
+    assert lines[0] == f"{here / MEMBER}: the record here is another"
+    assert len(lines) == 2 and "--replace" in lines[1]
+    assert tree(here) == before
+    done = bundle.import_bundle(remeasured, here, replace=True)
+    assert (done.added, done.present, done.replaced) == (0, 1, 1)
+    assert record.read(here / MEMBER)["reason"] == "another day"
+    kept = here / "history/far/cpu-x/mlx/product/auto/fp32" / f"{old['sha256']}.json"
+    assert kept.read_bytes() == before[MEMBER]
+    assert record.earlier(record.read(here / MEMBER), here / "history") == [kept]
+
+
+def test_a_damaged_record_here_is_set_aside_when_replaced(here, remeasured):
+    content = (here / MEMBER).read_bytes()[:-9]
+    (here / MEMBER).write_bytes(content)
+    with pytest.raises(UserError, match="the record here is damaged"):
+        bundle.import_bundle(remeasured, here)
+    assert bundle.import_bundle(remeasured, here, replace=True).replaced == 1
+    (aside,) = (here / "damaged").rglob("*.json")
+    assert aside.read_bytes() == content
+    assert record.read(here / MEMBER)["reason"] == "another day"
+
+
+def test_one_label_for_two_machines_is_refused(here, there, packed, tmp_path):
+    bundle.import_bundle(packed, here)
+    put_host(there, a_host("far", "d" * 64) | {"hostname": "twin.example"})
+    bundle.pack(there, None, tmp_path / "twin.zip")
+    before = tree(here)
+    with pytest.raises(UserError, match="'far' is another machine here .*far.example.*twin.exam"):
+        bundle.import_bundle(tmp_path / "twin.zip", here)
+    assert tree(here) == before
+
+
+def test_import_needs_a_results_folder(packed, tmp_path):
+    with pytest.raises(UserError, match="no such folder"):
+        bundle.import_bundle(packed, tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+
+
+# -- the command line --------------------------------------------------------------------------
+
+
+def test_the_command_line_says_what_it_did(here, packed, capsys):
+    assert bundle.main(["import", str(packed), "--results", str(here)]) == 0
+    assert capsys.readouterr().out == "2 records of far: 2 new, 0 already here, 0 replaced\n"
+
+
+def test_a_refusal_is_lines_and_no_traceback(tmp_path):
+    (tmp_path / "no.zip").write_bytes(b"nothing")
+    done = subprocess.run(
+        [sys.executable, "-m", "siliconprof.bundle", "import", "no.zip"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "no.zip: no bundle: File is not a zip file\n"

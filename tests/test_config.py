@@ -1,0 +1,577 @@
+"""A config says what runs: all its mistakes at once, what its keys mean, the cells it makes."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import functools
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import QUICK, ROOT, Checkout
+from siliconprof import config, config_docs, detect, matrix, plugins, record, registry, validation
+from siliconprof.errors import UserError
+
+LINE = re.compile(r"^config: [A-Za-z0-9_.-]+: .+")
+NONSENSE = "zzz_unknown"
+
+
+def shipped(name: str) -> dict[str, Any]:
+    """A config file of the project as it stands."""
+    return yaml.safe_load((ROOT / "config" / name).read_text(encoding="utf-8"))
+
+
+EXPERIMENTS = sorted(
+    path.name for path in (ROOT / "config").glob("*.yaml") if path.name != "devices.yaml"
+)
+
+
+@pytest.fixture
+def quick_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The schema is read once: property tests check hundreds of configs."""
+    schema = validation.load_schema("config")
+    monkeypatch.setattr(config, "load_schema", lambda name: schema)
+
+
+def refusal(checkout: Checkout, *arguments: str) -> list[str]:
+    """What a refused `snakemake report` says, once it is sure that nothing was run."""
+    done = checkout.snakemake("report", *arguments, check=False)
+    assert done.returncode != 0
+    said = done.stdout + done.stderr
+    assert "Traceback" not in said
+    made = [path for path in (checkout.path / "results").rglob("*") if path.is_file()]
+    names = {path.relative_to(checkout.path / "results").as_posix() for path in made}
+    assert {name for name in names if not name.startswith("hosts/")} == {"README.md"}
+    return [line for line in said.splitlines() if not line.startswith("Using workflow")]
+
+
+# -- mistakes, through the command that a person types -----------------------------------------
+
+
+def test_a_wrong_config_is_refused_with_all_its_mistakes(checkout: Checkout) -> None:
+    """One line each: where, what, what was expected, the nearest spelling; nothing is run."""
+    checkout.configure(
+        hosst="desk",
+        devices=["local", "rtx-4900"],
+        precisions=["fp23"],
+        seed="one",
+        timing={"iteratoins": 3, "budget_s": float("nan")},
+        datasets={"words": {"source": "builtin", "vocab_size": 512}, "mine": {"source": "folder"}},
+        workloads={
+            "a": {"module": "gpt2", "size": "nano", "batch_size": 0, "dataset": "word"},
+            "b": {"module": "matmull", "shapes": [[1, 8, 8, 8]]},
+            "c": {"module": "matmul", "shapes": "big", "trainer": "plain"},
+            "d": {"module": "gpt2", "trainer": "plian", "size": "giant", "batch_size": 1},
+        },
+    )
+    lines = refusal(checkout)
+    expected = {
+        "hosst": "unknown key; expected one of: .*host.*; did you mean 'host'?",
+        "devices.1": "'rtx-4900' is neither in .* nor on this host .*did you mean 'rtx-4090'?",
+        "precisions.0": "is 'fp23'; expected one of: fp32, .*; did you mean 'fp32'?",
+        "seed": "is 'one'; expected integer",
+        "timing.iteratoins": "unknown key; expected one of: .*; did you mean 'iterations'?",
+        "timing.budget_s": "is nan; expected a finite number",
+        "datasets.mine.vocab_size": "is missing; expected integer",
+        "datasets.mine.path": "is missing; expected a folder",
+        "workloads.a.batch_size": "is 0; expected at least 1",
+        "workloads.a.trainer": "is missing; expected one of: hf, plain",
+        "workloads.a.dataset": "is 'word'; expected one of: words, mine; did you mean 'words'?",
+        "workloads.b.module": "is 'matmull'; expected one of: .*; did you mean 'matmul'?",
+        "workloads.c.shapes": "is 'big'; expected array",
+        "workloads.c.trainer": "is 'plain'; matmul is not trained, leave it out",
+        "workloads.d.trainer": "is 'plian'; expected one of: hf, plain; did you mean 'plain'?",
+        "workloads.d.size": "is 'giant'; expected one of: nano, .*",
+        "workloads.d.dataset": "is missing; GPT-2 trains on a text data set",
+    }
+    assert all(LINE.match(line) for line in lines), lines
+    said = {line.split(": ")[1]: line.split(": ", 2)[2] for line in lines}
+    assert said.keys() == expected.keys()
+    assert len(lines) == len(expected)
+    for where, what in expected.items():
+        assert re.fullmatch(what.replace("?", r"\?"), said[where]), said[where]
+
+
+def test_a_wrong_registry_is_refused_with_all_its_mistakes(checkout: Checkout) -> None:
+    """The device registry's mistakes come with the config's, each under its own file's name."""
+    path = checkout.path / "config" / "devices.yaml"
+    text = path.read_text(encoding="utf-8")
+    document = yaml.safe_load(text)
+    ids = [name for name, entry in document["devices"].items() if entry["memory_gib"]][:3]
+    document["devices"][ids[0]]["memory_gib"]["value"] = "much"
+    document["devices"][ids[1]]["memory_gib"]["source"] = "hearsay"
+    document["devices"][ids[2]]["bandwith_gb_per_s"] = None
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    checkout.configure(workloads={"a": {"module": "matmul"}})
+    lines = refusal(checkout)
+    assert [line.split(": ")[:2] for line in lines] == [
+        ["config", "workloads.a.shapes"],
+        ["config/devices.yaml", f"devices.{ids[0]}.memory_gib.value"],
+        ["config/devices.yaml", f"devices.{ids[2]}.bandwith_gb_per_s"],
+        ["config/devices.yaml", f"devices.{ids[1]}.memory_gib.source"],
+    ]
+    assert "did you mean 'bandwidth_gb_per_s'" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("config.yaml", "workloads:\n  a: {module: matmul\n  b: 3\n", "line 3, column 4: not YAML"),
+        ("config.yaml", "- a\n- b\n", "is empty or no mapping"),
+        ("config.yaml", "", "is empty or no mapping"),
+        ("devices.yaml", "devices: {\n", "line 2, column 1: not YAML"),
+    ],
+)
+def test_a_file_that_is_no_yaml_is_refused(
+    checkout: Checkout, name: str, text: str, said: str
+) -> None:
+    """One line says which file, and where in it."""
+    (checkout.path / "config" / name).write_text(text, encoding="utf-8")
+    (line,) = refusal(checkout)
+    assert line.startswith(f"config/{name}: {said}")
+
+
+def test_another_config_stands_alone_and_a_dry_run_shows_it(checkout: Checkout) -> None:
+    """`--configfile` is not laid over the default; `-n` works in a fresh clone and measures not."""
+    other = {"workloads": {"other": {"module": "matmul", "shapes": [[1, 8, 8, 8]]}}}
+    (checkout.path / "other.yaml").write_text(yaml.safe_dump(other), encoding="utf-8")
+    done = checkout.snakemake("report", "-n", "--configfile", "other.yaml")
+    cells = set(re.findall(r"results/records/\S+?\.json", done.stdout))
+    assert cells
+    assert {path.split("/")[5] for path in cells} == {"other"}
+    assert checkout.records() == {}
+
+
+# -- a damaged record --------------------------------------------------------------------------
+
+
+def usable_backend() -> str:
+    """A backend that runs on this machine's CPU; the lighter one first."""
+    for name in ("mlx", "torch-cpu"):
+        if plugins.load("backends", name)().available()[0]:
+            return name
+    pytest.fail("no backend works here: install envs/cpu.txt")
+
+
+@pytest.mark.slow
+def test_a_damaged_record_stops_the_command_once(checkout: Checkout) -> None:
+    """It is named and set aside, nothing is dropped in silence, and the next run mends it."""
+    checkout.configure(
+        host="desk",
+        backends=[usable_backend()],
+        timing=QUICK,
+        workloads={
+            "product": {"module": "matmul", "device_kinds": ["cpu"], "shapes": [[1, 8, 8, 8]]}
+        },
+    )
+    checkout.snakemake("report")
+    ((key, before),) = checkout.records().items()
+    assert before["status"] == "ok"
+    path = checkout.path / "results" / "records" / f"{key}.json"
+    whole = path.read_text(encoding="utf-8")
+    path.write_text(whole[: len(whole) // 2], encoding="utf-8")
+
+    shown = checkout.snakemake("report", "-n", check=False)
+    assert shown.returncode != 0
+    assert path.exists()  # a dry run touches nothing
+
+    stopped = checkout.snakemake("report", check=False)
+    assert stopped.returncode != 0
+    (line,) = [line for line in stopped.stderr.splitlines() if "damaged" in line]
+    assert line.startswith(f"results/records/{key}.json: damaged record: ")
+    assert "Traceback" not in stopped.stdout + stopped.stderr
+    assert checkout.records() == {}
+    (aside,) = (checkout.path / "results" / "damaged").rglob("*.json")
+    assert str(aside.relative_to(checkout.path)) in line
+    assert aside.read_text(encoding="utf-8") == whole[: len(whole) // 2]
+
+    checkout.snakemake("report")
+    ((again, after),) = checkout.records().items()
+    assert again == key
+    assert after["status"] == "ok"
+    assert after["sha256"] != before["sha256"]
+    assert record.read(path) == after
+
+
+# -- every key is known and told ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_shipped_configs_are_right(name: str) -> None:
+    """Every key of every config in the project is one of the schema, with a value that it takes."""
+    assert config.check(shipped(name)) == []
+
+
+def test_the_shipped_registry_is_right() -> None:
+    """The registry passes its own check, and the paper's devices are all in it."""
+    devices = registry.load(ROOT / "config" / "devices.yaml")["devices"]
+    assert set(shipped("paper.yaml")["devices"]) - {"local"} <= devices.keys()
+
+
+def test_the_page_of_keys_is_in_step() -> None:
+    """config/README.md is what `make docs` writes from the schema, so it cannot be out of date."""
+    page = (ROOT / "config" / "README.md").read_text(encoding="utf-8")
+    assert page == config_docs.document(), "run `make docs`"
+
+
+def keys(schema: dict[str, Any], where: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """(dotted name, schema) of every key that a config can have."""
+    for name, inner in schema.get("properties", {}).items():
+        yield where + name, inner
+        yield from keys(inner, f"{where}{name}.")
+    more = schema.get("additionalProperties")
+    if isinstance(more, dict):
+        yield from keys(more, f"{where}*.")
+
+
+def test_every_key_is_described_and_says_its_unit() -> None:
+    """Each has a description; a key in seconds or bytes names that unit in words."""
+    schema = validation.load_schema("config")
+    all_keys = dict(keys(schema))
+    for module in plugins.names("workloads"):
+        parameters = plugins.load("workloads", module).PARAMETERS
+        all_keys |= {f"workloads.{module}.{name}": inner for name, inner in parameters.items()}
+    assert len(all_keys) > 40
+    for name, inner in all_keys.items():
+        description = inner.get("description", "")
+        assert description, f"{name} has no description"
+        for suffix, unit in (("_s", "second"), ("_bytes", "byte")):
+            if name.endswith(suffix):
+                assert unit in description, f"{name}: '{description}' does not say {unit}s"
+
+
+def test_every_default_is_a_value_that_the_key_takes() -> None:
+    """A default passes the key's own schema."""
+    for name, inner in keys(validation.load_schema("config")):
+        if "default" in inner:
+            assert validation.problems(inner["default"], inner) == [], name
+
+
+def test_defaults_are_filled_in_and_overridden(quick_schema: None) -> None:
+    """Nothing downstream knows a default; an entry's own timing goes before the experiment's."""
+    whole = config.resolve(
+        {
+            "timing": {"iterations": 7},
+            "workloads": {
+                "a": {"module": "matmul", "shapes": [[1, 8, 8, 8]]},
+                "b": {
+                    "module": "matmul",
+                    "shapes": [[1, 8, 8, 8]],
+                    "timing": {"iterations": 9},
+                    "precisions": ["bf16"],
+                },
+            },
+        }
+    )
+    properties = validation.load_schema("config")["properties"]
+    assert whole.keys() == properties.keys()
+    a, b = whole["workloads"]["a"], whole["workloads"]["b"]
+    timing = {key: value["default"] for key, value in properties["timing"]["properties"].items()}
+    assert a["timing"] == timing | {"iterations": 7}
+    assert b["timing"] == timing | {"iterations": 9}
+    assert (a["precisions"], b["precisions"]) == (["fp32"], ["bf16"])
+    assert a["burst"] == plugins.load("workloads", "matmul").PARAMETERS["burst"]["default"]
+
+
+# -- properties of the check -------------------------------------------------------------------
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value in a document."""
+    yield path
+    if isinstance(value, (dict, list)):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from places(value[key], (*path, key))
+
+
+def at(document: Any, path: tuple[Any, ...]) -> Any:
+    """The value at a path."""
+    return functools.reduce(lambda value, key: value[key], path, document)
+
+
+def changed(document: Any, path: tuple[Any, ...], change: Callable[[Any, Any], Any]) -> Any:
+    """A copy in which `change(container, key)` has been done at a path."""
+    whole = [copy.deepcopy(document)]
+    change(at(whole, (0, *path[:-1])) if path else whole, path[-1] if path else 0)
+    return whole[0]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_unknown_key_is_refused_wherever_it_stands(name: str, quick_schema: None) -> None:
+    """One more line for it at every level of every shipped config, and it says where."""
+    document = shipped(name)
+    mappings = [path for path in places(document) if isinstance(at(document, path), dict)]
+    assert {len(path) for path in mappings} >= {0, 1, 2}
+    for path in mappings:
+        wrong = changed(document, (*path, NONSENSE), lambda where, key: where.update({key: 1}))
+        (line,) = config.check(wrong)
+        assert line.startswith(".".join([*path, NONSENSE]) + ": "), line
+
+
+SMALL: dict[str, Any] = {
+    "experiment": "x",
+    "host": "desk",
+    "devices": ["local"],
+    "backends": ["mlx"],
+    "scenarios": ["auto"],
+    "precisions": ["fp32"],
+    "seed": 1,
+    "cpu_threads": 2,
+    "timing": {"budget_s": 1.0},
+    "datasets": {"d": {"source": "builtin", "vocab_size": 512, "path": None}},
+    "workloads": {
+        "g": {
+            "module": "gpt2",
+            "trainer": "plain",
+            "size": "nano",
+            "batch_size": 2,
+            "dataset": "d",
+            "timing": {"iterations": 3},
+            "device_kinds": ["cpu"],
+        },
+        "m": {"module": "matmul", "shapes": [[1, 2, 2, 2]], "precisions": ["fp32"]},
+    },
+    "report": {"title": "t"},
+}
+VALUES: list[Any] = [
+    None, True, 0, -1, 3, 1.5, 10**30, float("nan"), float("inf"), "", "zzz", "a b", "../x", "auto",
+    datetime.date(2026, 1, 1), [], {}, [1], [[]], [None], ["x", 1], {"a": 1}, {"a": {}}, {1: 2},
+]  # fmt: skip
+
+
+def test_no_config_ends_in_a_traceback(quick_schema: None) -> None:
+    """Whatever stands wherever: mistakes in lines, or an experiment that expands and serialises."""
+    host = cpu_host("desk")
+    devices = registry.load(ROOT / "config" / "devices.yaml")
+
+    def accepted(document: Any) -> bool:
+        mistakes = config.check(document)
+        assert all(isinstance(line, str) and "\n" not in line for line in mistakes)
+        if mistakes:
+            with pytest.raises(UserError) as refused:
+                config.resolve(document)
+            assert str(refused.value).splitlines() == [f"config: {line}" for line in mistakes]
+            return False
+        experiment = config.resolve(document)
+        json.dumps(experiment, allow_nan=False)
+        try:
+            json.dumps(matrix.expand(experiment, devices, host).nested(), allow_nan=False)
+        except UserError as error:
+            assert "is neither in" in str(error)  # a device that nobody knows
+        return True
+
+    def put(value: Any) -> Callable[[Any, Any], Any]:
+        return lambda where, key: where.__setitem__(key, value)
+
+    verdicts: Counter[bool] = Counter()
+    for path in places(SMALL):
+        for value in VALUES:
+            verdicts[accepted(changed(SMALL, path, put(value)))] += 1
+        if path and isinstance(at(SMALL, path[:-1]), dict):
+            verdicts[accepted(changed(SMALL, path, lambda where, key: where.pop(key)))] += 1
+            # the same entry under a name that YAML reads as something else than text
+            for name in (1, None, True, datetime.date(2026, 1, 1)):
+                moved = changed(SMALL, path, lambda w, k, n=name: w.update({n: w.pop(k)}))
+                assert not accepted(moved)
+    assert verdicts[True] > 30
+    assert verdicts[False] > 300
+
+
+# -- the cells that a config makes -------------------------------------------------------------
+
+
+def device(device_id: str, kind: str, backends: list[str], gib: int, vendor: str) -> dict[str, Any]:
+    """A device as a host file has it."""
+    return {
+        "id": device_id,
+        "registry_id": device_id if kind == "gpu" else None,
+        "name": device_id,
+        "kind": kind,
+        "vendor": vendor,
+        "memory_bytes": gib * 2**30,
+        "memory_kind": "dedicated",
+        "index": 0,
+        "gpu_cores": None,
+        "driver": None,
+        "backends": backends,
+    }
+
+
+def host_of(label: str, driver: dict[str, str], *devices: dict[str, Any]) -> dict[str, Any]:
+    """A host file made by hand: another computer, as far as the matrix can tell."""
+    sha256 = "0" * 64
+    backends = sorted({name for found in devices for name in found["backends"]})
+    return {
+        "schema_version": 1,
+        "label": label,
+        "hostname": label,
+        "fingerprint": sha256,
+        "fingerprint_parts": {
+            "machine_id_sha256": None,
+            "cpu_model": "x",
+            "architecture": "x86_64",
+        },
+        "os": {"system": "Linux", "release": "6", "distribution": None, "machine": "x86_64"},
+        "cpu": {
+            "model": "x",
+            "physical_cores": 8,
+            "logical_cores": 16,
+            "usable_cores": 8,
+            "memory_bytes": 64 * 2**30,
+            "features": [],
+        },
+        "devices": list(devices),
+        "backends": {
+            name: {
+                "available": True,
+                "reason": None,
+                "mend": None,
+                "devices": [found["id"] for found in devices if name in found["backends"]],
+            }
+            for name in backends
+        },
+        "packages": {name: f"{name} 1" for name in ("python", *detect.PACKAGES)},
+        "blas": {"torch": "MKL", "mlx": "Accelerate", "numpy": "OpenBLAS"},
+        "driver": dict.fromkeys(("nvidia", "macos", "cuda_runtime", "rocm_runtime", "cublas"))
+        | driver,
+        "quick_facts_sha256": sha256,
+    }
+
+
+def cpu_host(label: str) -> dict[str, Any]:
+    """A computer without an accelerator."""
+    return host_of(label, {}, device("cpu-x", "cpu", ["torch-cpu", "mlx"], 16, "intel"))
+
+
+RTX = host_of(
+    "box",
+    {"nvidia": "590.1", "cuda_runtime": "13.0", "cublas": "cuBLAS 13"},
+    device("rtx-4090", "gpu", ["torch-cuda"], 24, "nvidia"),
+    device("cpu-x", "cpu", ["torch-cpu", "mlx"], 64, "intel"),
+)
+ULTRA = host_of(
+    "studio",
+    {"macos": "macOS 26.1"},
+    device("m2-ultra-76", "gpu", ["torch-mps", "mlx"], 192, "apple"),
+    device("cpu-apple-m2-ultra", "cpu", ["torch-cpu", "mlx"], 192, "apple"),
+)
+TRAINED = [f"gpt2-{size}-{trainer}" for size in ("nano", "tiny") for trainer in ("plain", "hf")]
+ANYWHERE = {(name, p) for name in TRAINED for p in ("fp32", "amp-bf16")} | {
+    ("kernel-launch", "fp32")
+}
+ON_CPU = ANYWHERE | {("matmul-small", "fp32"), ("matmul-small", "bf16")}
+ON_GPU = (
+    ANYWHERE
+    | {(f"gpt2-small-{t}", p) for t in ("plain", "hf") for p in ("fp32", "amp-bf16")}
+    | {("matmul-large", p) for p in ("fp32", "tf32", "fp16", "bf16")}
+)
+PAPER_ON_GPU = (
+    {(f"gpt2-{s}-hf-16", p) for s in ("large", "xl") for p in ("fp32", "amp-fp16", "amp-bf16")}
+    | {(f"gpt2-large-plain-{batch}", "fp32") for batch in (8, 4, 2)}
+    | {("matmul-paper", p) for p in ("fp32", "fp16", "bf16")}
+    | {("matmul-sweep", p) for p in ("fp32", "tf32", "fp16", "bf16")}
+    | {("kernel-launch", "fp32")}
+)
+PAPER_ON_CPU = {("kernel-launch", "fp32")}
+PAPER_DEVICES = {
+    "quadro-rtx-4000", "rtx-2080-ti", "rtx-4090", "rtx-a6000", "m2-ultra-76", "m2-max-38",
+    "m2-pro-19",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("host", [RTX, ULTRA], ids=["rtx-4090", "m2-ultra-76"])
+@pytest.mark.parametrize(
+    ("name", "on_gpu", "on_cpu", "elsewhere"),
+    [
+        ("config.yaml", ON_GPU, ON_CPU, set()),
+        ("paper.yaml", PAPER_ON_GPU, PAPER_ON_CPU, PAPER_DEVICES),
+    ],
+)
+def test_a_config_makes_the_cells_that_it_says(
+    name: str, on_gpu: set, on_cpu: set, elsewhere: set[str], host: dict[str, Any]
+) -> None:
+    """On each backend of each device, the entries of its kind in their own precisions.
+
+    A device that the config names and the host lacks is listed as not measured, with the reason.
+    """
+    experiment = config.resolve(shipped(name))
+    devices = registry.load(ROOT / "config" / "devices.yaml")
+    expansion = matrix.expand(experiment, devices, host)
+    cells = [planned.cell for planned in expansion.cells]
+    found: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    for cell in cells:
+        assert cell.host == host["label"]
+        found.setdefault((cell.device, cell.backend), set()).add((cell.workload, cell.precision))
+    assert found == {
+        (item["id"], backend): on_gpu if item["kind"] == "gpu" else on_cpu
+        for item in host["devices"]
+        for backend in item["backends"]
+    }
+    assert len({cell.path for cell in cells}) == len(cells) == sum(map(len, found.values()))
+    assert {cell.scenario for cell in cells} == {"auto"}
+    here = {item["id"] for item in host["devices"]}
+    assert {entry["device"] for entry in expansion.not_measured} == elsewhere - here
+    assert all(host["label"] in entry["reason"] for entry in expansion.not_measured)
+
+
+def test_a_cell_knows_all_that_it_needs() -> None:
+    """Threads, memory and index are the host's; the entry's keys are the workload's parameters."""
+    experiment = config.resolve(shipped("config.yaml"))
+    devices = registry.load(ROOT / "config" / "devices.yaml")
+    planned = {p.cell.path: p for p in matrix.expand(experiment, devices, RTX).cells}
+    one = planned["box/rtx-4090/torch-cuda/gpt2-nano-hf/auto/amp-bf16"]
+    assert one.cell.threads == 8
+    assert one.cell.device_memory_bytes == 24 * 2**30
+    assert (one.cell.module, one.cell.trainer) == ("gpt2", "hf")
+    assert one.cell.parameters["batch_size"] == 4
+    assert one.cell.parameters["dataset_vocab_size"] == 512
+    assert one.data == ["results/data/python-docs-512/dataset.json"]
+    assert one.environment["packages"].keys() == {"torch", "transformers", "accelerate", "numpy"}
+    assert one.environment["driver"] == {
+        "nvidia": "590.1",
+        "cuda_runtime": "13.0",
+        "cublas": "cuBLAS 13",
+    }
+    assert "workflow/siliconprof/trainers/hf.py" in one.code
+    assert "workflow/siliconprof/workloads/matmul.py" not in one.code
+    other = planned["box/cpu-x/mlx/kernel-launch/auto/fp32"]
+    assert other.data == []
+    assert other.environment["blas"] == "Accelerate"
+    assert other.environment["packages"].keys() == {"mlx"}
+
+
+def test_the_file_of_cells_is_the_expansion(tmp_path: Path, checkout: Checkout) -> None:
+    """`python -m siliconprof.matrix` writes what the Snakefile schedules, for later stages."""
+    experiment = config.resolve(shipped("paper.yaml"))
+    (tmp_path / "host.json").write_text(json.dumps(ULTRA), encoding="utf-8")
+    checkout.stage(
+        "matrix",
+        f"--experiment={json.dumps(experiment)}",
+        f"--host-file={tmp_path / 'host.json'}",
+        "--registry=config/devices.yaml",
+        f"--output={tmp_path / 'matrix.json'}",
+    )
+    written = json.loads((tmp_path / "matrix.json").read_text(encoding="utf-8"))
+    devices = registry.load(ROOT / "config" / "devices.yaml")
+    expansion = matrix.expand(experiment, devices, ULTRA)
+    assert [entry["record"] for entry in written["cells"]] == expansion.records()
+    assert written["not_measured"] == expansion.not_measured
+    assert written["experiment"] == experiment
+
+
+def test_a_device_that_nobody_knows_is_refused() -> None:
+    """Neither in the registry nor on the host: every such name in a line, with the nearest."""
+    experiment = config.resolve(SMALL) | {"devices": ["local", "h20", "m2-ultra-67"]}
+    devices = registry.load(ROOT / "config" / "devices.yaml")
+    with pytest.raises(UserError) as refused:
+        matrix.expand(experiment, devices, cpu_host("desk"))
+    first, second = str(refused.value).splitlines()
+    assert first.startswith("config: devices.1: 'h20' is neither")
+    assert "did you mean 'h200'" in first
+    assert second.startswith("config: devices.2: 'm2-ultra-67' is neither")

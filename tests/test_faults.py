@@ -1,0 +1,714 @@
+"""Cells that die, hang or run out of memory, pipelines that are killed, and the host's lock.
+
+The workload that goes wrong is a real plug-in, dropped into a copy of the project. Every process
+that a test starts carries the copy's lock file in its environment: that is how orphans are found.
+"""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import html
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import QUICK, Checkout, copy_project
+from siliconprof import record
+from siliconprof.cell import Cell
+
+CELLS = "results/tables/cells.csv"
+LOCK_VARIABLE = "SILICONPROF_LOCK_FILE"
+PROGRESS_VARIABLE = "SILICONPROF_PROGRESS_FILE"
+PIPELINE_VARIABLE = "SILICONPROF_PIPELINE_PID"
+REACHED = "while: before the fault, step 7"
+LINUX = sys.platform == "linux"
+
+FAULTY = '''\
+"""A workload that goes wrong on purpose, the way its entry asks for."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from siliconprof.workloads.base import KernelWorkload
+
+WRONG = False
+
+
+class Plugin(KernelWorkload):
+    """faulty"""
+
+    frameworks = ("torch", "mlx")
+    REQUIRED = ()
+    PARAMETERS = {
+        "mode": {"type": "string", "default": "fine", "description": "what happens"},
+        "seconds": {"type": "number", "default": 0, "description": "how long it sleeps"},
+        "mib": {"type": "integer", "default": 16, "description": "size of an allocation, MiB"},
+        "folder": {"type": "string", "default": "", "description": "where it leaves traces"},
+    }
+
+    def measure(self, session):
+        self.session = session
+        session.progress("before the fault", 7)
+        began = time.time()
+        getattr(self, self.parameters["mode"])()
+        if WRONG:
+            raise ArithmeticError("wrong since the edit")
+        self.trace("spans", f"{began} {time.time()}")
+        params = {"note": "faulty", "omp_num_threads": os.environ["OMP_NUM_THREADS"]}
+        session.add_point(
+            {
+                "params": params,
+                "times": {"step_s": [0.5, 0.5]},
+                "flops": None,
+                "bytes": None,
+                "memory": session.memory(),
+            }
+        )
+
+    def trace(self, name, line):
+        if self.parameters["folder"]:
+            with open(Path(self.parameters["folder"], name), "a") as stream:
+                stream.write(line + "\\n")
+
+    def fine(self):
+        pass
+
+    def sleeps(self):
+        end = time.monotonic() + self.parameters["seconds"]
+        while time.monotonic() < end:
+            self.session.progress("asleep", 8)
+            time.sleep(0.05)
+
+    def complains(self):
+        print("warning: one more of these and we are out of memory: std::bad_alloc", flush=True)
+        self.sleeps()
+
+    def takes_turns(self):
+        """Stop at the run whose number stands in the file `hold`, until that is removed."""
+        self.trace("runs", self.session.cell.workload)
+        folder = Path(self.parameters["folder"])
+        run = len((folder / "runs").read_text().splitlines())
+        while (folder / "hold").exists() and int((folder / "hold").read_text()) == run:
+            self.session.progress("held", run)
+            time.sleep(0.05)
+
+    def raises(self):
+        raise RuntimeError("wrong on purpose")
+
+    def aborts(self):
+        os.abort()
+
+    def segfaults(self):
+        ctypes.string_at(0)
+
+    def exits(self):
+        print("cannot go on", flush=True)
+        os._exit(3)
+
+    def kills_itself(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def hangs(self):
+        """With a grandchild, and deaf to all that a process can be deaf to."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        while True:
+            time.sleep(60)
+
+    def exhausts(self):
+        """Take memory, and use it, until there is no more."""
+        backend, kept = self.session.backend, []
+        ones = backend.torch.ones if backend.framework == "torch" else backend.mx.ones
+        while True:
+            kept.append(ones((self.parameters["mib"], 1 << 18)))
+            backend.evaluate(kept[-1])
+
+    def exhausts_python(self):
+        kept = []
+        while True:
+            kept.append([len(kept)] * 10)
+'''
+
+
+# -- fixtures and tools ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def hosts_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What this host is, found once: looking imports every framework."""
+    copy = copy_project(tmp_path_factory.mktemp("host") / "project")
+    copy.configure(host="desk", workloads={"one": {"module": "matmul", "shapes": [[1, 2, 2, 2]]}})
+    copy.snakemake("--dry-run", CELLS)
+    return copy.path / "results" / "hosts"
+
+
+@pytest.fixture
+def project(checkout: Checkout, hosts_folder: Path) -> Iterator[Checkout]:
+    """A copy with the faulty workload in it; nothing that it starts outlives the test."""
+    target = checkout.path / "results" / "hosts"
+    target.mkdir()
+    for file in hosts_folder.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    faulty = checkout.path / "workflow" / "siliconprof" / "workloads" / "faulty.py"
+    faulty.write_text(FAULTY, encoding="utf-8")
+    try:
+        yield checkout
+    finally:
+        for process in processes(checkout):
+            process.kill()
+
+
+def processes(project: Checkout, word: str = "") -> list[psutil.Process]:
+    """What runs for this copy, with the word in its command line."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            mark = process.environ().get(LOCK_VARIABLE)
+            if mark == project.environment[LOCK_VARIABLE] and word in " ".join(process.cmdline()):
+                found.append(process)
+        except psutil.Error:
+            continue  # has ended, or is somebody else's
+    return found
+
+
+def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
+    """Wait for a condition; its value, or the test fails."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.02)
+    return value
+
+
+def configure(project: Checkout, workloads: dict[str, dict[str, Any]], **more: Any) -> None:
+    """An experiment of faulty cells: entry -> its keys."""
+    common = {"module": "faulty", "backends": ["mlx"], "device_kinds": ["cpu"]}
+    timing = QUICK | more.pop("timing", {})
+    entries = {name: common | entry for name, entry in workloads.items()}
+    project.configure(**{"host": "desk", "timing": timing, "workloads": entries} | more)
+
+
+def rows(project: Checkout) -> dict[str, dict[str, str]]:
+    """cells.csv by workload."""
+    with open(project.path / CELLS, newline="", encoding="utf-8") as stream:
+        return {row["workload"]: row for row in csv.DictReader(stream)}
+
+
+def begin(project: Checkout, *command: str) -> subprocess.Popen:
+    """Start a command in the copy, in a process group of its own, and go on."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
+    environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": "workflow"} | project.environment
+    environment[PROGRESS_VARIABLE] = str(progress_file(project))
+    with open(project.path.parent / "output.txt", "a") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", *command], cwd=project.path, env=environment, stdout=output,
+            stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+
+
+def begin_snakemake(project: Checkout) -> subprocess.Popen:
+    return begin(project, "snakemake", "--cores", "1", CELLS)
+
+
+def cell(mode: str, workload: str = "faulty", backend: str = "mlx", **more: Any) -> Cell:
+    """A cell of the faulty workload, as `measure` takes it by hand."""
+    timing = QUICK | {"time_limit_s": more.pop("time_limit_s", 60)}
+    parameters = {"seconds": 0, "mib": 16, "folder": ""} | more | {"mode": mode}
+    return Cell(
+        host="desk", device="cpu", backend=backend, workload=workload, scenario="auto",
+        precision="fp32", module="faulty", trainer=None, device_kind="cpu", device_index=0,
+        device_memory_bytes=None, threads=2, seed=0, dataset=None, parameters=parameters,
+        timing=timing,
+    )  # fmt: skip
+
+
+def arguments(cell: Cell) -> list[str]:
+    """What `measure` is told about a cell; its record goes to `{workload}.json`."""
+    return ["--cell", cell.to_json(), "--output", f"{cell.workload}.json"]
+
+
+def measure(project: Checkout, cell: Cell, **more: Any) -> dict[str, Any]:
+    """Measure a cell by hand; its record, checked."""
+    project.stage("measure", *arguments(cell), **more)
+    return record.read(project.path / f"{cell.workload}.json")
+
+
+def begin_measure(project: Checkout, cell: Cell) -> subprocess.Popen:
+    return begin(project, "siliconprof.measure", *arguments(cell))
+
+
+def progress_file(project: Checkout) -> Path:
+    return project.path.parent / "progress.json"
+
+
+def child_asleep(project: Checkout) -> psutil.Process:
+    """The one measuring process of a copy, once its workload sleeps."""
+    path = progress_file(project)
+    until(lambda: path.exists() and "asleep" in path.read_text())
+    (child,) = processes(project, "siliconprof.worker")
+    return child
+
+
+def lock_is_free(project: Checkout) -> bool:
+    with open(project.environment[LOCK_VARIABLE], "r+") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def stamp(path: Path) -> tuple[bytes, int]:
+    """Content and modification time."""
+    return path.read_bytes(), path.stat().st_mtime_ns
+
+
+def leftovers(project: Checkout) -> list[str]:
+    """Files that were begun and not finished."""
+    return [str(path) for path in (project.path / "results").rglob("*.tmp")]
+
+
+# -- each way to go wrong ----------------------------------------------------------------------
+
+FAULTS = {
+    "fine": ("ok", None),
+    "raises": ("failed", rf"RuntimeError: wrong on purpose; {REACHED}"),
+    "aborts": ("failed", rf"killed by signal 6 \(SIGABRT\); {REACHED}.*"),
+    "segfaults": ("failed", rf"killed by signal 11 \(SIGSEGV\); {REACHED}.*"),
+    "exits": ("failed", rf"exit status 3; {REACHED}; cannot go on"),
+    "kills_itself": ("failed", rf"killed by signal 9 \(SIGKILL\); {REACHED}.*"),
+    "hangs": ("timeout", rf"still running after its limit of 2\.5 s; {REACHED}"),
+}
+
+
+@pytest.mark.slow
+def test_every_fault_leaves_a_record_and_the_report_is_made(project):
+    configure(project, {mode: {"mode": mode} for mode in FAULTS}, timing={"time_limit_s": 2.5})
+    project.snakemake("report")
+
+    made = {r["cell"]["workload"]: r for r in project.records().values()}
+    assert set(made) == set(FAULTS)
+    for mode, (status, reason) in FAULTS.items():
+        assert made[mode]["status"] == status, (mode, made[mode]["reason"])
+        if reason is None:
+            assert made[mode]["reason"] is None
+        else:
+            assert re.fullmatch(reason, made[mode]["reason"]), (mode, made[mode]["reason"])
+            assert made[mode]["progress"] == {"doing": "before the fault", "step": 7}
+        assert bool(made[mode]["points"]) == (status == "ok")
+    assert 2.5 <= made["hangs"]["accounting"]["child_wall_s"] < 4
+    folder = project.path / "results"
+    for path in (folder / "records").rglob("*.json"):
+        content = record.read(path)  # against the schema and its own hash
+        kept = folder / "history" / path.relative_to(folder / "records").with_suffix("")
+        assert [p.name for p in kept.iterdir()] == [f"{content['sha256']}.json"]
+
+    table = rows(project)
+    assert {name: row["status"] for name, row in table.items()} == {
+        name: status for name, (status, _) in FAULTS.items()
+    }
+    assert {name: row["reason"] or None for name, row in table.items()} == {
+        name: made[name]["reason"] for name in FAULTS
+    }
+    page = html.unescape((folder / "report.html").read_text(encoding="utf-8"))
+    for mode in FAULTS:
+        assert mode in page
+        assert made[mode]["reason"] is None or made[mode]["reason"] in page
+
+    assert processes(project) == [] and leftovers(project) == []
+    # A cell that failed is finished: it is not tried again unasked.
+    before = project.stamps()
+    assert "Nothing to be done" in "".join(vars(project.snakemake("report"))["stderr"])
+    assert project.stamps() == before
+
+
+# -- memory ------------------------------------------------------------------------------------
+
+# Without a limit that holds, a test that takes all memory would take all of the machine's.
+only_linux = pytest.mark.skipif(not LINUX, reason="macOS has no cgroups and ignores RLIMIT_AS")
+
+
+def address_space(mib: int) -> Callable[[], None]:
+    """To be called in a new process: a limit that all it starts inherits."""
+    limit = mib * 2**20
+    return lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+@only_linux
+@pytest.mark.slow
+def test_torch_out_of_address_space(project):
+    made = measure(
+        project, cell("exhausts", backend="torch-cpu", mib=64), preexec_fn=address_space(2048)
+    )
+    assert made["status"] == "oom"
+    assert (
+        "DefaultCPUAllocator: can't allocate memory: you tried to allocate 67108864 bytes"
+        in (made["reason"])
+    )
+    assert made["reason"].endswith(REACHED)
+
+
+@only_linux
+@pytest.mark.slow
+def test_python_out_of_address_space(project):
+    made = measure(project, cell("exhausts_python"), preexec_fn=address_space(512))
+    assert made["status"] == "oom"
+    assert re.fullmatch(rf"MemoryError:?; {REACHED}", made["reason"])
+
+
+@only_linux
+def test_mlx_out_of_address_space(project):
+    """MLX 0.32 on a Linux CPU uses what it was not given: it crashes without a message.
+
+    A build that does say something is believed as well.
+    """
+    made = measure(project, cell("exhausts"), preexec_fn=address_space(1024))
+    assert made["status"] == "oom", made["reason"]
+    found = re.search(
+        r"killed by signal 11 \(SIGSEGV\); .*; it had filled about (\d+) MiB of its address space, "
+        r"limited to 1024 MiB \(RLIMIT_AS\)|Unable to allocate|bad_alloc",
+        made["reason"],
+    )
+    assert found, made["reason"]
+    assert REACHED in made["reason"]
+    if found[1]:
+        assert 900 < int(found[1]) <= 1024
+
+
+@only_linux
+def test_a_crash_below_the_limit_is_no_exhaustion(project):
+    made = measure(project, cell("segfaults"), preexec_fn=address_space(4096))
+    assert made["status"] == "failed"
+    assert re.fullmatch(rf"killed by signal 11 \(SIGSEGV\); {REACHED}.*", made["reason"])
+
+
+@only_linux
+def test_mlx_asking_for_more_than_there_is(project):
+    """The kernel refuses, MLX crashes: the kernel's log is the evidence, where it may be read."""
+    log = subprocess.run(["dmesg"], capture_output=True, text=True, check=False)
+    heuristic = Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "0"
+    whole_mib = psutil.virtual_memory().total // 2**20
+    made = measure(project, cell("exhausts", mib=4 * whole_mib))
+    if log.returncode == 0 and heuristic and "bad_alloc" not in made["reason"]:
+        assert made["status"] == "oom", made["reason"]
+        assert "kernel log: " in made["reason"] or "Unable to allocate" in made["reason"]
+    else:  # nothing shows it, so nothing is claimed
+        assert made["status"] in ("oom", "failed")
+    assert REACHED in made["reason"]
+
+
+@contextmanager
+def memory_cgroup(limit_mib: int) -> Iterator[Path | None]:
+    """A memory cgroup with a limit, v1 or v2; None where this machine lets nobody make one."""
+    name = f"siliconprof-test-{os.getpid()}"
+    made = None
+    for parent, limit_file in (
+        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+        (Path("/sys/fs/cgroup"), "memory.max"),
+    ):
+        folder = parent / name
+        try:
+            folder.mkdir()
+        except OSError:
+            continue
+        try:
+            if not (folder / "cgroup.procs").exists():
+                raise OSError("no cgroup file system")
+            (folder / limit_file).write_text(str(limit_mib * 2**20))
+            swap = folder / "memory.swap.max"
+            if swap.exists():
+                swap.write_text("0")
+            made = folder
+            break
+        except OSError:
+            folder.rmdir()
+    try:
+        yield made
+    finally:
+        if made is not None:
+            for pid in (made / "cgroup.procs").read_text().split():
+                os.kill(int(pid), signal.SIGKILL)
+            until(lambda: not (made / "cgroup.procs").read_text().split(), 5)
+            made.rmdir()
+
+
+def enter(cgroup: Path) -> Callable[[], None]:
+    """To be called in a new process: it and all it starts belong to the cgroup."""
+
+    def move() -> None:
+        (cgroup / "cgroup.procs").write_text(str(os.getpid()))
+
+    return move
+
+
+@only_linux
+@pytest.mark.slow
+def test_the_kernels_killer_is_told_from_a_plain_kill(project):
+    """In a memory cgroup where one can be made; else only the address space can run out."""
+    with memory_cgroup(300) as cgroup:
+        if cgroup is None:
+            made = measure(project, cell("exhausts_python"), preexec_fn=address_space(512))
+            assert made["status"] == "oom" and "MemoryError" in made["reason"]
+            return
+        made = measure(project, cell("exhausts"), preexec_fn=enter(cgroup))
+        assert made["status"] == "oom", made["reason"]
+        assert re.fullmatch(
+            rf"killed by signal 9 \(SIGKILL\); {REACHED}; "
+            r"(the cgroup's oom_kill counter rose from 0 to 1|kernel log: .*Killed process \d+ .*)",
+            made["reason"],
+        ), made["reason"]
+        # The counter stays where it is: the next kill is no exhaustion, though one was before.
+        made = measure(project, cell("kills_itself"), preexec_fn=enter(cgroup))
+        assert made["status"] == "failed", made["reason"]
+        assert made["reason"].startswith(f"killed by signal 9 (SIGKILL); {REACHED}")
+
+
+@pytest.mark.parametrize("mode", ["sleeps", "complains"])
+def test_a_plain_kill_is_never_oom(project, mode):
+    """Whatever the cell has printed before."""
+    supervisor = begin_measure(project, cell(mode, seconds=60))
+    child = child_asleep(project)
+    if LINUX:
+        own, children = (
+            int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+            for pid in (supervisor.pid, child.pid)
+        )
+        assert children == max(800, own) and children > own
+    child.send_signal(signal.SIGKILL)
+    assert supervisor.wait(20) == 0
+    made = record.read(project.path / "faulty.json")
+    assert made["status"] == "failed"
+    assert made["reason"].startswith("killed by signal 9 (SIGKILL); while: asleep, step 8")
+    assert "oom_kill" not in made["reason"] and "kernel log" not in made["reason"]
+
+
+# -- killed pipelines --------------------------------------------------------------------------
+
+
+def kill_snakemake(pipeline: subprocess.Popen) -> None:
+    """kill -9 of the one process, as the out-of-memory killer or an impatient person does."""
+    pipeline.kill()
+
+
+def press_ctrl_c(pipeline: subprocess.Popen) -> None:
+    """SIGINT to the whole group, as a terminal does."""
+    os.killpg(pipeline.pid, signal.SIGINT)
+
+
+def end(pipeline: subprocess.Popen, how: Callable[[subprocess.Popen], None]) -> None:
+    how(pipeline)
+    assert pipeline.wait(20) != 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [kill_snakemake, press_ctrl_c])
+def test_a_killed_pipeline_loses_nothing_and_leaves_nothing_running(project, how, tmp_path):
+    """Killed in the second of three cells, twice: while measuring, and while measuring anew."""
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    names = ("one", "two", "three")
+    entries = {n: {"mode": "takes_turns", "folder": str(folder)} for n in names}
+    configure(project, entries)
+
+    def runs() -> list[str]:
+        file = folder / "runs"
+        return file.read_text().split() if file.exists() else []
+
+    def kill_in_run(number: int) -> dict[str, Path]:
+        """Records that are there after a run has been killed in its cell of that number."""
+        (folder / "hold").write_text(str(number))
+        pipeline = begin_snakemake(project)
+        until(lambda: len(runs()) == number)
+        stamps = {path: stamp(path) for path in paths().values()}
+        end(pipeline, how)
+        until(lambda: not processes(project), 5)
+        (folder / "hold").unlink()
+        left = paths()
+        assert {path: stamp(path) for path in left.values()} == {
+            path: stamps[path] for path in left.values()
+        }
+        assert runs()[-1] not in left  # no half record
+        assert leftovers(project) == []
+        return left
+
+    def paths() -> dict[str, Path]:
+        found = (project.path / "results" / "records").rglob("*.json")
+        return {record.read(path)["cell"]["workload"]: path for path in found}
+
+    finished = kill_in_run(2)
+    assert set(finished) == {runs()[0]}
+    kept = {path: stamp(path) for path in finished.values()}
+
+    project.snakemake(CELLS)
+    assert sorted(runs()) == sorted([*names, runs()[1]])  # the killed one twice, the others once
+    assert {path: stamp(path) for path in kept} == kept
+    assert {name: row["status"] for name, row in rows(project).items()} == dict.fromkeys(
+        names, "ok"
+    )
+    assert {row["earlier_records"] for row in rows(project).values()} == {"0"}
+
+    # The same again with records to lose: Snakemake deletes one before it reruns its job.
+    first = {name: record.read(path) for name, path in paths().items()}
+    configure(project, entries, timing={"iterations": 3, "max_iterations": 3})
+    again = kill_in_run(len(runs()) + 2)
+    killed, anew = runs()[-1], runs()[-2]
+    assert killed not in again and record.read(again[anew]) != first[anew]
+    (earlier,) = (project.path / "results" / "history").rglob(f"*/{killed}/**/*.json")
+    assert record.read(earlier) == first[killed]
+
+    before, number = {path: stamp(path) for path in (again[anew],)}, len(runs())
+    project.snakemake(CELLS)
+    assert sorted(runs()[number:]) == sorted({*names} - {anew})
+    assert {path: stamp(path) for path in before} == before
+    for row in rows(project).values():
+        assert (row["status"], row["earlier_records"]) == ("ok", "1")
+
+
+@pytest.mark.slow
+def test_a_remeasurement_that_fails_points_to_the_record_before(project):
+    configure(project, {"edited": {"mode": "fine"}})
+    project.snakemake(CELLS)
+    ((key, good),) = project.records().items()
+    assert good["status"] == "ok"
+
+    plugin = project.path / "workflow" / "siliconprof" / "workloads" / "faulty.py"
+    assert "WRONG = False" in FAULTY
+    plugin.write_text(FAULTY.replace("WRONG = False", "WRONG = True"))
+    project.snakemake("report")
+    row = rows(project)["edited"]
+    assert row["status"] == "failed"
+    assert row["reason"] == f"ArithmeticError: wrong since the edit; {REACHED}"
+    assert row["earlier_records"] == "1"
+    earlier = project.path / row["earlier_ok_record"]
+    assert earlier.parent == project.path / "results" / "history" / key
+    assert record.read(earlier) == good
+    page = (project.path / "results" / "report.html").read_text(encoding="utf-8")
+    assert row["earlier_ok_record"] in page
+
+
+def test_the_child_ends_with_its_supervisor(project):
+    supervisor = begin_measure(project, cell("sleeps", seconds=60))
+    child = child_asleep(project)
+    assert not lock_is_free(project)
+    supervisor.kill()
+    supervisor.wait(5)
+    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, 2)
+    until(lambda: lock_is_free(project), 2)
+    assert processes(project) == []
+    assert not (project.path / "faulty.json").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_supervisor_ends_its_child(project, number):
+    supervisor = begin_measure(project, cell("sleeps", seconds=60))
+    child_asleep(project)
+    supervisor.send_signal(number)
+    assert supervisor.wait(5) == 130
+    assert processes(project) == [] and lock_is_free(project)
+    assert not (project.path / "faulty.json").exists()
+
+
+# -- the lock ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_cells_of_one_host_never_overlap(project, tmp_path):
+    """Nor does waiting count: the second has less time than the first one takes."""
+    first = begin_measure(
+        project, cell("sleeps", "first", seconds=5, folder=str(tmp_path), time_limit_s=30)
+    )
+    child_asleep(project)
+    second = begin_measure(
+        project, cell("sleeps", "second", seconds=0.2, folder=str(tmp_path), time_limit_s=3)
+    )
+    assert first.wait(30) == 0 and second.wait(30) == 0
+    made = {n: record.read(project.path / f"{n}.json") for n in ("first", "second")}
+    assert {n: r["status"] for n, r in made.items()} == {"first": "ok", "second": "ok"}
+    accounting = made["second"]["accounting"]
+    assert accounting["waited_for_lock_s"] > 3 > accounting["child_wall_s"]
+    assert made["first"]["accounting"]["waited_for_lock_s"] < 1
+    (_, ended), (began, _) = (map(float, line.split()) for line in
+                              (tmp_path / "spans").read_text().splitlines())  # fmt: skip
+    assert ended <= began
+
+
+def test_nobody_waits_for_a_dead_pipeline(project):
+    """A cell that is queueing for the host ends with the pipeline that wanted it."""
+    begin_measure(project, cell("sleeps", "first", seconds=60))
+    child = child_asleep(project)
+    pipeline = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        project.environment[PIPELINE_VARIABLE] = str(pipeline.pid)
+        waiting = begin_measure(project, cell("fine", "second"))
+        time.sleep(1)
+        assert waiting.poll() is None and len(processes(project, "siliconprof.worker")) == 1
+    finally:
+        pipeline.kill()
+    assert waiting.wait(3) == 1  # the pipeline is not even waited for yet: a zombie
+    assert not (project.path / "second.json").exists()
+    assert child.is_running()
+    pipeline.wait()
+
+
+# -- what reaches the child --------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_cells_threads_are_its_own(project):
+    """Snakemake exports OMP_NUM_THREADS=1 under --cores 1; so does many a cluster."""
+    configure(project, {"threads": {"mode": "fine", "backends": ["torch-cpu"]}}, cpu_threads=2)
+    project.snakemake(CELLS, env={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
+    (made,) = project.records().values()
+    assert made["status"] == "ok"
+    assert made["environment"]["backend"]["threads"] == 2
+    assert made["points"][0]["params"]["omp_num_threads"] == "2"
+
+
+@pytest.mark.slow
+def test_another_hosts_record_is_shown_and_never_touched(project):
+    configure(project, {"mine": {"mode": "fine"}})
+    project.snakemake(CELLS)
+    ((key, own),) = project.records().items()
+    foreign = json.loads(json.dumps(own))
+    foreign["cell"]["host"] = "elsewhere"
+    foreign["code"] = dict.fromkeys(foreign["code"], "0" * 64)
+    path = project.path / "results" / "records" / f"elsewhere/{key.partition('/')[2]}.json"
+    record.write(foreign, path, None)
+    long_ago = 978307200  # 2001: older than all code
+    os.utime(path, (long_ago, long_ago))
+    before = stamp(path)
+
+    project.snakemake(CELLS)
+    plugin = project.path / "workflow" / "siliconprof" / "workloads" / "faulty.py"
+    plugin.write_text(FAULTY + "\n# another line\n")
+    project.snakemake(CELLS)
+    assert project.records()[key]["sha256"] != own["sha256"]
+    with open(project.path / CELLS, newline="", encoding="utf-8") as stream:
+        shown = {row["host"]: row for row in csv.DictReader(stream)}
+    assert {host: row["source"] for host, row in shown.items()} == {
+        "desk": "this host",
+        "elsewhere": "another host",
+    }
+    assert shown["elsewhere"]["record_sha256"] == foreign["sha256"]
+    assert shown["elsewhere"]["earlier_records"] == "0"
+    assert stamp(path) == before

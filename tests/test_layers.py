@@ -1,0 +1,269 @@
+"""The walls of the house: what may know what, and what a bare host can do without."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import ROOT
+from siliconprof import plugins, record, timing
+from siliconprof.cell import Cell
+
+PACKAGE = ROOT / "workflow" / "siliconprof"
+RULES = [ROOT / "Snakefile", *sorted((ROOT / "workflow" / "rules").glob("*.smk"))]
+FRAMEWORKS = {"torch", "mlx", "mlx_lm", "transformers", "datasets", "tokenizers", "accelerate"}
+# Find out what a host has, so they must name it; everything else asks a backend.
+DETECTION = {"detect.py", "frameworks.py", "hosts.py", "machine.py"}
+
+
+def python(code: str, *folders: Path) -> str:
+    """What a fresh interpreter prints that sees the package (and these folders before it)."""
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([*map(str, folders), str(ROOT / "workflow")])
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def loaded(module: str) -> set[str]:
+    """Top-level packages that importing a module brings in."""
+    report = "import json, sys; print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
+    before = json.loads(python(report))
+    return set(json.loads(python(f"import {module}; {report}"))) - set(before)
+
+
+# -- the Snakefile -----------------------------------------------------------------------------
+
+
+def words(path: Path) -> list[tuple[int, str]]:
+    """(line, name) of every name in a rules file, comments and strings left out."""
+    stream = io.StringIO(path.read_text(encoding="utf-8"))
+    return [
+        (token.start[0], token.string)
+        for token in tokenize.generate_tokens(stream.readline)
+        if token.type == tokenize.NAME
+    ]
+
+
+@pytest.mark.parametrize("path", RULES, ids=lambda path: path.name)
+def test_rules_compute_nothing(path: Path) -> None:
+    """No function, lambda, class or `run:` in any rules file: what computes has a test."""
+    found = words(path)
+    assert found
+    assert [entry for entry in found if entry[1] in ("lambda", "def", "class")] == []
+    assert not re.search(r"^\s*run\s*:", path.read_text(encoding="utf-8"), re.M)
+
+
+def test_the_common_rules_stay_short() -> None:
+    """What every rules file looks up fits on a page or two."""
+    lines = (ROOT / "workflow" / "rules" / "common.smk").read_text(encoding="utf-8").splitlines()
+    assert 0 < len(lines) < 100
+
+
+def test_every_rule_says_what_it_does() -> None:
+    """A docstring, a log where it runs a command, and a command that can be typed by hand."""
+    rules = 0
+    for path in RULES:
+        for block in re.split(r"(?m)^rule ", path.read_text(encoding="utf-8"))[1:]:
+            rules += 1
+            name = block.split(":")[0]
+            assert re.match(r'\w+:\n    """', block), f"{path.name}: {name} has no docstring"
+            if "shell:" in block:
+                assert "    log:" in block, f"{path.name}: {name} has no log"
+                assert "python -m siliconprof." in block, f"{path.name}: {name}"
+    assert rules >= 6
+
+
+# -- the package -------------------------------------------------------------------------------
+
+
+def test_reading_the_snakefile_loads_no_framework() -> None:
+    """Every job of a cluster parses the Snakefile again: that must not cost an import of torch."""
+    found = loaded("siliconprof.pipeline")
+    assert "siliconprof" in found
+    assert found & (FRAMEWORKS | {"pandas", "matplotlib", "numpy"}) == set()
+
+
+def test_the_supervisor_needs_the_standard_library_only() -> None:
+    """`measure` on a bare host: nothing of what it loads has to be installed."""
+    assert loaded("siliconprof.measure") - sys.stdlib_module_names == {"siliconprof"}
+
+
+def test_importing_any_module_loads_no_framework_and_prints_nothing() -> None:
+    """Nothing happens at import, in any module of the package."""
+    names = [
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if "__pycache__" not in path.parts
+    ]
+    assert len(names) > 40
+    code = (
+        "import importlib, sys\n"
+        f"for name in {names!r}: importlib.import_module(name)\n"
+        "print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
+    )
+    (line,) = python(code).splitlines()
+    assert set(line.split()) & FRAMEWORKS == set()
+
+
+@functools.cache
+def sources() -> dict[str, ast.Module]:
+    """Path below the package -> syntax tree of every module outside backends and detection."""
+    return {
+        path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.parent.name != "backends" and path.name not in DETECTION
+    }
+
+
+def constants(node: ast.AST) -> set[str]:
+    """Text that a node is or lists."""
+    listed = node.elts if isinstance(node, (ast.Tuple, ast.List, ast.Set)) else [node]
+    return {x.value for x in listed if isinstance(x, ast.Constant) and isinstance(x.value, str)}
+
+
+def decisions(tree: ast.AST) -> Iterator[tuple[int, set[str]]]:
+    """(line, texts) of everything that is compared with a text."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            for side in (node.left, *node.comparators):
+                if constants(side):
+                    yield node.lineno, constants(side)
+        elif isinstance(node, ast.MatchValue):
+            yield node.lineno, constants(node.value)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in ("startswith", "endswith") and node.args:
+                yield node.lineno, {text.strip("-") for text in constants(node.args[0])}
+
+
+def test_no_decision_on_a_device_outside_backends() -> None:
+    """No code asks which backend, framework or device it is: a new one is a file or an entry."""
+    devices = yaml.safe_load((ROOT / "config" / "devices.yaml").read_text(encoding="utf-8"))
+    names = {*plugins.names("backends"), *devices["devices"], "torch", "mlx", "cuda", "mps"}
+    probe = ast.parse("x = 1 if cell.backend in ('mlx', 'torch-cpu') else 2\nif d == 'h200': y")
+    assert [line for line, texts in decisions(probe) if texts & names] == [1, 2]
+    found = [
+        f"{path}:{line}: {', '.join(sorted(texts & names))}"
+        for path, tree in sources().items()
+        for line, texts in decisions(tree)
+        if texts & names
+    ]
+    assert found == []
+
+
+def test_no_device_api_outside_backends() -> None:
+    """`torch.cuda`, `torch.mps` and MLX's devices are called in backends and nowhere else."""
+    wanted = re.compile(r"\b(torch\.(cuda|mps|xpu|accelerator)|mx\.(metal|gpu|cpu))\b")
+    found = [
+        f"{path}:{node.lineno}: {ast.unparse(node)}"
+        for path, tree in sources().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and wanted.search(ast.unparse(node))
+    ]
+    assert found == []
+    backend = ast.parse((PACKAGE / "backends" / "torch_cuda.py").read_text(encoding="utf-8"))
+    seen = [ast.unparse(n) for n in ast.walk(backend) if isinstance(n, ast.Attribute)]
+    assert any(wanted.search(text) for text in seen)  # the pattern finds what there is
+
+
+# -- a bare host -------------------------------------------------------------------------------
+
+MISSING = (
+    "jsonschema", "yaml", "numpy", "pandas", "psutil", "snakemake", "matplotlib", "jinja2",
+    "transformers", "datasets", "tokenizers", "accelerate",
+)  # fmt: skip
+BLOCKER = f"""
+import sys
+
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {MISSING!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}} (taken away)", name=name)
+
+
+sys.meta_path.insert(0, Blocker())
+"""
+
+
+def cell(backend: str, **parameters: Any) -> Cell:
+    """A small product on this machine's CPU."""
+    return Cell(
+        host="bare",
+        device="cpu-x",
+        backend=backend,
+        workload="product",
+        scenario="auto",
+        precision="fp32",
+        module="matmul",
+        trainer=None,
+        device_kind="cpu",
+        device_index=0,
+        device_memory_bytes=None,
+        threads=1,
+        seed=0,
+        dataset=None,
+        parameters={"burst": 2, "burst_warmup": 1, "burst_budget_s": 1.0} | parameters,
+        timing={"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 2, "budget_s": 0},
+    )
+
+
+@pytest.mark.parametrize("backend", ["mlx", "torch-cpu"])
+def test_a_cell_is_measured_on_a_bare_host(backend: str, tmp_path: Path) -> None:
+    """With the framework alone, nothing of the pipeline installed and no checkout around it.
+
+    The record is whole, and passes the schema where there is a checker.
+    """
+    blocker = tmp_path / "blocker"
+    blocker.mkdir()
+    (blocker / "sitecustomize.py").write_text(BLOCKER, encoding="utf-8")
+    for name in MISSING:
+        attempt = f"try:\n import {name}\nexcept ImportError as e: print(e)"
+        assert "taken away" in python(attempt, blocker)
+    wanted = cell(backend, shapes=[[1, 8, 8, 8], [2, 4, 8, 16]])
+    output = tmp_path / "product.json"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")} | {
+        "PYTHONPATH": f"{blocker}{os.pathsep}{ROOT / 'workflow'}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "SILICONPROF_LOCK_FILE": str(tmp_path / "lock"),
+    }
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "siliconprof.measure",
+            f"--cell={wanted.to_json()}",
+            f"--output={output}",
+        ],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = record.read(output)
+    assert (found["status"], found["reason"]) == ("ok", None)
+    assert Cell.from_json(json.dumps(found["cell"])) == wanted
+    assert [point["params"]["n"] for point in found["points"]] == [8, 16]
+    for point in found["points"]:
+        assert len(point["times"]["step_s"]) >= 2
+        assert min(point["times"]["step_s"]) > 0
+    assert found["precision"]["effective"] == "fp32"
+    assert found["method"]["timing"]["iterations"] == 2
+    assert found["method"]["timing"]["max_iterations"] == timing.Plan().max_iterations
+    assert set(found["modules_loaded"]) <= found["code"].keys()

@@ -1,0 +1,390 @@
+"""Times are real: the statistics, the pace of warm-up and repeats, and what a phase contains.
+
+The clock and the device are simulated where a test is about logic, so nothing here depends on
+how busy this machine is; two tests measure a real sleep.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from siliconprof import statistics, timing
+from siliconprof.timing import Pace, PhaseClock, Plan, StepTimes
+
+
+class Clock:
+    """A clock that moves only when it is told to."""
+
+    def __init__(self) -> None:
+        # `Pace` has taken hold of the real clock when its class was made; starting here, the two
+        # agree to within the milliseconds that a test takes.
+        self.now_s = time.perf_counter()
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def spend(self, seconds: float) -> None:
+        """Let time go by."""
+        self.now_s += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock that `timing` reads."""
+    fake = Clock()
+    monkeypatch.setattr(timing.time, "perf_counter", fake)
+    return fake
+
+
+class Device:
+    """Works off a queue while the host goes on, as a GPU does.
+
+    `launch` costs the host 1 µs and the device what it says; only `synchronize` waits.
+    """
+
+    LAUNCH_S = 1e-6
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.done_at_s = clock.now_s
+        self.marks = 0
+
+    def launch(self, seconds: float) -> None:
+        """Hand over work that keeps the device busy for so long."""
+        self.clock.spend(self.LAUNCH_S)
+        self.done_at_s = max(self.done_at_s, self.clock.now_s) + seconds
+
+    def synchronize(self) -> None:
+        """Wait for the queue to empty."""
+        self.clock.now_s = max(self.clock.now_s, self.done_at_s)
+
+    def mark(self) -> float:
+        """The host's clock, after waiting: how MPS and MLX are read."""
+        self.marks += 1
+        self.synchronize()
+        return self.clock.now_s
+
+    def seconds_between(self, start: float, end: float) -> float:
+        """Seconds between two marks."""
+        return end - start
+
+
+class EventDevice(Device):
+    """Marks are events in the queue, which cannot be read before they have happened: CUDA."""
+
+    def mark(self) -> float:
+        """When the device will reach this point of the queue."""
+        self.marks += 1
+        return max(self.done_at_s, self.clock.now_s)
+
+    def seconds_between(self, start: float, end: float) -> float:
+        """Seconds on the device's own clock, 1 ppm fast; refused while it is still under way."""
+        if end > self.clock.now_s:
+            raise RuntimeError("both events must have completed")
+        return (end - start) * (1 + 1e-6)
+
+
+class Unsynchronised(Device):
+    """A backend that forgot to wait: what a wrong plug-in would look like."""
+
+    def synchronize(self) -> None:
+        """Return at once, with work still under way."""
+
+
+# -- statistics --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10, 101])
+def test_quantile_is_numpys(size: int) -> None:
+    """Every quantile of any values is the one that numpy gives."""
+    source = random.Random(size)
+    values = [source.gauss(0, 1) for _ in range(size)]
+    for q in (0, 0.01, 0.25, 1 / 3, 0.5, 0.75, 0.99, 1):
+        assert statistics.quantile(values, q) == pytest.approx(float(np.quantile(values, q)))
+    assert statistics.median(values) == pytest.approx(float(np.median(values)))
+    low, high = np.quantile(values, [0.25, 0.75])
+    assert statistics.iqr(values) == pytest.approx(float(high - low))
+
+
+def test_statistics_of_nothing_are_refused() -> None:
+    """No values, no median: an error and not a 0 that looks measured."""
+    for function in (statistics.median, statistics.iqr, statistics.median_interval):
+        with pytest.raises(ValueError, match="no values"):
+            function([])
+
+
+@pytest.mark.parametrize(
+    ("size", "draw", "true_median"),
+    [
+        (6, lambda r: r.gauss(0, 1), 0.0),
+        (15, lambda r: r.expovariate(1), math.log(2)),
+        (60, lambda r: r.lognormvariate(0, 2), 1.0),
+    ],
+)
+def test_median_interval_covers_the_median(
+    size: int, draw: Callable[[random.Random], float], true_median: float
+) -> None:
+    """The 95 % interval holds the true median in 95 % of samples at least, and not in all."""
+    source = random.Random(20260101)
+    trials = 3000
+    covered = 0
+    for _ in range(trials):
+        low, high = statistics.median_interval([draw(source) for _ in range(size)])
+        covered += low <= true_median <= high
+    # Three standard errors of 3000 draws are 1.2 %; order statistics give at most 98 % here.
+    assert 0.95 - 0.012 <= covered / trials <= 0.985
+
+
+@pytest.mark.parametrize("size", [6, 9, 25, 100, 999, 1000, 1001, 2000])
+def test_median_interval_is_the_narrowest_exact_one(size: int) -> None:
+    """The order statistics are those of the exact binomial, also where floats would underflow."""
+    low, high = statistics.median_interval(range(size))
+    rank, below = int(low), 0
+    for k in range(rank + 1):  # P(fewer than rank + 1 values lie below the median)
+        below += math.comb(size, k)
+    one_more = below + math.comb(size, rank + 1)
+    assert high == size - 1 - low
+    assert below * 40 <= 2**size < one_more * 40  # 2.5 % = 1 / 40 on either side
+
+
+def test_median_interval_of_few_values_is_their_range() -> None:
+    """With fewer than six values no 95 % interval exists, so the widest is given."""
+    assert statistics.median_interval([3.0, 1.0, 2.0, 5.0, 4.0]) == (1.0, 5.0)
+    assert statistics.median_interval([7.0]) == (7.0, 7.0)
+
+
+# -- warm-up and repeats -----------------------------------------------------------------------
+
+
+def run(clock: Clock, steps: Sequence[float] | Callable[[int], float], **plan: Any) -> Any:
+    """(warm-up times, times) of an operation whose n-th call takes so long."""
+    calls = iter(range(10**6))
+    duration = steps.__getitem__ if isinstance(steps, Sequence) else steps
+    device = Device(clock)
+    told: list[str] = []
+    found = timing.repeat(
+        lambda: device.launch(duration(next(calls))),
+        device,
+        Plan(**plan),
+        lambda stage, step: told.append(f"{stage} {step}"),
+    )
+    assert told == [f"warm-up {i}" for i in range(len(found[0]))] + [
+        f"measure {i}" for i in range(len(found[1]))
+    ]
+    return found
+
+
+def test_warm_up_lasts_until_the_step_time_settles(clock: Clock) -> None:
+    """Slow first steps are warm-up, however many; none of them is a measurement."""
+    slow = [1.0, 0.8, 0.6, 0.4, 0.3, 0.25, 0.22]
+    warmup, times = run(
+        clock, lambda n: slow[n] if n < len(slow) else 0.2, warmup_budget_s=100, iterations=5
+    )
+    assert len(slow) < len(warmup) <= len(slow) + 2 * timing.SETTLE_WINDOW
+    assert warmup[: len(slow)] == pytest.approx(slow, abs=1e-5)
+    assert times == pytest.approx([0.2] * len(times), abs=1e-5)
+
+
+def test_warm_up_ends_with_its_budget_when_steps_never_settle(clock: Clock) -> None:
+    """A step that keeps getting slower does not warm up for ever."""
+    warmup, _ = run(clock, lambda n: 0.1 * 1.2**n, warmup_budget_s=3, iterations=2, budget_s=0)
+    assert 3 <= sum(warmup) < 3 + warmup[-1]
+
+
+def test_warm_up_does_its_least_even_without_a_budget(clock: Clock) -> None:
+    """`warmup_iterations` is a minimum that no budget takes away, also of slow steps."""
+    warmup, _ = run(
+        clock, lambda n: 30.0, warmup_iterations=4, warmup_budget_s=0, iterations=2, budget_s=0
+    )
+    assert len(warmup) == 4
+
+
+def test_measuring_stops_when_the_interval_is_narrow(clock: Clock) -> None:
+    """Equal times end at the least number of iterations; the budget stays unused."""
+    _, times = run(clock, lambda n: 0.01, iterations=8, budget_s=1000)
+    assert len(times) == 8
+
+
+def test_measuring_goes_on_while_the_interval_is_wide(clock: Clock) -> None:
+    """Scattered times are repeated until the median's interval is as narrow as was asked."""
+    source = random.Random(1)
+    _, times = run(
+        clock,
+        lambda n: source.uniform(0.9, 1.1),
+        warmup_budget_s=0,
+        iterations=5,
+        budget_s=10**6,
+        relative_interval=0.02,
+    )
+    width = [high - low for low, high in map(statistics.median_interval, (times, times[:-1]))]
+    medians = [statistics.median(times), statistics.median(times[:-1])]
+    assert len(times) > 20
+    assert width[0] <= 0.02 * medians[0]  # narrow now
+    assert width[1] > 0.02 * medians[1]  # one call before it was not
+
+
+def test_measuring_stops_with_its_budget(clock: Clock) -> None:
+    """Scattered times end when the seconds are spent, and the last call is not cut off."""
+    source = random.Random(2)
+    plan = {"warmup_budget_s": 0, "iterations": 3, "budget_s": 20, "relative_interval": 1e-9}
+    _, times = run(clock, lambda n: source.uniform(0.5, 1.5), **plan)
+    assert 20 <= sum(times) < 20 + times[-1] + 1e-3
+
+
+def test_measuring_does_its_least_whatever_it_costs(clock: Clock) -> None:
+    """`iterations` is a minimum: one slow call is never the whole measurement."""
+    _, times = run(clock, lambda n: 1000.0, iterations=5, budget_s=1)
+    assert len(times) == 5
+
+
+def test_measuring_stops_at_its_most(clock: Clock) -> None:
+    """`max_iterations` ends what neither budget nor interval does."""
+    source = random.Random(3)
+    _, times = run(
+        clock,
+        lambda n: source.uniform(1e-6, 1e-3),
+        iterations=3,
+        max_iterations=17,
+        budget_s=10**6,
+        relative_interval=0,
+    )
+    assert len(times) == 17
+
+
+def test_a_repeat_does_not_pay_for_what_was_under_way(clock: Clock) -> None:
+    """Work handed over before the first call is waited for outside of it."""
+    device = Device(clock)
+    device.launch(50.0)
+    plan = Plan(warmup_iterations=1, warmup_budget_s=0, iterations=1, budget_s=0)
+    found = timing.repeat(lambda: device.launch(0.1), device, plan, lambda *_: None)
+    assert found == (pytest.approx([0.1], abs=1e-5), pytest.approx([0.1], abs=1e-5))
+
+
+def test_warming_up_and_measuring_do_not_overlap(clock: Clock) -> None:
+    """Nothing is done before warm-up is over, and warm-up does not come back."""
+    pace = Pace(Plan(warmup_iterations=1, warmup_budget_s=0, iterations=1, budget_s=0))
+    pace.times.append(1.0)
+    assert not pace.done()
+    assert pace.warming_up()
+    pace.warmup_times.append(1.0)
+    clock.spend(1.0)
+    assert not pace.warming_up()
+    pace.warmup_times.clear()
+    assert not pace.warming_up()
+    assert pace.done()
+
+
+# -- phases ------------------------------------------------------------------------------------
+
+STEP = {"data_s": 0.001, "forward_s": 0.2, "backward_s": 0.4, "optimizer_s": 0.05}
+
+
+def timed_step(device: Device, split: bool) -> tuple[float, dict[str, float]]:
+    """One step of `STEP` on a device, as the trainers time it."""
+    phases = PhaseClock(device)
+    phases.start(split)
+    for phase, seconds in STEP.items():
+        device.launch(seconds)
+        phases.edge(phase)
+    device.launch(0.01)  # belongs to no phase
+    return phases.stop()
+
+
+@pytest.mark.parametrize("kind", [Device, EventDevice])
+def test_phases_hold_the_work_handed_over_in_them(clock: Clock, kind: type[Device]) -> None:
+    """Each phase takes what the device needed for its work, and all of them sum to the step."""
+    step_s, phases = timed_step(kind(clock), split=True)
+    assert phases == pytest.approx(STEP | {"other_s": 0.01}, abs=1e-5)
+    assert sum(phases.values()) == step_s == pytest.approx(0.661, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", [Device, EventDevice])
+def test_an_unsplit_step_waits_for_its_work(clock: Clock, kind: type[Device]) -> None:
+    """Without a look in between, the step still lasts until the device has finished."""
+    device = kind(clock)
+    step_s, phases = timed_step(device, split=False)
+    assert phases == {}
+    assert device.marks == 0  # looking would be what an unsplit step is there to avoid
+    assert step_s == pytest.approx(0.661, abs=1e-4)
+
+
+@pytest.mark.parametrize("split", [True, False])
+@pytest.mark.parametrize("kind", [Device, EventDevice])
+def test_a_step_does_not_pay_for_the_one_before(
+    clock: Clock, kind: type[Device], split: bool
+) -> None:
+    """Work that was under way when the step began is waited for outside of it."""
+    device = kind(clock)
+    device.launch(50.0)
+    assert timed_step(device, split)[0] == pytest.approx(0.661, abs=1e-4)
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_leaving_the_waiting_out_would_show(clock: Clock, split: bool) -> None:
+    """A backend that does not wait is seen: its step costs the launches and nothing else."""
+    assert timed_step(Unsynchronised(clock), split)[0] < 1e-4
+
+
+def test_a_phase_with_several_edges_is_summed(clock: Clock) -> None:
+    """`other_s` between phases, as the Trainer has it, adds up to one number."""
+    device = Device(clock)
+    phases = PhaseClock(device)
+    phases.start(split=True)
+    for phase, seconds in [("other_s", 1.0), ("forward_s", 2.0), ("other_s", 3.0)]:
+        device.launch(seconds)
+        phases.edge(phase)
+    step_s, found = phases.stop()
+    assert found == pytest.approx({"other_s": 4.0, "forward_s": 2.0}, abs=1e-4)
+    assert step_s == pytest.approx(6.0, abs=1e-4)
+
+
+def test_lists_of_phases_stay_as_long_as_the_steps() -> None:
+    """A phase that some steps lack is 0 in those, so that row i is step i in every list."""
+    times = StepTimes()
+    times.add_split(1.0, {"forward_s": 1.0})
+    times.add_split(3.0, {"forward_s": 1.0, "trace_s": 2.0})
+    times.add_split(1.5, {"forward_s": 1.5})
+    assert times.step_s == [1.0, 3.0, 1.5]
+    assert times.phases == {"forward_s": [1.0, 1.0, 1.5], "trace_s": [0.0, 2.0, 0.0]}
+
+
+# -- real time ---------------------------------------------------------------------------------
+
+
+class Host:
+    """A device that is the host itself."""
+
+    def synchronize(self) -> None:
+        """Nothing is pending."""
+
+    mark = staticmethod(time.perf_counter)
+
+    def seconds_between(self, start: float, end: float) -> float:
+        """Seconds between two marks."""
+        return end - start
+
+
+def test_a_known_sleep_is_measured_as_itself() -> None:
+    """20 ms measure as 20 ms and 40 ms as twice that, to 20 %."""
+    plan = Plan(warmup_iterations=1, warmup_budget_s=0, iterations=7, max_iterations=7)
+    medians = []
+    for seconds in (0.02, 0.04):
+        _, times = timing.repeat(lambda s=seconds: time.sleep(s), Host(), plan, lambda *_: None)
+        assert min(times) >= seconds
+        medians.append(statistics.median(times))
+        assert medians[-1] == pytest.approx(seconds, rel=0.2)
+    assert medians[1] / medians[0] == pytest.approx(2, rel=0.2)
+
+
+def test_the_clock_check_tells_what_the_clock_is_worth() -> None:
+    """Reading it costs less than the shortest thing that is timed, and a sleep is no shorter."""
+    found = timing.clock_check()
+    assert 0 < found["resolution_s"] <= 1e-6
+    assert 0 <= found["reading_cost_s"] < 1e-5
+    assert found["sleep_asked_s"] <= found["sleep_measured_s"] < 10 * found["sleep_asked_s"]

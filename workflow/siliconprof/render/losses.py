@@ -1,0 +1,144 @@
+"""Losses on top of each other: do the frameworks compute the same training?
+
+Only losses of equal tokens (by checksum), seed and amount of work are ever held against each
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from siliconprof.render import style, words
+from siliconprof.render.book import Book
+from siliconprof.render.data import PRECISION_ORDER, Data, Row, family
+from siliconprof.render.training import label
+
+
+def loss_groups(data: Data) -> list[list[Row]]:
+    """Training points that must give equal losses: same tokens, seed and amount of work."""
+    groups: dict[tuple, list[Row]] = {}
+    for point in data.training():
+        if point["tokens_sha256"] is None or not point["training_steps"]:
+            continue
+        same = ("tokens_sha256", "seed", "module", "n_parameters", "samples_per_step",
+                "tokens_per_step", "method_version")  # fmt: skip
+        groups.setdefault(tuple(point[name] for name in same), []).append(point)
+    return [sorted(group, key=_baseline_first) for group in groups.values()]
+
+
+def _baseline_first(point: Row) -> tuple:
+    """Plain torch in fp32 is what the others are held against."""
+    known = point["precision"] in PRECISION_ORDER
+    return (
+        PRECISION_ORDER.index(point["precision"]) if known else len(PRECISION_ORDER),
+        not point["backend"].startswith("torch"),
+        point["trainer"] != "plain",
+        point["source"] != "this host",
+        point["host"],
+        point["device"],
+        point["backend"],
+    )
+
+
+def relative_differences(data: Data, point: Row, baseline: Row) -> np.ndarray:
+    """|loss / baseline - 1| at each step that both have taken."""
+    ours = np.array(data.traces.series(point, "loss"), dtype=float)
+    theirs = np.array(data.traces.series(baseline, "loss"), dtype=float)
+    n = min(len(ours), len(theirs))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.abs(ours[:n] / theirs[:n] - 1)
+
+
+def add(data: Data, book: Book, prefix: str = "") -> None:
+    """Losses by step, and how far each is from the baseline."""
+    for group in loss_groups(data):
+        kind = family(group[0])
+        sha = group[0]["tokens_sha256"][:12]
+        if len(group) > 1:
+            book.figure(
+                f"{prefix}loss-{kind.slug}-{sha}",
+                "losses",
+                partial(draw, data, group),
+                family=kind.label, baseline=label(group[0]), sha=sha, dataset=group[0]["dataset"],
+            )  # fmt: skip
+
+
+def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
+    """Left (above): the losses, nearly one line; right (below): relative differences."""
+    width = style.width_in(narrow)
+    baseline, others = group[0], group[1:]
+    series = [relative_differences(data, point, baseline) for point in others]
+    left, foot, head, gap = 0.46, 0.4, 0.28, 0.56
+    labels = [
+        _loss_label(point, group) + (" (equal)" if not (values > 0).any() else "")
+        for point, values in zip(others, series, strict=True)
+    ]
+    right = max(map(style.text_in, labels), default=0.0) * style.SMALL_PT / style.TEXT_PT + 0.36
+    high = max(1.7, 0.125 * len(others))
+    first = width - left - 0.1 if narrow else (width - left - gap - right) * 0.42
+    second = width - left - right if narrow else (width - left - gap - right) * 0.58
+    figure = style.canvas(width, (head + high + foot) * (2 if narrow else 1))
+    style.write(figure, 0, 0.14, "Loss", weight="bold", va="center")
+    ax = style.axes(figure, left, head, first, high)
+    for index, point in enumerate(group):
+        values = data.traces.series(point, "loss")
+        ax.plot(values, color=style.colour(point), linewidth=0.8 + 0.4 * (len(group) - index - 1),
+                dashes=style.dashes(point), solid_capstyle="round")  # fmt: skip
+    ax.set_xlabel("training step", size=style.SMALL_PT)
+    ax.set_ylabel("cross-entropy / nat", size=style.SMALL_PT)
+    style.plain_ticks(ax.xaxis, 4)
+    style.plain_ticks(ax.yaxis, 5)
+    ax.grid(axis="y")
+    top, x = (head + high + foot, left) if narrow else (0.0, left + first + gap)
+    style.write(figure, 0 if narrow else x - 0.4, top + 0.14, "Relative difference", weight="bold",
+                va="center")  # fmt: skip
+    ax = style.axes(figure, x, top + head, second, high)
+    _differences(ax, others, labels, series, high, second)
+    return figure
+
+
+def _loss_label(point: Row, group: Sequence[Row]) -> str:
+    hosts = {(p["source"], p["host"], p["device"]) for p in group}
+    where = f"{point['host']}/{point['device']} · " if len(hosts) > 1 else ""
+    badge = words.SOURCE_BADGES.get(point["source"])
+    return where + label(point) + (f" [{badge}]" if badge else "")
+
+
+def _differences(
+    ax: Any, others: Sequence[Row], labels: Sequence[str], series: Sequence[np.ndarray],
+    high: float, wide: float,
+) -> None:  # fmt: skip
+    """Lines on a log axis; steps of exact equality cannot be drawn and are named."""
+    shown = [np.where(values > 0, values, np.nan) for values in series]
+    finite = [values[np.isfinite(values)] for values in shown]
+    positive = np.concatenate([values for values in finite if len(values)] or [np.array([])])
+    if len(positive):
+        low, top = 10 ** np.floor(np.log10(positive.min())), positive.max() * 2
+    else:
+        low, top = 1e-9, 1e-6
+        ax.text(0.5, 0.5, "all losses are equal", transform=ax.transAxes, ha="center",
+                size=style.SMALL_PT, color=style.MUTED)  # fmt: skip
+    ax.set_yscale("log")
+    ax.set_ylim(low, top)
+    longest = max((len(values) for values in series), default=1)
+    ax.set_xlim(0, max(longest - 1, 1))
+    for point, values in zip(others, shown, strict=True):
+        ax.plot(values, color=style.colour(point), linewidth=1.0, dashes=style.dashes(point))
+    ends = [
+        (len(values) - 1, float(found[-1]) if len(found) else low)
+        for values, found in zip(series, finite, strict=True)
+    ]
+    style.end_labels(
+        ax, ends, labels, [(style.colour(p), style.dashes(p)) for p in others], high, wide, log=True
+    )
+    ax.set_xlabel("training step", size=style.SMALL_PT)
+    style.plain_ticks(ax.xaxis, 4)
+    style.log_ticks(ax.yaxis, low, top)
+    ax.yaxis.set_major_formatter(
+        style.FuncFormatter(lambda v, _: words.scientific(v).replace("1.0 × ", ""))
+    )
+    ax.grid(axis="y")

@@ -1,0 +1,215 @@
+"""Measurements of other hosts and of reference bundles: shown apart, every row with its badge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from siliconprof.render import launch, matmul, setting, style, training, words
+from siliconprof.render.book import Book
+from siliconprof.render.data import Data, Family, Row, family, order
+from siliconprof.render.summary import Step
+from siliconprof.render.tables import Column, Table, Value
+
+ROWS_PER_FIGURE = 40
+MARKERS = {"this host": "o", "another host": "D", "reference": "s"}
+
+
+def add(data: Data, book: Book) -> None:
+    """One part for each host, then comparisons of equal work across hosts."""
+    hosts = data.hosts()
+    if not hosts:
+        book.note(
+            "No record of another host and no reference bundle lies beside these results. "
+            "`siliconprof import` brings records of another computer here."
+        )
+        return
+    for source, host in hosts:
+        part = data.only(source, host)
+        badge = words.SOURCE_BADGES[source]
+        prefix = f"{badge.replace(' ', '-')}-{host}-"
+        book.heading(host, badge)
+        book.origin = f"{badge}: {host}"
+        book.facts(_facts(part))
+        book.table(f"{prefix}cells", "cells-elsewhere", setting.cells_table(part.cells),
+                   folded=f"{words.count(len(part.cells), 'cell')}: "
+                   f"{setting.statuses(part.cells)}", host=host, badge=badge)  # fmt: skip
+        if part.training():
+            training.add(part, book, prefix)
+        if part.of_module("matmul"):
+            matmul.add(part, book, prefix)
+        if part.of_module("kernel_launch"):
+            launch.add(part, book, prefix, with_published=False)
+    book.origin = ""
+    compare(data, book)
+
+
+def _facts(part: Data) -> list[tuple[str, str]]:
+    """What the records say of a host whose host file is not here."""
+
+    def all_of(name: str) -> str:
+        return words.listing(sorted({str(c[name]) for c in part.cells if c[name] is not None}))
+
+    versions = sorted({
+        f"{cell['backend']} {cell['framework_version']}"
+        for cell in part.cells if cell["framework_version"]
+    })  # fmt: skip
+    return [
+        ("Network name", all_of("hostname")),
+        ("System", all_of("system")),
+        ("Devices", words.listing(dict.fromkeys(
+            f"{part.device_name(c)} ({c['device']})" for c in part.cells))),
+        ("Frameworks", words.listing(versions)),
+        ("BLAS", all_of("blas")),
+        ("Measured", setting.when(part.cells)),
+        ("Code", setting.commits(part.cells)),
+    ]  # fmt: skip
+
+
+def compare(data: Data, book: Book) -> None:
+    """Equal training work on several hosts; made by the same method only."""
+    groups: dict[tuple[Family, Any], list[Step]] = {}
+    for point in data.training():
+        step = Step.of(point)
+        if step:
+            groups.setdefault((family(point), point["method_version"]), []).append(step)
+    shared = {
+        key: sorted(steps, key=lambda step: step.middle)
+        for key, steps in groups.items()
+        if len({(s.row["source"], s.row["host"]) for s in steps}) > 1
+    }
+    book.heading("Equal work on several hosts", anchor="across-hosts")
+    if not shared:
+        book.note("No training workload of equal size was measured by the same method on several "
+                  "hosts.")  # fmt: skip
+        return
+    for (kind, version), steps in shared.items():
+        for start in range(0, len(steps), ROWS_PER_FIGURE):
+            part = steps[start : start + ROWS_PER_FIGURE]
+            name = f"across-{kind.slug}-method{int(version)}"
+            book.figure(
+                f"{name}-{start // ROWS_PER_FIGURE + 1}" if start else name,
+                "across-hosts",
+                partial(draw, part),
+                family=kind.label,
+            )
+        book.table(name, "across-hosts", table(data, steps), family=kind.label)
+    from siliconprof.render import losses as loss_curves
+
+    mixed = [
+        group for group in loss_curves.loss_groups(data)
+        if len({(p["source"], p["host"]) for p in group}) > 1
+    ]  # fmt: skip
+    if mixed:
+        book.table("losses-across-hosts", "losses-across", losses(data, mixed))
+    else:
+        book.note("Losses are not compared across hosts: no two hosts trained on data of equal "
+                  "checksum with equal seed and size.")  # fmt: skip
+
+
+def _label(step: Step) -> str:
+    row = step.row
+    badge = words.SOURCE_BADGES.get(row["source"])
+    where = f"{row['host']}/{row['device']}" + (f" [{badge}]" if badge else "")
+    return f"{where} · {training.label(row)}"
+
+
+def draw(steps: Sequence[Step], narrow: bool) -> Any:
+    """A dot for each cell on a log axis, its interval beside it; labels above on a phone."""
+    width = style.width_in(narrow)
+    labels = [_label(step) for step in steps]
+    left = 0.1 if narrow else min(max(map(style.text_in, labels)) + 0.1, width * 0.6)
+    pitch, head, foot = 0.34 if narrow else 0.19, 0.26, 0.42
+    figure = style.canvas(width, head + len(steps) * pitch + foot)
+    used = dict.fromkeys(step.row["source"] for step in steps)
+    style.legend(
+        figure,
+        [(style.sample(MARKERS[source], color=style.MUTED, markersize=3.4), source)
+         for source in used],
+        0.0,
+    )  # fmt: skip
+    ax = style.axes(figure, left, head, width - left - 0.15, len(steps) * pitch)
+    ax.set_xscale("log")
+    low = min(step.low for step in steps) / 1.4
+    high = max(step.high for step in steps) * 1.9
+    ax.set_xlim(low, high)
+    ax.set_ylim(len(steps) - 0.5, -0.5)
+    for y, (step, name) in enumerate(zip(steps, labels, strict=True)):
+        ink = style.colour(step.row)
+        at = y + (0.2 if narrow else 0)
+        ax.plot([step.low, step.high], [at, at], color=ink, linewidth=0.9)
+        ax.plot([step.middle], [at], MARKERS[step.row["source"]], color=ink, markersize=3.4)
+        ax.annotate(words.duration(step.middle), (step.high, at), (5, 0), va="center",
+                    textcoords="offset points", size=style.SMALL_PT)  # fmt: skip
+        if narrow:
+            ax.text(0, y - 0.18, words.shortened(name, 62), va="center", size=style.SMALL_PT - 0.5,
+                    transform=ax.get_yaxis_transform())  # fmt: skip
+    ax.set_yticks([] if narrow else range(len(steps)), [] if narrow else labels)
+    ax.tick_params(axis="y", length=0, labelcolor=style.INK)
+    ax.spines["left"].set_visible(False)
+    ax.grid(axis="x")
+    style.log_ticks(ax.xaxis, low, high)
+    ax.xaxis.set_major_formatter(
+        style.FuncFormatter(lambda value, _: words.significant(value * 1e3, 1))
+    )
+    ax.set_xlabel("unsplit step / ms", size=style.SMALL_PT)
+    return figure
+
+
+def table(data: Data, steps: Sequence[Step]) -> Table:
+    """Step times of equal work, fastest first."""
+    result = Table(
+        [
+            Column("Host"), Column("Device"), Column("Backend"), Column("Trainer"),
+            Column("Precision"), Column("unsplit step", "ms", True, "median, 95 % interval"),
+            Column("tokens", "1/s", True), Column("of the fastest", "×", True),
+        ]
+    )  # fmt: skip
+    fastest = steps[0].middle
+    for step in steps:
+        row = step.row
+        rate = words.number(row["tokens_per_s"])
+        ends = "–".join(words.significant(end * 1e3) for end in (step.low, step.high))
+        result.add(
+            Value(row["host"], sort=row["host"], badge=words.SOURCE_BADGES.get(row["source"], "")),
+            Value(data.device_name(row), sort=row["device"], title=row["device"]),
+            row["backend"],
+            row["trainer"],
+            row["precision"],
+            Value(words.significant(step.middle * 1e3), step.middle * 1e3, ends),
+            Value(words.significant(rate), rate) if rate else None,
+            Value(words.significant(step.middle / fastest), step.middle / fastest),
+        )
+    return result
+
+
+def losses(data: Data, groups: Sequence[Sequence[Row]]) -> Table:
+    """Largest relative difference from the baseline of each group; equal checksums only."""
+    from siliconprof.render.losses import relative_differences
+
+    result = Table(
+        [
+            Column("Workload"), Column("Checksum"), Column("Host"), Column("Cell"),
+            Column("Held against"), Column("first step", "", True), Column("largest", "", True),
+            Column("steps", "", True),
+        ]
+    )  # fmt: skip
+    for group in groups:
+        baseline = group[0]
+        for point in sorted(group[1:], key=order):
+            difference = relative_differences(data, point, baseline)
+            if not len(difference):
+                continue
+            first, largest = float(difference[0]), float(difference.max())
+            result.add(
+                family(point).name,
+                point["tokens_sha256"][:12],
+                Value(point["host"], badge=words.SOURCE_BADGES.get(point["source"], "")),
+                training.label(point),
+                f"{baseline['host']}: {training.label(baseline)}",
+                Value(words.scientific(first), first),
+                Value(words.scientific(largest), largest),
+                Value(str(len(difference)), float(len(difference))),
+            )
+    return result

@@ -1,0 +1,154 @@
+"""Data quality and provenance: flags, failures, earlier and damaged records, what made this."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from siliconprof.render import setting, words
+from siliconprof.render.book import Book
+from siliconprof.render.data import Data, Row
+from siliconprof.render.tables import Column, Table, Value
+
+FOLD_ABOVE = 12
+
+
+def add(data: Data, book: Book, own: Data, command: str) -> None:
+    """Flags and failures first, then where every number is from."""
+    book.heading("Flags", anchor="flags")
+    flagged = [cell for cell in data.cells if cell["flags"]]
+    if flagged:
+        table = flags_table(flagged)
+        fold = words.count(len(flagged), "flagged cell") if len(flagged) > FOLD_ABOVE else ""
+        book.table("flags", "flags", table, folded=fold)
+    else:
+        book.note("No cell was flagged.")
+    book.heading("Cells without a measurement", anchor="failures")
+    failed = [cell for cell in data.cells if cell["status"] != "ok"]
+    if failed:
+        book.table("failures", "failures", failures_table(failed))
+    else:
+        book.note("Every cell was measured.")
+    _earlier(data, book)
+    _set_aside(data, book)
+    _provenance(data, book, own, command)
+
+
+def _name(cell: Row) -> str:
+    parts = (cell[axis] for axis in ("device", "backend", "workload", "scenario", "precision"))
+    return "/".join(part for part in parts if part != "auto")
+
+
+def _host(cell: Row) -> Value:
+    badge = words.SOURCE_BADGES.get(cell["source"], "")
+    return Value(cell["host"], sort=cell["host"], badge=badge)
+
+
+def flags_table(cells: Sequence[Row]) -> Table:
+    """One line a flag; what it means, and what was seen."""
+    table = Table([Column("Host"), Column("Cell"), Column("Flag"), Column("What it means"),
+                   Column("What was seen")])  # fmt: skip
+    for cell in cells:
+        seen: dict[str, list[str]] = {}
+        for code, detail in words.flags(cell):
+            seen.setdefault(code, []).append(detail)
+        for code, details in seen.items():
+            meaning = words.FLAG_WORDS.get(code, "This report has no words for this flag.")
+            table.add(_host(cell), _name(cell), code, Value(meaning, mark="note"),
+                      Value("; ".join(details), mark="note"))  # fmt: skip
+    return table
+
+
+def failures_table(cells: Sequence[Row]) -> Table:
+    """Status, reason, and the earlier record that is still there."""
+    table = Table([Column("Host"), Column("Cell"), Column("Status"), Column("Reason"),
+                   Column("Earlier record")])  # fmt: skip
+    for cell in cells:
+        kept = cell["earlier_ok_record"]
+        table.add(
+            _host(cell),
+            _name(cell),
+            Value(cell["status"], sort=cell["status"], mark=f"status-{cell['status']}"),
+            Value(cell["reason"] or "no reason given", mark="note"),
+            Value(f"an earlier record with status ok is kept at {kept}", mark="note")
+            if kept
+            else "none with status ok",
+            css="failed",
+        )
+    return table
+
+
+def _earlier(data: Data, book: Book) -> None:
+    """Cells whose earlier records are in the history."""
+    cells = [cell for cell in data.cells if words.number(cell["earlier_records"])]
+    lost = [cell for cell in cells if cell["earlier_ok_record"]]
+    if lost:
+        book.listing(
+            [f"{_name(cell)}: this cell {cell['status']} this time ({cell['reason']}); an earlier "
+             f"record with status ok is kept at {cell['earlier_ok_record']}" for cell in lost],
+            "Measured before, not this time:",
+        )  # fmt: skip
+    again = len(cells) - len(lost)
+    if again:
+        book.note(
+            f"{words.count(again, 'cell')} had been measured before; the earlier records are kept "
+            f"in {data.results.as_posix()}/history."
+        )
+
+
+def _set_aside(data: Data, book: Book) -> None:
+    """Own records that are used in nothing: outside today's matrix, or damaged."""
+    if data.outside:
+        book.listing(
+            [f"{row['record']}: {row['note']}" for row in data.outside],
+            f"{words.count(len(data.outside), 'record')} of this host not in this experiment, used "
+            "in nothing:",
+        )
+    if data.damaged:
+        book.listing(
+            [path.as_posix() for path in data.damaged],
+            f"{words.count(len(data.damaged), 'damaged record')} set aside, used in nothing:",
+        )
+
+
+def _provenance(data: Data, book: Book, own: Data, command: str) -> None:
+    """Config, code, versions, commands and hashes."""
+    book.heading("Provenance", anchor="provenance")
+    experiment = data.matrix["experiment"]
+    folder = data.results.as_posix()
+    book.facts(
+        [
+            ("Experiment", str(experiment.get("experiment", ""))),
+            ("Made again by", "snakemake --cores 1 report"),
+            ("This page by", command),
+            ("Code", setting.commits(own.cells)),
+            ("Host file", f"{folder}/hosts/{data.host['label']}.json, made from facts with "
+                          f"SHA-256 {data.host['quick_facts_sha256'][:12]}…"),
+            ("Tables", f"{folder}/tables: cells, points, steps and samples, as CSV"),
+            ("Figures", f"{book.folder.as_posix()}: every figure as SVG, PNG and PDF, every table "
+                        "of this page as CSV and Markdown"),
+        ]
+    )  # fmt: skip
+    book.folded("The resolved configuration", json.dumps(experiment, indent=1, sort_keys=True))
+    if data.cells:
+        book.table("records", "records", records_table(data.cells),
+                   folded=words.count(len(data.cells), "record"))  # fmt: skip
+
+
+def records_table(cells: Sequence[Row]) -> Table:
+    """The file behind every cell, and the hash of its content."""
+    columns = [Column("Record"), Column("Source"), Column("SHA-256 of its content"),
+               Column("started, UTC"), Column("Code"), Column("Method", "", True)]  # fmt: skip
+    table = Table(columns)
+    for cell in cells:
+        row: list[Any] = [
+            Value(cell["record"], mark="note"),
+            Value(cell["source"], badge=words.SOURCE_BADGES.get(cell["source"], "")),
+            Value(cell["record_sha256"], mark="hash"),
+            (cell["started_at"] or "")[:19].replace("T", " "),
+            (cell["git_commit"] or "")[:12],
+            Value(str(int(cell["method_version"])), float(cell["method_version"])),
+        ]
+        table.add(*row)
+    return table
