@@ -15,7 +15,7 @@ ARGS ?=
 .DEFAULT_GOAL := report
 
 report: env
-	PATH="$(abspath $(BIN)):$$PATH" snakemake --cores 1 $(ARGS) report
+	PATH="$(abspath $(BIN)):$$PATH" snakemake --cores 1 report $(ARGS)
 	@echo "The report is $(CURDIR)/results/report.html"
 
 env: $(VENV)/.installed-$(ENV)

@@ -116,7 +116,7 @@ def test_what_does_not_agree_is_measured_again_and_kept(measured, tmp_path):
     assert first == "adopted 1 of 4 records and 1 of 1 data sets"
     refused = {line.split("/")[5]: line for line in lines if line.startswith("not adopted: ")}
     assert set(refused) == set(old)
-    assert "parameters changed" in refused["small"]
+    assert "parameters.shapes changed from" in refused["small"]
     assert "code changed: workloads/kernel_launch.py" in refused["launch"]
     assert "packages changed" in refused["nano"]
     assert "cells without a record: 1" in lines

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from conftest import ROOT
 from siliconprof import bundle, bundle_check, hosts, measure, record
-from siliconprof.cell import Cell
+from siliconprof.cell import AXES, Cell
 from siliconprof.errors import UserError
 
 EPOCH = "1700000000"
@@ -91,7 +91,7 @@ def a_host(label: str, fingerprint: str = OTHER_FINGERPRINT) -> dict[str, Any]:
 def put(results: Path, data: dict[str, Any], history: bool = False) -> Path:
     """Write a record to its place."""
     cell = data["cell"]
-    path = results.joinpath("records", *(cell[axis] for axis in bundle.AXES)).with_suffix(".json")
+    path = results.joinpath("records", *(cell[axis] for axis in AXES)).with_suffix(".json")
     record.write(data, path, results / "history" if history else None)
     return path
 
@@ -365,6 +365,20 @@ def test_a_listing_that_does_not_fit(packed, here):
     ]
 
 
+def test_a_listing_with_a_double_or_a_wrong_size(packed, here):
+    def change(files: dict[str, bytes]) -> None:
+        manifest = json.loads(files["manifest.json"])
+        manifest["files"][0]["bytes"] += 1
+        manifest["files"].append(manifest["files"][1])
+        files["manifest.json"] = json.dumps(manifest).encode()
+
+    rebuilt(packed, change, seal=False)
+    assert refusal(packed, here) == [
+        "manifest.json: lists a file twice",
+        "'hosts/far.json': size is not that of manifest.json",
+    ]
+
+
 def test_a_flipped_bit(packed, here):
     with zipfile.ZipFile(packed) as archive:
         info = archive.getinfo(MEMBER)
@@ -610,3 +624,13 @@ def test_a_refusal_is_lines_and_no_traceback(tmp_path):
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "no.zip: no bundle: File is not a zip file\n"
+
+
+def test_a_bare_host_packs_and_does_not_import(there, here, packed, tmp_path, monkeypatch):
+    for name in ("jsonschema", "yaml"):
+        monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
+    output = tmp_path / "bare.zip"
+    assert bundle.main(["pack", "-o", str(output), "--results", str(there)]) == 0
+    assert output.read_bytes() == packed.read_bytes()
+    with pytest.raises(UserError, match="needs jsonschema and PyYAML"):
+        bundle.import_bundle(output, here)

@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 import pytest
 from conftest import QUICK, Checkout, copy_project
-from siliconprof import record
+from siliconprof import lock, record
 from siliconprof.cell import Cell
 
 CELLS = "results/tables/cells.csv"
@@ -222,8 +222,13 @@ def begin(project: Checkout, *command: str) -> subprocess.Popen:
     with open(project.path.parent / "output.txt", "a") as output:
         return subprocess.Popen(
             [sys.executable, "-m", *command], cwd=project.path, env=environment, stdout=output,
-            stderr=subprocess.STDOUT, start_new_session=True,
+            stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=hear_ctrl_c,
         )  # fmt: skip
+
+
+def hear_ctrl_c() -> None:
+    """Undo what a shell does to what it runs in the background, and all that starts from there."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def begin_snakemake(project: Checkout) -> subprocess.Popen:
@@ -297,13 +302,15 @@ FAULTS = {
     "segfaults": ("failed", rf"killed by signal 11 \(SIGSEGV\); {REACHED}.*"),
     "exits": ("failed", rf"exit status 3; {REACHED}; cannot go on"),
     "kills_itself": ("failed", rf"killed by signal 9 \(SIGKILL\); {REACHED}.*"),
-    "hangs": ("timeout", rf"still running after its limit of 2\.5 s; {REACHED}"),
+    "hangs": ("timeout", rf"still running after its limit of 4 s; {REACHED}"),
 }
 
 
 @pytest.mark.slow
 def test_every_fault_leaves_a_record_and_the_report_is_made(project):
-    configure(project, {mode: {"mode": mode} for mode in FAULTS}, timing={"time_limit_s": 2.5})
+    entries: dict[str, Any] = {mode: {"mode": mode} for mode in FAULTS}
+    entries["hangs"]["timing"] = {"time_limit_s": 4}
+    configure(project, entries)
     project.snakemake("report")
 
     made = {r["cell"]["workload"]: r for r in project.records().values()}
@@ -316,7 +323,7 @@ def test_every_fault_leaves_a_record_and_the_report_is_made(project):
             assert re.fullmatch(reason, made[mode]["reason"]), (mode, made[mode]["reason"])
             assert made[mode]["progress"] == {"doing": "before the fault", "step": 7}
         assert bool(made[mode]["points"]) == (status == "ok")
-    assert 2.5 <= made["hangs"]["accounting"]["child_wall_s"] < 4
+    assert 4 <= made["hangs"]["accounting"]["child_wall_s"] < 8
     folder = project.path / "results"
     for path in (folder / "records").rglob("*.json"):
         content = record.read(path)  # against the schema and its own hash
@@ -338,7 +345,7 @@ def test_every_fault_leaves_a_record_and_the_report_is_made(project):
     assert processes(project) == [] and leftovers(project) == []
     # A cell that failed is finished: it is not tried again unasked.
     before = project.stamps()
-    assert "Nothing to be done" in "".join(vars(project.snakemake("report"))["stderr"])
+    assert "Nothing to be done" in project.snakemake("report").stderr
     assert project.stamps() == before
 
 
@@ -373,7 +380,7 @@ def test_torch_out_of_address_space(project):
 def test_python_out_of_address_space(project):
     made = measure(project, cell("exhausts_python"), preexec_fn=address_space(512))
     assert made["status"] == "oom"
-    assert re.fullmatch(rf"MemoryError:?; {REACHED}", made["reason"])
+    assert made["reason"] == f"MemoryError; {REACHED}"
 
 
 @only_linux
@@ -405,16 +412,20 @@ def test_a_crash_below_the_limit_is_no_exhaustion(project):
 @only_linux
 def test_mlx_asking_for_more_than_there_is(project):
     """The kernel refuses, MLX crashes: the kernel's log is the evidence, where it may be read."""
+    refuses = Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "0"
     log = subprocess.run(["dmesg"], capture_output=True, text=True, check=False)
-    heuristic = Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "0"
     whole_mib = psutil.virtual_memory().total // 2**20
-    made = measure(project, cell("exhausts", mib=4 * whole_mib))
-    if log.returncode == 0 and heuristic and "bad_alloc" not in made["reason"]:
-        assert made["status"] == "oom", made["reason"]
-        assert "kernel log: " in made["reason"] or "Unable to allocate" in made["reason"]
-    else:  # nothing shows it, so nothing is claimed
-        assert made["status"] in ("oom", "failed")
+    # A kernel that promises anything would really hand all of it out: there a limit refuses.
+    limit = None if refuses else address_space(4096)
+    made = measure(project, cell("exhausts", mib=4 * whole_mib), preexec_fn=limit)
     assert REACHED in made["reason"]
+    if refuses and log.returncode == 0:
+        assert made["status"] == "oom", made["reason"]
+        assert re.search(
+            "kernel log: .* not enough memory|Unable to alloc|bad_alloc", made["reason"]
+        )
+    elif made["status"] != "oom":  # nothing shows it, so nothing is claimed
+        assert made["status"] == "failed" and "SIGSEGV" in made["reason"]
 
 
 @contextmanager
@@ -493,7 +504,7 @@ def test_a_plain_kill_is_never_oom(project, mode):
             int(Path(f"/proc/{pid}/oom_score_adj").read_text())
             for pid in (supervisor.pid, child.pid)
         )
-        assert children == max(800, own) and children > own
+        assert children == max(800, own) and (children > own or own >= 800)
     child.send_signal(signal.SIGKILL)
     assert supervisor.wait(20) == 0
     made = record.read(project.path / "faulty.json")
@@ -585,6 +596,42 @@ def test_a_killed_pipeline_loses_nothing_and_leaves_nothing_running(project, how
 
 
 @pytest.mark.slow
+def test_a_second_pipeline_does_not_break_in(project, tmp_path):
+    """Only the locks of dead pipelines are cleared away: this one lives."""
+    configure(project, {"one": {"mode": "takes_turns", "folder": str(tmp_path)}})
+    (tmp_path / "hold").write_text("1")
+    pipeline = begin_snakemake(project)
+    until((tmp_path / "runs").exists)
+    done = project.snakemake(CELLS, check=False)
+    assert done.returncode != 0 and "cannot be locked" in done.stderr
+    (tmp_path / "hold").unlink()
+    assert pipeline.wait(30) == 0
+    assert [row["status"] for row in rows(project).values()] == ["ok"]
+    assert (tmp_path / "runs").read_text() == "one\n"
+
+
+def test_locks_that_another_host_left_are_kept(tmp_path, monkeypatch):
+    """On a shared folder it may be running still."""
+    monkeypatch.setattr(lock, "_presence", [])  # not for the life of the tests
+    folder, locks = tmp_path / "state", tmp_path / "state" / "locks"
+
+    def clear(hostname: str) -> bool:
+        monkeypatch.setattr(lock.socket, "gethostname", lambda: hostname)
+        try:
+            return lock.clear_stale(folder)
+        finally:
+            os.close(lock._presence.pop())
+
+    assert clear("here") is False
+    locks.mkdir()
+    (locks / "0.output.lock").write_text("results/report.html")
+    assert clear("there") is False and list(locks.iterdir())
+    assert clear("there") is False and list(locks.iterdir())  # nor has it become theirs
+    assert clear("here") is True and not locks.exists()
+    assert clear("there") is False
+
+
+@pytest.mark.slow
 def test_a_remeasurement_that_fails_points_to_the_record_before(project):
     configure(project, {"edited": {"mode": "fine"}})
     project.snakemake(CELLS)
@@ -635,7 +682,7 @@ def test_an_interrupted_supervisor_ends_its_child(project, number):
 def test_cells_of_one_host_never_overlap(project, tmp_path):
     """Nor does waiting count: the second has less time than the first one takes."""
     first = begin_measure(
-        project, cell("sleeps", "first", seconds=5, folder=str(tmp_path), time_limit_s=30)
+        project, cell("sleeps", "first", seconds=6, folder=str(tmp_path), time_limit_s=30)
     )
     child_asleep(project)
     second = begin_measure(

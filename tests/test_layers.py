@@ -151,16 +151,19 @@ def decisions(tree: ast.AST) -> Iterator[tuple[int, set[str]]]:
 
 
 def test_no_decision_on_a_device_outside_backends() -> None:
-    """No code asks which backend, framework or device it is: a new one is a file or an entry."""
+    """No code asks which backend, framework or device it is: a new one is a file or an entry.
+
+    The page may, to put things in an order and to name them; nothing is measured there.
+    """
     devices = yaml.safe_load((ROOT / "config" / "devices.yaml").read_text(encoding="utf-8"))
     names = {*plugins.names("backends"), *devices["devices"], "torch", "mlx", "cuda", "mps"}
     probe = ast.parse("x = 1 if cell.backend in ('mlx', 'torch-cpu') else 2\nif d == 'h200': y")
-    assert [line for line, texts in decisions(probe) if texts & names] == [1, 2]
+    assert sorted(line for line, texts in decisions(probe) if texts & names) == [1, 2]
     found = [
         f"{path}:{line}: {', '.join(sorted(texts & names))}"
         for path, tree in sources().items()
         for line, texts in decisions(tree)
-        if texts & names
+        if texts & names and not path.startswith("render/")
     ]
     assert found == []
 

@@ -31,6 +31,7 @@ rule reference:
     """Unpack one shipped bundle of records measured elsewhere."""
     input:
         code=FLOW.code("bundle"),
+        schemas=FLOW.bundle_schemas,
         bundle="config/measured/{bundle}.zip",
     output:
         directory("results/reference/{bundle}"),
@@ -67,6 +68,7 @@ rule aggregate:
         python -m siliconprof.aggregate \
             --matrix {input.matrix:q} \
             --results results \
+            --reference {input.reference:q} \
             --output-dir results/tables \
             >{log:q} 2>&1
         """

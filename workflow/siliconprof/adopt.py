@@ -34,7 +34,6 @@ from siliconprof import (
     registry,
     token_data,
 )
-from siliconprof.bundle import keep_in_history
 from siliconprof.cell import canonical_json
 from siliconprof.errors import UserError, stage
 from siliconprof.pipeline import REGISTRY, RESULTS
@@ -229,7 +228,7 @@ def _check(path: str, planned: matrix.PlannedCell, tokens: Mapping[str, str]) ->
     """
     records.set_damaged_aside([path], RESULTS, dry_run=False)
     data = record.read(Path(path))
-    keep_in_history(data, Path(path).read_bytes(), RESULTS / "history")
+    record.keep_in_history(data, Path(path).read_text(encoding="utf-8"), RESULTS / "history")
     verify_record(data, planned, tokens)
 
 

@@ -2,8 +2,7 @@
 
     python -m siliconprof.aggregate --matrix results/matrix.json --output-dir results/tables
 
-Own records come from the matrix, other hosts' by listing, reference bundles from
-`results/reference/`. Own records outside today's matrix are named in `outside.csv` and used in
+Own records come from the matrix, other hosts' by listing, reference bundles as told. Own records outside today's matrix are named in `outside.csv` and used in
 nothing. A cell that failed is a row with its status and reason.
 """
 
@@ -33,8 +32,13 @@ PARAMS = ("batch", "m", "k", "n", "batch_size", "n_parameters", "samples_per_ste
           "tokens_per_step", "launch", "note", "burst")  # fmt: skip
 
 
-def gather(matrix: Mapping[str, Any], results: Path) -> Iterator[tuple[str, Path]]:
+def gather(
+    matrix: Mapping[str, Any], results: Path, reference: Sequence[Path]
+) -> Iterator[tuple[str, Path]]:
     """(source, path) of every record that counts.
+
+    Args:
+        reference: unpacked bundles; one whose zip is gone is not among them.
 
     Raises:
         UserError: an own record of the matrix is missing.
@@ -46,8 +50,9 @@ def gather(matrix: Mapping[str, Any], results: Path) -> Iterator[tuple[str, Path
         yield HERE, path
     for path in foreign_records(results, matrix["host"]["label"]):
         yield IMPORTED, path
-    for path in sorted((results / "reference").glob("*/records/**/*.json")):
-        yield REFERENCE, path
+    for folder in reference:
+        for path in sorted((folder / "records").rglob("*.json")):
+            yield REFERENCE, path
 
 
 def outside(matrix: Mapping[str, Any], results: Path) -> list[str]:
@@ -256,12 +261,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="siliconprof.aggregate", description=__doc__)
     parser.add_argument("--matrix", type=Path, required=True)
     parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--reference", type=Path, nargs="*", default=[], help="unpacked bundles")
     parser.add_argument("--output-dir", type=Path, required=True)
     arguments = parser.parse_args(argv)
     matrix = json.loads(arguments.matrix.read_text(encoding="utf-8"))
     results = arguments.results
     write_tables(
-        list(gather(matrix, results)),
+        list(gather(matrix, results, arguments.reference)),
         outside(matrix, results),
         results / "history",
         arguments.output_dir,

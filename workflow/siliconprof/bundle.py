@@ -38,7 +38,6 @@ from siliconprof.bundle_check import (
     read_bundle,
     sha256,
 )
-from siliconprof.cell import AXES
 from siliconprof.errors import UserError, stage
 
 VERBS = ("pack", "import", "unpack-reference")
@@ -225,14 +224,6 @@ def _zipped(files: Mapping[str, bytes]) -> bytes:
 # -- importing ---------------------------------------------------------------------------------
 
 
-def keep_in_history(data: Mapping[str, Any], content: bytes, history: Path) -> None:
-    """Keep a record where `record.write` would, unless it is there already."""
-    folder = history.joinpath(*(data["cell"][axis] for axis in AXES))
-    kept = folder / f"{data['sha256']}.json"
-    if not kept.exists():
-        record.write_atomically(kept, content.decode("utf-8"))
-
-
 def import_bundle(path: Path, results: Path, replace: bool = False) -> Imported:
     """Add another host's records to this checkout, byte for byte.
 
@@ -266,7 +257,9 @@ def import_bundle(path: Path, results: Path, replace: bool = False) -> Imported:
         with _writing(target):
             if state.get(name) == "differs":
                 existing = target.read_bytes()
-                keep_in_history(json.loads(existing), existing, results / "history")
+                record.keep_in_history(
+                    json.loads(existing), existing.decode("utf-8"), results / "history"
+                )
             elif state.get(name) == "damaged":
                 with contextlib.suppress(UserError):
                     records.set_damaged_aside([target], results, dry_run=False)

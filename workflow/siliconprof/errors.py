@@ -6,6 +6,7 @@ standard error and exits with status 2, never with a traceback.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -43,3 +44,6 @@ def stage(main: Callable[[Sequence[str] | None], int]) -> int:
     except UserError as error:
         print(error, file=sys.stderr)
         return USER_ERROR_EXIT_STATUS
+    except BrokenPipeError:  # the reader, `head` say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

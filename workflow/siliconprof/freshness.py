@@ -18,8 +18,7 @@ def differences(planned: PlannedCell, record: Mapping[str, Any]) -> list[str]:
     found = []
     asked, then = json.loads(planned.cell.to_json()), record["cell"]
     for key in sorted(asked):
-        if asked[key] != then.get(key):
-            found.append(f"{key} changed from {_short(then.get(key))} to {_short(asked[key])}")
+        found += _changes(key, then.get(key), asked[key])
     code = {path: closure.sha256(path) for path in planned.code}
     touched = [
         path.removeprefix("workflow/siliconprof/")
@@ -30,10 +29,20 @@ def differences(planned: PlannedCell, record: Mapping[str, Any]) -> list[str]:
         found.append(f"code changed: {', '.join(touched)}")
     declared = record["environment"]["declared"]
     for name in sorted({*planned.environment, *declared}):
-        before, now = declared.get(name), planned.environment.get(name)
-        if before != now:
-            found.append(f"{name} changed from {_short(before)} to {_short(now)}")
+        found += _changes(name, declared.get(name), planned.environment.get(name))
     return found
+
+
+def _changes(name: str, before: Any, now: Any) -> list[str]:
+    """What differs between two values, key by key where both have keys."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = sorted({*before, *now})
+        return [
+            line
+            for key in keys
+            for line in _changes(f"{name}.{key}", before.get(key), now.get(key))
+        ]
+    return [] if before == now else [f"{name} changed from {_short(before)} to {_short(now)}"]
 
 
 def _short(value: Any) -> str:

@@ -3,12 +3,17 @@
 Snakemake's resource keeps cells of one pipeline apart; this lock keeps apart two pipelines, or
 one and a cell started by hand. It is an advisory `flock`: it belongs to the open file, is
 inherited by the child, and so lasts until both the supervisor and the child are gone.
+
+Snakemake's own lock on a folder is a file, which outlives a Snakemake that was killed;
+`clear_stale` removes it when nobody is left to whom it could belong.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +23,10 @@ from pathlib import Path
 NAME = "siliconprof.lock"
 LOCK_FILE_VARIABLE = "SILICONPROF_LOCK_FILE"
 POLL_S = 0.1
+SNAKEMAKE_FOLDER = Path(".snakemake")
+PRESENCE_NAME = "siliconprof.lock"  # in that folder; every pipeline there holds it, shared
+
+_presence: list[int] = []  # descriptors, open as long as this process lives
 
 
 def lock_file() -> Path:
@@ -57,3 +66,33 @@ def alone(check: Callable[[], None]) -> Iterator[tuple[int, float]]:
         yield descriptor, time.monotonic() - started
     finally:
         os.close(descriptor)
+
+
+def clear_stale(folder: Path = SNAKEMAKE_FOLDER) -> bool:
+    """Remove the locks that a killed Snakemake left in this checkout; whether there were any.
+
+    Every pipeline holds a shared `flock` here from this call to its end, so whoever gets it for
+    itself alone knows that no other is alive. Where a file system does not carry `flock` from host
+    to host that holds for this host only; so locks that another host left are kept, and Snakemake
+    says what to do.
+    """
+    folder.mkdir(exist_ok=True)
+    locks = folder / "locks"
+    descriptor = os.open(folder / PRESENCE_NAME, os.O_RDWR | os.O_CREAT, 0o666)
+    _presence.append(descriptor)
+    cleared = False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pass  # another pipeline runs here: Snakemake sees whether they are in each other's way
+    else:
+        here = socket.gethostname().encode()
+        left = locks.is_dir() and any(locks.iterdir())
+        if left and os.pread(descriptor, 1024, 0) == here:
+            shutil.rmtree(locks)
+            cleared = True
+        if cleared or not left:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, here, 0)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return cleared

@@ -213,8 +213,7 @@ def outcome(child: Child, code: int | None, limit_s: float, result: Path) -> dic
         if found:
             return {"status": "oom", "reason": f"{killed}; {found}"}
         return {"status": "failed", "reason": killed + (f"; {last[:200]}" if last else "")}
-    status = "oom" if exhaustion.said(last) else "failed"
-    return {"status": status, "reason": f"exit status {code}; {reached}; {last[:200]}"}
+    return {"status": "failed", "reason": f"exit status {code}; {reached}; {last[:200]}"}
 
 
 def compose(

@@ -22,6 +22,7 @@ from siliconprof.measure import PIPELINE_VARIABLE, PROGRESS_FILE_VARIABLE
 
 RESULTS = Path("results")
 REGISTRY = Path("config/devices.yaml")
+BUNDLE_SCHEMAS = [f"workflow/schemas/{name}.schema.yaml" for name in ("manifest", "record", "host")]
 NOTHING = "(?!)"  # a pattern that matches no wildcard value
 
 
@@ -35,6 +36,7 @@ class Workflow:
     records: list[str]  # own
     foreign: list[str]  # other hosts', plain leaf inputs
     reference: list[str]  # folders of shipped bundles
+    bundle_schemas: list[str]
     template: list[str]  # the page's own files
     published: list[str]
     patterns: Mapping[str, str]  # axis -> regular expression of this host's own values
@@ -157,6 +159,7 @@ def _prepare(raw: Mapping[str, Any], main_process: bool, dry_run: bool) -> Workf
         records=own,
         foreign=foreign,
         reference=[f"results/reference/{path.stem}" for path in _files("config/measured/*.zip")],
+        bundle_schemas=BUNDLE_SCHEMAS,
         template=[path.as_posix() for path in _files("report/*")],
         published=[path.as_posix() for path in _files("config/published/*.csv")],
         patterns=patterns,

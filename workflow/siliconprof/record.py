@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from siliconprof.cell import canonical_json
+from siliconprof.cell import AXES, canonical_json
 from siliconprof.errors import UserError
 
 SCHEMA_VERSION = 1  # the shape of the record
@@ -70,12 +70,7 @@ def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
         raise ValueError("record breaks its schema: " + "; ".join(mistakes[:5]))
     text = json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
     if history is not None:
-        cell = record["cell"]
-        kept = history.joinpath(
-            *(cell[axis] for axis in ("host", "device", "backend", "workload", "scenario")),
-            cell["precision"],
-        )
-        write_atomically(kept / f"{record['sha256']}.json", text)
+        keep_in_history(record, text, history)
     write_atomically(path, text)
     return record["sha256"]
 
@@ -89,7 +84,7 @@ def read(path: Path, check_schema: bool = True) -> dict[str, Any]:
     """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise UserError(f"{path}: damaged record: {error}") from None
     if not isinstance(record, dict) or "sha256" not in record:
         raise UserError(f"{path}: damaged record: no `sha256` of its own content")
@@ -98,7 +93,11 @@ def read(path: Path, check_schema: bool = True) -> dict[str, Any]:
             f"{path}: record of schema version {record.get('schema_version')}; "
             f"this version reads {SCHEMA_VERSION}"
         )
-    if content_sha256(record) != record["sha256"]:
+    try:
+        sha256 = content_sha256(record)
+    except (ValueError, RecursionError) as error:  # NaN, infinity, depth
+        raise UserError(f"{path}: damaged record: {error}") from None
+    if sha256 != record["sha256"]:
         raise UserError(f"{path}: damaged record: its content does not match its own `sha256`")
     if check_schema:
         mistakes = schema_problems(record)
@@ -107,12 +106,20 @@ def read(path: Path, check_schema: bool = True) -> dict[str, Any]:
     return record
 
 
+def history_folder(record: Mapping[str, Any], history: Path) -> Path:
+    """Where all records of the same cell are kept."""
+    return history.joinpath(*(record["cell"][axis] for axis in AXES))
+
+
+def keep_in_history(record: Mapping[str, Any], text: str, history: Path) -> None:
+    """Keep a record by its hash, unless it is there already."""
+    kept = history_folder(record, history) / f"{record['sha256']}.json"
+    if not kept.exists():
+        write_atomically(kept, text)
+
+
 def earlier(record: Mapping[str, Any], history: Path) -> list[Path]:
     """Other records of the same cell in the history, newest first."""
-    cell = record["cell"]
-    folder = history.joinpath(
-        cell["host"], cell["device"], cell["backend"], cell["workload"], cell["scenario"],
-        cell["precision"],
-    )  # fmt: skip
+    folder = history_folder(record, history)
     others = [path for path in folder.glob("*.json") if path.stem != record["sha256"]]
     return sorted(others, key=lambda path: path.stat().st_mtime_ns, reverse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,9 @@ def load_yaml(path: Path | str) -> Any:
         raise UserError(f"{path}: {where}not YAML: {getattr(error, 'problem', error)}") from None
 
 
+@cache
 def load_schema(name: str) -> dict[str, Any]:
-    """The schema `workflow/schemas/{name}.schema.yaml`."""
+    """The schema `workflow/schemas/{name}.schema.yaml`, read once; not to be changed."""
     return load_yaml(SCHEMA_DIR / f"{name}.schema.yaml")
 
 

@@ -31,7 +31,7 @@ from siliconprof.session import Session
 from siliconprof.timing import Plan, clock_check
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-OOM_SCORE_ADJ = "800"  # of -1000 to 1000: dies before its supervisor
+OOM_SCORE_ADJ = 800  # of -1000 to 1000: dies before its supervisor
 NOISY_ABOVE = 0.10  # IQR over median
 OUT_OF_MEMORY_WORDS = (
     "out of memory",
@@ -48,7 +48,9 @@ def end_with(supervisor: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         try:
-            Path("/proc/self/oom_score_adj").write_text(OOM_SCORE_ADJ, encoding="ascii")
+            score = Path("/proc/self/oom_score_adj")
+            inherited = int(score.read_text(encoding="ascii"))
+            score.write_text(str(max(OOM_SCORE_ADJ, inherited)), encoding="ascii")
         except OSError:
             pass  # a hardened container; the evidence for oom does not rest on it
 
@@ -195,11 +197,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         result = {"status": "failed", "reason": str(error)}
     except BaseException as error:
-        evidence = out_of_memory(error)
-        # what they hold is what there was too much of, and the rest needs memory as well
-        traceback.clear_frames(error.__traceback__)
         traceback.print_exc()
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        evidence = out_of_memory(error)
+        reason = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
         where = f"while: {reached['doing']}, step {reached['step']}"
         result = {
             "status": "oom" if evidence else "failed",

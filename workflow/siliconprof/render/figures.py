@@ -10,13 +10,16 @@ import io
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from siliconprof.render import style
 
 PNG_DPI = 150
+MARGIN_IN = 0.1  # around a figure in its files; the page has margins of its own
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 Draw = Callable[[bool], Figure]  # narrow -> figure
 
@@ -34,14 +37,12 @@ def publish(name: str, draw: Draw, alt: str, folder: Path, origin: str = "") -> 
     svg = _svg(wide)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.svg").write_text(standalone(svg), encoding="utf-8")
-    wide.savefig(
-        folder / f"{name}.png", dpi=PNG_DPI, facecolor="white", metadata={"Software": None}
-    )
-    wide.savefig(
-        folder / f"{name}.pdf",
-        facecolor="white",
-        metadata={"CreationDate": None, "Creator": "siliconprof", "Producer": None},
-    )
+    width, height = wide.get_size_inches()
+    frame = Bbox([[-MARGIN_IN, -MARGIN_IN], [width + MARGIN_IN, height + MARGIN_IN]])
+    paper: dict[str, Any] = {"facecolor": "white", "bbox_inches": frame}
+    wide.savefig(folder / f"{name}.png", dpi=PNG_DPI, metadata={"Software": None}, **paper)
+    undated = {"CreationDate": None, "Creator": "siliconprof", "Producer": None}
+    wide.savefig(folder / f"{name}.pdf", metadata=undated, **paper)
     return Markup(
         f'<div class="wide">{inline(svg, name, alt)}</div>'
         f'<div class="narrow">{inline(_svg(_marked(draw(True), origin)), f"{name}-n", alt)}</div>'
@@ -51,7 +52,7 @@ def publish(name: str, draw: Draw, alt: str, folder: Path, origin: str = "") -> 
 def _marked(figure: Figure, origin: str) -> Figure:
     if origin:
         figure.text(
-            1, 0, origin, ha="right", va="bottom", size=style.SMALL_PT, weight="bold",
+            0, 0, origin, ha="left", va="bottom", size=style.SMALL_PT, weight="bold",
             color=style.shade("other"),
         )  # fmt: skip
     return figure
@@ -64,22 +65,34 @@ def _svg(figure: Figure) -> str:
 
 
 def standalone(svg: str) -> str:
-    """An SVG file: white ground, system font, short numbers."""
+    """An SVG file: a margin, white ground, system font, short numbers."""
     svg = _compact(svg)
     svg = re.sub(r"font-family: [^;\"]*", f"font-family: {FONT}", svg)
-    return re.sub(
-        r"(<svg[^>]*>)", r'\1<rect width="100%" height="100%" fill="#ffffff"/>', svg, count=1
+    left, top, width, height = _view(svg)
+    margin = MARGIN_IN * style.POINTS_PER_IN
+    box = [f"{v:g}" for v in (left - margin, top - margin, width + 2 * margin, height + 2 * margin)]
+    ground = '<rect x="{}" y="{}" width="{}" height="{}" fill="#ffffff"/>'.format(*box)
+    opening = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'width="{box[2]}pt" height="{box[3]}pt" viewBox="{" ".join(box)}">{ground}'
     )
+    return re.sub(r"<svg[^>]*>", lambda _: opening, svg, count=1)
+
+
+def _view(svg: str) -> tuple[float, ...]:
+    """The four numbers of an SVG's view box, in points."""
+    found = re.search(r'viewBox="([^"]*)"', svg)
+    assert found, "matplotlib writes a view box"
+    return tuple(float(number) for number in found[1].split())
 
 
 def inline(svg: str, prefix: str, alt: str) -> str:
     """An SVG element for HTML: ids of its own, colours of the theme, no name of any server."""
     svg = _compact(svg[svg.index("<svg") :])
     svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.S)
-    view = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
-    width, height = view.groups() if view else ("0", "0")
+    _, _, width, height = _view(svg)
     opening = (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(alt)}" '
+        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(alt)}" '
         'stroke-linejoin="round">'
     )
     svg = re.sub(r"<svg[^>]*>", lambda _: opening, svg, count=1)
@@ -97,14 +110,18 @@ def _themed(found: re.Match[str]) -> str:
 
 
 def _compact(svg: str) -> str:
-    """Without metadata and comments, numbers of two decimals, paths in one line."""
+    """Without metadata and comments, numbers of a tenth of a point, paths in one line."""
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
     svg = re.sub(r"<!--.*?-->", "", svg, flags=re.S)
-    svg = re.sub(r"\d+\.\d{3,}", lambda m: f"{float(m[0]):.2f}".rstrip("0").rstrip("."), svg)
+    svg = re.sub(r"<[^>]+>", lambda m: re.sub(r"\d+\.\d{2,}", _tenth, m[0]), svg)  # not the text
     svg = re.sub(r' d="([^"]*)"', lambda m: f' d="{_path(m[1])}"', svg)
     svg = svg.replace(' transform="rotate(-0 ', ' transform="rotate(0 ')
     svg = re.sub(r' transform="rotate\(0 [^"]*"', "", svg)
     return re.sub(r"\n\s*", "\n", svg)
+
+
+def _tenth(found: re.Match[str]) -> str:
+    return f"{float(found[0]):.1f}".removesuffix(".0")
 
 
 def _path(d: str) -> str:

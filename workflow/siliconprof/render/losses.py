@@ -54,17 +54,24 @@ def relative_differences(data: Data, point: Row, baseline: Row) -> np.ndarray:
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
-    """Losses by step, and how far each is from the baseline."""
+    """Losses by step, and how far each is from the baseline; one figure a device."""
     for group in loss_groups(data):
-        kind = family(group[0])
-        sha = group[0]["tokens_sha256"][:12]
-        if len(group) > 1:
+        kind, baseline = family(group[0]), group[0]
+        sha = baseline["tokens_sha256"][:12]
+        for device in dict.fromkeys(point["device"] for point in group):
+            others = [p for p in group[1:] if p["device"] == device]
+            if not others:
+                continue
+            where = "" if baseline["device"] == device else f" on {data.device_name(baseline)}"
             book.figure(
-                f"{prefix}loss-{kind.slug}-{sha}",
+                f"{prefix}loss-{kind.slug}-{device}-{sha}",
                 "losses",
-                partial(draw, data, group),
-                family=kind.label, baseline=label(group[0]), sha=sha, dataset=group[0]["dataset"],
-            )  # fmt: skip
+                partial(draw, data, [baseline, *others]),
+                family=f"{kind.label}, {data.device_name(others[0])}",
+                baseline=label(baseline) + where,
+                sha=sha,
+                dataset=baseline["dataset"],
+            )
 
 
 def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
@@ -74,7 +81,7 @@ def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
     series = [relative_differences(data, point, baseline) for point in others]
     left, foot, head, gap = 0.46, 0.4, 0.28, 0.56
     labels = [
-        _loss_label(point, group) + (" (equal)" if not (values > 0).any() else "")
+        label(point) + (" (equal)" if not (values > 0).any() else "")
         for point, values in zip(others, series, strict=True)
     ]
     right = max(map(style.text_in, labels), default=0.0) * style.SMALL_PT / style.TEXT_PT + 0.36
@@ -86,7 +93,7 @@ def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
     ax = style.axes(figure, left, head, first, high)
     for index, point in enumerate(group):
         values = data.traces.series(point, "loss")
-        ax.plot(values, color=style.colour(point), linewidth=0.8 + 0.4 * (len(group) - index - 1),
+        ax.plot(values, color=style.colour(point), linewidth=0.8 + min(0.4, 2 / len(group)) * (len(group) - index - 1),
                 dashes=style.dashes(point), solid_capstyle="round")  # fmt: skip
     ax.set_xlabel("training step", size=style.SMALL_PT)
     ax.set_ylabel("cross-entropy / nat", size=style.SMALL_PT)
@@ -99,13 +106,6 @@ def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
     ax = style.axes(figure, x, top + head, second, high)
     _differences(ax, others, labels, series, high, second)
     return figure
-
-
-def _loss_label(point: Row, group: Sequence[Row]) -> str:
-    hosts = {(p["source"], p["host"], p["device"]) for p in group}
-    where = f"{point['host']}/{point['device']} · " if len(hosts) > 1 else ""
-    badge = words.SOURCE_BADGES.get(point["source"])
-    return where + label(point) + (f" [{badge}]" if badge else "")
 
 
 def _differences(

@@ -34,7 +34,7 @@ def add(data: Data, book: Book) -> None:
         book.facts(_facts(part))
         book.table(f"{prefix}cells", "cells-elsewhere", setting.cells_table(part.cells),
                    folded=f"{words.count(len(part.cells), 'cell')}: "
-                   f"{setting.statuses(part.cells)}", host=host, badge=badge)  # fmt: skip
+                   f"{setting.statuses(part.cells)}", host=host)  # fmt: skip
         if part.training():
             training.add(part, book, prefix)
         if part.of_module("matmul"):
@@ -87,7 +87,7 @@ def compare(data: Data, book: Book) -> None:
     for (kind, version), steps in shared.items():
         for start in range(0, len(steps), ROWS_PER_FIGURE):
             part = steps[start : start + ROWS_PER_FIGURE]
-            name = f"across-{kind.slug}-method{int(version)}"
+            name = f"across-{kind.slug}-{kind.n_parameters}-method{int(version)}"
             book.figure(
                 f"{name}-{start // ROWS_PER_FIGURE + 1}" if start else name,
                 "across-hosts",

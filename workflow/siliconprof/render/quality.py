@@ -21,6 +21,9 @@ def add(data: Data, book: Book, own: Data, command: str) -> None:
     if flagged:
         table = flags_table(flagged)
         fold = words.count(len(flagged), "flagged cell") if len(flagged) > FOLD_ABOVE else ""
+        codes = sorted({code for cell in flagged for code, _ in words.flags(cell)})
+        unknown = "this report has no words for this flag; see what was seen"
+        book.facts([(code, words.FLAG_WORDS.get(code, unknown)) for code in codes])
         book.table("flags", "flags", table, folded=fold)
     else:
         book.note("No cell was flagged.")
@@ -46,17 +49,14 @@ def _host(cell: Row) -> Value:
 
 
 def flags_table(cells: Sequence[Row]) -> Table:
-    """One line a flag; what it means, and what was seen."""
-    table = Table([Column("Host"), Column("Cell"), Column("Flag"), Column("What it means"),
-                   Column("What was seen")])  # fmt: skip
+    """One line for each flag of a cell, and what was seen."""
+    table = Table([Column("Host"), Column("Cell"), Column("Flag"), Column("What was seen")])
     for cell in cells:
         seen: dict[str, list[str]] = {}
         for code, detail in words.flags(cell):
             seen.setdefault(code, []).append(detail)
         for code, details in seen.items():
-            meaning = words.FLAG_WORDS.get(code, "This report has no words for this flag.")
-            table.add(_host(cell), _name(cell), code, Value(meaning, mark="note"),
-                      Value("; ".join(details), mark="note"))  # fmt: skip
+            table.add(_host(cell), _name(cell), code, Value("; ".join(details), mark="note"))
     return table
 
 

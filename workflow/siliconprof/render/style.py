@@ -43,6 +43,7 @@ HUES = {  # light page, dark page
     "torch-mps": ("#a8527f", "#e29cc3"),
     "mlx": ("#d55e00", "#f59350"),
     "other": ("#6a5d9e", "#a99ce0"),
+    "grey": ("#5d6771", "#9aa5b0"),
 }
 STEPS = (100, 80, 60, 45, 25, 12)  # per cent of a hue on paper
 PRECISION_STEP = {"fp32": 100, "tf32": 80, "bf16": 60, "amp-bf16": 60, "fp16": 45, "amp-fp16": 45}
@@ -229,7 +230,8 @@ def dots(
     tiny = (max(xs) - min(xs) or 1.0) * 1e-5 if len(xs) else 0.0
     x_path = [value for x in xs for value in (x - tiny, x + tiny, nan)]
     y_path = [value for y in ys for value in (y, y, nan)]
-    ax.plot(x_path, y_path, linewidth=size, solid_capstyle="round", **style)
+    # snapping to pixels would make the strokes so short that they vanish
+    ax.plot(x_path, y_path, linewidth=size, solid_capstyle="round", snap=False, **style)
 
 
 def thin(xs: Sequence[float], ys: Sequence[float], most: int) -> tuple[list[float], list[float]]:

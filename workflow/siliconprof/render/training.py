@@ -9,7 +9,7 @@ from typing import Any
 from siliconprof.registry import PEAK_OF_PRECISION
 from siliconprof.render import style, words
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data, Family, Row
+from siliconprof.render.data import Data, Family, Row, order
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged
 
 MS = 1e-3
@@ -49,7 +49,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 
 def _chunks(points: Sequence[Row], failed: Sequence[Row]) -> list[list[Row]]:
     """Rows device by device, cut so that no figure holds more than a page can show."""
-    rows = sorted([*points, *failed], key=lambda r: (r["device_kind"] == "cpu", r["device"]))
+    rows = sorted([*points, *failed], key=order)
     return [rows[i : i + ROWS_PER_FIGURE] for i in range(0, len(rows), ROWS_PER_FIGURE)]
 
 
@@ -117,8 +117,7 @@ def _visible(rows: Sequence[Row], phase: str) -> bool:
 
 
 def _phase_sample(phase: str) -> Any:
-    face = style._mix(style.MUTED, style.PAPER, PHASE_STEP[phase])
-    return style.swatch(face, HATCH.get(phase))
+    return style.swatch(style.shade("grey", PHASE_STEP[phase]), HATCH.get(phase))
 
 
 def _frame(ax: Any, rows: Sequence[Row], labels: bool) -> None:

@@ -1,0 +1,174 @@
+"""The main job: the default run, end to end, made once; every number in it holds together."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Checkout
+from siliconprof import cli, config, validation
+
+pytestmark = pytest.mark.slow
+
+
+def rows(run: Checkout, table: str) -> list[dict[str, str]]:
+    with open(run.path / f"results/tables/{table}.csv", newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def training(run: Checkout) -> dict[tuple[str, ...], dict]:
+    """(backend, workload, precision) -> record of every training cell that is ok."""
+    return {
+        (r["cell"]["backend"], r["cell"]["workload"], r["cell"]["precision"]): r
+        for r in run.records().values()
+        if r["cell"]["trainer"] and r["status"] == "ok"
+    }
+
+
+def test_every_cell_has_a_record_and_the_promised_ones_are_ok(default_run):
+    written = json.loads((default_run.path / "results/matrix.json").read_text())
+    records = default_run.records()
+    assert {f"results/records/{key}.json" for key in records} == {
+        cell["record"] for cell in written["cells"]
+    }
+    statuses = {key: record["status"] for key, record in records.items()}
+    assert set(statuses.values()) <= {"ok", "unsupported"}, statuses
+    trained = training(default_run)
+    for size in ("nano", "tiny"):
+        for precision in ("fp32", "amp-bf16"):
+            assert ("torch-cpu", f"gpt2-{size}-plain", precision) in trained
+            assert ("torch-cpu", f"gpt2-{size}-hf", precision) in trained
+            assert ("mlx", f"gpt2-{size}-plain", precision) in trained
+    done = {(r["cell"]["backend"], r["cell"]["module"]) for r in records.values()
+            if r["status"] == "ok"}  # fmt: skip
+    for backend in ("torch-cpu", "mlx"):
+        assert {(backend, "matmul"), (backend, "kernel_launch")} <= done
+
+
+def test_losses_of_equal_data_agree_between_frameworks_and_trainers(default_run):
+    for size in ("nano", "tiny"):
+        for precision, tolerance in (("fp32", 1e-5), ("amp-bf16", 5e-3)):
+            series = [
+                record
+                for (_, workload, asked), record in training(default_run).items()
+                if workload.startswith(f"gpt2-{size}-") and asked == precision
+            ]
+            assert len(series) == 3
+            assert len({record["dataset"]["tokens_sha256"] for record in series}) == 1
+            first, *others = [record["points"][0]["loss"][:10] for record in series]
+            for other in others:
+                assert len(other) == 10
+                for a, b in zip(first, other, strict=True):
+                    assert math.isclose(a, b, rel_tol=tolerance), (size, precision, a, b)
+            assert first[-1] < first[0]  # it learns
+
+
+def test_phases_sum_to_the_step_and_nothing_is_lost_on_the_way_to_the_tables(default_run):
+    raw = 0
+    for key, record in default_run.records().items():
+        for point in record["points"]:
+            times = point["times"]
+            raw += sum(map(len, times.values())) + len(point.get("loss", []))
+            if record["cell"]["trainer"]:
+                phases = [values for name, values in times.items()
+                          if name in ("data_s", "trace_s", "forward_s", "backward_s",
+                                      "optimizer_s", "other_s")]  # fmt: skip
+                assert len(phases) >= 5, key
+                for step, parts in zip(times["step_s"], zip(*phases, strict=True), strict=True):
+                    assert math.isclose(step, sum(parts), rel_tol=1e-9), key
+                assert len(times["unsplit_step_s"]) == len(times["step_s"]) >= 6, key
+    assert raw == len(rows(default_run, "steps"))
+    assert len(rows(default_run, "cells")) == len(default_run.records())
+    assert {row["status"] for row in rows(default_run, "cells")} == {"ok", "unsupported"}
+    assert all(row["reason"] for row in rows(default_run, "cells") if row["status"] != "ok")
+    samples = rows(default_run, "samples")
+    assert {float(row["rss_bytes"]) > 1e6 for row in samples} == {True}
+
+
+def test_precision_threads_and_environment_are_proved_not_assumed(default_run):
+    host = json.loads(next((default_run.path / "results/hosts").glob("[!a]*.json")).read_text())
+    for key, record in default_run.records().items():
+        if record["status"] != "ok":
+            continue
+        assert record["precision"]["effective"] == record["cell"]["precision"], key
+        assert 0 < record["precision"]["evidence"]["product_error"] < 0.02, key
+        backend = record["environment"]["backend"]
+        if record["cell"]["backend"] == "torch-cpu":
+            assert backend["threads"] == host["cpu"]["usable_cores"], key
+        declared = record["environment"]["declared"]
+        framework = backend["framework"]
+        assert declared[framework] == host["packages"][framework], key
+
+
+def test_the_page_names_every_workload_and_stands_alone(default_run):
+    page = (default_run.path / "results/report.html").read_text(encoding="utf-8")
+    for record in default_run.records().values():
+        assert record["cell"]["workload"] in page
+    assert 'src="http' not in page and "url(http" not in page and "@import" not in page
+    figures = list((default_run.path / "results/figures").rglob("*.svg"))
+    assert figures
+    for figure in figures:
+        assert figure.with_suffix(".png").exists() and figure.with_suffix(".pdf").exists()
+
+
+def test_snakemake_s_own_report_works_beside_ours(default_run, tmp_path):
+    default_run.snakemake("report", "--report", str(tmp_path / "provenance.html"))
+    assert (tmp_path / "provenance.html").stat().st_size > 100_000
+
+
+def test_plan_says_what_is_due_and_a_planned_cell_can_be_measured_by_hand(default_run, tmp_path):
+    done = default_run.stage("cli", "plan", "--json")
+    plan = json.loads(done.stdout)
+    assert plan["totals"]["due"] == 0
+    assert {cell["state"] for cell in plan["cells"]} == {"measured", "unsupported"}
+    assert all(cell["predicted_memory_bytes"] for cell in plan["cells"] if cell["cell"]["trainer"])
+    text = default_run.stage("cli", "plan").stdout
+    assert f"0 of {len(plan['cells'])} cells would run" in text
+    assert "backend torch-mps is not available" in text
+
+    other = tmp_path / "other.yaml"
+    default = validation.load_yaml(ROOT / "config/config.yaml")
+    default["workloads"]["gpt2-nano-plain"]["batch_size"] = 2
+    other.write_text(json.dumps(default))
+    changed = json.loads(
+        default_run.stage("cli", "plan", "--json", "--configfile", str(other)).stdout
+    )
+    due = [cell for cell in changed["cells"] if cell["due"]]
+    assert {cell["cell"]["workload"] for cell in due} == {"gpt2-nano-plain"}
+    assert all("parameters.batch_size changed from 4 to 2" in cell["why"] for cell in due)
+
+    (launch,) = [cell["cell"] for cell in plan["cells"]
+                 if cell["cell"]["module"] == "kernel_launch" and cell["cell"]["backend"] == "mlx"]  # fmt: skip
+    record = tmp_path / "record.json"
+    default_run.stage("measure", "--cell", json.dumps(launch), "--output", str(record))
+    assert json.loads(record.read_text())["status"] == "ok"
+
+
+def test_doctor_explains_what_does_not_work(default_run):
+    report = json.loads(default_run.stage("cli", "doctor", "--json").stdout)
+    text = default_run.stage("cli", "doctor").stdout
+    assert "torch-cpu" in text and "works" in text and "torch-mps" in text
+    assert report["host"]["cpu"]["usable_cores"] >= 1
+
+
+def test_the_readme_s_commands_exist():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    verbs = {line.split()[1] for line in text.splitlines() if line.startswith("siliconprof ")}
+    assert verbs and verbs <= set(cli.VERBS)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = {line.split()[1] for line in text.splitlines() if line.startswith("make ")}
+    assert targets and all(f"\n{target}:" in makefile for target in targets)
+    for link in ("config/config.yaml", "config/paper.yaml", "config/README.md",
+                 "results/README.md", "CHANGELOG.md", "report/images/report.png"):  # fmt: skip
+        assert f"({link})" in text and (ROOT / link).exists(), link
+
+
+def test_the_shipped_experiments_are_valid():
+    for name in ("config.yaml", "paper.yaml"):
+        experiment = config.resolve(validation.load_yaml(ROOT / "config" / name), name)
+        assert experiment["workloads"]
+
+    assert Path(ROOT / "results/README.md").is_file()

@@ -1,0 +1,824 @@
+"""The host: what is found on this machine, on others put in its place, and when it is stored."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+from conftest import ROOT, Checkout
+from siliconprof import detect, doctor, hosts, machine, registry, validation
+from siliconprof.errors import UserError
+
+GIB = 2**30
+REGISTRY = ROOT / "config" / "devices.yaml"
+LINUX = pytest.mark.skipif(platform.system() != "Linux", reason="reads /proc, which Linux has")
+
+
+# -- this machine, as it is --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def devices() -> registry.Registry:
+    return registry.load(REGISTRY)
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    """What `python -m siliconprof.detect --json` says of this machine; asked once."""
+    return hosts.detect_in_child()
+
+
+@pytest.fixture(scope="module")
+def host(found: dict[str, Any], devices: registry.Registry) -> dict[str, Any]:
+    return hosts.assemble(found, "here", "0" * 64, devices)
+
+
+@pytest.fixture
+def detections(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Answers detection with `found` (a test may edit it first); one entry for each detection."""
+    made: list[dict[str, Any]] = []
+
+    def answer() -> dict[str, Any]:
+        made.append(copy.deepcopy(found))
+        return made[-1]
+
+    monkeypatch.setattr(hosts, "detect_in_child", answer)
+    return made
+
+
+def test_this_machine_works_with_torch_and_mlx(host: dict[str, Any]) -> None:
+    assert validation.problems(host, validation.load_schema("host")) == []
+    (cpu,) = [device for device in host["devices"] if device["kind"] == "cpu"]
+    assert cpu["id"].startswith("cpu-") and cpu["index"] == 0
+    for backend in ("torch-cpu", "mlx"):
+        assert host["backends"][backend]["available"], host["backends"][backend]
+        assert backend in cpu["backends"] and cpu["id"] in host["backends"][backend]["devices"]
+    for name, state in host["backends"].items():
+        assert state["available"] == (state["reason"] is None) == bool(state["devices"]), name
+    assert host["cpu"]["logical_cores"] == psutil.cpu_count()
+    assert host["cpu"]["usable_cores"] <= psutil.cpu_count()
+    assert 0.9 * psutil.virtual_memory().total <= cpu["memory_bytes"] or machine._cgroup_files(
+        "memory", "memory.max"
+    )
+
+
+def test_cuda_that_is_missing_has_a_reason(host: dict[str, Any]) -> None:
+    """Where no NVIDIA driver answers; a machine with one must have the GPU among its devices."""
+    state = host["backends"]["torch-cuda"]
+    gpus = [device for device in host["devices"] if device["vendor"] == "nvidia"]
+    if detect.nvidia_driver() is None:
+        assert not gpus and not state["available"]
+        assert state["reason"] == "no NVIDIA GPU or driver on this machine"
+    else:
+        assert gpus and (state["available"] or state["mend"])
+
+
+@pytest.mark.slow
+def test_two_runs_detect_once_and_find_the_same(
+    tmp_path: Path,
+    devices: registry.Registry,
+    host: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the real detection: once for two runs, equal to an earlier one, no path in it."""
+    real, commands = subprocess.run, []
+
+    def count(command: Any, *arguments: Any, **more: Any) -> Any:
+        commands.append(command)
+        return real(command, *arguments, **more)
+
+    monkeypatch.setattr(subprocess, "run", count)
+    first = hosts.resolve(tmp_path, "here", devices)
+    assert hosts.resolve(tmp_path, "here", devices) == first
+    assert sum("siliconprof.detect" in command for command in commands) == 1
+    assert first | {"quick_facts_sha256": "0" * 64} == host
+    text = json.dumps(host)
+    assert sys.prefix not in text and str(Path.home()) + "/" not in text
+
+
+@LINUX
+def test_the_blas_that_is_named_is_the_one_that_is_mapped(host: dict[str, Any]) -> None:
+    """Seen from outside the detector: the file in brackets is among the child's mapped files."""
+    program = (
+        "import mlx.core as mx; mx.eval(mx.ones((64, 64)) @ mx.ones((64, 64)));"
+        "print(open('/proc/self/maps').read())"
+    )
+    maps = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout
+    name = host["blas"]["mlx"].rpartition("(")[2].rstrip(")")
+    assert "blas" in name and f"/{name}\n" in maps
+
+
+@LINUX
+def test_a_preloaded_blas_is_noticed_in_both_frameworks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LD_PRELOAD goes before the BLAS that torch and MLX bring: they then run on another one."""
+    source = tmp_path / "blas.cpp"
+    source.write_text(
+        'extern "C" void sgemm_() {} extern "C" void cblas_sgemm() {}\n'
+        'extern "C" const char* openblas_get_config() { return "OpenBLAS 9.8.7 NO_AFFINITY"; }\n'
+    )
+    library = tmp_path / "libopenblas.so.0"
+    subprocess.run(["c++", "-shared", "-fPIC", "-o", library, source], check=True)
+    before = hosts.quick_facts()
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    for framework in ("torch", "mlx"):
+        answer = detect.probe(framework)
+        assert answer["blas"] == "OpenBLAS 9.8.7 (libopenblas.so.0)", answer
+    assert hosts.quick_facts() != before  # so a stored host file is looked at again
+
+
+def test_importing_the_module_imports_no_framework() -> None:
+    program = (
+        "import sys; from siliconprof import hosts; "
+        "print(sorted({'torch', 'mlx', 'numpy', 'jsonschema', 'yaml'} & set(sys.modules)))"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+    )
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+# -- a framework that is broken ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "mend"),
+    [
+        ("import os; os.abort()", "ended by SIGABRT", "reinstall it"),
+        ("raise ImportError('libfoo.so: version GLIBC_2.35 not found')", "GLIBC_2.35", "glibc"),
+        ("import time; time.sleep(60)", "took more than", "hangs"),
+        ("raise SystemExit(3)", "status 3", "reinstall it"),
+    ],
+)
+def test_a_broken_install_becomes_a_reason_and_a_mend(
+    code: str, reason: str, mend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(detect, "PROBE_LIMIT_S", 2.0)
+    answer = detect.probe("torch")
+    assert reason in answer["error"] and "\n" not in answer["error"]
+    state = detect._state(answer, "torch", None)
+    assert not state["available"] and mend in state["mend"]
+
+
+def test_a_missing_framework_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\")")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert "envs/cpu.txt" in detect.mend_of(detect.probe("torch")["error"], "torch")
+
+
+# -- stored, and rewritten only when it changed ------------------------------------------------
+
+
+def hosts_folder(results: Path) -> dict[str, tuple[bytes, int]]:
+    return {
+        path.name: (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in (results / "hosts").glob("*")
+    }
+
+
+def test_the_first_run_stores_and_the_second_only_reads(
+    tmp_path: Path, devices: registry.Registry, detections: list
+) -> None:
+    first = hosts.resolve(tmp_path, "auto", devices)
+    stored = hosts_folder(tmp_path)
+    assert set(stored) == {"auto.json", f"{hosts.default_label()}.json"}
+    assert hosts.resolve(tmp_path, "auto", devices) == first
+    assert hosts_folder(tmp_path) == stored and len(detections) == 1
+
+
+def test_a_changed_quick_fact_is_looked_into(
+    tmp_path: Path,
+    devices: registry.Registry,
+    detections: list,
+    found: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hosts.resolve(tmp_path, "lab", devices)
+    versions = detect.package_versions() | {"torch": "99.0"}
+    monkeypatch.setattr(detect, "package_versions", lambda: versions)
+    before = hosts_folder(tmp_path)
+    dry = hosts.resolve(tmp_path, "lab", devices, write=False)
+    assert len(detections) == 2 and hosts_folder(tmp_path) == before
+    assert dry["quick_facts_sha256"] != json.loads(before["lab.json"][0])["quick_facts_sha256"]
+    hosts.resolve(tmp_path, "lab", devices)
+    assert len(detections) == 3 and hosts_folder(tmp_path) != before
+    hosts.resolve(tmp_path, "lab", devices)
+    assert len(detections) == 3
+
+
+def test_a_dry_run_writes_nothing(
+    tmp_path: Path, devices: registry.Registry, detections: list
+) -> None:
+    hosts.resolve(tmp_path / "results", "auto", devices, write=False)
+    assert len(detections) == 1 and list(tmp_path.iterdir()) == []
+
+
+def test_something_broken_is_looked_at_until_it_works(
+    tmp_path: Path, devices: registry.Registry, detections: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repaired install has the version that the broken one had: no quick fact changes."""
+    answer = hosts.detect_in_child
+    broken = {"available": False, "reason": "ImportError: broken", "mend": "reinstall it"}
+
+    def with_broken_mlx() -> dict[str, Any]:
+        facts = answer()
+        facts["backends"]["mlx"] = broken
+        return facts
+
+    monkeypatch.setattr(hosts, "detect_in_child", with_broken_mlx)
+    hosts.resolve(tmp_path, "lab", devices)
+    monkeypatch.setattr(hosts, "detect_in_child", answer)
+    mended = hosts.resolve(tmp_path, "lab", devices)
+    assert mended["backends"]["mlx"]["available"] and len(detections) == 2
+    hosts.resolve(tmp_path, "lab", devices)
+    assert len(detections) == 2
+
+
+def test_ids_follow_the_registry_without_a_detection(
+    tmp_path: Path, devices: registry.Registry, detections: list, host: dict[str, Any]
+) -> None:
+    hosts.resolve(tmp_path, "lab", devices)
+    (cpu,) = [device for device in host["devices"] if device["kind"] == "cpu"]
+    entry = copy.deepcopy(devices["devices"]["rtx-4090"])
+    entry |= {"kind": "cpu", "vendor": cpu["vendor"], "memory_gib": None}
+    entry["match"] = {"names": [cpu["name"]]}
+    more = {"devices": {**devices["devices"], "our-cpu": entry}}
+    again = hosts.resolve(tmp_path, "lab", more)
+    assert [d["id"] for d in again["devices"] if d["kind"] == "cpu"] == ["our-cpu"]
+    assert "our-cpu" in again["backends"]["torch-cpu"]["devices"] and len(detections) == 1
+    assert hosts.load(tmp_path / "hosts" / "lab.json") == again
+
+
+# -- another machine's files -------------------------------------------------------------------
+
+
+def test_auto_belongs_to_the_machine_that_made_it(
+    tmp_path: Path, devices: registry.Registry, detections: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    label = hosts.resolve(tmp_path, "auto", devices)["label"]
+    monkeypatch.setattr("socket.gethostname", lambda: "renamed.example")
+    assert hosts.resolve(tmp_path, "auto", devices)["label"] == label
+    parts = machine.fingerprint_parts() | {"cpu_model": "Another CPU"}
+    monkeypatch.setattr(machine, "fingerprint_parts", lambda: parts)
+    before = hosts_folder(tmp_path)
+    with pytest.raises(UserError) as refused:
+        hosts.resolve(tmp_path, "auto", devices)
+    line = str(refused.value)
+    assert "\n" not in line and line.startswith(f"{tmp_path / 'hosts' / 'auto.json'} was made on")
+    assert f"host '{label}'" in line and "Another CPU here" in line
+    assert "set `host:`" in line and "delete that file" in line
+    with pytest.raises(UserError, match=f"{label}.json was made on another machine"):
+        hosts.resolve(tmp_path, label, devices)
+    assert hosts_folder(tmp_path) == before
+    assert hosts.resolve(tmp_path, "mine", devices)["label"] == "mine"
+
+
+def test_a_job_reads_what_is_stored_and_asks_nothing(
+    tmp_path: Path, devices: registry.Registry, detections: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster's job parses the Snakefile on another machine, where all would differ."""
+    made = hosts.resolve(tmp_path, "auto", devices)
+
+    def elsewhere(*_: Any) -> Any:
+        raise AssertionError("the machine was asked")
+
+    for name in ("run", "read_text", "fingerprint_parts", "cpu"):
+        monkeypatch.setattr(machine, name, elsewhere)
+    assert hosts.stored(tmp_path, "auto") == made
+    assert hosts.stored(tmp_path, made["label"]) == made
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"label": "lab"}'])
+def test_a_damaged_host_file_is_named_in_one_line(
+    content: str, tmp_path: Path, devices: registry.Registry
+) -> None:
+    for name in ("lab.json", "auto.json"):
+        (tmp_path / "hosts").mkdir(exist_ok=True)
+        (tmp_path / "hosts" / name).write_text(content)
+        with pytest.raises(UserError) as refused:
+            hosts.resolve(tmp_path, name.removesuffix(".json"), devices)
+        assert f"hosts/{name}: damaged" in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_missing_host_file_and_a_bad_label_are_named(
+    tmp_path: Path, devices: registry.Registry
+) -> None:
+    with pytest.raises(UserError, match="lab.json: no such file"):
+        hosts.stored(tmp_path, "lab")
+    with pytest.raises(UserError, match=r"host: is '\.\./lab'; expected"):
+        hosts.resolve(tmp_path, "../lab", devices)
+
+
+@pytest.mark.parametrize(
+    ("hostname", "label"),
+    [("Annas-MacBook-Pro.local", "annas-macbook-pro"), ("gpu_01", "gpu-01"), ("--", "host"),
+     ("auto", "host")],
+)  # fmt: skip
+def test_labels_are_file_names(hostname: str, label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: hostname)
+    assert hosts.default_label() == label
+
+
+# -- other machines, through what their commands say -------------------------------------------
+# Outputs in the shape that system_profiler(8), ioreg(8), sysctl(8), nvidia-smi(1) and the
+# driver's /proc/driver/nvidia/version have; shortened.
+
+NVIDIA_VERSION = (
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  555.42.06  Release Build  "
+    "(builder@host)  Thu Jul 11 12:00:00 UTC 2024\nGCC version:  gcc version 12.2.0\n"
+)
+PLATFORM_TREE = """+-o J475cAP  <class IOPlatformExpertDevice, id 0x100000118, registered, matched>
+    {
+      "manufacturer" = <"Apple Inc.">
+      "IOPlatformUUID" = "11111111-2222-3333-4444-555555555555"
+    }
+"""
+TORCH_MAC = {"blas": "Accelerate (macOS 15.5)", "cuda_runtime": None, "rocm_runtime": None,
+             "mps_built": True}  # fmt: skip
+TORCH_CUDA = {"blas": "oneMKL 2024.2 (in torch)", "cuda_runtime": "12.8", "rocm_runtime": None,
+              "mps_built": False}  # fmt: skip
+TORCH_CPU = TORCH_CUDA | {"cuda_runtime": None}
+MLX_CPU = {"blas": "reference BLAS 3.10.0 (libblas-bd8a282c.so.3.10.0)", "gpu": None}
+
+
+def displays(chip: str, cores: int | None) -> str:
+    gpu: dict[str, Any] = {
+        "_name": chip,
+        "spdisplays_mtlgpufamilysupport": "spdisplays_metal3",
+        "spdisplays_ndrvs": [{"_name": "Color LCD", "spdisplays_online": "spdisplays_yes"}],
+        "spdisplays_vendor": "sppci_vendor_Apple",
+        "sppci_bus": "spdisplays_builtin",
+        "sppci_device_type": "spdisplays_gpu",
+        "sppci_model": chip,
+    }
+    return json.dumps(
+        {"SPDisplaysDataType": [gpu | ({"sppci_cores": str(cores)} if cores else {})]}
+    )
+
+
+def accelerator(chip: str, cores: int) -> str:
+    return (
+        "+-o AGXAcceleratorG14X  <class AGXAcceleratorG14X, id 0x1000009a1, registered>\n    {\n"
+        f'      "model" = "{chip}"\n      "gpu-core-count" = {cores}\n'
+        '      "IOClass" = "AGXAcceleratorG14X"\n    }\n'
+    )
+
+
+def pretend(
+    monkeypatch: pytest.MonkeyPatch,
+    answers: dict[str, dict[str, Any]],
+    commands: dict[str, str] | None = None,
+    files: dict[str, str] | None = None,
+    system: str = "Linux",
+) -> None:
+    """Put another machine in place of this one: commands, files and frameworks' answers."""
+    said, contents = commands or {}, files or {}
+    monkeypatch.setattr(platform, "system", lambda: system)
+    if system == "Darwin":
+        monkeypatch.setattr(platform, "machine", lambda: "arm64")
+        monkeypatch.setattr(platform, "mac_ver", lambda: ("15.5", ("", "", ""), "arm64"))
+    monkeypatch.setattr(machine, "run", lambda command, **_: said.get(" ".join(command), ""))
+    monkeypatch.setattr(machine, "read_text", lambda path: contents.get(path, ""))
+    monkeypatch.setattr(detect, "probe", lambda name: copy.deepcopy(answers[name]))
+
+
+def mac(chip: str, cores: int | None, by_ioreg: bool = False) -> dict[str, str]:
+    said = {
+        "sysctl -n machdep.cpu.brand_string": f"{chip}\n",
+        "sysctl -n hw.memsize": f"{96 * GIB}\n",
+        "sysctl -n hw.physicalcpu": "12\n",
+        "sysctl -n hw.logicalcpu": "12\n",
+        "sysctl -n hw.optional.arm.FEAT_FP16": "1\n",
+        "sysctl -n hw.optional.arm.FEAT_BF16": "1\n",
+        "ioreg -rd1 -c IOPlatformExpertDevice": PLATFORM_TREE,
+        "system_profiler SPDisplaysDataType -json": displays(chip, None if by_ioreg else cores),
+    }
+    if by_ioreg and cores:
+        said["ioreg -rc AGXAccelerator -d1"] = accelerator(chip, cores)
+    return said
+
+
+MAC_ANSWERS: dict[str, dict[str, Any]] = {
+    "torch": TORCH_MAC,
+    "torch-mps": {},
+    "mlx": {"blas": "Accelerate (macOS 15.5)", "gpu": "metal"},
+    "mlx-gpu": {"devices": [{"name": "Apple M2 Max", "memory_bytes": 96 * GIB, "error": None}]},
+    "numpy": {"blas": "Accelerate (macOS 15.5)"},
+}
+
+
+def as_host(devices: registry.Registry) -> dict[str, Any]:
+    made = hosts.assemble(detect.detect(), "fake", "0" * 64, devices)
+    assert validation.problems(made, validation.load_schema("host")) == []
+    return made
+
+
+@pytest.mark.parametrize("by_ioreg", [False, True])
+@pytest.mark.parametrize("cores", [30, 38])
+def test_a_mac_and_its_variant(
+    cores: int, by_ioreg: bool, devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The 30-core and the 38-core M2 Max are two devices: 10.7 against 13.6 TFLOPS."""
+    pretend(monkeypatch, MAC_ANSWERS, mac("Apple M2 Max", cores, by_ioreg), system="Darwin")
+    made = as_host(devices)
+    gpu, cpu = made["devices"]
+    assert (gpu["id"], gpu["registry_id"]) == (f"m2-max-{cores}", f"m2-max-{cores}")
+    assert gpu["gpu_cores"] == cores and gpu["memory_kind"] == "unified"
+    assert gpu["memory_bytes"] == 96 * GIB and gpu["backends"] == ["torch-mps", "mlx"]
+    assert cpu["id"] == "cpu-apple-m2-max" and cpu["registry_id"] is None
+    assert cpu["backends"] == ["torch-cpu", "mlx"]
+    assert made["backends"]["mlx"]["devices"] == [gpu["id"], cpu["id"]]
+    assert made["driver"]["macos"] == "macOS 15.5" and made["os"]["distribution"] == "macOS 15.5"
+    assert made["cpu"]["physical_cores"] == made["cpu"]["usable_cores"] == 12
+    assert "11111111" not in json.dumps(made)  # the machine's own id stays at home
+    assert made["backends"]["torch-cuda"]["reason"] == "no NVIDIA GPU or driver on this machine"
+
+
+@pytest.mark.parametrize(("chip", "cores"), [("Apple M9 Max", 44), ("Apple M2 Max", None)])
+def test_a_chip_that_no_entry_fits_gets_a_generic_one(
+    chip: str, cores: int | None, devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new chip, and a known one whose variant cannot be told: never a guess."""
+    pretend(monkeypatch, MAC_ANSWERS, mac(chip, cores), system="Darwin")
+    gpu, cpu = as_host(devices)["devices"]
+    slug = chip.lower().replace(" ", "-")
+    assert (gpu["id"], gpu["registry_id"]) == (f"gpu-{slug}", None)
+    assert cpu["id"] == f"cpu-{slug}" and gpu["backends"] == ["torch-mps", "mlx"]
+
+
+def test_a_mac_whose_torch_lacks_mps_keeps_mlx(
+    devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = MAC_ANSWERS | {"torch": TORCH_MAC | {"mps_built": False}}
+    pretend(monkeypatch, answers, mac("Apple M2 Max", 38), system="Darwin")
+    made = as_host(devices)
+    assert made["devices"][0]["backends"] == ["mlx"]
+    assert made["backends"]["torch-mps"]["reason"] == "this torch is built without MPS"
+
+
+def cards(*names: str, gib: float = 23.6, error: str | None = None) -> dict[str, Any]:
+    size = int(gib * GIB)
+    return {"devices": [{"name": n, "memory_bytes": size, "error": error} for n in names]}
+
+
+def test_two_equal_cards_and_mlx_on_cuda(
+    devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "NVIDIA GeForce RTX 4090"
+    answers = {
+        "torch": TORCH_CUDA,
+        "torch-cuda": cards(name, name),
+        "mlx": MLX_CPU | {"gpu": "cuda"},
+        "mlx-gpu": cards(name, name),
+        "numpy": {"blas": None},
+    }
+    pretend(monkeypatch, answers, files={"/proc/driver/nvidia/version": NVIDIA_VERSION})
+    made = as_host(devices)
+    first, second, cpu = made["devices"]
+    assert [first["id"], second["id"]] == ["rtx-4090", "rtx-4090-2"]
+    assert first["registry_id"] == second["registry_id"] == "rtx-4090"
+    assert [first["index"], second["index"]] == [0, 1]
+    assert first["backends"] == ["torch-cuda", "mlx"] and first["driver"] == "555.42.06"
+    assert cpu["kind"] == "cpu" and cpu["backends"] == ["torch-cpu", "mlx"]
+    assert made["backends"]["torch-cuda"]["devices"] == ["rtx-4090", "rtx-4090-2"]
+    assert made["driver"]["cuda_runtime"] == "12.8"
+
+
+def test_an_old_card_beside_a_new_one_is_listed_and_not_used(
+    devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = cards("NVIDIA GeForce RTX 4090")["devices"]
+    listed += cards("NVIDIA GeForce GT 710", gib=2, error="no kernel image")["devices"]
+    answers = {"torch": TORCH_CUDA, "torch-cuda": {"devices": listed}, "mlx": MLX_CPU,
+               "numpy": {"blas": None}}  # fmt: skip
+    pretend(monkeypatch, answers, files={"/proc/driver/nvidia/version": NVIDIA_VERSION})
+    good, old, _ = as_host(devices)["devices"]
+    assert good["backends"] == ["torch-cuda"]
+    assert old["id"] == "gpu-nvidia-geforce-gt-710" and old["backends"] == []
+
+
+def test_a_card_under_a_torch_without_cuda_is_told_how_to_be_used(
+    devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = "nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader,nounits"
+    answers = {"torch": TORCH_CPU, "mlx": MLX_CPU, "numpy": {"blas": None}}
+    pretend(monkeypatch, answers, {query: "NVIDIA H200, 143771, 580.159.03\n"})
+    made = as_host(devices)
+    gpu = made["devices"][0]
+    assert (gpu["id"], gpu["backends"], gpu["driver"]) == ("h200", [], "580.159.03")
+    state = made["backends"]["torch-cuda"]
+    assert state["reason"] == "this torch is built without CUDA" and "cuda.txt" in state["mend"]
+
+
+def test_a_broken_torch_leaves_mlx_standing(
+    devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = {"torch": {"error": "OSError: libc10.so"}, "mlx": MLX_CPU, "numpy": {"blas": None}}
+    pretend(monkeypatch, answers)
+    made = as_host(devices)
+    assert made["devices"][-1]["backends"] == ["mlx"] and made["blas"]["torch"] is None
+    assert made["backends"]["torch-cuda"]["reason"] == "OSError: libc10.so"
+
+
+@LINUX
+@pytest.mark.parametrize(
+    "files",
+    [
+        {
+            "/proc/self/cgroup": "0::/pod/box\n",
+            "/sys/fs/cgroup/pod/box/cpu.max": "max 100000\n",
+            "/sys/fs/cgroup/pod/cpu.max": "150000 100000\n",
+            "/sys/fs/cgroup/pod/memory.max": f"{8 * GIB}\n",
+            "/sys/fs/cgroup/pod/box/memory.max": "max\n",
+        },
+        {
+            "/proc/self/cgroup": "4:memory:/docker/box\n2:cpu,cpuacct:/docker/box\n",
+            "/sys/fs/cgroup/cpu/cpu.cfs_quota_us": "150000\n",
+            "/sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes": f"{8 * GIB}\n",
+        },
+    ],
+    ids=["cgroup 2", "cgroup 1"],
+)
+def test_a_containers_limits_count(files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    files["/proc/meminfo"] = "MemTotal:       263982016 kB\nMemFree:        1 kB\n"
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)), raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(machine, "read_text", lambda path: files.get(path, ""))
+    cpu = machine.cpu()
+    assert (cpu["logical_cores"], cpu["usable_cores"]) == (64, 1)
+    assert cpu["memory_bytes"] == 8 * GIB
+
+
+@LINUX
+def test_memory_does_not_change_with_what_a_boot_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = set()
+    for kib in (263_982_016, 263_979_876, 263_990_120):
+        text = f"MemTotal:       {kib} kB\n"
+        monkeypatch.setattr(machine, "read_text", lambda path, text=text: text)
+        monkeypatch.setattr(machine, "_cgroup_files", lambda *names: [])
+        sizes.add(machine.cpu()["memory_bytes"])
+    assert len(sizes) == 1 and 0.99 < sizes.pop() / (263_982_016 * 1024) <= 1
+
+
+@LINUX
+def test_an_arm_server_is_named_by_lscpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(
+        monkeypatch,
+        {},
+        {"lscpu": "Architecture:  aarch64\nVendor ID:     ARM\nModel name:    Neoverse-V2\n"},
+        {"/proc/cpuinfo": "processor\t: 0\nFeatures\t: fp asimd asimdhp i8mm bf16\n"},
+    )
+    cpu = machine.cpu()
+    assert cpu["model"] == "Neoverse-V2" and cpu["features"] == ["asimdhp", "bf16", "i8mm"]
+    assert registry.generic_id(cpu["model"], "cpu") == "cpu-neoverse-v2"
+
+
+# -- the registry ------------------------------------------------------------------------------
+
+
+def test_every_entry_is_recognised_by_its_own_match(devices: registry.Registry) -> None:
+    """With what the host really reports: a driver keeps some percent of the memory back."""
+    for device_id, entry in devices["devices"].items():
+        match = entry["match"]
+        printed = entry["memory_gib"]
+        for name in match.get("names", [match.get("chip")]):
+            facts = {
+                "kind": entry["kind"],
+                "vendor": entry["vendor"],
+                "name": name,
+                "gpu_cores": match.get("gpu_cores"),
+                "memory_bytes": int(printed["value"] * 0.97 * GIB) if printed else None,
+            }
+            assert registry.recognise(devices, facts) == device_id
+
+
+def test_one_name_in_two_sizes_is_told_by_memory_and_never_guessed(
+    devices: registry.Registry,
+) -> None:
+    def entry(gib: float) -> dict[str, Any]:
+        made = copy.deepcopy(devices["devices"]["v100-pcie-16gb"])
+        made["match"], made["memory_gib"]["value"] = {"names": ["Tesla V100"]}, gib
+        return made
+
+    two = {"devices": {"v100-16": entry(16), "v100-32": entry(32)}}
+
+    def recognised(gib: float | None) -> str | None:
+        size = int(gib * GIB) if gib else None
+        facts = {"kind": "gpu", "vendor": "nvidia", "name": "Tesla V100", "memory_bytes": size}
+        return registry.recognise(two, facts)
+
+    assert recognised(15.77) == "v100-16" and recognised(31.75) == "v100-32"
+    assert recognised(None) is None and recognised(24) is None
+    one = {"devices": {"v100-16": entry(16)}}
+    facts = {"kind": "gpu", "vendor": "nvidia", "name": "Tesla V100", "memory_bytes": 32 * GIB}
+    assert registry.recognise(one, facts) is None  # another size is another variant
+
+
+def test_an_apple_chip_needs_its_cores_or_an_entry_for_any_number(
+    devices: registry.Registry,
+) -> None:
+    def recognised(cores: int | None, **entries: int | None) -> str | None:
+        made = {}
+        for device_id, known in entries.items():
+            made[device_id] = copy.deepcopy(devices["devices"]["m2-max-38"])
+            made[device_id]["match"]["gpu_cores"] = known
+        facts = {"kind": "gpu", "vendor": "apple", "name": "Apple M2 Max", "gpu_cores": cores}
+        return registry.recognise({"devices": made}, facts)
+
+    assert recognised(38, full=38) == "full"
+    assert recognised(30, full=38) is None and recognised(None, full=38) is None
+    assert recognised(30, full=38, any=None) == "any" == recognised(None, full=38, any=None)
+    assert recognised(38, full=38, any=None) == "full"
+
+
+def test_peaks_follow_the_dtype_of_the_products(devices: registry.Registry) -> None:
+    entry = devices["devices"]["rtx-4090"]
+    assert registry.peak_tflops(entry, "fp32") == entry["peak_tflops"]["fp32"]["value"]
+    assert registry.peak_tflops(entry, "amp-bf16") == entry["peak_tflops"]["bf16"]["value"]
+    assert registry.peak_tflops(devices["devices"]["m2-max-38"], "tf32") is None
+    with pytest.raises(KeyError):
+        registry.peak_tflops(entry, "fp8")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "expected"),
+    [
+        ("AMD EPYC", "cpu", "cpu-amd-epyc"),
+        ("Intel(R) Xeon(R) Platinum 8480+ @ 2.00GHz", "cpu", "cpu-intel-xeon-platinum-8480"),
+        ("AMD Ryzen 9 7950X 16-Core Processor", "cpu", "cpu-amd-ryzen-9-7950x"),
+        ("Apple M2 Max", "cpu", "cpu-apple-m2-max"),
+        ("NVIDIA GeForce RTX 5090", "gpu", "gpu-nvidia-geforce-rtx-5090"),
+        ("", "gpu", "gpu-unknown"),
+    ],
+)
+def test_generic_ids_read_well(name: str, kind: str, expected: str) -> None:
+    assert registry.generic_id(name, kind) == expected
+
+
+def test_all_mistakes_of_the_registry_are_listed_at_once(tmp_path: Path) -> None:
+    document = yaml.safe_load(REGISTRY.read_text(encoding="utf-8"))
+    entries = document["devices"]
+    entries["RTX 4090 Ti"] = copy.deepcopy(entries["rtx-4090"]) | {"power": 450}
+    entries["twin"] = copy.deepcopy(entries["rtx-3090"])
+    entries["rtx-4090"]["memory_gib"] |= {"value": -1, "source": "nvidia-adda"}
+    entries["l4"]["backend"] = entries["l4"].pop("backends")
+    entries["m2-max-38"]["match"].pop("gpu_cores")
+    del entries["t4"]["price_usd"]
+    path = tmp_path / "devices.yaml"
+    path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    with pytest.raises(UserError) as refused:
+        registry.load(path)
+    lines = str(refused.value).splitlines()
+    for expected in (
+        "devices.RTX 4090 Ti: bad id; expected lower-case letters, digits and single hyphens, "
+        "such as rtx-4090-ti",
+        "devices.RTX 4090 Ti.power: unknown key",
+        "devices.twin.match: matches the same hosts as rtx-3090",
+        "devices.rtx-4090.memory_gib.value: is -1",
+        "devices.rtx-4090.memory_gib.source: is 'nvidia-adda'; expected a key of sources; did you "
+        "mean 'nvidia-ada'?",
+        "devices.l4.backend: unknown key",
+        "devices.l4.backends: is missing",
+        "devices.m2-max-38.match.gpu_cores: is missing",
+        "devices.t4.price_usd: is missing",
+    ):
+        assert any(line.startswith(f"{path}: {expected}") for line in lines), (expected, lines)
+    assert all(line.startswith(f"{path}: devices.") for line in lines)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "devices: 3", "sources: {}\ndevices: {4090: {}}"])
+def test_a_registry_of_another_shape_is_refused_with_lines(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "devices.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=str(path)):
+        registry.load(path)
+
+
+# -- what a cell depends on --------------------------------------------------------------------
+
+
+def test_a_cpu_cell_depends_on_its_blas_and_a_gpu_cell_on_the_driver(
+    host: dict[str, Any], devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu = host["devices"][-1]["id"]
+    part = hosts.environment_slice(host, cpu, "torch-cpu", ["torch", "numpy"])
+    assert part == {
+        "python": platform.python_version(),
+        "packages": {"numpy": host["packages"]["numpy"], "torch": host["packages"]["torch"]},
+        "blas": host["blas"]["torch"],
+    }
+    changed = copy.deepcopy(host)
+    changed["blas"]["mlx"] = "OpenBLAS 9"
+    changed["driver"]["nvidia"] = "999.0"
+    changed["packages"]["datasets"] = "99"
+    assert hosts.environment_slice(changed, cpu, "torch-cpu", ["torch", "numpy"]) == part
+    assert hosts.environment_slice(changed, cpu, "mlx", ["mlx"])["blas"] == "OpenBLAS 9"
+    for wrong in ((cpu, ["left-pad"]), ("rtx-4090", ["torch"])):
+        with pytest.raises(LookupError):
+            hosts.environment_slice(host, wrong[0], "torch-cpu", wrong[1])
+
+    answers = {"torch": TORCH_CUDA, "torch-cuda": cards("NVIDIA GeForce RTX 4090"),
+               "mlx": MLX_CPU | {"gpu": "cuda"}, "mlx-gpu": cards("NVIDIA GeForce RTX 4090"),
+               "numpy": {"blas": None}}  # fmt: skip
+    pretend(monkeypatch, answers, files={"/proc/driver/nvidia/version": NVIDIA_VERSION})
+    made = as_host(devices)
+    under_torch = hosts.environment_slice(made, "rtx-4090", "torch-cuda", ["torch"])
+    under_mlx = hosts.environment_slice(made, "rtx-4090", "mlx", ["mlx"])
+    assert "blas" not in under_torch and under_mlx["driver"] == {"nvidia": "555.42.06"}
+    assert under_torch["driver"].items() >= {"nvidia": "555.42.06", "cuda_runtime": "12.8"}.items()
+
+
+# -- the doctor --------------------------------------------------------------------------------
+
+
+def advice_of(document: dict[str, Any], about: str) -> str:
+    return " ".join(f"{a['why']} {a['mend']}" for a in document["advice"] if a["about"] == about)
+
+
+def test_the_doctor_says_why_and_how(
+    devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = {
+        "torch": TORCH_CUDA,
+        "torch-cuda": {"error": "RuntimeError: The NVIDIA driver on your system is too old"},
+        "mlx": MLX_CPU,
+        "numpy": {"blas": None},
+    }
+    query = "nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader,nounits"
+    governor = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
+    pretend(
+        monkeypatch,
+        answers,
+        {query: "NVIDIA GeForce RTX 5090, 32607, 470.1\n", "pmset -g": " lowpowermode         1\n"},
+        {"/proc/driver/nvidia/version": NVIDIA_VERSION, governor: "powersave\n"},
+    )
+    monkeypatch.setattr(doctor.environment, "power_source", lambda: "battery")
+    monkeypatch.setattr(os, "getloadavg", lambda: (9.0, 9.0, 9.0))
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    usage = shutil.disk_usage(".")._replace(free=GIB)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: usage)
+    document = doctor.report(as_host(devices), devices)
+    for about, words in {
+        "torch-cuda": ("too old", "update the NVIDIA driver"),
+        "mlx on the CPU": ("libblas-bd8a282c", "libopenblas0-pthread"),
+        "gpu-nvidia-geforce-rtx-5090": ("no backend", "add an entry"),
+        "fp16 on the CPU": ("no fp16",),
+        "C++ compiler": ("mx.compile", "install one"),
+        "load": ("9.0",),
+        "power": ("battery", "plug it in", "low power mode"),
+        "CPU governor": ("powersave",),
+        "disk": ("1.0 GiB",),
+    }.items():
+        assert all(word in advice_of(document, about) for word in words), about
+    text = doctor.as_text(document)
+    assert all(advice["why"] in text for advice in document["advice"])
+    assert all(name in text for name in document["probes"]) and document["probes"]
+    json.dumps(document)
+
+
+def test_the_doctor_praises_where_it_can(
+    devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, MAC_ANSWERS, mac("Apple M2 Max", 38), system="Darwin")
+    monkeypatch.setattr(doctor.environment, "power_source", lambda: "mains")
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
+    monkeypatch.setattr(doctor, "LITTLE_DISK_BYTES", 0)
+    monkeypatch.setattr(doctor, "LITTLE_MEMORY_BYTES", 0)
+    document = doctor.report(as_host(devices), devices)
+    assert document["advice"] == []
+    text = doctor.as_text(document)
+    assert "Nothing to mend." in text and "13.6" in text and "m2-max-38" in text
+
+
+@pytest.mark.slow
+def test_the_doctor_command(checkout: Checkout, host: dict[str, Any]) -> None:
+    """Text and JSON through the command line; a refused host file and registry become advice."""
+    (checkout.path / "results" / "hosts").mkdir()
+    other = checkout.path / "results" / "hosts" / "auto.json"
+    other.write_text(json.dumps({"label": "elsewhere", "fingerprint": "0" * 64}))
+    text = checkout.stage("cli", "doctor").stdout
+    assert host["devices"][-1]["id"] in text and "made on another machine" in text
+    other.unlink()
+    with (checkout.path / "config" / "devices.yaml").open("a", encoding="utf-8") as stream:
+        stream.write("\n  Bad_Id: {}\n")
+    said = json.loads(checkout.stage("cli", "doctor", "--json").stdout)
+    assert said["backends"]["torch-cpu"]["available"]
+    assert "devices.Bad_Id: bad id" in advice_of(said, "registry")
+    assert not other.exists()

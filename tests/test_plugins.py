@@ -1,0 +1,824 @@
+"""One contract for every plug-in that is found, and proof on the backends that run here.
+
+A new backend, workload, trainer or probe joins these tests by being a file. What needs a real
+device runs on the CPU backends; the same contract holds on a GPU, where this host has one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import mmap
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from conftest import QUICK, ROOT
+from siliconprof import detect, plugins, statistics, support, timing, validation, worker
+from siliconprof.backends.base import ERROR_BANDS, Backend, Stepper, Unsupported, effective_dtype
+from siliconprof.cell import PRECISIONS, Cell
+from siliconprof.config import COMMON_WORKLOAD_KEYS
+from siliconprof.probes import interference
+from siliconprof.probes.base import Probe
+from siliconprof.sampler import Sampler
+from siliconprof.session import Session
+from siliconprof.trainers.base import Trainer
+from siliconprof.workloads.base import KernelWorkload, TrainingWorkload, Workload
+
+BASES = {"backends": Backend, "workloads": Workload, "trainers": Trainer, "probes": Probe}
+ALL = [(kind, name) for kind in plugins.KINDS for name in plugins.names(kind)]
+BACKENDS = plugins.names("backends")
+CPU_BACKENDS = [
+    name for name in BACKENDS if plugins.load("backends", name).device_kind in (None, "cpu")
+]
+WORKLOADS = plugins.names("workloads")
+HEAVY = {"torch", "mlx", "mlx_lm", "transformers", "datasets", "accelerate", "psutil", "numpy"}
+PARTS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+
+def opened(name: str, precision: str = "fp32") -> Any:
+    """A CPU backend, open on two threads."""
+    backend = plugins.load("backends", name)()
+    can, found = backend.available()
+    assert can, f"{found}; install envs/cpu.txt"
+    backend.open("cpu", 0, 2, precision)
+    return backend
+
+
+def usable(name: str) -> list[str]:
+    """Precisions that a backend does not refuse by name."""
+    return [p for p, reason in plugins.load("backends", name).precisions.items() if reason is None]
+
+
+def example(schema: dict[str, Any]) -> Any:
+    """The smallest value that a key takes; its default where it has one."""
+    if "default" in schema:
+        return schema["default"]
+    if "enum" in schema:
+        return schema["enum"][0]
+    kind = schema["type"] if isinstance(schema["type"], str) else schema["type"][0]
+    if kind == "array":
+        return [example(schema["items"])] * schema.get("minItems", 0)
+    return {"integer": schema.get("minimum", 0), "number": 1.0, "string": "x", "boolean": False}[
+        kind
+    ]
+
+
+def parameters_of(name: str, **more: Any) -> dict[str, Any]:
+    """Parameters that a workload takes, as a cell holds them."""
+    plugin = plugins.load("workloads", name)
+    own = {key: example(schema) for key, schema in plugin.PARAMETERS.items()}
+    return own | {"dataset_vocab_size": 300} | more
+
+
+def cell_of(backend: str, module: str, trainer: str | None = None, **more: Any) -> Cell:
+    """A cell on this machine's CPU."""
+    return dataclasses.replace(
+        Cell(
+            host="here",
+            device="cpu-x",
+            backend=backend,
+            workload=module,
+            scenario="auto",
+            precision="fp32",
+            module=module,
+            trainer=trainer,
+            device_kind="cpu",
+            device_index=0,
+            device_memory_bytes=16 * 2**30,
+            threads=2,
+            seed=0,
+            dataset=None,
+            parameters=parameters_of(module),
+            timing=QUICK,
+        ),
+        **more,
+    )
+
+
+def session_of(cell: Cell) -> Session:
+    """A session as the measuring process has it, on an open backend."""
+    _, workload, _ = support.parts(cell)
+    return Session(cell, opened(cell.backend, cell.precision), workload, lambda message: None)
+
+
+# -- every plug-in -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "name"), ALL)
+def test_a_plugin_imports_no_framework(kind: str, name: str) -> None:
+    """Its module can be loaded where nothing is installed: to list it, plan, or refuse a cell."""
+    module = plugins.module_name(kind, name)
+    report = "print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys, {module}; {report}"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = set(done.stdout.split())
+    assert "siliconprof" in found
+    assert found & HEAVY == set()
+
+
+@pytest.mark.parametrize(("kind", "name"), ALL)
+def test_a_plugin_is_one_class_found_by_its_file(kind: str, name: str) -> None:
+    """`Plugin` derives from its kind's base, and carries the name of its file where it has one."""
+    plugin = plugins.load(kind, name)
+    assert issubclass(plugin, BASES[kind])
+    assert plugin is not BASES[kind]
+    assert plugin.__doc__
+    if kind in ("backends", "probes"):
+        assert plugin.name == name
+
+
+def test_discovery_finds_files_and_nothing_else() -> None:
+    """Bases and shared code are no plug-ins; an unknown name is refused with those that exist."""
+    assert {"torch-cpu", "torch-cuda", "torch-mps", "mlx"} <= set(BACKENDS)
+    assert {"gpt2", "matmul", "kernel_launch"} <= set(WORKLOADS)
+    assert {"plain", "hf"} <= set(plugins.names("trainers"))
+    assert {"memory", "page_faults", "interference"} <= set(plugins.names("probes"))
+    for kind in plugins.KINDS:
+        assert not {"base", "__init__", "torch", "_torch", "-torch"} & set(plugins.names(kind))
+        with pytest.raises(LookupError, match="there are: .*" + plugins.names(kind)[0]):
+            plugins.load(kind, "no-such")
+
+
+# -- backends ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_backend_describes_itself(name: str) -> None:
+    """Framework, kind of device, packages that are tracked, and a word on every precision."""
+    plugin = plugins.load("backends", name)
+    assert plugin.framework in ("torch", "mlx")
+    assert plugin.device_kind in ("cpu", "gpu", None)
+    assert plugin.packages
+    assert set(plugin.packages) <= set(detect.PACKAGES)
+    assert set(plugin.precisions) == set(PRECISIONS)
+    for precision, reason in plugin.precisions.items():
+        assert reason is None or (isinstance(reason, str) and reason), precision
+    assert plugin.precisions["fp32"] is None
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_backend_says_whether_it_works_here(name: str) -> None:
+    """`available` answers with a reason on every host, and raises on none."""
+    can, found = plugins.load("backends", name)().available()
+    assert isinstance(can, bool)
+    assert isinstance(found, str)
+    assert found
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_broken_framework_is_a_reason(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An import that raises anything at all makes the backend unavailable, not the run a failure."""
+    framework = plugins.load("backends", name).framework
+    for module in [m for m in sys.modules if m.split(".")[0] == framework]:
+        monkeypatch.delitem(sys.modules, module)
+
+    class Broken:
+        def find_spec(self, module: str, path: Any = None, target: Any = None) -> None:
+            if module.split(".")[0] == framework:
+                raise OSError("libexample.so: cannot open shared object file")
+
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    can, found = plugins.load("backends", name)().available()
+    assert not can
+    assert "libexample.so" in found
+
+
+@pytest.mark.parametrize("name", CPU_BACKENDS)
+def test_a_backend_computes_in_the_precision_asked_for(name: str) -> None:
+    """The error of a product against float64 lies in the band of what was asked, or it refuses."""
+    bands = {
+        "fp32": "fp32", "tf32": "tf32-or-fp16", "fp16": "tf32-or-fp16", "bf16": "bf16",
+        "amp-fp16": "tf32-or-fp16", "amp-bf16": "bf16",
+    }  # fmt: skip
+    proved = set()
+    for precision in usable(name):
+        try:
+            backend = opened(name, precision)
+        except Unsupported as refused:
+            assert precision in str(refused)
+            continue
+        evidence = backend.prove_precision()
+        assert evidence["effective_product"] == bands[precision], evidence
+        halves = {"activations": "float16", "master_weights": "float32"}
+        training = precision.startswith("amp-")
+        seen = evidence | (halves if training else {})
+        assert worker.effective_precision(precision, seen, training) == precision
+        proved.add(precision)
+    assert proved >= {"fp32", "fp16", "bf16", "amp-bf16"}
+    assert "tf32" not in proved  # a GPU's format
+
+
+@pytest.mark.parametrize("name", CPU_BACKENDS)
+def test_a_wrong_product_is_in_no_band(name: str) -> None:
+    """The proof looks at values: a product of other operands is not taken for any precision."""
+    backend = opened(name)
+    a, b = backend.normal((64, 64), 0), backend.normal((64, 64), 1)
+    wrong = backend.matmul(b, a)
+    backend.evaluate(wrong)
+    assert effective_dtype(backend.product_error(a, b, wrong)) is None
+    right = backend.matmul(a, b)
+    backend.evaluate(right)
+    assert effective_dtype(backend.product_error(a, b, right)) == "fp32"
+
+
+def test_bands_leave_no_gap() -> None:
+    """Every error below the last band's end belongs to exactly one precision."""
+    edges = [(low, high) for _, low, high in ERROR_BANDS]
+    assert edges[0][0] == 0
+    assert all(a[1] == b[0] for a, b in zip(edges, edges[1:], strict=False))
+    for unit_roundoff, band in ((2**-24, "fp32"), (2**-11, "tf32-or-fp16"), (2**-9, "bf16")):
+        assert effective_dtype(unit_roundoff) == band
+    assert effective_dtype(0.5) is None
+    assert effective_dtype(float("nan")) is None
+
+
+@pytest.mark.parametrize("name", CPU_BACKENDS)
+def test_arrays_are_the_same_for_a_seed(name: str) -> None:
+    """Normal numbers: unit variance, equal for equal seeds, different for others."""
+    backend = opened(name)
+    first, again, other = (numpy_of(backend.normal((50, 40), seed)) for seed in (3, 3, 4))
+    assert first.shape == (50, 40)
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert abs(float(first.mean())) < 0.1
+    assert float(first.std()) == pytest.approx(1, abs=0.1)
+
+
+@pytest.mark.parametrize("name", CPU_BACKENDS)
+def test_the_trivial_operator_adds_one(name: str) -> None:
+    """What is timed as a launch really computes, and its result is there after waiting."""
+    backend = opened(name)
+    start = backend.normal((1,), 0)
+    before = numpy_of(start).copy()
+    after = backend.add_one(start)
+    backend.synchronize()
+    assert numpy_of(after) == pytest.approx(before + 1)
+
+
+@pytest.mark.parametrize("name", CPU_BACKENDS)
+def test_memory_is_counted_or_said_to_be_unknown(name: str) -> None:
+    """None where the framework does not count; else bytes that follow an array's life."""
+    backend = opened(name)
+    before = backend.memory_bytes()
+    if before is None:
+        assert backend.peak_memory_bytes() is None
+        backend.reset_peak_memory()
+        return
+    backend.reset_peak_memory()
+    size = 4 * 1000 * 1000
+    kept = backend.normal((1000, 1000), 0)
+    held = backend.memory_bytes()
+    assert held - before == pytest.approx(size, rel=0.05)
+    assert backend.peak_memory_bytes() >= held
+    del kept
+    assert backend.memory_bytes() - before < size / 2
+    assert backend.peak_memory_bytes() >= held
+    backend.reset_peak_memory()
+    assert backend.peak_memory_bytes() < held
+
+
+@pytest.mark.parametrize("name", CPU_BACKENDS)
+def test_a_description_goes_into_the_record(name: str) -> None:
+    """JSON with the framework, its version, and the settings that decide the arithmetic."""
+    for precision in ("fp32", "amp-bf16"):
+        described = opened(name, precision).describe()
+        json.dumps(described, allow_nan=False)
+        assert described["framework"] == plugins.load("backends", name).framework
+        assert described["framework_version"][0].isdigit()
+        assert "cpu" in described["device"].lower()
+        told = json.dumps(described)
+        assert ("bf16" in told or "bfloat16" in told) == (precision == "amp-bf16")
+
+
+@pytest.mark.parametrize("name", CPU_BACKENDS)
+def test_more_work_takes_more_time(name: str) -> None:
+    """Sixty-four times the operations take many times as long: nothing is timed before it is done.
+
+    A lazy framework that is not made to compute would take the same time for both.
+    """
+    backend = opened(name)
+    fastest = []
+    for n in (64, 256):
+        a, b = backend.normal((n, n), 0), backend.normal((n, n), 1)
+        plan = timing.Plan(warmup_iterations=3, warmup_budget_s=0, iterations=20, budget_s=0)
+        _, times = timing.repeat(
+            lambda a=a, b=b: backend.evaluate(backend.matmul(a, b)),
+            backend,
+            plan,
+            lambda stage, step: None,
+        )
+        fastest.append(min(times))
+    assert fastest[1] > 3 * fastest[0]
+
+
+@pytest.mark.parametrize("name", CPU_BACKENDS)
+def test_an_empty_kernel_is_launched_or_said_to_be_missing(name: str) -> None:
+    """A launcher that works, or None and why: never a number of something else."""
+    backend = opened(name)
+    kernel, note = backend.empty_kernel()
+    assert isinstance(note, str)
+    assert note
+    if kernel is not None:
+        kernel()
+        backend.synchronize()
+
+
+def numpy_of(value: Any) -> np.ndarray:
+    """A framework's array as numpy's."""
+    return value.detach().numpy() if hasattr(value, "detach") else np.array(value)
+
+
+# -- workloads ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_workloads_keys_are_described(name: str) -> None:
+    """Each key has a valid schema, a description, and a default or is required."""
+    plugin = plugins.load("workloads", name)
+    assert plugin.PARAMETERS
+    assert set(plugin.REQUIRED) <= plugin.PARAMETERS.keys()
+    assert not plugin.PARAMETERS.keys() & set(COMMON_WORKLOAD_KEYS)
+    for key, schema in plugin.PARAMETERS.items():
+        jsonschema.Draft202012Validator.check_schema(schema)
+        assert schema["description"].strip(), key
+        assert ("default" in schema) != (key in plugin.REQUIRED), key
+        assert validation.problems(example(schema), schema) == [], key
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_workload_answers_before_anything_is_imported(name: str) -> None:
+    """Where it can run, what it needs and how large it is are asked of a plan, not of a run."""
+    plugin = plugins.load("workloads", name)
+    base = {"training": TrainingWorkload, "kernels": KernelWorkload}[plugin.kind]
+    assert issubclass(plugin, base)
+    assert set(plugin.frameworks) <= {"torch", "mlx"}
+    workload = plugin(parameters_of(name))
+    runs = 0
+    for framework in ("torch", "mlx"):
+        if framework in plugin.frameworks:
+            assert set(plugin.packages(framework)) <= set(detect.PACKAGES)
+        for precision in PRECISIONS:
+            reason = workload.supports(framework, precision)
+            assert reason is None or (isinstance(reason, str) and reason)
+            assert reason or framework in plugin.frameworks
+            runs += reason is None
+            parts = workload.memory_bytes(precision)
+            assert all(type(size) is int and size >= 0 for size in parts.values()), parts
+    assert runs
+    assert workload.supports("abacus", "fp32")
+    for dataset in (None, {"vocab_size": 300}, {"vocab_size": 10**9}):
+        for mistake in plugin.problems(parameters_of(name), dataset):
+            assert mistake.split(":")[0] in {*plugin.PARAMETERS, *COMMON_WORKLOAD_KEYS}
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+@pytest.mark.parametrize(
+    "name", [n for n in WORKLOADS if plugins.load("workloads", n).kind == "kernels"]
+)
+def test_kernels_give_points_that_a_record_takes(name: str, backend: str) -> None:
+    """Every point passes the record's schema, with as many times as were asked for."""
+    session = session_of(cell_of(backend, name))
+    session.workload.measure(session)
+    schema = validation.load_schema("record")["properties"]["points"]
+    assert validation.problems(json.loads(json.dumps(session.points)), schema) == []
+    assert session.points
+    for point in session.points:
+        assert point["times"]
+        for times in point["times"].values():
+            assert times
+            assert all(math.isfinite(seconds) and seconds > 0 for seconds in times)
+    assert 0 < session.timed_s < 60
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_a_wrong_product_is_not_timed(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """matmul checks its result against float64 first and fails the cell when it is wrong."""
+    session = session_of(cell_of(backend, "matmul", parameters=parameters_of("matmul")))
+    session.workload.parameters["shapes"] = [[1, 32, 32, 32]]
+    right = session.backend.matmul
+    monkeypatch.setattr(session.backend, "matmul", lambda a, b: right(a, b) * 1.01)
+    with pytest.raises(ArithmeticError, match="is wrong"):
+        session.workload.measure(session)
+    assert session.points == []
+
+
+def test_matmul_counts_its_work() -> None:
+    """2 m k n operations and three matrices of bytes per product, at the width of the precision."""
+    for precision, width in (("fp32", 4), ("bf16", 2)):
+        cell = cell_of("mlx", "matmul", precision=precision)
+        session = session_of(cell)
+        session.workload.parameters["shapes"] = [[3, 4, 5, 6]]
+        session.workload.measure(session)
+        (point,) = session.points
+        assert point["flops"] == 2 * 3 * 4 * 5 * 6
+        assert point["bytes"] == 3 * (4 * 5 + 5 * 6 + 4 * 6) * width
+
+
+# -- GPT-2 -------------------------------------------------------------------------------------
+
+
+def gpt2(size: str, **more: Any) -> Any:
+    """A GPT-2 workload as a cell has it."""
+    chosen = {"size": size, "batch_size": 2, "seq_len": 32, "dataset_vocab_size": 512} | more
+    return plugins.load("workloads", "gpt2")(parameters_of("gpt2", **chosen))
+
+
+def numbers_of_parameters() -> list[str]:
+    """Every size that the workload knows."""
+    return list(plugins.load("workloads", "gpt2").PARAMETERS["size"]["enum"])
+
+
+@pytest.mark.parametrize("size", numbers_of_parameters())
+def test_gpt2_counts_its_parameters_as_transformers_does(size: str) -> None:
+    """The formula gives exactly what the model has, counted on torch's meta device."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    workload = gpt2(size)
+    settings = {
+        key: getattr(workload, key)
+        for key in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
+    }
+    with torch.device("meta"):
+        model = GPT2LMHeadModel(GPT2Config(**settings))
+    assert workload.n_parameters() == sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [("small", 124_439_808), ("medium", 354_823_168), ("large", 774_030_080),
+     ("xl", 1_557_611_200)],
+)  # fmt: skip
+def test_gpt2_sizes_are_openais(size: str, expected: int) -> None:
+    """The published models' exact counts; a data set's smaller vocabulary changes nothing."""
+    workload = gpt2(size, dataset_vocab_size=300)
+    assert workload.vocab_size == 50257
+    assert workload.n_parameters() == expected
+
+
+def test_gpt2_draws_every_weight() -> None:
+    """The initial weights are as many as the formula says, and follow GPT-2's deviations."""
+    workload = gpt2("nano")
+    weights = dict(workload.initial_weights(0))
+    assert sum(array.size for array in weights.values()) == workload.n_parameters()
+    assert {array.dtype for array in weights.values()} == {np.dtype(np.float32)}
+    assert float(weights["wte.weight"].std()) == pytest.approx(0.02, rel=0.05)
+    residual = 0.02 / math.sqrt(2 * workload.n_layer)
+    assert float(weights["h.1.mlp.c_proj.weight"].std()) == pytest.approx(residual, rel=0.05)
+    again, other = dict(workload.initial_weights(0)), dict(workload.initial_weights(1))
+    assert all(np.array_equal(weights[name], again[name]) for name in weights)
+    assert not np.array_equal(weights["wte.weight"], other["wte.weight"])
+
+
+def test_gpt2_in_torch_holds_the_weights_that_were_drawn() -> None:
+    """transformers' model starts from ours, head tied to the embedding, with dropout off."""
+    model = gpt2("nano").torch_model(7)
+    state = model.transformer.state_dict()
+    drawn = dict(gpt2("nano").initial_weights(7))
+    assert all(np.array_equal(numpy_of(state[name]), array) for name, array in drawn.items())
+    assert model.lm_head.weight.data_ptr() == model.transformer.wte.weight.data_ptr()
+    assert {m.p for m in model.modules() if type(m).__name__ == "Dropout"} <= {0.0}
+
+
+def test_gpt2_counts_operations_as_palm_does() -> None:
+    """6 per multiplied parameter and token, and the attention's 12 n_layer n_embd seq_len."""
+    workload = gpt2("large", batch_size=3, seq_len=256)
+    multiplied = 774_030_080 - 1024 * 1280
+    expected = 3 * 256 * (6 * multiplied + 12 * 36 * 1280 * 256)
+    flops, source = workload.flops_per_step()
+    assert flops == expected
+    assert "2204.02311" in source
+
+
+def test_gpt2_predicts_memory_by_the_papers_rule() -> None:
+    """16 bytes a parameter for fp32 with AdamW (seed 001, Table 2), 8 in pure 16 bit."""
+    parts = gpt2("large").memory_bytes("fp32")
+    states = sum(parts[name] for name in ("weights", "gradients", "optimizer"))
+    assert states == 16 * 774_030_080
+    halves = gpt2("large").memory_bytes("bf16")
+    assert sum(halves[name] for name in ("weights", "gradients", "optimizer")) * 2 == states
+    longer = gpt2("large", seq_len=64).memory_bytes("fp32")
+    assert longer["activations"] > 2 * parts["activations"]
+
+
+class NoClock:
+    """The clock of a step that nobody times; split, so that a lazy framework computes in parts."""
+
+    split = True
+
+    def edge(self, phase: str) -> None:
+        """A phase ends."""
+
+
+def tokens(seed: int, rows: int = 2, columns: int = 32) -> np.ndarray:
+    """A batch of random token ids, int32 of shape (rows, columns)."""
+    return np.random.default_rng(seed).integers(0, 512, (rows, columns), dtype=np.int32)
+
+
+def torch_loss_and_gradients(workload: Any, batch: np.ndarray) -> tuple[float, dict[str, Any]]:
+    """Loss, and gradient by transformers' name."""
+    opened("torch-cpu")
+    import torch
+
+    model = workload.torch_model(5)
+    loss = workload.torch_loss(model, torch.from_numpy(batch).long())
+    loss.backward()
+    named = model.transformer.named_parameters()
+    return float(loss.detach()), {name: numpy_of(p.grad) for name, p in named}
+
+
+def test_gpt2_is_the_same_model_in_torch_and_mlx() -> None:
+    """Equal weights and tokens give equal losses and equal gradients of every tensor, to 1e-5."""
+    workload, batch = gpt2("nano"), tokens(11)
+    torch_loss, torch_gradients = torch_loss_and_gradients(workload, batch)
+    mx = opened("mlx").mx
+    from mlx.utils import tree_flatten
+
+    model = workload.mlx_model(5)
+
+    def loss_of(parameters: Any) -> Any:
+        model.update(parameters)
+        return workload.mlx_loss(model, mx.array(batch))
+
+    loss, gradients = mx.value_and_grad(loss_of)(model.trainable_parameters())
+    ours = {name: np.array(value) for name, value in tree_flatten(gradients)}
+    theirs = model.sanitize({name: mx.array(value) for name, value in torch_gradients.items()})
+    assert loss.item() == pytest.approx(torch_loss, rel=1e-5)
+    assert torch_loss == pytest.approx(math.log(512), abs=0.2)  # nothing is learned yet
+    assert ours.keys() == theirs.keys()
+    assert sum(value.size for value in ours.values()) == workload.n_parameters()
+    for name, value in ours.items():
+        expected = np.array(theirs[name])
+        assert np.abs(expected).max() > 1e-8 or name.endswith("c_attn.bias"), name
+        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5, err_msg=name)
+        scale = np.linalg.norm(expected)
+        assert np.linalg.norm(value - expected) <= 1e-5 * max(scale, 1e-2), name
+
+
+def losses(backend: str, precision: str, steps: int = 12) -> tuple[list[float], Stepper]:
+    """Losses of optimizer steps through the backend's own stepper, and the stepper."""
+    stepper = opened(backend, precision).stepper(gpt2("nano", learning_rate=0.003), 5)
+    fetch = [stepper.step(tokens(100 + step, rows=4), NoClock()) for step in range(steps)]
+    return [loss() for loss in fetch], stepper
+
+
+def test_gpt2_learns_alike_in_torch_and_mlx() -> None:
+    """Twelve AdamW steps from equal weights over equal batches: losses agree to 1e-4."""
+    ours, theirs = losses("mlx", "fp32")[0], losses("torch-cpu", "fp32")[0]
+    assert ours == pytest.approx(theirs, rel=1e-4)
+    assert len(set(ours)) == 12
+    # Random tokens teach their frequencies at most: what counts is that the weights moved.
+    start = [torch_loss_and_gradients(gpt2("nano"), tokens(100 + s, rows=4))[0] for s in (0, 11)]
+    assert ours[0] == pytest.approx(start[0], rel=1e-5)
+    assert abs(ours[11] - start[1]) > 1e-3
+
+
+@pytest.mark.parametrize("name", CPU_BACKENDS)
+def test_a_stepper_tells_the_dtypes_it_used(name: str) -> None:
+    """Master weights and activations as they are: half as precise a step shows in the loss too."""
+    exact = losses(name, "fp32", steps=2)[0]
+    for precision in (p for p in usable(name) if p != "tf32"):
+        found, stepper = losses(name, precision, steps=2)
+        half = precision.removeprefix("amp-")
+        expected = {
+            "master_weights": "float32" if precision.startswith("amp-") else PARTS[half],
+            "activations": PARTS[half],
+        }
+        assert stepper.dtypes() == expected, precision
+        stepper.forward_only(tokens(1))
+        if precision == "fp32":
+            assert found == pytest.approx(exact, rel=1e-6)
+        else:
+            assert found != pytest.approx(exact, rel=1e-7), precision
+            assert found == pytest.approx(exact, rel=2e-2), precision
+
+
+@pytest.mark.parametrize("name", CPU_BACKENDS)
+def test_a_stepper_marks_every_phase_in_order(name: str) -> None:
+    """Known phases only, each once, ending with the optimizer; split or not, the same loss."""
+
+    class Recorder(NoClock):
+        def __init__(self, split: bool) -> None:
+            self.split, self.phases = split, []
+
+        def edge(self, phase: str) -> None:
+            self.phases.append(phase)
+
+    found = {}
+    for split in (True, False):
+        clock = Recorder(split)
+        stepper = opened(name).stepper(gpt2("nano"), 5)
+        stepper.step(tokens(3), clock)
+        found[split] = stepper.step(tokens(4), clock)()
+        half = clock.phases[: len(clock.phases) // 2]
+        assert clock.phases == half * 2
+        assert half == [phase for phase in timing.PHASES if phase in half]
+        assert {"data_s", "forward_s", "backward_s", "optimizer_s"} <= set(half)
+    assert found[True] == pytest.approx(found[False], rel=1e-6)
+
+
+# -- trainers ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", plugins.names("trainers"))
+def test_a_trainer_answers_before_anything_is_imported(name: str) -> None:
+    """Frameworks, packages that are tracked, and a reason for everything that it cannot drive."""
+    plugin = plugins.load("trainers", name)
+    assert plugin.frameworks
+    assert set(plugin.frameworks) <= {"torch", "mlx"}
+    for framework in ("torch", "mlx", "abacus"):
+        packages = plugin.packages(framework) if framework in plugin.frameworks else ()
+        assert set(packages) <= set(detect.PACKAGES)
+        for kind in ("cpu", "gpu"):
+            for precision in PRECISIONS:
+                reason = plugin().supports(framework, kind, precision)
+                assert reason is None or (isinstance(reason, str) and reason)
+                assert reason or framework in plugin.frameworks
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    """Prepared tokens, as `prepare` leaves them."""
+    drawn = np.random.default_rng(0).integers(0, 300, 20_000).astype("<u2")
+    np.save(tmp_path / "tokens.npy", drawn)
+    facts = {
+        "name": "words",
+        "vocab_size": 300,
+        "tokens_sha256": hashlib.sha256(drawn.tobytes()).hexdigest(),
+    }
+    (tmp_path / "dataset.json").write_text(json.dumps(facts), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_every_trainer_does_the_same_training(words: Path) -> None:
+    """On each framework that it drives, the same losses step by step: one loop, timed otherwise.
+
+    The point passes the record's schema, split steps are the sum of their phases, and there are
+    as many unsplit as split ones.
+    """
+    schema = validation.load_schema("record")["properties"]["points"]
+    found: dict[tuple[str, str], list[float]] = {}
+    for trainer in plugins.names("trainers"):
+        plugin = plugins.load("trainers", trainer)
+        for backend in CPU_BACKENDS:
+            if plugins.load("backends", backend).framework not in plugin.frameworks:
+                continue
+            parameters = parameters_of("gpt2", batch_size=4, seq_len=32, learning_rate=0.003)
+            timing_plan = QUICK | {"warmup_iterations": 4, "iterations": 4, "max_iterations": 4}
+            session = session_of(
+                cell_of(
+                    backend,
+                    "gpt2",
+                    trainer,
+                    parameters=parameters,
+                    timing=timing_plan,
+                    dataset=str(words),
+                )
+            )
+            plugin().run(session)
+            (point,) = session.points
+            assert validation.problems(json.loads(json.dumps(point)), schema["items"]) == []
+            times = point["times"]
+            assert len(times["warmup_step_s"]) == 4
+            assert len(times["step_s"]) == len(times["unsplit_step_s"]) == 4
+            phases = [name for name in times if name in timing.PHASES]
+            assert {"forward_s", "backward_s", "optimizer_s"} <= set(phases)
+            for step, whole in enumerate(times["step_s"]):
+                assert sum(times[name][step] for name in phases) == pytest.approx(whole)
+            assert min(times["forward_s"] + times["backward_s"] + times["optimizer_s"]) > 0
+            assert session.evidence["master_weights"] == "float32"
+            found[trainer, backend] = point["loss"]
+    assert len(found) >= 3
+    first = next(iter(found.values()))
+    assert len(first) == 12
+    assert first[0] == pytest.approx(math.log(300), abs=0.2)
+    assert len(set(first)) == 12
+    for key, series in found.items():
+        assert series == pytest.approx(first, rel=1e-4), key
+
+
+# -- probes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", plugins.names("probes"))
+def test_a_probe_starts_samples_and_stops(name: str) -> None:
+    """Numbers or None, the same names each time, units in them, and a summary for the record."""
+    plugin = plugins.load("probes", name)
+    can, means = plugin.available()
+    assert (can, bool(means)) == (True, True), means
+    probe = plugin()
+    probe.start(opened(CPU_BACKENDS[0]))
+    first, second = probe.sample(), probe.sample()
+    assert first.keys() == second.keys()
+    for key, value in {**first, **second}.items():
+        assert value is None or (isinstance(value, (int, float)) and value >= 0), key
+        assert key.endswith(("_s", "_bytes", "_faults", "_cores", "_w", "_j", "_mhz")), key
+    summary = probe.stop(0.5)
+    assert summary
+    json.dumps(summary, allow_nan=False)
+
+
+def test_the_sampler_reads_every_probe_about_ten_times_a_second() -> None:
+    """Samples carry their time and every probe's numbers, and end when the measurement does."""
+    session = session_of(cell_of(CPU_BACKENDS[0], "matmul"))
+    with Sampler(session) as sampler:
+        time.sleep(1.0)
+    taken = list(sampler.samples)
+    assert 5 <= len(taken) <= 12
+    times = [sample["t_s"] for sample in taken]
+    gaps = [b - a for a, b in zip(times, times[1:], strict=False)]
+    assert statistics.median(gaps) == pytest.approx(0.1, rel=0.5)
+    assert all({"rss_bytes", "minor_faults", "major_faults"} <= s.keys() for s in taken)
+    assert sampler.summaries.keys() == set(plugins.names("probes"))
+    schema = validation.load_schema("record")["properties"]
+    assert validation.problems(taken, schema["samples"]) == []
+    assert validation.problems(sampler.summaries, schema["probes"]) == []
+    time.sleep(0.25)
+    assert sampler.samples == taken
+
+
+def touch(size: int) -> mmap.mmap:
+    """Fresh memory, every page of it written to; in small pages where the system can be told."""
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    for start in range(0, size, mmap.PAGESIZE):
+        memory[start] = 1
+    return memory
+
+
+def test_touched_memory_shows_in_page_faults_and_resident_size() -> None:
+    """200 MB written for the first time fault once a page and are resident afterwards."""
+    size = 200_000_000
+    backend = opened(CPU_BACKENDS[0])
+    faults, memory = (plugins.load("probes", name)() for name in ("page_faults", "memory"))
+    faults.start(backend)
+    memory.start(backend)
+    before = (faults.sample(), memory.sample())
+    kept = touch(size)
+    after = (faults.sample(), memory.sample())
+    summaries = (faults.stop(1.0), memory.stop(1.0))
+    kept.close()
+    pages = size / mmap.PAGESIZE
+    assert after[0]["minor_faults"] - before[0]["minor_faults"] == pytest.approx(pages, rel=0.1)
+    assert summaries[0]["minor_faults"] == pytest.approx(pages, rel=0.1)
+    assert summaries[0]["faulted_bytes"] == pytest.approx(size, rel=0.1)
+    assert after[1]["rss_bytes"] - before[1]["rss_bytes"] == pytest.approx(size, rel=0.1)
+    peak = summaries[1]["rss_peak_sampled_bytes"] - summaries[1]["rss_at_start_bytes"]
+    assert peak == pytest.approx(size, rel=0.1)
+
+
+def test_a_busy_foreign_process_is_flagged() -> None:
+    """One process that spins beside the measurement shows as about a core, and marks the record."""
+    burn = subprocess.Popen([sys.executable, "-c", "print(1, flush=True)\nwhile True: pass"],
+                            stdout=subprocess.PIPE)  # fmt: skip
+    try:
+        assert burn.stdout is not None
+        burn.stdout.readline()
+        probe = interference.Plugin()
+        started = time.perf_counter()
+        probe.start(opened(CPU_BACKENDS[0]))
+        time.sleep(1.5)
+        summary = probe.stop(time.perf_counter() - started)
+    finally:
+        burn.kill()
+        burn.wait()
+    code, detail = summary.pop("flag")
+    assert code == "contended"
+    assert "cores" in detail
+    assert 0.4 < summary["foreign_load_cores"] <= (os.cpu_count() or 1) + 0.2
+
+
+@pytest.mark.parametrize(("foreign_s", "flagged"), [(0.0, False), (0.3, False), (0.5, True)])
+def test_ones_own_work_is_no_interference(
+    foreign_s: float, flagged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the cell itself used is taken off; what is left is flagged above 0.2 cores."""
+    own_s = 3.0
+    now = {"busy": 100.0, "own": 7.0}
+    monkeypatch.setattr(interference, "busy_seconds", lambda: now["busy"])
+    monkeypatch.setattr(interference.time, "process_time", lambda: now["own"])
+    probe = interference.Plugin()
+    probe.start(None)
+    now["own"] += own_s
+    now["busy"] += own_s + foreign_s
+    summary = probe.stop(2.0)
+    assert ("flag" in summary) == flagged
+    assert summary["foreign_load_cores"] == pytest.approx(foreign_s / 2, abs=1e-9)

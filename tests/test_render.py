@@ -1,0 +1,649 @@
+"""The report, from records over the real aggregation to the finished page.
+
+The records are made here; everything after them is the code under test.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT / "workflow") not in sys.path:
+    sys.path.insert(0, str(ROOT / "workflow"))
+
+from siliconprof import aggregate, record  # noqa: E402
+from siliconprof.render import figures, page, style, words  # noqa: E402
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+SHA = "ab" * 32
+CPU = {
+    "id": "cpu-x", "registry_id": None, "name": "Example CPU", "kind": "cpu", "vendor": "amd",
+    "memory_bytes": 2**34, "memory_kind": "system", "index": 0, "gpu_cores": None, "driver": None,
+    "backends": ["torch-cpu", "mlx"],
+}  # fmt: skip
+H200 = CPU | {
+    "id": "h200", "registry_id": "h200", "name": "NVIDIA H200", "kind": "gpu", "vendor": "nvidia",
+    "memory_bytes": 140 * 2**30, "memory_kind": "dedicated", "backends": ["torch-cuda", "mlx"],
+}  # fmt: skip
+PHASES = {"data_s": 0.01, "forward_s": 0.3, "backward_s": 0.5, "optimizer_s": 0.17, "other_s": 0.02}
+
+
+# -- records -----------------------------------------------------------------------------------
+
+
+def host_file(devices: Sequence[Mapping[str, Any]] = (CPU,)) -> dict[str, Any]:
+    """A host file's content."""
+    return {
+        "schema_version": 1, "label": "desk", "hostname": "desk.example", "fingerprint": SHA,
+        "fingerprint_parts": {"machine_id_sha256": None, "cpu_model": "Example CPU",
+                              "architecture": "x86_64"},
+        "os": {"system": "Linux", "release": "6.1", "distribution": "Debian GNU/Linux 12",
+               "machine": "x86_64"},
+        "cpu": {"model": "Example CPU", "physical_cores": 2, "logical_cores": 2,
+                "usable_cores": 2, "memory_bytes": 2**34, "features": ["avx2"]},
+        "devices": list(devices),
+        "backends": {
+            "torch-cpu": {"available": True, "reason": None, "mend": None, "devices": ["cpu-x"]},
+            "torch-cuda": {"available": False, "reason": "no NVIDIA GPU or driver",
+                           "mend": "install a driver", "devices": []},
+        },
+        "packages": {"python": "3.11.7", "torch": "2.13.0+cpu", "triton": None},
+        "blas": {"torch": "oneMKL 2024.2", "mlx": None, "numpy": None},
+        "driver": {"nvidia": None, "macos": None, "cuda_runtime": None, "rocm_runtime": None,
+                   "cublas": None},
+        "quick_facts_sha256": SHA,
+    }  # fmt: skip
+
+
+def base_record(module: str, workload: str, **axes: Any) -> dict[str, Any]:
+    """A record without points, status ok."""
+    cell = {
+        "host": "desk", "device": "cpu-x", "backend": "torch-cpu", "workload": workload,
+        "scenario": "auto", "precision": "fp32", "module": module, "trainer": None,
+        "device_kind": "cpu", "device_index": 0, "device_memory_bytes": 2**34, "threads": 2,
+        "seed": 0, "dataset": None, "parameters": {}, "timing": {},
+    } | axes  # fmt: skip
+    return {
+        "schema_version": 1, "method_version": 1, "cell": cell, "status": "ok", "reason": None,
+        "started_at": "2026-01-02T03:04:05+00:00",
+        "scenario": {"requested": "auto", "derived": "fits", "predicted_bytes": 10**6,
+                     "predicted_parts_bytes": {}, "device_memory_bytes": 2**34},
+        "precision": {"requested": cell["precision"], "effective": cell["precision"],
+                      "evidence": {"product_error": 2e-7}},
+        "points": [], "samples": [], "probes": {}, "flags": [], "dataset": None,
+        "method": {}, "code": {}, "modules_loaded": [], "progress": None,
+        "environment": {"hostname": "desk.example", "system": "Linux-6.1", "python": "3.11.7",
+                        "git_commit": "c" * 40, "declared": {"blas": "oneMKL 2024.2"},
+                        "backend": {"framework_version": "2.13.0", "device_name": None}},
+        "accounting": {"wall_s": 5.0, "child_wall_s": 4.9, "timed_s": 3.0},
+    }  # fmt: skip
+
+
+def training(step_s: float, losses: Sequence[float] = (6.0, 5.5, 5.25), **axes: Any) -> dict:
+    """A measured training cell whose unsplit steps lie within 1 % of `step_s`."""
+    trainer = axes.setdefault("trainer", "plain")
+    made = base_record("gpt2", axes.pop("workload", f"gpt2-nano-{trainer}"), **axes)
+    jitter = [1 + 0.001 * (i % 11 - 5) for i in range(30)]
+    made["dataset"] = {"name": "text", "tokens_sha256": SHA, "vocab_size": 512}
+    made["samples"] = [
+        {"t_s": 0.1 * i, "rss_bytes": 2.0e8 + 1e6 * i, "minor_faults": 10 * i, "major_faults": 0,
+         "device_memory_bytes": None} for i in range(5)
+    ]  # fmt: skip
+    made["points"] = [
+        {
+            "params": {"batch_size": 4, "n_parameters": 198400, "samples_per_step": 4,
+                       "tokens_per_step": 256},
+            "times": {
+                "step_s": [1.02 * step_s * j for j in jitter],
+                "unsplit_step_s": [step_s * j for j in jitter],
+                "warmup_step_s": [step_s * 3, step_s],
+                **{name: [share * 1.02 * step_s * j for j in jitter]
+                   for name, share in PHASES.items()},
+            },
+            "flops": 2.0e8, "bytes": None, "loss": list(losses),
+            "memory": {"device_bytes": None, "device_peak_bytes": None},
+        }
+    ]  # fmt: skip
+    return made
+
+
+def matmul(**axes: Any) -> dict[str, Any]:
+    """A measured matrix product cell of two shapes, the second without a burst."""
+    made = base_record("matmul", "matmul-small", **axes)
+    for n, seconds, burst in ((64, 1e-4, {"burst_mean_s": 9e-5}),
+                              (512, 5e-3, {"burst_mean_s": None,
+                                           "burst_reason": "110 launches would take about 0.6 s, "
+                                           "the budget is 0.5 s"})):  # fmt: skip
+        made["points"].append(
+            {"params": {"batch": 1, "m": n, "k": n, "n": n}, "flops": 2.0 * n**3,
+             "times": {"step_s": [seconds * (1 + 0.01 * (i % 5)) for i in range(20)]},
+             "bytes": 12 * n * n, "memory": {}, "result_error": 2e-7, **burst}
+        )  # fmt: skip
+    return made
+
+
+def kernel_launch(**axes: Any) -> dict[str, Any]:
+    """A measured launch cell."""
+    made = base_record("kernel_launch", "kernel-launch", **axes)
+    times = {"cold_s": 1e-4, "launch_and_wait_s": 3e-6, "enqueue_s": 2e-6, "amortised_s": 2.5e-6}
+    made["points"] = [
+        {"params": {"launch": "dispatch", "note": "a + 1 on one element", "burst": 100},
+         "times": {name: [value] * (1 if name == "cold_s" else 9) for name, value in times.items()},
+         "flops": None, "bytes": None, "memory": {}}
+    ]  # fmt: skip
+    return made
+
+
+def without_result(made: dict[str, Any], status: str, reason: str) -> dict[str, Any]:
+    """The same cell, not measured."""
+    return made | {"status": status, "reason": reason, "points": [], "samples": []}
+
+
+# -- from records to the page -------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """What the tests ask of a page: its tags in order, its tables, its sections' text."""
+
+    VOID = {"meta", "br", "hr", "img", "input", "link"}
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.html = html
+        self.stack: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.problems: list[str] = []
+        self.text: dict[str, list[str]] = {}
+        self.cells: list[tuple[str, str, list[str]]] = []  # section, class, text
+        self.tables: dict[str, list[list[str]]] = {}
+        self._section = self._table = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.tags.append((tag, values))
+        if tag == "section":
+            self._section = values["id"] or ""
+        if tag == "figure" and values.get("class") == "table":
+            self._table = values["id"] or ""
+        if tag == "tr":
+            self.tables.setdefault(self._table, []).append([])
+        if tag in ("td", "th"):
+            self.cells.append((self._section, values.get("class") or "", []))
+            self.tables[self._table][-1].append("")
+        if tag not in self.VOID:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.stack or self.stack[-1] != tag:
+            self.problems.append(f"</{tag}> closes {self.stack[-3:]}, line {self.getpos()[0]}")
+        else:
+            self.stack.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self.stack and self.stack[-1] not in ("script", "style"):
+            self.text.setdefault(self._section, []).append(data)
+        if {"td", "th"} & set(self.stack):
+            self.cells[-1][2].append(data)
+            self.tables[self._table][-1][-1] += data
+
+    def of(self, *sections: str) -> str:
+        """The text of sections, spaces made even."""
+        joined = " ".join(part for name in sections for part in self.text.get(name, []))
+        return " ".join(joined.split())
+
+    def column(self, table: str, head: str) -> dict[str, str]:
+        """First cells -> the cell under a head."""
+        lines = [[" ".join(cell.split()) for cell in line] for line in self.tables[table]]
+        index = next(i for i, name in enumerate(lines[0]) if name.startswith(head))
+        return {"/".join(line[:3]): line[index] for line in lines[1:]}
+
+
+def make(
+    folder: Path,
+    own: Sequence[dict[str, Any]],
+    foreign: Sequence[dict[str, Any]] = (),
+    reference: Sequence[dict[str, Any]] = (),
+    devices: Sequence[Mapping[str, Any]] = (CPU,),
+    **more: Any,
+) -> Path:
+    """Records, matrix and tables as the pipeline leaves them; the results folder."""
+    results = folder / "results"
+    cells = []
+    for kind, group in (
+        ("records", own),
+        ("records", foreign),
+        ("reference/lab/records", reference),
+    ):
+        for made in group:
+            cell = made["cell"]
+            parts = [cell[axis] for axis in ("host", "device", "backend", "workload", "scenario")]
+            path = results.joinpath(kind, *parts, f"{cell['precision']}.json")
+            record.write(made, path, results / "history" if group is own else None)
+            if group is own:
+                cells.append({"cell": cell, "record": path.as_posix()})
+    document = {
+        "experiment": {"experiment": "test", "report": {"title": "A test"}},
+        "host": host_file(devices), "cells": cells, "not_measured": [],
+    } | more  # fmt: skip
+    matrix = results / "matrix.json"
+    matrix.parent.mkdir(parents=True, exist_ok=True)
+    matrix.write_text(json.dumps(document), encoding="utf-8")
+    aggregate.main(["--matrix", str(matrix), "--results", str(results),
+                    "--output-dir", str(results / "tables")])  # fmt: skip
+    return results
+
+
+def arguments(results: Path, **changed: Path) -> list[str]:
+    """The stage's command line."""
+    values = {
+        "matrix": results / "matrix.json", "tables": results / "tables",
+        "published": ROOT / "config/published", "registry": ROOT / "config/devices.yaml",
+        "template": ROOT / "report", "figures": results / "figures",
+        "output": results / "report.html",
+    } | changed  # fmt: skip
+    return [word for name, value in values.items() for word in (f"--{name}", str(value))]
+
+
+def render(results: Path) -> Page:
+    """Run the stage and read its page."""
+    assert page.main(arguments(results)) == 0
+    return Page((results / "report.html").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two backends, two trainers, a failed cell, another host and a reference bundle."""
+    folder = tmp_path_factory.mktemp("full")
+    mlx = training(0.030, backend="mlx")
+    mlx["points"][0]["times"]["trace_s"] = [0.0005] * 30
+    flagged = training(0.011, backend="torch-cpu", trainer="hf")
+    flagged["flags"] = [{"code": "noisy", "detail": "step_s has an IQR of 15% of its median; odd"},
+                        {"code": "contended", "detail": "other processes used 0.50 cores"}]  # fmt: skip
+    oom = training(0.01, backend="mlx", precision="amp-bf16")
+    record.write(dict(oom), folder / "before.json", folder / "results/history")
+    away = {"host": "gpu-box", "device": "rtx-4090", "backend": "torch-cuda", "device_kind": "gpu"}
+    return make(
+        folder,
+        [
+            training(0.010),
+            training(0.0101, precision="amp-bf16"),
+            mlx,
+            flagged,
+            without_result(oom, "oom", "Unable to allocate <8 GB>"),
+            without_result(training(1, backend="mlx", trainer="hf"), "unsupported",
+                           "this trainer drives torch only"),
+            matmul(),
+            kernel_launch(),
+        ],
+        foreign=[training(0.001, (6.0, 5.5, 5.2501), **away), matmul(**away), kernel_launch(**away)],
+        reference=[training(0.002, **away | {"host": "lab"})],
+        not_measured=[{"device": "m2-max-38", "reason": "host 'desk' has no such device"}],
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def full_page(full: Path) -> Page:
+    return render(full)
+
+
+# -- the page as a document ---------------------------------------------------------------------
+
+
+def test_html_is_well_formed(full_page: Page) -> None:
+    assert full_page.problems == []
+    assert full_page.stack == []
+    ids = [values["id"] for _, values in full_page.tags if values.get("id")]
+    assert len(ids) == len(set(ids))
+    wanted = {values["href"] for _, values in full_page.tags if values.get("href")}
+    wanted |= set(re.findall(r"url\((#[^)]*)\)", full_page.html))
+    assert wanted and {name.removeprefix("#") for name in wanted if name} <= set(ids)
+
+
+def test_nothing_is_loaded_from_anywhere(full_page: Page) -> None:
+    for tag, values in full_page.tags:
+        assert tag not in ("link", "img", "iframe", "object", "embed", "base", "image"), tag
+        for name in ("src", "srcset", "data", "action", "poster"):
+            assert name not in values, (tag, values)
+        for name in ("href", "xlink:href"):
+            assert (values.get(name) or "#").startswith("#"), (tag, values)
+    assert not re.search(r"url\((?!#)", full_page.html)
+    assert "@import" not in full_page.html
+    assert not re.search(r"\b(fetch|XMLHttpRequest|WebSocket|import\()", full_page.html)
+    assert "default-src 'none'" in full_page.html
+
+
+def test_the_same_tables_make_the_same_bytes(full: Path, full_page: Page) -> None:
+    before = {p.name: p.read_bytes() for p in (full / "figures").iterdir()}
+    assert render(full).html == full_page.html
+    assert {p.name: p.read_bytes() for p in (full / "figures").iterdir()} == before
+    assert {name.rsplit(".")[-1] for name in before} == {"svg", "png", "pdf", "csv", "md"}
+
+
+def test_figures_keep_the_numbers_in_their_labels() -> None:
+    svg = '<svg width="9pt" viewBox="0 0 9 9"><text x="1.2345">1.70 ms, 0.0512</text></svg>'
+    for made in (figures.inline(svg, "a", "what"), figures.standalone(svg)):
+        assert "1.70 ms, 0.0512" in made and 'x="1.2"' in made
+
+
+def test_figures_follow_the_theme(full_page: Page) -> None:
+    drawn = re.findall(r"<svg.*?</svg>", full_page.html, re.S)
+    assert len(drawn) >= 10
+    assert not [c for svg in drawn for c in re.findall(r"#[0-9a-f]{6}\b", svg)]
+    names = set(re.findall(r"var\(--([a-z0-9-]+)\)", "".join(drawn)))
+    assert names and names <= set(style.VARIABLE_OF.values())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+def test_a_browser_runs_it_without_complaint(full: Path, full_page: Page, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+         "--disable-background-networking", "--enable-logging=stderr", "--v=0",
+         f"--user-data-dir={tmp_path}", "--dump-dom", (full / "report.html").as_uri()],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert said == []
+    assert re.search(r'id="theme"[^>]*>(Dark|Light)<', done.stdout)  # the script ran to its end
+    assert '<th scope="col"><button' in done.stdout
+
+
+# -- what it says ---------------------------------------------------------------------------------
+
+
+def test_findings_give_ratios_with_their_intervals(full_page: Page) -> None:
+    said = full_page.of("summary")
+    found = re.search(r"mlx takes ([\d.]+) × \[([\d.]+), ([\d.]+)\] as long as torch-cpu", said)
+    assert found
+    ratio, low, high = map(float, found.groups())
+    assert low < ratio < high and ratio == pytest.approx(3.0, rel=0.01)
+    assert low == pytest.approx(3.0 * 0.998 / 1.002, rel=0.01)  # ends of both intervals
+    assert "hf changes a step of 10.0 ms by +1.00 ms" in said.replace(words.THIN, " ")
+    assert "flagged contended and noisy" in said
+    assert "amp-bf16 is slower, it takes 1.01 ×" in said
+
+
+def test_overlapping_intervals_are_no_difference(tmp_path: Path) -> None:
+    said = render(make(tmp_path, [training(0.0100), training(0.010002, backend="mlx")]))
+    assert "no difference beyond noise between torch-cpu and mlx" in said.of("summary")
+    assert "as long as" not in said.of("summary")
+
+
+def test_points_of_a_cell_that_failed_are_no_result(tmp_path: Path) -> None:
+    wrong = training(0.001, backend="mlx")
+    wrong |= {"status": "failed", "reason": "asked for fp32, but the arithmetic was tf32"}
+    said = render(make(tmp_path, [training(0.010), wrong]))
+    assert "Backends" not in said.of("summary")
+    assert "the arithmetic was tf32" in said.of("summary")
+    assert said.column("table-training-times", "unsplit")["gpt2-nano-plain/mlx/fp32"] == "–a"
+
+
+def test_losses_are_compared_at_equal_checksums_only(tmp_path: Path) -> None:
+    ours, theirs = training(0.01), training(0.02, (6.0, 5.5, 5.2505), backend="mlx")
+    said = render(make(tmp_path / "equal", [ours, theirs]))
+    assert "differ by at most 9.5 × 10⁻⁵" in said.of("summary")
+    theirs["dataset"]["tokens_sha256"] = "cd" * 32
+    said = render(make(tmp_path / "unequal", [ours, theirs]))
+    assert "losses" not in said.of("summary")
+    assert not [name for name in (tmp_path / "unequal/results/figures").glob("loss-*")]
+
+
+def test_what_was_not_measured_is_said_with_its_reason(full_page: Page) -> None:
+    said = full_page.of("summary")
+    assert "1 cell oom: Unable to allocate <8 GB>" in said
+    assert "Backend torch-cuda: no NVIDIA GPU or driver. To mend: install a driver." in said
+    assert "Apple M2 Max, 38 GPU cores: host 'desk' has no such device" in said
+
+
+def test_failed_cells_stay_in_sight(full_page: Page) -> None:
+    statuses = full_page.column("table-cells", "Status")
+    assert statuses["mlx/gpt2-nano-plain/amp-bf16"] == "oom"
+    assert statuses["mlx/gpt2-nano-hf/fp32"] == "unsupported"
+    assert "oom: Unable to allocate" in full_page.of("training")  # in the figure itself
+    quality = full_page.of("quality")
+    assert "this cell oom this time (Unable to allocate <8 GB>)" in quality
+    assert re.search(
+        r"an earlier record with status ok is kept at \S*history/desk/cpu-x/mlx", quality
+    )
+
+
+def test_flags_are_explained(full_page: Page) -> None:
+    quality = full_page.of("quality")
+    assert "Other processes used the processor while this was measured" in quality
+    seen = [line for line in full_page.tables["table-flags"] if line[1].endswith("hf/fp32")]
+    assert {line[2]: line[3] for line in seen} == {
+        "noisy": "step_s has an IQR of 15% of its median; odd",
+        "contended": "other processes used 0.50 cores",
+    }
+
+
+def test_a_missing_number_is_a_dash_with_its_reason(full_page: Page) -> None:
+    trace = full_page.column("table-training-times", "trace")
+    assert trace["gpt2-nano-plain/mlx/fp32"].startswith("0.500")
+    assert trace["gpt2-nano-plain/torch-cpu/fp32"] == "–a"
+    assert full_page.column("table-training-rates", "MFU")["gpt2-nano-plain/mlx/fp32"] == "–a"
+    assert "peak unknown: the registry has no sourced figure" in full_page.of("training")
+    assert full_page.column("table-matmul", "burst")["512³/torch-cpu/fp32"] == "–a"
+    assert "110 launches would take too long, the budget is 0.5 s" in full_page.of("matmul")
+    said = {" ".join(text).strip() for _, _, text in full_page.cells}
+    assert not said & {"nan", "None", "inf", "NaN"}
+
+
+def printed_numbers() -> Iterator[str]:
+    for name, columns in (
+        ("table1_devices", ("memory_gb", "compute_tflops", "launch_price_usd")),
+        ("table2_workloads", ("parameters_m", "theoretical_memory_gib")),
+        ("table3_configurations", ("scenario", "batch_size")),
+        ("table4_pass_time", ("batch_size", "pass_time_s")),
+        ("table5_energy", ("energy_per_iteration_j", "batch_size")),
+        ("table6_kernel_launch", ("cold_launch_ms", "followup_launch_ms")),
+    ):
+        with open(ROOT / f"config/published/{name}.csv", encoding="utf-8", newline="") as stream:
+            for row in csv.DictReader(stream):
+                yield from (row[column] for column in columns)
+
+
+def test_published_numbers_carry_their_mark(full_page: Page) -> None:
+    marked = [
+        (section, "".join(text)) for section, css, text in full_page.cells
+        if "published" in css.split()
+    ]  # fmt: skip
+    assert {section for section, _ in marked} == {"published"}
+    assert all(text.endswith("P") for _, text in marked)
+    shown = [text.removesuffix("P") for _, text in marked]
+    for number in printed_numbers():
+        assert number in shown
+        shown.remove(number)
+    assert len(shown) >= 30  # the statements of the texts
+    assert "seed 001 says 2" in full_page.of("published")  # both transcriptions, where they differ
+    computed = [text for _, css, text in full_page.cells if "computed" in css.split()]
+    assert ["11.533", "C"] in computed  # 774 M parameters × 16 bytes / 2³⁰
+
+
+def test_measured_values_stand_beside_published_ones(full_page: Page) -> None:
+    launch = full_page.column("table-published-6", "measured")
+    line = launch["NVIDIA GeForce RTX 4090/0.0225P/0.0036P"].replace(words.THIN, " ")
+    assert line == ("100 µs, 3.00 µs, 2.00 µs (torch-cuda, dispatch) [other host: gpu-box]")
+    assert launch["NVIDIA RTX A6000/0.0225P/0.0064P"].startswith("–")
+
+
+def test_other_hosts_are_badged_and_apart(full_page: Page) -> None:
+    own = full_page.of("summary", "setting", "training", "matmul", "launch")
+    assert "gpu-box" not in own and "rtx-4090" not in own
+    others = full_page.of("others")
+    assert "gpu-box other host" in others and "lab reference" in others
+    for number, caption in re.findall(r"<b>((?:Figure|Table) \d+)\.</b>(.*?)</figcaption>",
+                                      full_page.html[full_page.html.index('id="others"'):
+                                                     full_page.html.index('id="across-hosts"')],
+                                      re.S):  # fmt: skip
+        assert 'class="badge"' in caption, number
+    across = full_page.tables["table-across-gpt2-nano-4-256-198400-method1"]
+    assert {line[0] for line in across[1:]} == {"desk", "gpu-box other host", "lab reference"}
+    differing = full_page.tables["table-losses-across-hosts"]
+    assert any(line[2] == "gpu-box other host" and line[6] == "1.9 × 10⁻⁵" for line in differing)
+
+
+# -- other machines -------------------------------------------------------------------------------
+
+
+def test_no_cell_was_measured(tmp_path: Path) -> None:
+    said = render(make(tmp_path, [
+        without_result(training(1), "failed", "ValueError: broken"),
+        without_result(matmul(), "timeout", "still running after its limit of 9 s"),
+        without_result(kernel_launch(), "oom", "killed"),
+    ]))  # fmt: skip
+    assert said.problems == []
+    assert "There is nothing to compare" in said.of("summary")
+    assert "0 of 3 cells measured" in said.html
+    assert "ValueError: broken" in said.of("training")
+    assert "still running after its limit of 9 s" in said.of("matmul")
+    assert "killed" in said.of("launch")
+    assert not list((tmp_path / "results/figures").glob("*.svg"))
+
+
+def test_an_experiment_without_any_cell(tmp_path: Path) -> None:
+    said = render(make(tmp_path, []))
+    assert "The experiment has no cell on this host." in said.of("setting")
+    assert said.problems == []
+
+
+def test_a_gpu_host_with_products_only(tmp_path: Path) -> None:
+    gpu = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
+    said = render(make(tmp_path, [matmul(**gpu), matmul(**gpu, precision="tf32")],
+                       devices=(H200, CPU)))  # fmt: skip
+    assert "torch-cuda on h200, fp32" in said.of("summary")
+    share = said.column("table-matmul", "of peak")["512³/torch-cuda/fp32"]
+    assert float(share) == pytest.approx(100 * 2 * 512**3 / 0.0051 / 67e12, rel=0.05)
+    assert "No training cell is part of these results." in said.of("training")
+
+
+def test_two_hundred_cells_stay_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    precisions = ("fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16")
+    own = [
+        training(0.01 * size, device=device, backend=backend, precision=precision,
+                 device_kind="cpu" if device == "cpu-x" else "gpu", trainer=trainer,
+                 workload=f"gpt2-b{size}-{trainer}")
+        for device, backend in (("cpu-x", "torch-cpu"), ("cpu-x", "mlx"), ("h200", "torch-cuda"),
+                                ("h200", "mlx"))
+        for precision in precisions
+        for trainer in ("plain", "hf")
+        for size in (1, 2, 4, 8)
+    ]  # fmt: skip
+    assert len(own) == 192
+    heights = {}
+
+    def measure(name: str, draw: figures.Draw, alt: str, folder: Path, origin: str = "") -> str:
+        heights[name] = [draw(narrow).get_size_inches()[1] for narrow in (False, True)]
+        return ""
+
+    monkeypatch.setattr(figures, "publish", measure)
+    said = render(make(tmp_path, own, devices=(H200, CPU)))
+    assert said.problems == []
+    assert len([name for name in heights if name.startswith("training-")]) == 8
+    assert max(height for pair in heights.values() for height in pair) < 20
+    assert '<details class="folded"><summary>192 cells</summary>' in said.html
+
+
+# -- mistakes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("matrix.json", None, "matrix.json: no such file"),
+        ("matrix.json", "{", "matrix.json: damaged"),
+        ("matrix.json", "{}", "damaged (no cells, experiment, host, not_measured)"),
+        ("tables/points.csv", None, "points.csv: no such file"),
+        ("tables/cells.csv", "a,b\n1,2\n", "cells.csv: no column source"),
+    ],
+)
+def test_damaged_input_is_one_line(tmp_path: Path, name: str, text: str | None, said: str) -> None:
+    results = make(tmp_path, [])
+    (results / name).unlink()
+    if text is not None:
+        (results / name).write_text(text, encoding="utf-8")
+    line = fails(results)
+    assert said in line and line.count("\n") == 1
+
+
+def test_a_broken_template_is_one_line(tmp_path: Path) -> None:
+    results = make(tmp_path, [])
+    template = tmp_path / "report"
+    shutil.copytree(ROOT / "report", template)
+    (template / "page.html.j2").write_text("{% for %}", encoding="utf-8")
+    assert "page.html.j2: line 1" in fails(results, template=template)
+    shutil.copy(ROOT / "report/page.html.j2", template)
+    captions = (template / "captions.yaml").read_text(encoding="utf-8")
+    (template / "captions.yaml").write_text(captions.replace("  cells: >-", "  cells_: >-"))
+    said = fails(make(tmp_path / "b", [matmul()]), template=template)
+    assert said.endswith("captions.yaml: no text tables.cells\n")
+
+
+def fails(results: Path, **changed: Path) -> str:
+    """What the stage says on its standard error when it stops."""
+    done = subprocess.run(
+        [sys.executable, "-m", "siliconprof.render.page", *arguments(results, **changed)],
+        capture_output=True, text=True, timeout=120, cwd=results,
+        env={"PYTHONPATH": str(ROOT / "workflow"), "PATH": "", "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+# -- words, numbers, drawing ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (1.7, "1.70"), (0.00123456, "0.00123"), (9.996, "10.0"), (99.96, "100"),
+     (1234.5, "1234"), (12345, f"12{words.THIN}345"), (-0.5, "−0.500")],
+)  # fmt: skip
+def test_three_significant_digits(value: float, text: str) -> None:
+    assert words.significant(value) == text
+
+
+def test_labels_are_moved_apart() -> None:
+    wanted = [0.99, 0.5, 0.52, 0.97]
+    places = style.spread(wanted, 0.1, 0.0, 1.0)
+    assert sorted(range(4), key=places.__getitem__) == sorted(range(4), key=wanted.__getitem__)
+    ordered = sorted(places)
+    gaps = [b - a for a, b in zip(ordered, ordered[1:], strict=False)]
+    assert min(gaps) >= 0.1 - 1e-9 and ordered[0] >= 0 and ordered[-1] <= 1
+
+
+def test_thinning_keeps_the_outliers() -> None:
+    values = [1.0] * 5000
+    values[1234], values[4321] = 50.0, 0.01
+    xs, ys = style.thin(range(5000), values, 200)
+    assert len(xs) <= 220 and xs == sorted(xs)
+    assert 50.0 in ys and 0.01 in ys
+    assert xs[ys.index(50.0)] == 1234
+
+
+def test_tables_are_files_too(full: Path, full_page: Page) -> None:
+    with open(full / "figures/table-training-times.csv", encoding="utf-8") as stream:
+        lines = list(csv.DictReader(io.StringIO(stream.read())))
+    ours = next(line for line in lines if line["Backend"] == "mlx" and line["Precision"] == "fp32"
+                and line["Workload"] == "gpt2-nano-plain")  # fmt: skip
+    assert float(ours["unsplit step (ms)"]) == pytest.approx(30.0, rel=1e-3)
+    assert ours["Device"] == "cpu-x"  # folded away on the page, not in the file
+    markdown = (full / "figures/table-published-4.md").read_text(encoding="utf-8")
+    assert "2.710 [published]" in markdown
