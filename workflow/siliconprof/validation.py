@@ -36,7 +36,8 @@ def load_yaml(path: Path | str) -> Any:
 
     try:
         with open(path, encoding="utf-8") as stream:
-            return yaml.safe_load(stream)
+            # libyaml reads the registry ten times as fast, with the same result
+            return yaml.load(stream, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except yaml.YAMLError as error:
