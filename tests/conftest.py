@@ -39,6 +39,8 @@ class Checkout:
     def run(self, *command: str, check: bool = True, **more: Any) -> subprocess.CompletedProcess:
         """Run a command in the copy, as a user would."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
+        # The rules say `python`: it must be the one that runs the tests.
+        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
         environment |= {"PYTHONDONTWRITEBYTECODE": "1"} | self.environment | more.pop("env", {})
         done = subprocess.run(
             command, cwd=self.path, env=environment, capture_output=True, text=True, **more

@@ -266,6 +266,7 @@ def supervise(cell: Cell) -> dict[str, Any]:
     if reason:
         return {"status": "unsupported", "reason": reason}
     limit_s = Plan.of(cell.timing).time_limit_s
+    show(json.dumps({"doing": "wait for the host", "step": ""}))
     locked = lock.alone(require_pipeline)
     with locked as (descriptor, waited_s), tempfile.TemporaryDirectory() as folder:
         require_pipeline()

@@ -15,7 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from siliconprof import closure, config, hosts, matrix, progress, records, registry, validation
+from siliconprof import (
+    closure,
+    config,
+    hosts,
+    lock,
+    matrix,
+    progress,
+    records,
+    registry,
+    validation,
+)
 from siliconprof.cell import canonical_json
 from siliconprof.errors import USER_ERROR_EXIT_STATUS, UserError
 from siliconprof.measure import PIPELINE_VARIABLE, PROGRESS_FILE_VARIABLE
@@ -148,6 +158,7 @@ def _prepare(raw: Mapping[str, Any], main_process: bool, dry_run: bool) -> Workf
     if main_process:
         records.set_damaged_aside([*own, *foreign], RESULTS, dry_run)
         if not dry_run:
+            lock.clear_stale()
             progress.attach()
     axes = ("device", "backend", "workload", "scenario", "precision")
     patterns = {axis: _pattern(expansion.values(axis)) for axis in axes}

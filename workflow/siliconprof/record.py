@@ -122,4 +122,12 @@ def earlier(record: Mapping[str, Any], history: Path) -> list[Path]:
     """Other records of the same cell in the history, newest first."""
     folder = history_folder(record, history)
     others = [path for path in folder.glob("*.json") if path.stem != record["sha256"]]
-    return sorted(others, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    return sorted(others, key=_started_at, reverse=True)
+
+
+def _started_at(path: Path) -> str:
+    """When a kept record was measured; a copied file's own time says nothing."""
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["started_at"])
+    except (ValueError, KeyError, TypeError, OSError):
+        return ""

@@ -17,6 +17,8 @@ from siliconprof.render.book import Book
 from siliconprof.render.data import PRECISION_ORDER, Data, Row, family
 from siliconprof.render.training import label
 
+LINES_PER_FIGURE = 20
+
 
 def loss_groups(data: Data) -> list[list[Row]]:
     """Training points that must give equal losses: same tokens, seed and amount of work."""
@@ -60,18 +62,19 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         sha = baseline["tokens_sha256"][:12]
         for device in dict.fromkeys(point["device"] for point in group):
             others = [p for p in group[1:] if p["device"] == device]
-            if not others:
-                continue
             where = "" if baseline["device"] == device else f" on {data.device_name(baseline)}"
-            book.figure(
-                f"{prefix}loss-{kind.slug}-{device}-{sha}",
-                "losses",
-                partial(draw, data, [baseline, *others]),
-                family=f"{kind.label}, {data.device_name(others[0])}",
-                baseline=label(baseline) + where,
-                sha=sha,
-                dataset=baseline["dataset"],
-            )
+            for start in range(0, len(others), LINES_PER_FIGURE):
+                part = others[start : start + LINES_PER_FIGURE]
+                name = f"{prefix}loss-{kind.slug}-{device}-{sha}"
+                book.figure(
+                    f"{name}-{start // LINES_PER_FIGURE + 1}" if start else name,
+                    "losses",
+                    partial(draw, data, [baseline, *part]),
+                    family=f"{kind.label}, {data.device_name(part[0])}",
+                    baseline=label(baseline) + where,
+                    sha=sha,
+                    dataset=baseline["dataset"],
+                )
 
 
 def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:

@@ -122,14 +122,16 @@ def render(arguments: argparse.Namespace) -> None:
         facts = build(
             data, book, " ".join(["python -m siliconprof.render.page", *given(arguments)])
         )
-        themes = f":root{{{style.css_variables(0)}}}"
         dark = style.css_variables(1)
-        themes += f"@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}"
-        themes += f":root[data-theme=dark]{{{dark}}}"
+        css = (
+            f":root{{{style.css_variables(0)}}}@media screen{{:root[data-theme=dark]{{{dark}}}}}"
+            "@media screen and (prefers-color-scheme:dark)"
+            f"{{:root:not([data-theme=light]){{{dark}}}}}{inlined['style.css']}"
+        )
         text = template.render(
             **facts,
             sections=book.sections,
-            css=themes + inlined["style.css"],
+            css=css,
             script=inlined["page.js"],
         )
         write_atomically(arguments.output, text)

@@ -138,22 +138,54 @@ def _where(data: Data, step: Step, kind: Family) -> str:
 
 
 def backends(data: Data) -> Finding | None:
-    """Which software path is faster on the same device and workload."""
+    """Which device, and which software path on one device, is faster at the same work."""
     lines = []
     for kind, found in steps(data).items():
-        for fast, slow in pairs(found, "backend"):
-            first, second = fast.row["backend"], slow.row["backend"]
-            if fast.overlaps(slow):
-                said = (
-                    f"no difference beyond noise between {first} and {second}, "
-                    f"{words.duration(fast.middle)} and {words.duration(slow.middle)}"
-                )
-            else:
-                said = (f"{second} takes {ratio_words(slow, fast)} as long as {first}, "
-                        f"{words.duration(slow.middle)} against {words.duration(fast.middle)} a step"
-                        )  # fmt: skip
-            lines.append(compared(f"{_where(data, fast, kind)}: {said}", fast, slow))
-    return told("Backends", lines, "training")
+        lines += [
+            _against(fast, slow, f"{kind.name} ({fast.row['trainer']}, {fast.row['precision']})",
+                     _device_and_backend)
+            for fast, slow in _best_of_devices(found)
+        ]  # fmt: skip
+    title = "Devices and backends" if lines else "Backends"
+    for kind, found in steps(data).items():
+        lines += [
+            _against(fast, slow, _where(data, fast, kind), lambda step: step.row["backend"])
+            for fast, slow in pairs(found, "backend")
+        ]
+    return told(title, lines, "training")
+
+
+def _device_and_backend(step: Step) -> str:
+    return f"{step.row['device']} ({step.row['backend']})"
+
+
+def _best_of_devices(found: Sequence[Step]) -> Iterator[tuple[Step, Step]]:
+    """(fastest device's best step, another device's best step) by trainer and precision."""
+    groups: dict[tuple, dict[str, Step]] = {}
+    for step in found:
+        row = step.row
+        key = (row["trainer"], row["precision"], row["scenario"], row["method_version"])
+        best = groups.setdefault(key, {})
+        if row["device"] not in best or step.middle < best[row["device"]].middle:
+            best[row["device"]] = step
+    for best in groups.values():
+        fastest, *others = sorted(best.values(), key=lambda step: step.middle)
+        yield from ((fastest, other) for other in others)
+
+
+def _against(fast: Step, slow: Step, where: str, name: Callable[[Step], str]) -> Line:
+    """Two step times in words."""
+    if fast.overlaps(slow):
+        said = (
+            f"no difference beyond noise between {name(fast)} and {name(slow)}, "
+            f"{words.duration(fast.middle)} and {words.duration(slow.middle)}"
+        )
+    else:
+        said = (
+            f"{name(slow)} takes {ratio_words(slow, fast)} as long as {name(fast)}, "
+            f"{words.duration(slow.middle)} against {words.duration(fast.middle)} a step"
+        )
+    return compared(f"{where}: {said}", fast, slow)
 
 
 def precisions(data: Data) -> Finding | None:
@@ -246,9 +278,10 @@ def losses(data: Data) -> Finding | None:
         return None
     both = [r for r in rows if " fp32 against" in r and " fp32:" in r]
     if both:
+        said = f"differ by at most {words.scientific(worst_fp32)} of their value at any step"
         sentence = (
-            f"From equal data, seed and weights, fp32 losses of {_frameworks(data)} differ by at "
-            f"most {words.scientific(worst_fp32)} of their value at any step."
+            f"From equal data, seed and weights, fp32 losses of {_frameworks(data)} "
+            f"{said if worst_fp32 else 'are equal at every step that both have taken'}."
         )
         return Finding("Losses", sentence, rows, "training")
     return told("Losses", [Line(row) for row in rows], "training")

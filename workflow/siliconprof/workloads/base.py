@@ -18,7 +18,8 @@ class Workload:
 
     kind: ClassVar[str]  # training: driven by a trainer; kernels: times operations itself
     frameworks: ClassVar[tuple[str, ...]]  # torch, mlx
-    PARAMETERS: ClassVar[Mapping[str, Any]]  # name -> JSON Schema with description and default
+    PARAMETERS: ClassVar[Mapping[str, Any]] = {}  # name -> JSON Schema, description, default
+    REQUIRED: ClassVar[tuple[str, ...]] = ()  # those without a default
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.parameters = parameters
