@@ -9,6 +9,7 @@ rule matrix:
     input:
         code=FLOW.code("matrix"),
         registry="config/devices.yaml",
+        schema="workflow/schemas/devices.schema.yaml",
         host=f"results/hosts/{FLOW.host}.json",
     output:
         "results/matrix.json",

@@ -11,6 +11,7 @@ rule render:
         template=FLOW.template,
         published=FLOW.published,
         registry="config/devices.yaml",
+        schema="workflow/schemas/devices.schema.yaml",
         matrix="results/matrix.json",
         tables=rules.aggregate.output,
     output:

@@ -93,11 +93,17 @@ def noise_flags(session: Session) -> None:
             if times and len(times) > 3:
                 share = statistics.iqr(times) / statistics.median(times)
                 if share > NOISY_ABOVE:
-                    label = " ".join(f"{key}={value}" for key, value in point["params"].items())
                     session.flag(
-                        "noisy",
-                        f"{name} has an IQR of {share:.0%} of its median ({label[:80]})",
+                        "noisy", f"{name}{label(point)} has an IQR of {share:.0%} of its median"
                     )
+
+
+def label(point: dict[str, Any]) -> str:
+    """Which of a cell's points, as ` (batch=1 k=64 …)`; nothing where there is only one."""
+    parameters = {key: v for key, v in point["params"].items() if key not in ("note", "burst")}
+    if "batch_size" in parameters:
+        return ""
+    return f" ({' '.join(f'{key}={value}' for key, value in parameters.items())})"
 
 
 def modules_loaded() -> list[str]:
