@@ -118,7 +118,7 @@ def test_what_does_not_agree_is_measured_again_and_kept(measured, tmp_path):
     assert set(refused) == set(old)
     assert "parameters.shapes changed from" in refused["small"]
     assert "code changed: workloads/kernel_launch.py" in refused["launch"]
-    assert "packages changed" in refused["nano"]
+    assert "packages.mlx-lm changed from" in refused["nano"]
     assert "cells without a record: 1" in lines
     for name, entry in old.items():
         assert json.loads(file_of(project, name).read_text()) == entry  # left where it was
