@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -100,7 +101,8 @@ def test_precision_threads_and_environment_are_proved_not_assumed(default_run):
             assert backend["threads"] == host["cpu"]["usable_cores"], key
         declared = record["environment"]["declared"]
         framework = backend["framework"]
-        assert declared[framework] == host["packages"][framework], key
+        assert declared["packages"][framework] == host["packages"][framework], key
+        assert declared["blas"] == host["blas"][framework], key
 
 
 def test_the_page_names_every_workload_and_stands_alone(default_run):
@@ -156,10 +158,15 @@ def test_doctor_explains_what_does_not_work(default_run):
 
 def test_the_readme_s_commands_exist():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    verbs = {line.split()[1] for line in text.splitlines() if line.startswith("siliconprof ")}
-    assert verbs and verbs <= set(cli.VERBS)
+    commands = [
+        line.split()
+        for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+        for line in block.splitlines()
+    ]
+    verbs = {words[1] for words in commands if words[:1] == ["siliconprof"]}
+    assert {"doctor", "plan", "pack", "import"} <= verbs <= set(cli.VERBS)
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = {line.split()[1] for line in text.splitlines() if line.startswith("make ")}
+    targets = {words[1] for words in commands if words[:1] == ["make"]}
     assert targets and all(f"\n{target}:" in makefile for target in targets)
     for link in ("config/config.yaml", "config/paper.yaml", "config/README.md",
                  "results/README.md", "CHANGELOG.md", "report/images/report.png"):  # fmt: skip

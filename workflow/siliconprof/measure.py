@@ -33,7 +33,7 @@ from siliconprof.timing import Plan
 
 PIPELINE_VARIABLE = "SILICONPROF_PIPELINE_PID"
 PROGRESS_FILE_VARIABLE = "SILICONPROF_PROGRESS_FILE"
-POLL_S = 0.1
+POLL_S = 0.25
 TAIL_LINES = 200
 
 
@@ -114,12 +114,19 @@ class Child:
         os.close(write_end)
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         self.progress: dict[str, Any] = {"doing": "start", "step": 0}
+        self._ended = threading.Event()
         self._threads = [
+            threading.Thread(target=self._await_end, daemon=True),
             threading.Thread(target=self._read_output, daemon=True),
             threading.Thread(target=self._read_progress, args=(read_end,), daemon=True),
         ]
         for thread in self._threads:
             thread.start()
+
+    def _await_end(self) -> None:
+        # `wait(timeout=…)` polls up to 2000 times a second and would disturb what is timed.
+        self.process.wait()
+        self._ended.set()
 
     def _read_output(self) -> None:
         assert self.process.stdout is not None
@@ -153,21 +160,17 @@ class Child:
             PipelineGone: the pipeline died meanwhile.
         """
         started = time.monotonic()
-        while True:
-            try:
-                code: int | None = self.process.wait(timeout=POLL_S)
-                break
-            except subprocess.TimeoutExpired:
-                pass
+        timed_out = False
+        while not self._ended.wait(POLL_S):
             self.witness.look(self.process.pid)
             require_pipeline()
             if time.monotonic() - started > limit_s:
-                code = None
+                timed_out = True
                 self.kill()
                 break
         for thread in self._threads:
             thread.join(timeout=5)
-        return code, time.monotonic() - started
+        return None if timed_out else self.process.returncode, time.monotonic() - started
 
 
 def pipeline_alive() -> bool:
