@@ -19,10 +19,10 @@ from siliconprof import record, statistics
 from siliconprof.cell import AXES
 from siliconprof.errors import UserError, stage
 from siliconprof.matrix import foreign_records
+from siliconprof.timing import PHASES
 
 HERE, IMPORTED, REFERENCE = "this host", "another host", "reference"
 KEY = ("source", *AXES)
-PHASES = ("data_s", "trace_s", "forward_s", "backward_s", "optimizer_s", "other_s")
 SERIES = (
     *PHASES, "step_s", "unsplit_step_s", "warmup_step_s", "forward_only_s",
     "cold_s", "launch_and_wait_s", "enqueue_s", "amortised_s",

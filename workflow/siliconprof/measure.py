@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from siliconprof import closure, environment, exhaustion, lock, record, support
+from siliconprof import closure, environment, exhaustion, lock, plugins, record, support
 from siliconprof.cell import Cell
 from siliconprof.errors import UserError, stage
 from siliconprof.timing import Plan
@@ -39,8 +39,6 @@ TAIL_LINES = 200
 
 def code_roots(cell: Cell) -> list[str]:
     """Modules from which everything that this cell can load is reached."""
-    from siliconprof import plugins
-
     roots = ["siliconprof.measure", "siliconprof.worker"]
     roots += [plugins.module_name("probes", name) for name in plugins.names("probes")]
     roots.append(plugins.module_name("backends", cell.backend))
@@ -55,19 +53,23 @@ def child_environment(cell: Cell) -> dict[str, str]:
     threads = str(cell.threads)
     package_parent = str(Path(__file__).resolve().parent.parent)
     inherited = os.environ.get("PYTHONPATH")
-    return dict(os.environ) | {
-        "OMP_NUM_THREADS": threads,
-        "MKL_NUM_THREADS": threads,
-        "OPENBLAS_NUM_THREADS": threads,
-        "VECLIB_MAXIMUM_THREADS": threads,
-        "NUMEXPR_NUM_THREADS": threads,
-        "TOKENIZERS_PARALLELISM": "false",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        # read when MLX is imported: fp32 means fp32
-        "MLX_ENABLE_TF32": "1" if cell.precision == "tf32" else "0",
-        "PYTHONPATH": package_parent + (os.pathsep + inherited if inherited else ""),
-        "PYTHONUNBUFFERED": "1",
-    }
+    backend = plugins.load("backends", cell.backend)
+    own = backend.environment(cell.device_index, cell.precision, os.environ)
+    return (
+        dict(os.environ)
+        | own
+        | {
+            "OMP_NUM_THREADS": threads,
+            "MKL_NUM_THREADS": threads,
+            "OPENBLAS_NUM_THREADS": threads,
+            "VECLIB_MAXIMUM_THREADS": threads,
+            "NUMEXPR_NUM_THREADS": threads,
+            "TOKENIZERS_PARALLELISM": "false",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "PYTHONPATH": package_parent + (os.pathsep + inherited if inherited else ""),
+            "PYTHONUNBUFFERED": "1",
+        }
+    )
 
 
 def show(line: str) -> None:

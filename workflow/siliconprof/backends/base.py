@@ -54,6 +54,18 @@ class Backend:
     packages: ClassVar[Sequence[str]]  # distributions whose version the numbers depend on
     precisions: ClassVar[Mapping[str, str | None]]  # precision -> reason why not, None = can
 
+    @classmethod
+    def environment(
+        cls, index: int, precision: str, inherited: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Variables that the measuring process must be started with.
+
+        Args:
+            index: the device's place among those that the host file counts.
+            inherited: the environment that these are laid over.
+        """
+        return {}
+
     def available(self) -> tuple[bool, str]:
         """Whether this host can run it, and what was found or what is missing. May import."""
         raise NotImplementedError

@@ -6,7 +6,7 @@ backward graph before anything runs; that time is `trace_s`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from siliconprof.backends.base import Backend, Stepper, Unsupported
@@ -37,6 +37,13 @@ class Plugin(Backend):
         "amp-bf16": None,  # done by hand: fp32 master weights, bf16 compute, fp32 loss
     }
 
+    @classmethod
+    def environment(
+        cls, index: int, precision: str, inherited: Mapping[str, str]
+    ) -> dict[str, str]:
+        """See `Backend.environment`: read when MLX is imported; fp32 means fp32."""
+        return {"MLX_ENABLE_TF32": "1" if precision == "tf32" else "0"}
+
     def available(self) -> tuple[bool, str]:
         """See `Backend.available`."""
         try:
@@ -46,7 +53,7 @@ class Plugin(Backend):
         return True, f"mlx {version()}, default device {mx.default_device()}"
 
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
-        """See `Backend.open`. `MLX_ENABLE_TF32` is set by the supervisor, before the import."""
+        """See `Backend.open`."""
         import mlx.core as mx
 
         if precision == "tf32" and device_kind == "cpu":

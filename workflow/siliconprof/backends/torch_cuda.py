@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from siliconprof.backends._torch import TorchBackend, refuse
@@ -18,6 +18,15 @@ class Plugin(TorchBackend):
     torch_device = "cuda"
     precisions = dict.fromkeys(("fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16"))
 
+    @classmethod
+    def environment(
+        cls, index: int, precision: str, inherited: Mapping[str, str]
+    ) -> dict[str, str]:
+        """See `Backend.environment`: one GPU and no other, since the Trainer takes all it sees."""
+        visible = inherited.get("CUDA_VISIBLE_DEVICES", "")
+        names = [name.strip() for name in visible.split(",") if name.strip()]
+        return {"CUDA_VISIBLE_DEVICES": names[index] if index < len(names) else str(index)}
+
     def available(self) -> tuple[bool, str]:
         """See `Backend.available`."""
         try:
@@ -31,9 +40,10 @@ class Plugin(TorchBackend):
         return True, f"torch {torch.__version__}, {torch.cuda.device_count()} CUDA device(s)"
 
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
-        """See `Backend.open`."""
+        """See `Backend.open`; the process sees this one GPU only, see `environment`."""
         import torch
 
+        index = 0
         major, minor = torch.cuda.get_device_capability(index)
         reason = None
         if precision == "tf32" and major < 8:
