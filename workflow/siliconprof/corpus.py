@@ -142,7 +142,6 @@ def _open_hub(spec: DatasetSpec) -> tuple[Any, Path | None, str | None]:
     Returns:
         (builder, its README.md where known, commit where known)
     """
-    import httpx
     from datasets import load_dataset_builder
     from datasets.exceptions import DatasetNotFoundError
     from huggingface_hub import try_to_load_from_cache
@@ -162,7 +161,9 @@ def _open_hub(spec: DatasetSpec) -> tuple[Any, Path | None, str | None]:
         ) from error
     except Exception as error:
         # `datasets` hides some transport errors in a FileNotFoundError that only names them.
-        unreachable = isinstance(error, ConnectionError | httpx.TransportError | HfHubHTTPError)
+        # The hub's client changes its HTTP library from version to version: known by name.
+        transport = any(base.__name__ == "TransportError" for base in type(error).__mro__)
+        unreachable = transport or isinstance(error, ConnectionError | HfHubHTTPError)
         if not unreachable and "LocalEntryNotFoundError" not in str(error):
             raise _unreadable(spec, error) from error
         return _open_snapshot(spec, error)
