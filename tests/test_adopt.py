@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import QUICK, Checkout, copy_project
-from siliconprof import adopt, config, matrix, record
+from siliconprof import adopt, config, freshness, matrix, record
 from siliconprof.cell import Cell
 from siliconprof.errors import UserError
 
@@ -151,7 +151,7 @@ def test_a_record_is_held_against_the_data_here(measured, monkeypatch):
     monkeypatch.chdir(measured.path)  # code is hashed by relative path
     data = json.loads(file_of(measured, "nano").read_text())
     planned = matrix.PlannedCell(
-        Cell(**data["cell"]), data["environment"]["declared"], list(data["code"]), []
+        Cell(**data["cell"]), data["environment"]["declared"], list(data["code"]), [], []
     )
     folder, used = "results/data/words", data["dataset"]
     here = {folder: used["tokens_sha256"]}
@@ -171,7 +171,7 @@ def test_another_data_set_under_the_same_name(measured, tmp_path):
     folder = tmp_path / "words"
     shutil.copytree(measured.path / "results/data/words", folder)
     facts = json.loads((folder / "dataset.json").read_text())
-    assert adopt.verify_data(folder, "words", entry) == facts["tokens_sha256"]
+    assert freshness.verify_data(folder, "words", entry) == facts["tokens_sha256"]
     for key, value, why in (
         ("name", "letters", "name changed from letters to words"),
         ("vocab_size", 301, "vocab_size changed from 301 to 300"),
@@ -183,11 +183,11 @@ def test_another_data_set_under_the_same_name(measured, tmp_path):
     ):
         (folder / "dataset.json").write_text(json.dumps(facts | {key: value}))
         with pytest.raises(UserError, match=why):
-            adopt.verify_data(folder, "words", entry)
+            freshness.verify_data(folder, "words", entry)
     (folder / "dataset.json").write_text(json.dumps(facts))
     (folder / "tokenizer.json").unlink()
     with pytest.raises(UserError, match="tokenizer.json is missing"):
-        adopt.verify_data(folder, "words", entry)
+        freshness.verify_data(folder, "words", entry)
 
 
 def test_a_damaged_record_is_named_and_set_aside(copied):

@@ -81,6 +81,7 @@ class Plugin(KernelWorkload):
                 "flops": None,
                 "bytes": None,
                 "memory": session.memory(),
+                "loss": [1.0, float("nan")] if self.parameters["mode"] == "diverges" else [],
             }
         )
 
@@ -91,6 +92,8 @@ class Plugin(KernelWorkload):
 
     def fine(self):
         pass
+
+    diverges = fine
 
     def sleeps(self):
         end = time.monotonic() + self.parameters["seconds"]
@@ -297,6 +300,7 @@ def leftovers(project: Checkout) -> list[str]:
 
 FAULTS = {
     "fine": ("ok", None),
+    "diverges": ("ok", None),
     "raises": ("failed", rf"RuntimeError: wrong on purpose; {REACHED}"),
     "aborts": ("failed", rf"killed by signal 6 \(SIGABRT\); {REACHED}.*"),
     "segfaults": ("failed", rf"killed by signal 11 \(SIGSEGV\); {REACHED}.*"),
@@ -323,6 +327,8 @@ def test_every_fault_leaves_a_record_and_the_report_is_made(project):
             assert re.fullmatch(reason, made[mode]["reason"]), (mode, made[mode]["reason"])
             assert made[mode]["progress"] == {"doing": "before the fault", "step": 7}
         assert bool(made[mode]["points"]) == (status == "ok")
+    assert made["diverges"]["points"][0]["loss"] == [1.0, None]
+    assert "loss_not_finite" in {flag["code"] for flag in made["diverges"]["flags"]}
     assert 4 <= made["hangs"]["accounting"]["child_wall_s"] < 8
     folder = project.path / "results"
     for path in (folder / "records").rglob("*.json"):

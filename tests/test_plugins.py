@@ -600,7 +600,7 @@ def test_a_stepper_tells_the_dtypes_it_used(name: str) -> None:
             "master_weights": "float32" if precision.startswith("amp-") else PARTS[half],
             "activations": PARTS[half],
         }
-        assert stepper.dtypes() == expected, precision
+        assert stepper.dtypes(tokens(1)) == expected, precision
         stepper.forward_only(tokens(1))
         if precision == "fp32":
             assert found == pytest.approx(exact, rel=1e-6)

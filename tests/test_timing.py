@@ -388,3 +388,13 @@ def test_the_clock_check_tells_what_the_clock_is_worth() -> None:
     assert 0 < found["resolution_s"] <= 1e-6
     assert 0 <= found["reading_cost_s"] < 1e-5
     assert found["sleep_asked_s"] <= found["sleep_measured_s"] < 10 * found["sleep_asked_s"]
+
+
+def test_a_slow_set_up_takes_nothing_from_the_warm_up_budget():
+    """The budget runs from the first step on, however long the model took to build."""
+    pace = timing.Pace(timing.Plan(warmup_iterations=2, warmup_budget_s=0.2))
+    time.sleep(0.25)
+    for seconds in (9.0, 5.0, 3.0):  # never settles, but the budget is not spent either
+        assert pace.warming_up()
+        pace.warmup_times.append(seconds)
+    assert pace.warming_up()

@@ -14,6 +14,7 @@ rule measure:
     input:
         code=lookup(dpath=f"{CELL}/code", within=FLOW.cells),
         data=lookup(dpath=f"{CELL}/data", within=FLOW.cells),
+        arrays=ancient(lookup(dpath=f"{CELL}/arrays", within=FLOW.cells)),
     output:
         f"results/records/{CELL}.json",
     log:

@@ -13,8 +13,6 @@ record is in `results/history`.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -24,17 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import (
-    corpus,
     freshness,
     hosts,
     matrix,
-    prepare,
     record,
     records,
     registry,
-    token_data,
 )
-from siliconprof.cell import canonical_json
 from siliconprof.errors import UserError, stage
 from siliconprof.pipeline import REGISTRY, RESULTS
 from siliconprof.plan import load_experiment
@@ -73,39 +67,6 @@ class Adoption:
 # -- verifying ---------------------------------------------------------------------------------
 
 
-def verify_data(folder: Path, name: str, entry: Mapping[str, Any]) -> str:
-    """SHA-256 of the tokens of a prepared data set that is whole and is the one of the config.
-
-    Args:
-        entry: the data set in the resolved config.
-
-    Raises:
-        UserError: why it is not; one line.
-    """
-    tokens_sha256 = token_data.load(folder).tokens_sha256  # tokens.npy is that of dataset.json
-    facts = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
-    spec = prepare.parse_spec(canonical_json({"name": name} | dict(entry)))
-    builtin = spec.source == "builtin"
-    for key in ("name", "source", "vocab_size", "max_bytes"):
-        _same(key, facts.get(key), getattr(spec, key))
-    for key in ("path", "subset", "split", "text_column"):
-        _same(key, facts.get(key), None if builtin else getattr(spec, key))
-    if builtin:  # the only text that belongs to the code and changes with it
-        text = corpus.read_corpus(spec).text.encode("utf-8")
-        _same("text_sha256", facts.get("text_sha256"), hashlib.sha256(text).hexdigest())
-    tokenizer = folder / "tokenizer.json"
-    if not tokenizer.is_file():
-        raise UserError("tokenizer.json is missing")
-    if hashlib.sha256(tokenizer.read_bytes()).hexdigest() != facts.get("tokenizer_sha256"):
-        raise UserError("tokenizer.json is damaged: its SHA-256 is not that of dataset.json")
-    return tokens_sha256
-
-
-def _same(key: str, here: Any, today: Any) -> None:
-    if here != today:
-        raise UserError(f"{key} changed from {here} to {today}")
-
-
 def verify_record(
     data: Mapping[str, Any], planned: matrix.PlannedCell, tokens: Mapping[str, str]
 ) -> None:
@@ -117,15 +78,7 @@ def verify_record(
     Raises:
         UserError: all differences, in one line.
     """
-    found = freshness.differences(planned, data)
-    folder, used = planned.cell.dataset, data["dataset"]
-    if folder is not None:
-        if folder not in tokens:
-            found.append(f"its data in {folder} are not prepared here, or were not adopted")
-        elif used is None and data["status"] == "ok":
-            found.append("it does not say which data it read")
-        elif used is not None and used["tokens_sha256"] != tokens[folder]:
-            found.append(f"it read other data than {folder} holds")
+    found = freshness.differences(planned, data, tokens)
     if found:
         raise UserError("; ".join(found))
 
@@ -191,15 +144,7 @@ def adopt(configfile: str | None = None) -> Adoption:
     expansion = matrix.expand(experiment, devices, host)
     # as every run does: Snakemake would not start with a damaged one among them
     records.set_damaged_aside(matrix.foreign_records(RESULTS, host["label"]), RESULTS, False)
-    tokens: dict[str, str] = {}
-    data_refused: dict[str, str] = {}
-    for name, entry in experiment["datasets"].items():
-        folder = Path(matrix.DATA_DIR) / name
-        if (folder / "dataset.json").exists():
-            try:
-                tokens[folder.as_posix()] = verify_data(folder, name, entry)
-            except UserError as error:
-                data_refused[folder.as_posix()] = str(error)
+    tokens, data_refused = freshness.verified_data(experiment["datasets"])
     adopted: list[str] = []
     refused: dict[str, str] = {}
     missing = 0

@@ -16,7 +16,7 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 MESSAGES = re.compile(
     r"bad_alloc|out of memory|can't allocate memory|cannot allocate memory"
     r"|unable to allocate|attempting to allocate|kIOGPUCommandBufferCallbackErrorOutOfMemory"
-    r"|insufficient memory",
+    r"|insufficient memory|ALLOC_FAILED",
     re.IGNORECASE,
 )
 FILLED_ABOVE = 0.75  # share of a limited address space; the rest is the allocation that failed

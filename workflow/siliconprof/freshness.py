@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from siliconprof import closure
-from siliconprof.matrix import PlannedCell
+from siliconprof import closure, corpus, prepare, token_data
+from siliconprof.cell import canonical_json
+from siliconprof.errors import UserError
+from siliconprof.matrix import DATA_DIR, PlannedCell
 
 
-def differences(planned: PlannedCell, record: Mapping[str, Any]) -> list[str]:
+def differences(
+    planned: PlannedCell, record: Mapping[str, Any], tokens: Mapping[str, str]
+) -> list[str]:
     """What has changed since a record was made, one line each; empty when nothing has.
 
     Paths are relative to the checkout, which must be the current folder.
+
+    Args:
+        tokens: folder of a verified data set -> SHA-256 of its tokens, from `verified_data`.
     """
     found = []
     asked, then = json.loads(planned.cell.to_json()), record["cell"]
@@ -30,7 +39,76 @@ def differences(planned: PlannedCell, record: Mapping[str, Any]) -> list[str]:
     declared = record["environment"]["declared"]
     for name in sorted({*planned.environment, *declared}):
         found += _changes(name, declared.get(name), planned.environment.get(name))
-    return found
+    return found + _data_changes(planned, record, tokens)
+
+
+def _data_changes(
+    planned: PlannedCell, record: Mapping[str, Any], tokens: Mapping[str, str]
+) -> list[str]:
+    """Whether the record read what the cell would read now."""
+    folder, used = planned.cell.dataset, record["dataset"]
+    if folder is None:
+        return []
+    if record["status"] == "unsupported":
+        return []
+    if folder not in tokens:
+        return [f"its data in {folder} are not prepared here, or were not adopted"]
+    if used is None:
+        return ["it does not say which data it read"] if record["status"] == "ok" else []
+    if used["tokens_sha256"] != tokens[folder]:
+        return [f"it read other data than {folder} holds"]
+    return []
+
+
+def verified_data(datasets: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """(folder -> SHA-256 of its tokens, folder -> why it cannot be used) of what is prepared.
+
+    Args:
+        datasets: name -> entry of the resolved config.
+    """
+    tokens: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    for name, entry in datasets.items():
+        folder = Path(DATA_DIR) / name
+        if (folder / "dataset.json").exists():
+            try:
+                tokens[folder.as_posix()] = verify_data(folder, name, entry)
+            except UserError as error:
+                refused[folder.as_posix()] = str(error)
+    return tokens, refused
+
+
+def verify_data(folder: Path, name: str, entry: Mapping[str, Any]) -> str:
+    """SHA-256 of the tokens of a prepared data set that is whole and is the one of the config.
+
+    Args:
+        entry: the data set in the resolved config.
+
+    Raises:
+        UserError: why it is not; one line.
+    """
+    tokens_sha256 = token_data.load(folder).tokens_sha256  # tokens.npy is that of dataset.json
+    facts = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+    spec = prepare.parse_spec(canonical_json({"name": name} | dict(entry)))
+    builtin = spec.source == "builtin"
+    for key in ("name", "source", "vocab_size", "max_bytes"):
+        _same(key, facts.get(key), getattr(spec, key))
+    for key in ("path", "subset", "split", "text_column"):
+        _same(key, facts.get(key), None if builtin else getattr(spec, key))
+    if builtin:  # the only text that belongs to the code and changes with it
+        text = corpus.read_corpus(spec).text.encode("utf-8")
+        _same("text_sha256", facts.get("text_sha256"), hashlib.sha256(text).hexdigest())
+    tokenizer = folder / "tokenizer.json"
+    if not tokenizer.is_file():
+        raise UserError("tokenizer.json is missing")
+    if hashlib.sha256(tokenizer.read_bytes()).hexdigest() != facts.get("tokenizer_sha256"):
+        raise UserError("tokenizer.json is damaged: its SHA-256 is not that of dataset.json")
+    return tokens_sha256
+
+
+def _same(key: str, here: Any, today: Any) -> None:
+    if here != today:
+        raise UserError(f"{key} changed from {here} to {today}")
 
 
 def _changes(name: str, before: Any, now: Any) -> list[str]:

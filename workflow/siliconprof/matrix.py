@@ -31,7 +31,8 @@ class PlannedCell:
     cell: Cell
     environment: Mapping[str, Any]  # versions that the cell uses; a change reruns it
     code: Sequence[str]  # import closure, relative paths
-    data: Sequence[str]  # prepared files it reads
+    data: Sequence[str]  # what the prepared data are, with checksums: a change reruns the cell
+    arrays: Sequence[str]  # the data themselves, which must be there
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Matrix:
                 "environment": canonical_json(planned.environment),
                 "code": list(planned.code),
                 "data": list(planned.data),
+                "arrays": list(planned.arrays),
             }
         return tree
 
@@ -165,6 +167,7 @@ def _planned(
         hosts.environment_slice(host, device["id"], backend, used_packages(cell)),
         closure.files(measure.code_roots(cell)),
         [f"{DATA_DIR}/{dataset}/dataset.json"] if dataset else [],
+        [f"{DATA_DIR}/{dataset}/tokens.npy"] if dataset else [],
     )
 
 

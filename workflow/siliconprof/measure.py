@@ -34,6 +34,7 @@ from siliconprof.timing import Plan
 PIPELINE_VARIABLE = "SILICONPROF_PIPELINE_PID"
 PROGRESS_FILE_VARIABLE = "SILICONPROF_PROGRESS_FILE"
 POLL_S = 0.25
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
 TAIL_LINES = 200
 
 
@@ -225,7 +226,18 @@ def compose(
     cell: Cell, result: Mapping[str, Any], declared: Mapping[str, Any], started: datetime
 ) -> dict[str, Any]:
     """The whole record of a cell from what its child left and what its supervisor knows."""
-    checkout = Path(__file__).resolve().parent.parent.parent
+    before = result["surroundings"]
+    flags = list(result.get("flags", []))
+    changed = [
+        path for path, sha256 in code_hashes(cell).items() if before["code"].get(path) != sha256
+    ]
+    if changed:
+        flags.append(
+            {
+                "code": "code_changed",
+                "detail": f"edited while it was measured: {', '.join(changed)}",
+            }
+        )
     accounting = dict(result.get("accounting") or {})
     accounting["wall_s"] = (datetime.now(UTC) - started).total_seconds()
     return {
@@ -241,24 +253,34 @@ def compose(
         "points": result.get("points", []),
         "samples": result.get("samples", []),
         "probes": result.get("probes", {}),
-        "flags": result.get("flags", []),
+        "flags": flags,
         "dataset": result.get("dataset"),
         "method": {
             "timing": asdict(Plan.of(cell.timing)),
             "clock": result.get("clock"),
             **result.get("method", {}),
         },
-        "environment": environment.capture(checkout)
+        "environment": before["environment"]
         | {
             "backend": result.get("backend"),
             "declared": dict(declared),
             "python": result.get("python") or platform.python_version(),
         },
-        "code": {path: closure.sha256(checkout / path) for path in closure.files(code_roots(cell))},
+        "code": before["code"],
         "modules_loaded": result.get("modules_loaded", []),
         "progress": result.get("progress"),
         "accounting": accounting,
     }
+
+
+def code_hashes(cell: Cell) -> dict[str, str]:
+    """SHA-256 of every module that the cell can load, by path in the checkout."""
+    return {path: closure.sha256(CHECKOUT / path) for path in closure.files(code_roots(cell))}
+
+
+def surroundings(cell: Cell) -> dict[str, Any]:
+    """Code and environment as they are just before the child starts, which is what it runs in."""
+    return {"code": code_hashes(cell), "environment": environment.capture(CHECKOUT)}
 
 
 def supervise(cell: Cell) -> dict[str, Any]:
@@ -269,20 +291,21 @@ def supervise(cell: Cell) -> dict[str, Any]:
     """
     reason = support.unsupported(cell)
     if reason:
-        return {"status": "unsupported", "reason": reason}
+        return {"status": "unsupported", "reason": reason, "surroundings": surroundings(cell)}
     limit_s = Plan.of(cell.timing).time_limit_s
     show(json.dumps({"doing": "wait for the host", "step": ""}))
     locked = lock.alone(require_pipeline)
     with locked as (descriptor, waited_s), tempfile.TemporaryDirectory() as folder:
         require_pipeline()
         result = Path(folder) / "result.json"
+        before = surroundings(cell)
         child = Child(cell, result, descriptor)
         try:
             code, wall_s = child.wait(limit_s)
         finally:
             child.kill()
         found = outcome(child, code, limit_s, result)
-        found["progress"] = child.progress
+        found |= {"progress": child.progress, "surroundings": before}
         accounting = {"waited_for_lock_s": waited_s, "child_wall_s": wall_s}
         found["accounting"] = dict(found.get("accounting") or {}) | accounting
         return found

@@ -35,8 +35,8 @@ def expected_seconds(planned: matrix.PlannedCell, earlier: Mapping[str, Any] | N
     return START_UP_S[backend.framework] + repeats * once
 
 
-def row(planned: matrix.PlannedCell) -> dict[str, Any]:
-    """One cell of the plan."""
+def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any]:
+    """One cell of the plan; `tokens` as `freshness.verified_data` gives them."""
     cell = planned.cell
     path = Path(matrix.record_path(cell))
     earlier: dict[str, Any] | None = None
@@ -44,7 +44,7 @@ def row(planned: matrix.PlannedCell) -> dict[str, Any]:
     if path.exists():
         try:
             earlier = record.read(path, check_schema=False)
-            reasons = freshness.differences(planned, earlier)
+            reasons = freshness.differences(planned, earlier, tokens)
         except UserError as error:
             reasons = [str(error)]
     impossible = support.unsupported(cell)
@@ -74,7 +74,8 @@ def row(planned: matrix.PlannedCell) -> dict[str, Any]:
 def make(experiment: Mapping[str, Any], devices: registry.Registry, host: Mapping[str, Any]) -> Any:
     """The whole plan as data."""
     expansion = matrix.expand(experiment, devices, host)
-    rows = [row(planned) for planned in expansion.cells]
+    tokens, _ = freshness.verified_data(experiment["datasets"])
+    rows = [row(planned, tokens) for planned in expansion.cells]
     due = [entry for entry in rows if entry["due"]]
     missing_data = {
         path for planned in expansion.cells for path in planned.data if not Path(path).exists()

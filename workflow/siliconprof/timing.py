@@ -53,13 +53,15 @@ class Pace:
     plan: Plan
     warmup_times: list[float] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
-    _started: float = field(default_factory=time.perf_counter)
+    _started: float | None = None  # at the first question: set-up is no warm-up
     _measuring_since: float | None = None
 
     def warming_up(self) -> bool:
         """True while another warm-up step is due; the switch to measuring happens here."""
         if self._measuring_since is not None:
             return False
+        if self._started is None:
+            self._started = time.perf_counter()
         spent = time.perf_counter() - self._started
         enough = len(self.warmup_times) >= self.plan.warmup_iterations
         if enough and (settled(self.warmup_times) or spent >= self.plan.warmup_budget_s):

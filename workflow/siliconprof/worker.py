@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import math
 import os
 import platform
 import signal
@@ -21,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import statistics, support
+from siliconprof import exhaustion, statistics, support
 from siliconprof.backends.base import Unsupported
 from siliconprof.cell import Cell
 from siliconprof.errors import UserError
@@ -33,14 +34,6 @@ from siliconprof.timing import Plan, clock_check
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 OOM_SCORE_ADJ = 800  # of -1000 to 1000: dies before its supervisor
 NOISY_ABOVE = 0.10  # IQR over median
-OUT_OF_MEMORY_WORDS = (
-    "out of memory",
-    "can't allocate memory",
-    "unable to allocate",
-    "attempting to allocate",
-    "bad_alloc",
-    "cannot allocate memory",
-)
 
 
 def end_with(supervisor: int) -> None:
@@ -67,7 +60,7 @@ def out_of_memory(error: BaseException) -> str | None:
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return text
-    return text if any(word in text.lower() for word in OUT_OF_MEMORY_WORDS) else None
+    return text if exhaustion.said(text) else None
 
 
 def effective_precision(asked: str, evidence: dict[str, Any], training: bool) -> str | None:
@@ -106,6 +99,38 @@ def label(point: dict[str, Any]) -> str:
     return f" ({' '.join(f'{key}={value}' for key, value in parameters.items())})"
 
 
+def finite(value: Any) -> Any:
+    """The same value with None for every NaN and infinity, which JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(entry) for entry in value]
+    return value
+
+
+def diverged(session: Session) -> None:
+    """Flag losses that are no numbers any more; a record holds None for them."""
+    for point in session.points:
+        lost = sum(not math.isfinite(loss) for loss in point.get("loss") or [])
+        if lost:
+            session.flag(
+                "loss_not_finite", f"{lost} of {len(point['loss'])} losses are NaN or infinite"
+            )
+
+
+def check_clock(session: Session) -> dict[str, float]:
+    """Measure the clock first; flag one that measures a known sleep as shorter than it was."""
+    found = clock_check()
+    if found["sleep_measured_s"] < found["sleep_asked_s"]:
+        session.flag(
+            "clock",
+            f"a sleep of {found['sleep_asked_s']} s was measured as {found['sleep_measured_s']} s",
+        )
+    return found
+
+
 def modules_loaded() -> list[str]:
     """Files of this package in the process, relative to the checkout."""
     root = Path(__file__).resolve().parent.parent.parent
@@ -129,6 +154,7 @@ def measure(cell: Cell, report: Any) -> dict[str, Any]:
         raise Unsupported(found)
     backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
     session = Session(cell, backend, workload, report)
+    clock = check_clock(session)
     session.evidence |= backend.prove_precision(cell.seed)
     opened = time.perf_counter()
     with Sampler(session) as sampler:
@@ -137,6 +163,7 @@ def measure(cell: Cell, report: Any) -> dict[str, Any]:
         else:
             trainer.run(session)
     noise_flags(session)
+    diverged(session)
     effective = effective_precision(cell.precision, session.evidence, trainer is not None)
     return {
         "points": session.points,
@@ -156,8 +183,8 @@ def measure(cell: Cell, report: Any) -> dict[str, Any]:
         if cell.dataset
         else None,
         "backend": backend.describe(),
-        "clock": clock_check(),
-        "method": session.method,
+        "clock": clock,
+        "method": {"time": backend.time_method} | session.method,
         "modules_loaded": modules_loaded(),
         "accounting": {
             "open_s": opened - started,
@@ -212,7 +239,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "reason": f"{reason[:500]}; {where}",
         }
     result["python"] = platform.python_version()
-    write_atomically(arguments.result, json.dumps(result))
+    write_atomically(arguments.result, json.dumps(finite(result)))
     return 0
 
 

@@ -114,8 +114,8 @@ class TorchStepper(Stepper):
         clock.edge("backward_s")
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
         clock.edge("optimizer_s")
+        self.optimizer.zero_grad(set_to_none=True)  # other_s, as under the Trainer
         detached = loss.detach()
         return lambda: float(detached)
 
@@ -126,19 +126,39 @@ class TorchStepper(Stepper):
         with backend.torch.no_grad(), backend.autocast():
             self.loss(self.model, tokens)
 
-    def dtypes(self) -> dict[str, str]:
-        """See `Stepper.dtypes`; the activation's is read from the first matrix product."""
-        return observed_dtypes(self.backend, self.model)
+    def dtypes(self, batch: Any) -> dict[str, str]:
+        """See `Stepper.dtypes`."""
+        return observed_dtypes(self.model, lambda: self.forward_only(batch))
 
 
-def observed_dtypes(backend: TorchBackend, model: Any) -> dict[str, str]:
-    """Master weight dtype, and the dtype that a product of two of them has in the forward."""
-    weight = next(p for p in model.parameters() if p.dim() == 2)
-    with backend.torch.no_grad(), backend.autocast():
-        product = backend.torch.matmul(weight[:8], weight[:8].t())
+def observed_dtypes(model: Any, forward: Callable[[], Any]) -> dict[str, str]:
+    """Dtype of the master weights, and of the first matrix product in a real forward pass.
+
+    Args:
+        forward: runs the model once, under the autocast of its training.
+    """
+    outputs: list[Any] = []
+    layers = [
+        module
+        for module in model.modules()
+        if not list(module.children())
+        and getattr(module, "weight", None) is not None
+        and module.weight.dim() >= 2
+        and "Embedding" not in type(module).__name__
+    ]
+    hooks = [
+        layer.register_forward_hook(lambda _layer, _inputs, output: outputs.append(output.dtype))
+        for layer in layers
+    ]
+    try:
+        forward()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    weight = next(p for p in model.parameters() if p.dim() >= 2)
     return {
         "master_weights": str(weight.dtype).removeprefix("torch."),
-        "activations": str(product.dtype).removeprefix("torch."),
+        "activations": str(outputs[0]).removeprefix("torch."),
     }
 
 

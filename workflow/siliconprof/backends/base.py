@@ -40,8 +40,8 @@ class Stepper:
         """Run the forward pass alone, with nothing kept for a backward pass."""
         raise NotImplementedError
 
-    def dtypes(self) -> dict[str, str]:
-        """Master weight and activation dtypes that were really seen."""
+    def dtypes(self, batch: Any) -> dict[str, str]:
+        """Master weight and activation dtypes, seen in a forward pass of the model itself."""
         raise NotImplementedError
 
 
@@ -52,6 +52,7 @@ class Backend:
     framework: ClassVar[str]  # torch or mlx: which of a workload's implementations it runs
     device_kind: ClassVar[str | None]  # cpu, gpu, or None for either
     packages: ClassVar[Sequence[str]]  # distributions whose version the numbers depend on
+    time_method: ClassVar[str]  # how phases and whole steps are timed, for the record
     precisions: ClassVar[Mapping[str, str | None]]  # precision -> reason why not, None = can
 
     @classmethod

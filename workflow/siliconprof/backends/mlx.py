@@ -28,6 +28,7 @@ class Plugin(Backend):
     framework = "mlx"
     device_kind = None
     packages = ("mlx",)
+    time_method = "perf_counter after mx.eval of each phase's results and mx.synchronize()"
     precisions = {
         "fp32": None,
         "tf32": None,  # on a GPU; `open` refuses it on a CPU
@@ -168,7 +169,8 @@ class Plugin(Backend):
             self._last = out
             return out
 
-        return launch, "Metal" if metal else "CUDA"
+        path = "Metal" if metal else "CUDA"
+        return launch, f"{path} by mx.fast; MLX compiles at the first launch, so cold includes it"
 
     def stepper(self, workload: Any, seed: int) -> Stepper:
         """See `Backend.stepper`."""
@@ -183,7 +185,7 @@ class MlxStepper(Stepper):
         from mlx.utils import tree_map
 
         mx = backend.mx
-        self.backend = backend
+        self.backend, self.workload = backend, workload
         self.model = workload.mlx_model(seed)
         self.model.set_dtype(backend.dtype)
         self.model.train()
@@ -226,14 +228,15 @@ class MlxStepper(Stepper):
         """See `Stepper.forward_only`."""
         self.backend.mx.eval(self.loss(self.parameters, self.backend.mx.array(batch)))
 
-    def dtypes(self) -> dict[str, str]:
-        """See `Stepper.dtypes`; the activation's is that of a product of compute weights."""
+    def dtypes(self, batch: Any) -> dict[str, str]:
+        """See `Stepper.dtypes`; the activation's is that of the model's own output."""
         from mlx.utils import tree_flatten
 
-        backend = self.backend
+        mx = self.backend.mx
+        self.loss(self.parameters, mx.array(batch))  # leaves the compute weights in the model
+        output = self.workload.mlx_output(self.model, mx.array(batch))
         weight = next(p for _, p in tree_flatten(self.parameters) if p.ndim == 2)
-        compute = weight[:8].astype(backend.compute_dtype)
         return {
             "master_weights": str(weight.dtype).removeprefix("mlx.core."),
-            "activations": str((compute @ compute.T).dtype).removeprefix("mlx.core."),
+            "activations": str(output.dtype).removeprefix("mlx.core."),
         }

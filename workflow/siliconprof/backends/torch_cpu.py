@@ -13,6 +13,7 @@ class Plugin(TorchBackend):
     name = "torch-cpu"
     device_kind = "cpu"
     torch_device = "cpu"
+    time_method = "perf_counter at phase edges; eager and synchronous, nothing to wait for"
     precisions = {
         "fp32": None,
         "tf32": "tf32 is an NVIDIA tensor-core format; a CPU has none",

@@ -16,6 +16,10 @@ class Plugin(TorchBackend):
     name = "torch-cuda"
     device_kind = "gpu"
     torch_device = "cuda"
+    time_method = (
+        "split steps: CUDA events at phase edges, read after the step; "
+        "unsplit steps: perf_counter between two synchronisations"
+    )
     precisions = dict.fromkeys(("fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16"))
 
     @classmethod

@@ -19,6 +19,7 @@ class Plugin(TorchBackend):
     name = "torch-mps"
     device_kind = "gpu"
     torch_device = "mps"
+    time_method = "torch.mps.synchronize() and perf_counter at phase edges and around steps"
     precisions = {
         "fp32": None,
         "tf32": "tf32 is an NVIDIA tensor-core format; an Apple GPU has none",
@@ -63,4 +64,5 @@ class Plugin(TorchBackend):
         except Exception as error:
             return None, f"torch could not compile an empty Metal kernel: {error}"
         one = self.torch.zeros(1, device="mps")
-        return (lambda: library.siliconprof_empty(one)), "Metal, compiled by torch.mps"
+        kernel = library.siliconprof_empty  # looked up once, not in every launch
+        return (lambda: kernel(one)), "Metal by torch.mps; the cold launch makes the pipeline too"

@@ -23,6 +23,10 @@ FLAG_WORDS = {
     "long and their spread too wide.",
     "noisy": "The middle half of the repeats spreads over more than 10 % of their median.",
     "no_empty_kernel": "No empty kernel can be launched here, so dispatch stands alone.",
+    "loss_not_finite": "The training diverged: losses became NaN or infinite; the times stand.",
+    "clock": "The host's clock measured a known sleep as shorter than it was: trust no time here.",
+    "code_changed": "A module was edited while this was measured: the record names the code that "
+    "was there at the start.",
     "throttled": "The clock fell while this was measured.",
     "on_battery": "Measured on battery, which may lower the clocks.",
 }

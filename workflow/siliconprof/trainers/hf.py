@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from typing import TYPE_CHECKING, Any
 
+from siliconprof.backends._torch import observed_dtypes
 from siliconprof.timing import Pace, PhaseClock, Plan, StepTimes
 from siliconprof.trainers.base import Trainer, training_point
 
@@ -44,6 +45,7 @@ class Plugin(Trainer):
         workload: Any = session.workload
         model = workload.torch_model(cell.seed).to(backend.dtype)  # type: ignore[attr-defined]
         probe = StepProbe(session)
+        train_dataset = dataset(session)
         with tempfile.TemporaryDirectory() as folder:
             arguments = transformers.TrainingArguments(
                 output_dir=folder,
@@ -71,15 +73,18 @@ class Plugin(Trainer):
             trainer = TimedTrainer(
                 model=model,
                 args=arguments,
-                train_dataset=dataset(session),
+                train_dataset=train_dataset,
                 callbacks=[callback(probe)],
             )
             probe.wrap(trainer.accelerator, "backward", "backward_s")
             self.check_precision(trainer, session)
             backend.reset_peak_memory()
             trainer.train()
-        with trainer.compute_loss_context_manager(), trainer.accelerator.autocast():
-            session.evidence |= observed(backend, model)
+        session.evidence |= observed_dtypes(model, lambda: forward(trainer, train_dataset))
+        session.method["split"] = (
+            "split and unsplit steps alternate; other_s holds zero_grad, the gradient norm that "
+            "the Trainer computes even when it clips nothing, and its bookkeeping"
+        )
         session.add_point(training_point(session, probe.times, probe.losses))
 
     @staticmethod
@@ -89,18 +94,17 @@ class Plugin(Trainer):
             raise RuntimeError("the Trainer did not turn mixed precision on")
 
 
-def observed(backend: Any, model: Any) -> dict[str, str]:
-    """Master weight and activation dtypes in the Trainer's own autocast context."""
-    weight = next(p for p in model.parameters() if p.dim() == 2)
-    product = backend.torch.matmul(weight[:8], weight[:8].t())
-    return {
-        "master_weights": str(weight.dtype).removeprefix("torch."),
-        "activations": str(product.dtype).removeprefix("torch."),
-    }
+def forward(trainer: Any, rows: Any) -> None:
+    """One forward pass as the Trainer makes it, with its own autocast and nothing timed."""
+    import torch
+
+    batch = trainer._prepare_inputs(trainer.data_collator([rows[0]]))
+    with torch.no_grad(), trainer.compute_loss_context_manager():
+        trainer.model_wrapped(**batch)
 
 
 def training_arguments(session: Session) -> dict[str, Any]:
-    """The Trainer's settings: nothing but training, the plain loop's optimizer, no network."""
+    """The Trainer's settings: the plain loop's optimizer, no clipping, no network, no logs."""
     cell = session.cell
     settings = session.workload.optimizer_settings(cell.precision)  # type: ignore[attr-defined]
     return {

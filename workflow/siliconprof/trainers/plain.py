@@ -48,10 +48,11 @@ class Plugin(Trainer):
             unsplit, _ = step(split=False)
             times.unsplit_step_s.append(unsplit)
             pace.times.append(unsplit)
-        session.evidence |= stepper.dtypes()
+        batch = next(batches)
+        session.evidence |= stepper.dtypes(batch)
+        session.method["split"] = "split and unsplit steps alternate; forward_only_s is the check"
 
         forward_only = []
-        batch = next(batches)
         for index in range(FORWARD_ONLY_STEPS + 1):
             backend.synchronize()
             start = time.perf_counter()

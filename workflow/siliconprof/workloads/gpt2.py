@@ -228,10 +228,15 @@ class Plugin(TrainingWorkload):
         return model
 
     @staticmethod
-    def mlx_loss(model: Any, tokens: Any) -> Any:
+    def mlx_output(model: Any, tokens: Any) -> Any:
+        """Logits of shape (B, T, V) in the dtype that the model computes in; tokens (B, T)."""
+        return model(tokens)
+
+    @classmethod
+    def mlx_loss(cls, model: Any, tokens: Any) -> Any:
         """Mean cross-entropy of the next token in fp32; tokens (B, T)."""
         import mlx.core as mx
         import mlx.nn as nn
 
-        logits = model(tokens)[:, :-1].astype(mx.float32)  # (B, T-1, V)
+        logits = cls.mlx_output(model, tokens)[:, :-1].astype(mx.float32)  # (B, T-1, V)
         return nn.losses.cross_entropy(logits, tokens[:, 1:], reduction="mean")

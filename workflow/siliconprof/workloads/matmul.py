@@ -15,6 +15,9 @@ from siliconprof.workloads.base import KernelWorkload
 if TYPE_CHECKING:
     from siliconprof.session import Session
 
+CHECKED_ROWS = (
+    64  # of the first product; float64 on a CPU would take minutes for all of a large one
+)
 WRONG_ABOVE = {"fp32": 1e-4, "tf32": 5e-3, "fp16": 5e-3, "bf16": 3e-2}  # relative RMS error
 
 
@@ -82,7 +85,7 @@ class Plugin(KernelWorkload):
         b = backend.normal((batch, k, n), cell.seed + 1)
         product = backend.matmul(a[:1], b[:1])
         backend.evaluate(product)
-        error = backend.product_error(a[:1], b[:1], product)
+        error = backend.product_error(a[:1, :CHECKED_ROWS], b[:1], product[:, :CHECKED_ROWS])
         if not error < WRONG_ABOVE[cell.precision]:
             raise ArithmeticError(
                 f"the product {shape} is wrong: relative error {error:.2e} against float64"
