@@ -52,7 +52,8 @@ def a_cell(host: str = "far", workload: str = "product") -> Cell:
 @cache
 def composed() -> dict[str, Any]:
     """A record as `measure` composes it, of a cell that was skipped; it takes a while."""
-    return measure.compose(a_cell(), {"status": "skipped"}, {}, datetime(2026, 1, 2, tzinfo=UTC))
+    left = {"status": "skipped", "surroundings": measure.surroundings(a_cell())}
+    return measure.compose(a_cell(), left, {}, datetime(2026, 1, 2, tzinfo=UTC))
 
 
 def a_record(cell: Cell, reason: str = "a test does not measure") -> dict[str, Any]:
