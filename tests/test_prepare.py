@@ -1,47 +1,52 @@
 """The prepare stage through its front door, and the reader of what it leaves.
 
-The hub is stood in for by a small HTTP server on this machine that answers the hub's own requests
-(resolve, tree, revision), so the real client and the real loading code run; its cache is filled by
-the hub's own client.
+The hub is stood in for by a small HTTP server on this machine (`hub_server.py`), so the real client
+and the real loading code run; its cache is filled by the hub's own client.
 """
 
 from __future__ import annotations
 
 import hashlib
-import http.server
 import itertools
 import json
 import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
+import hub_server
 import numpy as np
 import pytest
+from hub_server import COMMIT
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOW = ROOT / "workflow"
 if str(WORKFLOW) not in sys.path:
     sys.path.insert(0, str(WORKFLOW))
 
-from siliconprof import corpus, prepare, token_data  # noqa: E402
+from siliconprof import (  # noqa: E402
+    corpus,
+    data_folder,
+    dataset_spec,
+    prepare,
+    preparing,
+    token_data,
+)
+from siliconprof import repository as repository_module  # noqa: E402
 
 DATA = WORKFLOW / "siliconprof" / "data"
 BUILTIN = {"name": "builtin", "source": "builtin", "vocab_size": 512}
 REPOSITORY = "owner/small"
-COMMIT = "5" * 40
 CLOSED_PORT = "http://127.0.0.1:9"
 FILES = ("dataset.json", "tokenizer.json", "tokens.npy")
 FACTS = (
-    "name source path subset split text_column revision licence synthetic max_bytes n_documents"
-    " n_bytes n_tokens vocab_size vocab_size_actual text_sha256 tokens_sha256 tokenizer_sha256"
-    " tokenizers_version"
+    "name kind source path subset split text_column asked_revision vocab_size tokenizer max_bytes"
+    " revision licence synthetic n_documents n_bytes n_tokens vocab_size_actual"
+    " tokenizer_revision text_sha256 tokens_sha256 tokenizer_sha256 sha256 tokenizers_version"
 ).split()
 
 
@@ -82,7 +87,9 @@ def prepared(run: subprocess.CompletedProcess[str], output: Path) -> tuple[dict[
     assert facts["vocab_size_actual"] == tokenizer.get_vocab_size() > tokens.max()
     digest = hashlib.sha256((output / "tokenizer.json").read_bytes()).hexdigest()
     assert facts["tokenizer_sha256"] == digest
-    assert token_data.load(output).tokens_sha256 == facts["tokens_sha256"]
+    data = data_folder.load(output)
+    assert isinstance(data, token_data.TokenData) and facts["kind"] == "text"
+    assert data.sha256 == data.tokens_sha256 == facts["sha256"] == facts["tokens_sha256"]
     return facts, text
 
 
@@ -275,18 +282,28 @@ def test_output_that_is_no_folder_is_one_line(tmp_path: Path) -> None:
         ('{"name": "x", "source": "builtin", "vocab_size": true}', "expected int"),
         ('{"name": "x", "source": "builtin", "vocab_size": 512, "max_bytes": 0}', "at least 1"),
         ('{"name": "x", "source": "builtin", "vocab_size": 512, "spilt": "a"}', "spilt"),
-        ('{"name": "x", "source": "hub", "vocab_size": 512}', "needs 'path'"),
+        (
+            '{"name": "x", "source": "hub", "vocab_size": 512}',
+            "'path': is missing; expected a name on the hub",
+        ),
+        ('{"name": "x", "source": "folder", "vocab_size": 512}', "'path': is missing"),
+        ('{"name": "x", "source": "builtin", "vocab_size": 512, "n_mels": 80}', "kind speech"),
+        (
+            '{"name": "x", "source": "folder", "path": "y", "revision": "z", "vocab_size": 512}',
+            "'revision': a folder has one revision",
+        ),
+        ('{"name": "x", "kind": "sound", "source": "builtin", "vocab_size": 512}', "text, speech"),
     ],
 )
 def test_wrong_dataset_is_refused(given: str, words: str) -> None:
-    with pytest.raises(prepare.PrepareError, match=re.escape(words)) as error:
-        prepare.parse_spec(given)
+    with pytest.raises(dataset_spec.PrepareError, match=re.escape(words)) as error:
+        dataset_spec.parse(given)
     assert "\n" not in str(error.value)
 
 
 def test_large_vocabulary_takes_four_bytes_a_token(tmp_path: Path) -> None:
     given = BUILTIN | {"vocab_size": 65537, "max_bytes": 20_000}
-    facts = prepare.prepare(prepare.parse_spec(json.dumps(given)), tmp_path)
+    facts = prepare.prepare(dataset_spec.parse(json.dumps(given)), tmp_path)
     data = token_data.load(tmp_path)
     assert data.tokens.dtype == np.uint32
     assert data.vocab_size == 65537 > facts["vocab_size_actual"] > data.tokens.max()
@@ -295,17 +312,17 @@ def test_large_vocabulary_takes_four_bytes_a_token(tmp_path: Path) -> None:
 def test_a_crash_while_writing_leaves_no_mixture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = prepare.parse_spec(json.dumps(BUILTIN | {"max_bytes": 20_000}))
+    spec = dataset_spec.parse(json.dumps(BUILTIN | {"max_bytes": 20_000}))
     prepare.prepare(spec, tmp_path)
     token_data.load(tmp_path)
-    write = prepare._replace
+    write = preparing.replace
 
-    def crash(path: Path, data: bytes) -> None:
+    def crash(path: Path, content: bytes | np.ndarray) -> None:
         if path.name == "tokenizer.json":
             raise KeyboardInterrupt
-        write(path, data)
+        write(path, content)
 
-    monkeypatch.setattr(prepare, "_replace", crash)
+    monkeypatch.setattr(preparing, "replace", crash)
     with pytest.raises(KeyboardInterrupt):
         prepare.prepare(spec, tmp_path)
     with pytest.raises(token_data.DataError, match=r"no dataset\.json"):
@@ -315,77 +332,11 @@ def test_a_crash_while_writing_leaves_no_mixture(
 # The hub -------------------------------------------------------------------------------------
 
 
-def make_handler(root: Path) -> type[http.server.BaseHTTPRequestHandler]:
-    """A handler that answers the hub's requests for REPOSITORY with the files under `root`."""
-
-    def entry(path: Path) -> dict[str, Any]:
-        name = path.relative_to(root).as_posix()
-        if path.is_dir():
-            return {"type": "directory", "path": name, "size": 0, "oid": "0" * 40}
-        data = path.read_bytes()
-        oid = hashlib.sha1(data).hexdigest()
-        return {"type": "file", "path": name, "size": len(data), "oid": oid}
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def reply(self, status: int, body: bytes = b"", **headers: str) -> None:
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name.replace("_", "-"), value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(body)
-
-        def file(self, path: Path) -> None:
-            if not path.is_file():
-                self.reply(404, X_Error_Code="EntryNotFound", X_Repo_Commit=COMMIT)
-                return
-            data = path.read_bytes()
-            headers = {"X_Repo_Commit": COMMIT, "ETag": f'"{hashlib.sha1(data).hexdigest()}"'}
-            asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
-            if not asked:
-                self.reply(200, data, **headers)
-                return
-            start, end = int(asked[1]), min(int(asked[2] or len(data)), len(data) - 1)
-            headers["Content_Range"] = f"bytes {start}-{end}/{len(data)}"
-            self.reply(206, data[start : end + 1], **headers)
-
-        def do_GET(self) -> None:
-            path = unquote(urlsplit(self.path).path)
-            if match := re.fullmatch(rf"/datasets/{REPOSITORY}/resolve/[^/]+/(.+)", path):
-                self.file(root / match[1])
-            elif re.fullmatch(rf"/api/datasets/{REPOSITORY}/revision/[^/]+", path):
-                files = sorted(found for found in root.rglob("*") if found.is_file())
-                siblings = [{"rfilename": entry(found)["path"]} for found in files]
-                info = {"id": REPOSITORY, "sha": COMMIT, "tags": [], "siblings": siblings}
-                self.reply(200, json.dumps(info).encode())
-            elif match := re.fullmatch(rf"/api/datasets/{REPOSITORY}/tree/[^/]+/?(.*)", path):
-                deep = "recursive=true" in self.path.lower()
-                found = (root / match[1]).rglob("*") if deep else (root / match[1]).iterdir()
-                self.reply(200, json.dumps([entry(path) for path in sorted(found)]).encode())
-            else:
-                self.reply(404, X_Error_Code="RepoNotFound")
-
-        do_HEAD = do_GET
-
-        def log_message(self, *args: object) -> None:
-            """Keep the test's output clean."""
-
-    return Handler
-
-
 @pytest.fixture(scope="module")
 def hub(repository: Path) -> Iterator[str]:
     """The address of a hub that has one dataset, REPOSITORY."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), make_handler(repository))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with hub_server.served({f"datasets/{REPOSITORY}": {"main": repository}}) as endpoint:
+        yield endpoint
 
 
 HUB = {"name": "small", "source": "hub", "path": REPOSITORY, "vocab_size": 400, "split": "test"}
@@ -405,14 +356,8 @@ def test_hub(hub: str, tmp_path: Path) -> None:
 
 def test_hub_without_network_reads_the_cache(hub: str, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    script = (
-        "import sys, huggingface_hub as h; h.snapshot_download(sys.argv[1], repo_type='dataset')"
-    )
-    environment = {**os.environ, "HF_HOME": str(home), "HF_ENDPOINT": hub}
-    environment.pop("HF_HUB_OFFLINE", None)
-    download = [sys.executable, "-c", script, REPOSITORY]
-    subprocess.run(download, env=environment, check=True, capture_output=True, timeout=60)
-    snapshot = home / "hub" / "datasets--owner--small" / "snapshots" / COMMIT
+    snapshot = hub_server.download(hub, home, REPOSITORY, "dataset")
+    assert snapshot == home / "hub" / "datasets--owner--small" / "snapshots" / COMMIT
     assert (snapshot / "plain" / "test-00000-of-00001.parquet").is_file()
 
     output = tmp_path / "data"
@@ -439,6 +384,250 @@ def test_hub_without_that_dataset_is_one_line(hub: str, tmp_path: Path) -> None:
 def test_hub_name_that_is_a_folder_here_is_refused(repository: Path, tmp_path: Path) -> None:
     dataset = HUB | {"path": str(repository)}
     refused(run_stage(dataset, tmp_path / "data", tmp_path), "set source: folder")
+
+
+# The paper's own data sets, laid out as the hub has them -----------------------------------------
+
+IMDB_CARD = """---
+license:
+- other
+pretty_name: IMDB
+dataset_info:
+  config_name: plain_text
+  features:
+  - name: text
+    dtype: string
+  - name: label
+    dtype:
+      class_label:
+        names:
+          '0': neg
+          '1': pos
+  splits:
+  - name: train
+    num_examples: 40
+  - name: test
+    num_examples: 30
+  - name: unsupervised
+    num_examples: 50
+configs:
+- config_name: plain_text
+  data_files:
+  - split: train
+    path: plain_text/train-*
+  - split: test
+    path: plain_text/test-*
+  - split: unsupervised
+    path: plain_text/unsupervised-*
+  default: true
+---
+# Dataset Card for "imdb"
+"""
+PTB_CARD = (
+    "---\nlicense:\n- other\nlicense_details: LDC User Agreement for Non-Members\n---\n# PTB\n"
+)
+CONVERTED = "refs/convert/parquet"
+
+
+def write_parquet(path: Path, **columns: list[Any]) -> None:
+    """A parquet file as the hub holds it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+
+
+def reviews(split: str, n: int) -> list[str]:
+    return [
+        f"{split} review {i}: a film <br /><br />that I would see again. " * 3 for i in range(n)
+    ]
+
+
+def sentences(split: str, n: int) -> list[str]:
+    return [f"{split} no. {i} mr. <unk> said N shares were sold on the exchange" for i in range(n)]
+
+
+@pytest.fixture(scope="module")
+def paper_repositories(tmp_path_factory: pytest.TempPathFactory) -> hub_server.Repositories:
+    """IMDB; PTB, which is a script with a parquet copy on another branch; what CV left behind."""
+    root = tmp_path_factory.mktemp("paper")
+    imdb, ptb, copy, empty = (root / name for name in ("imdb", "ptb", "copy", "empty"))
+    for split, n in (("train", 40), ("test", 30), ("unsupervised", 50)):
+        file = imdb / "plain_text" / f"{split}-00000-of-00001.parquet"
+        write_parquet(file, text=reviews(split, n), label=[0] * n)
+    (imdb / "README.md").write_text(IMDB_CARD)
+    ptb.mkdir()
+    (ptb / "README.md").write_text(PTB_CARD)
+    (ptb / "ptb_text_only.py").write_text("raise RuntimeError('this script must not run')\n")
+    for split, n in (("train", 60), ("validation", 9), ("test", 8)):
+        file = copy / "penn_treebank" / split / "0000.parquet"
+        write_parquet(file, sentence=sentences(split, n))
+    (copy / ".gitattributes").write_text("*.parquet filter=lfs\n")
+    empty.mkdir()
+    (empty / "README.md").write_text("---\nlicense: cc0-1.0\n---\nGone.\n")
+    return {
+        "datasets/stanfordnlp/imdb": {"main": imdb},
+        "datasets/ptb-text-only/ptb_text_only": {"main": ptb, CONVERTED: copy},
+        "datasets/mozilla-foundation/common_voice_17_0": {"main": empty},
+    }
+
+
+@pytest.fixture(scope="module")
+def paper_hub(paper_repositories: hub_server.Repositories) -> Iterator[str]:
+    with hub_server.served(paper_repositories) as endpoint:
+        yield endpoint
+
+
+IMDB = {"name": "imdb", "source": "hub", "path": "stanfordnlp/imdb", "vocab_size": 400}
+PTB = {
+    "name": "ptb",
+    "source": "hub",
+    "path": "ptb-text-only/ptb_text_only",
+    "revision": CONVERTED,
+    "text_column": "sentence",
+    "vocab_size": 400,
+}
+
+
+def test_imdb_from_the_hub_its_cache_and_a_folder(
+    paper_hub: str, paper_repositories: hub_server.Repositories, tmp_path: Path
+) -> None:
+    home, output = tmp_path / "home", tmp_path / "data"
+    wanted = corpus.END_OF_TEXT.join(reviews("train", 40))
+    facts, text = prepared(run_stage(IMDB, output, home, HF_ENDPOINT=paper_hub), output)
+    assert text == wanted
+    assert (facts["revision"], facts["licence"]) == (COMMIT, "other")
+    pinned = IMDB | {"revision": COMMIT, "split": "unsupervised"}
+    facts, text = prepared(run_stage(pinned, output, home, HF_ENDPOINT=paper_hub), output)
+    assert text == corpus.END_OF_TEXT.join(reviews("unsupervised", 50))
+    assert facts["asked_revision"] == facts["revision"] == COMMIT
+    gone = run_stage(IMDB | {"revision": "v9"}, output, home, HF_ENDPOINT=paper_hub)
+    refused(gone, "'imdb'", "no dataset 'stanfordnlp/imdb' with revision 'v9'")
+
+    hub_server.download(paper_hub, home, IMDB["path"], "dataset")
+    facts, text = prepared(run_stage(IMDB, output, home), output)
+    assert (text, facts["revision"]) == (wanted, COMMIT)
+    folder = paper_repositories["datasets/stanfordnlp/imdb"]["main"]
+    local = IMDB | {"source": "folder", "path": str(folder)}
+    facts, text = prepared(run_stage(local, output, home), output)
+    assert (text, facts["revision"], facts["licence"]) == (wanted, None, "other")
+
+
+def test_ptb_from_the_hubs_parquet_copy_its_cache_and_a_folder(
+    paper_hub: str, paper_repositories: hub_server.Repositories, tmp_path: Path
+) -> None:
+    home, output = tmp_path / "home", tmp_path / "data"
+    script = run_stage(PTB | {"revision": None}, output, home, HF_ENDPOINT=paper_hub)
+    refused(script, "'ptb'", "scripts are no longer supported", f"set revision: {CONVERTED}")
+
+    wanted = corpus.END_OF_TEXT.join(sentences("train", 60))
+    for dataset in (PTB, PTB | {"subset": "penn_treebank"}):
+        facts, text = prepared(run_stage(dataset, output, home, HF_ENDPOINT=paper_hub), output)
+        assert text == wanted
+        assert facts["asked_revision"] == CONVERTED
+        assert (facts["revision"], facts["licence"]) == (hub_server.OTHER_COMMIT, "other")
+    absent = run_stage(PTB | {"subset": "ptb"}, output, home, HF_ENDPOINT=paper_hub)
+    refused(absent, "no subset 'ptb'", "set subset to one of: penn_treebank")
+
+    fresh = tmp_path / "fresh"
+    snapshot = hub_server.download(paper_hub, fresh, PTB["path"], "dataset", CONVERTED)
+    assert snapshot.name == hub_server.OTHER_COMMIT
+    dataset = PTB | {"split": "validation"}
+    facts, text = prepared(run_stage(dataset, output, fresh), output)
+    assert text == corpus.END_OF_TEXT.join(sentences("validation", 9))
+    assert facts["revision"] == hub_server.OTHER_COMMIT
+    refused(run_stage(PTB | {"split": "dev"}, output, fresh), "'dev'", "validation")
+
+    folder = paper_repositories["datasets/ptb-text-only/ptb_text_only"][CONVERTED]
+    local = {key: value for key, value in PTB.items() if key != "revision"}
+    local |= {"source": "folder", "path": str(folder / "penn_treebank")}
+    assert prepared(run_stage(local, output, fresh), output)[1] == wanted
+
+
+def test_a_repository_that_was_emptied_is_one_line(paper_hub: str, tmp_path: Path) -> None:
+    dataset = IMDB | {"path": "mozilla-foundation/common_voice_17_0"}
+    run = run_stage(dataset, tmp_path / "data", tmp_path / "home", HF_ENDPOINT=paper_hub)
+    refused(run, "common_voice_17_0", "any data files", "set source: folder")
+
+
+def test_old_layouts_of_the_parquet_copy(tmp_path: Path) -> None:
+    spec = dataset_spec.parse(json.dumps(PTB | {"subset": "en"}))
+    names = [
+        "en/imdb-train.parquet",
+        "en/csv-test-00000-of-00002.parquet",
+        "en/csv-test-00001-of-00002.parquet",
+        "en/validated/0000.parquet",
+        "en/partial-other/0000.parquet",
+        "de/train/0000.parquet",
+        "README.md",
+    ]
+    assert repository_module._files_of_copy(spec, names) == {
+        "train": [names[0]],
+        "test": names[1:3],
+        "validated": [names[3]],
+        "other": [names[4]],
+    }
+    with pytest.raises(dataset_spec.PrepareError, match="several subsets; set subset.*de, en"):
+        repository_module._files_of_copy(dataset_spec.parse(json.dumps(PTB)), names)
+
+
+# A given tokenizer ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def gpt2_like(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tokenizer.json like GPT-2's: its special token comes last."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    made.train_from_iterator(
+        ["a film that I would see again"] * 3,
+        trainers.BpeTrainer(vocab_size=270, initial_alphabet=alphabet, show_progress=False),
+    )
+    made.add_special_tokens([corpus.END_OF_TEXT])
+    made.enable_truncation(4)  # a model's limit, which must not cut a text
+    folder = tmp_path_factory.mktemp("tokenizer")
+    made.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def test_a_given_tokenizer(gpt2_like: Path, tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+
+    size = Tokenizer.from_file(str(gpt2_like / "tokenizer.json")).get_vocab_size()
+    dataset = BUILTIN | {"max_bytes": 5000, "vocab_size": 300, "tokenizer": str(gpt2_like)}
+    output = tmp_path / "data"
+    facts, text = prepared(run_stage(dataset, output, tmp_path / "home"), output)
+    assert text.encode() == (DATA / "builtin_text.txt").read_bytes()[:5000]
+    assert (facts["vocab_size"], facts["vocab_size_actual"]) == (300, size)
+    assert (facts["tokenizer"], facts["tokenizer_revision"]) == (str(gpt2_like), None)
+    used = (output / "tokenizer.json").read_bytes()
+    assert used == (gpt2_like / "tokenizer.json").read_bytes()
+
+    with hub_server.served({"owner/tok": {"main": gpt2_like}}) as endpoint:
+        named = dataset | {"tokenizer": "owner/tok"}
+        home = tmp_path / "hub"
+        online = prepared(run_stage(named, output, home, HF_ENDPOINT=endpoint), output)[0]
+        none = run_stage(dataset | {"tokenizer": "owner/no"}, output, home, HF_ENDPOINT=endpoint)
+        refused(none, "no folder 'owner/no'", "leave it out")
+    assert (online["tokens_sha256"], online["tokenizer_revision"]) == (
+        facts["tokens_sha256"],
+        COMMIT,
+    )
+    assert prepared(run_stage(named, output, home), output)[0] == online  # now from the cache
+
+    small = run_stage(dataset | {"vocab_size": size - 1}, output, home)
+    refused(small, f"vocab_size is {size - 1}", f"has {size} tokens")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    refused(run_stage(dataset | {"tokenizer": str(tmp_path)}, output, home), "tokenizer.json")
+    nameless = (gpt2_like / "tokenizer.json").read_text().replace(corpus.END_OF_TEXT, "</s>")
+    (tmp_path / "tokenizer.json").write_text(nameless)
+    lacking = run_stage(dataset | {"tokenizer": str(tmp_path)}, output, home)
+    refused(lacking, "has no token <|endoftext|>")
 
 
 # What the measured process reads -------------------------------------------------------------

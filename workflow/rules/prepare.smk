@@ -1,11 +1,14 @@
 # prepare: one data set in, the same arrays for every framework out.
 #
-# in:   an entry of `datasets` in the config (built-in text, hub data set or folder)
-# out:  results/data/{dataset}/dataset.json with checksums; tokens.npy and tokenizer.json beside it
+# in:   an entry of `datasets` in the config (built-in, hub data set or folder)
+# out:  results/data/{dataset}/dataset.json with checksums, tokenizer.json and the arrays beside it:
+#       tokens.npy of text; features.npy, decoder_input_ids.npy and labels.npy of speech
+#
+# A kind's rule matches the names of that kind's data sets alone, and depends on its code alone.
 
 
 rule prepare:
-    """Tokenise one data set, once, for all frameworks."""
+    """Tokenise one text data set, once, for all frameworks."""
     input:
         code=FLOW.code("prepare"),
         text="workflow/siliconprof/data/builtin_text.txt",
@@ -16,13 +19,39 @@ rule prepare:
     log:
         "results/logs/prepare/{dataset}.log",
     wildcard_constraints:
-        dataset=FLOW.dataset_pattern,
+        dataset=FLOW.dataset_patterns["text"],
     params:
         dataset=lookup(dpath="{dataset}", within=FLOW.datasets),
         folder="results/data/{dataset}",
     shell:
         r"""
         python -m siliconprof.prepare \
+            --dataset {params.dataset:q} \
+            --output-dir {params.folder:q} \
+            >{log:q} 2>&1
+        """
+
+
+rule prepare_speech:
+    """Make features and labels of one speech data set, once, for all frameworks."""
+    input:
+        code=FLOW.code("prepare_speech"),
+    output:
+        "results/data/{dataset}/dataset.json",
+        "results/data/{dataset}/features.npy",
+        "results/data/{dataset}/decoder_input_ids.npy",
+        "results/data/{dataset}/labels.npy",
+        "results/data/{dataset}/tokenizer.json",
+    log:
+        "results/logs/prepare_speech/{dataset}.log",
+    wildcard_constraints:
+        dataset=FLOW.dataset_patterns["speech"],
+    params:
+        dataset=lookup(dpath="{dataset}", within=FLOW.datasets),
+        folder="results/data/{dataset}",
+    shell:
+        r"""
+        python -m siliconprof.prepare_speech \
             --dataset {params.dataset:q} \
             --output-dir {params.folder:q} \
             >{log:q} 2>&1

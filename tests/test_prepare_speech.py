@@ -1,0 +1,717 @@
+"""The speech prepare stage through its front door, and the reader of what it leaves.
+
+Common Voice is laid out small as the hub had it (parquet) and as Mozilla's archive unpacks
+(github.com/common-voice/cv-dataset, datasets/scripted-speech/README.md); the audio in it is
+generated and written by soundfile. Expected features are those of WhisperFeatureExtractor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import hub_server
+import numpy as np
+import pytest
+import yaml
+from conftest import ROOT, Checkout
+from hub_server import COMMIT
+from siliconprof import (
+    config,
+    data_folder,
+    dataset_spec,
+    log_mel,
+    matrix,
+    prepare_speech,
+    prepared,
+    preparing,
+    speech_data,
+    speech_source,
+    speech_synthesis,
+    token_data,
+)
+from test_config import cpu_host
+
+WORKFLOW = ROOT / "workflow"
+RATE = 16_000
+BUILTIN = {"name": "words", "kind": "speech", "source": "builtin", "vocab_size": 512}
+ARRAYS = ("features", "decoder_input_ids", "labels")
+FILES = ("dataset.json", "tokenizer.json", *(f"{array}.npy" for array in ARRAYS))
+FACTS = (
+    "name kind source path subset split text_column audio_column asked_revision vocab_size"
+    " tokenizer clip_seconds max_clips n_mels revision licence synthetic n_clips sampling_rate_hz"
+    " audio_s left_out n_bytes n_tokens label_length vocab_size_actual tokenizer_revision"
+    " text_sha256 audio_sha256 features_sha256 decoder_input_ids_sha256 labels_sha256"
+    " tokenizer_sha256 sha256 tokenizers_version transformers_version"
+).split()
+PROMPT = "<|en|><|transcribe|><|notimestamps|>"
+END = "<|endoftext|>"
+
+
+def run_stage(
+    dataset: dict[str, Any], output: Path, home: Path, stage: str = "prepare_speech", **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -m siliconprof.prepare_speech`; offline unless told otherwise."""
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith("HF_")},
+        "PYTHONPATH": str(WORKFLOW),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HF_HOME": str(home),
+        **({} if "HF_ENDPOINT" in env else {"HF_HUB_OFFLINE": "1"}),
+        **env,
+    }
+    command = [sys.executable, "-m", f"siliconprof.{stage}"]
+    command += ["--dataset", json.dumps(dataset), "--output-dir", str(output)]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+def made(
+    run: subprocess.CompletedProcess[str], output: Path
+) -> tuple[dict[str, Any], speech_data.SpeechData, list[str]]:
+    """Check a successful run, its files and checksums; (dataset.json, data, transcripts)."""
+    from tokenizers import Tokenizer
+
+    assert run.returncode == 0, run.stderr
+    assert run.stderr == ""
+    assert sorted(path.name for path in output.iterdir()) == sorted(FILES)
+    facts = json.loads((output / "dataset.json").read_text(encoding="utf-8"))
+    assert [key for key in facts if key not in ("soundfile_version", "soxr_version")] == FACTS
+    data = data_folder.load(output)
+    assert isinstance(data, speech_data.SpeechData)
+    assert data.sha256 == facts["sha256"] and data.sha256 in run.stdout
+    shape = (facts["n_clips"], facts["n_mels"], 100 * facts["clip_seconds"])
+    assert data.features.shape == shape and data.features.dtype == np.float32
+    assert data.labels.shape == data.decoder_input_ids.shape == (shape[0], facts["label_length"])
+    assert data.labels.dtype == data.decoder_input_ids.dtype == np.int32
+    tokenizer = Tokenizer.from_file(str(output / "tokenizer.json"))
+    start, end = tokenizer.token_to_id("<|startoftranscript|>"), tokenizer.token_to_id(END)
+    texts = []
+    for inputs, labels in zip(data.decoder_input_ids, data.labels, strict=True):
+        learned = labels[labels != -100]
+        assert (labels[len(learned) :] == -100).all() and learned[-1] == end
+        # What is fed in is what is to be said, one token later, and then the end again and again.
+        assert inputs[0] == start and (inputs[1 : len(learned)] == learned[:-1]).all()
+        assert (inputs[len(learned) :] == end).all()
+        said = tokenizer.decode(learned.tolist(), skip_special_tokens=False)
+        assert said.startswith(PROMPT) and said.endswith(END)
+        texts.append(said.removeprefix(PROMPT).removesuffix(END))
+    joined = END.join(texts).encode()
+    assert facts["text_sha256"] == hashlib.sha256(joined).hexdigest()
+    assert facts["n_bytes"] == len(joined)
+    assert facts["n_tokens"] == int((data.labels != -100).sum())
+    assert max(data.labels.max(), data.decoder_input_ids.max()) < facts["vocab_size_actual"]
+    return facts, data, texts
+
+
+def refused(run: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Check that a run ended with exit code 2 and one line that holds every word."""
+    assert run.returncode == 2, run.stderr
+    assert run.stdout == ""
+    assert len(run.stderr.splitlines()) == 1, run.stderr
+    for word in words:
+        assert word in run.stderr
+
+
+def objection(dataset: dict[str, Any], output: Path) -> str:
+    """The one line with which a data set is refused, and nothing is written."""
+    with pytest.raises(dataset_spec.PrepareError) as error:
+        prepare_speech.prepare(dataset_spec.parse(json.dumps(dataset)), output)
+    assert "\n" not in str(error.value)
+    assert not output.exists()
+    return str(error.value)
+
+
+def whisper_features(samples: np.ndarray, clip_seconds: int, n_mels: int = 80) -> np.ndarray:
+    """transformers' features of int16 samples, float32 (n_mels, 100 * clip_seconds)."""
+    from transformers import WhisperFeatureExtractor
+
+    extractor = WhisperFeatureExtractor(feature_size=n_mels, chunk_length=clip_seconds)
+    wave = samples.astype(np.float32) / 32768
+    return extractor(wave, sampling_rate=RATE, return_tensors="np").input_features[0]
+
+
+# -- the built-in speech ---------------------------------------------------------------------------
+
+
+def test_builtin_speech(tmp_path: Path) -> None:
+    output = tmp_path / "data"
+    asked = BUILTIN | {"max_clips": 40}
+    facts, data, texts = made(run_stage(asked, output, tmp_path), output)
+    assert facts["synthetic"] is True and facts["licence"] == "MIT"
+    assert facts["n_clips"] == 40 and facts["left_out"] == {}
+    assert 40 < facts["audio_s"] < 80
+    assert all(set(text.split()) <= set(speech_synthesis.WORDS) and text for text in texts)
+    assert len(set(texts)) == 40
+    # Whisper's special tokens come first, in a fixed order.
+    tokens = json.loads((output / "tokenizer.json").read_text())["added_tokens"]
+    assert [(token["id"], token["content"]) for token in tokens] == [
+        (0, END), (1, "<|startoftranscript|>"), (2, "<|en|>"), (3, "<|transcribe|>"),
+        (4, "<|notimestamps|>"),
+    ]  # fmt: skip
+    for number in (0, 17):
+        samples, text = speech_synthesis.clip(number, 2)
+        assert text == texts[number] and samples.dtype == np.int16
+        assert np.abs(whisper_features(samples, 2) - data.features[number]).max() < 1e-3
+    # More clips are other clips beside the same ones.
+    fewer, few, _ = made(
+        run_stage(asked | {"max_clips": 8}, tmp_path / "few", tmp_path), tmp_path / "few"
+    )
+    assert fewer["sha256"] != facts["sha256"]
+    assert np.array_equal(few.features, data.features[:8])
+
+
+def test_builtin_speech_is_the_same_on_every_host(tmp_path: Path) -> None:
+    # Pinned: another computer, BLAS or NumPy must give these bytes, or losses do not compare.
+    from numpy._core._multiarray_umath import __cpu_dispatch__ as dispatched
+
+    here = {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "RAYON_NUM_THREADS": "2"}
+    plain = {
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "OPENBLAS_CORETYPE": "Prescott",  # kernels of 2004, without AVX or FMA
+        "NPY_DISABLE_CPU_FEATURES": " ".join(dispatched),  # NumPy's sines and logarithms as well
+        "PYTHONWARNINGS": "ignore",  # it names the features that this processor lacks
+        "PYTHONHASHSEED": "7",
+        "RAYON_NUM_THREADS": "1",
+    }
+    asked = BUILTIN | {"max_clips": 24}
+    files = []
+    for name, environment in (("here", here), ("plain", plain)):
+        output = tmp_path / name
+        facts, _, _ = made(run_stage(asked, output, tmp_path, **environment), output)
+        files.append([(output / file).read_bytes() for file in FILES])
+        assert facts["audio_sha256"] == (
+            "9a0b531c15234a1dbc8994ccddf3e08b71ee2d934fe51da99a6d637f41213807"
+        )
+        assert facts["features_sha256"] == (
+            "57ceee84eaff13d4bb4eadb6743618a4c8e45eeed75d3badf16529c2496193c1"
+        )
+    assert files[0] == files[1]
+
+
+def test_no_entry_of_a_table_hangs_on_the_last_bits_of_a_library() -> None:
+    """The tables are rounded to integers; even a sine that is off by 1e-13 rounds to them."""
+    for error in (1 - 1e-13, 1 + 1e-13):
+        wave = 32767 * np.sin(2 * np.pi * np.arange(4096) / 4096)
+        assert np.array_equal(np.rint(wave * error), speech_synthesis.sine())
+    n = np.arange(400)
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * n / 400)
+    angle = 2 * np.pi * np.outer(n, np.arange(201)) / 400
+    for part, exact in (
+        (np.cos(angle), log_mel._waves()[:, :201]),
+        (np.sin(angle), log_mel._waves()[:, 201:]),
+    ):
+        assert np.abs(part * window[:, None] * 2**28 - exact).max() < 0.5 - 1e-5
+    # Exact sums: no partial sum of integers can leave what float64 holds.
+    assert 2**15 * np.abs(log_mel._waves()).sum(axis=0).max() < 2**53
+
+
+@pytest.mark.parametrize(("clip_seconds", "n_mels"), [(1, 80), (5, 128)])
+def test_features_are_whispers(clip_seconds: int, n_mels: int) -> None:
+    generator = np.random.Generator(np.random.PCG64(1))
+    n = clip_seconds * RATE
+    loud = generator.integers(-32768, 32768, n).astype(np.int16)
+    chirp = (20000 * np.sin(np.arange(n - 5000) ** 2 * 1e-5)).astype(np.int16)
+    faint = (3 * np.sin(np.arange(n // 2) * 0.3)).astype(np.int16)
+    for samples in (loud, chirp, faint, np.zeros(0, np.int16)):
+        ours = log_mel.log_mel(samples, clip_seconds, n_mels)
+        assert ours.shape == (n_mels, 100 * clip_seconds)
+        assert np.array_equal(ours, np.rint(ours * 1024) / 1024)
+        assert np.abs(ours - whisper_features(samples, clip_seconds, n_mels)).max() < 1e-3
+    with pytest.raises(ValueError, match="more than"):
+        log_mel.log_mel(np.zeros(n + 1, np.int16), clip_seconds, n_mels)
+
+
+# -- Common Voice --------------------------------------------------------------------------------
+
+
+def voice(number: int, rate: int, seconds: float) -> np.ndarray:
+    """A generated clip at another rate, float (n,), cut to a length."""
+    import soxr
+
+    samples = speech_synthesis.clip(number, 2)[0] / 32768
+    return soxr.resample(samples, RATE, rate)[: int(seconds * rate)]
+
+
+def encoded(samples: np.ndarray, rate: int, suffix: str = "MP3") -> bytes:
+    """An audio file."""
+    import soundfile
+
+    stream = io.BytesIO()
+    soundfile.write(stream, samples, rate, format=suffix)
+    return stream.getvalue()
+
+
+SENTENCES = ["A short clip.", 'He said: "Stop it" and left', "", "Two channels?", "Far too long."]
+
+
+@pytest.fixture(scope="module")
+def recordings() -> list[bytes]:
+    """Five clips of Common Voice, mp3 at 48 kHz; the last is longer than 2 s."""
+    two_channels = np.stack([voice(3, 48000, 1.5)] * 2, axis=1)
+    long = np.concatenate([voice(4, 48000, 1.5)] * 2)
+    clips = [voice(0, 48000, 1.0), voice(1, 48000, 1.5), voice(2, 48000, 1), two_channels, long]
+    return [encoded(clip, 48000) for clip in clips]
+
+
+@pytest.fixture(scope="module")
+def common_voice(tmp_path_factory: pytest.TempPathFactory, recordings: list[bytes]) -> Path:
+    """Common Voice as the hub had it: parquet, audio as bytes and path, a sixth row damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from datasets import Audio, Features, Value
+
+    root = tmp_path_factory.mktemp("cv")
+    rows = [{"bytes": data, "path": f"c{i}.mp3"} for i, data in enumerate(recordings)]
+    rows += [{"bytes": b"no audio at all", "path": "c5.mp3"}]
+    table = {
+        "client_id": ["x"] * 6,
+        "path": [row["path"] for row in rows],
+        "audio": rows,
+        "sentence": [*SENTENCES, "Damaged."],
+        "up_votes": [2] * 6,
+    }
+    strings = {key: Value("string") for key in ("client_id", "path", "sentence")}
+    features = Features(strings | {"audio": Audio(48_000), "up_votes": Value("int64")})
+    schema = features.reorder_fields_as(Features({key: features[key] for key in table}))
+    (root / "en").mkdir()
+    arrow = pa.table(table, schema=schema.arrow_schema)
+    pq.write_table(arrow, root / "en" / "validated-00000-of-00001.parquet")
+    card = {"config_name": "en"}
+    card |= {"data_files": [{"split": "validated", "path": "en/validated-*"}]}
+    front = yaml.safe_dump({"license": "cc0-1.0", "configs": [card]})
+    (root / "README.md").write_text(f"---\n{front}---\n# Common Voice\n")
+    return root
+
+
+CV = {
+    "name": "cv",
+    "kind": "speech",
+    "source": "hub",
+    "path": "owner/common_voice",
+    "subset": "en",
+    "split": "validated",
+    "text_column": "sentence",
+    "vocab_size": 300,
+}
+LEFT_OUT = {speech_source.NO_TEXT: 1, speech_source.TOO_LONG: 1, speech_source.UNREADABLE: 1}
+
+
+def check_common_voice(
+    facts: dict[str, Any], data: speech_data.SpeechData, texts: list[str]
+) -> None:
+    """What the five or six clips must have become."""
+    assert texts == [SENTENCES[i] for i in (0, 1, 3)]
+    assert facts["n_clips"] == 3 and facts["synthetic"] is False
+    assert facts["sampling_rate_hz"] == RATE
+    assert facts["soundfile_version"] and facts["soxr_version"]
+    # mp3 is lossy, so it is near: the same sounds, at the same time.
+    original = (voice(1, RATE, 1.5) * 32768).astype(np.int16)
+    expected = whisper_features(original, 2)[:, :140]
+    assert np.corrcoef(expected.ravel(), data.features[1][:, :140].ravel())[0, 1] > 0.97
+    assert (data.features[0][:, 110:] == data.features[0].min()).all()  # silence after 1 s
+
+
+def test_common_voice_as_the_hub_had_it(common_voice: Path, tmp_path: Path) -> None:
+    output, home = tmp_path / "data", tmp_path / "home"
+    with hub_server.served({"datasets/owner/common_voice": {"main": common_voice}}) as endpoint:
+        online = run_stage(CV, output, home, HF_ENDPOINT=endpoint)
+        facts, data, texts = made(online, output)
+        check_common_voice(facts, data, texts)
+        assert facts["left_out"] == LEFT_OUT
+        assert "1 longer than clip_seconds" in online.stdout
+        assert facts["audio_s"] == pytest.approx(1.0 + 1.5 + 1.5, abs=0.1)
+        assert (facts["revision"], facts["licence"]) == (COMMIT, "cc0-1.0")
+        hub_server.download(endpoint, home, CV["path"], "dataset")
+    cached = made(run_stage(CV, output, home), output)[0]
+    assert cached == facts
+
+    local = CV | {"source": "folder", "path": str(common_voice)}
+    again = made(run_stage(local, output, home), output)[0]
+    same = ("features_sha256", "labels_sha256", "left_out", "licence")
+    assert {key: again[key] for key in same} == {key: facts[key] for key in same}
+
+    spec = dataset_spec.parse(json.dumps(local | {"max_clips": 1}))
+    first = prepare_speech.prepare(spec, output)
+    assert first["n_clips"] == 1 and first["left_out"] == {}  # read no further than needed
+    spec = dataset_spec.parse(json.dumps(local | {"clip_seconds": 4}))
+    long = prepare_speech.prepare(spec, output)
+    assert long["n_clips"] == 4 and speech_source.TOO_LONG not in long["left_out"]
+
+    none = tmp_path / "none"
+    assert "no column 'text'" in objection(local | {"text_column": "text"}, none)
+    assert "set audio_column to one of" in objection(local | {"audio_column": "clip"}, none)
+    assert "holds int, not audio" in objection(local | {"audio_column": "up_votes"}, none)
+    refused(run_stage(local | {"split": "train"}, none, home), "'train'", "['validated']")
+
+    # Its transcripts are a text data set as well, and need no audio library.
+    text = {key: value for key, value in local.items() if key != "kind"}
+    run = run_stage(text, tmp_path / "text", home, stage="prepare")
+    assert run.returncode == 0, run.stderr
+    assert len(token_data.load(tmp_path / "text").tokens) > 5
+
+
+@pytest.fixture
+def mozilla(tmp_path: Path, recordings: list[bytes]) -> Path:
+    """Common Voice as Mozilla's archive unpacks: a folder for a language, lists, clips/."""
+    language = tmp_path / "cv-corpus-27.0-2026-09-11" / "en"
+    (language / "clips").mkdir(parents=True)
+    rows = []
+    for number, (data, sentence) in enumerate(zip(recordings, SENTENCES, strict=True)):
+        name = f"common_voice_en_{number}.mp3"
+        (language / "clips" / name).write_bytes(data)
+        rows.append(["x", name if number else name.removesuffix(".mp3"), sentence, "2"])
+    rows.append(["x", "common_voice_en_99.mp3", "Its file is missing.", "2"])
+    head = ["client_id", "path", "sentence", "up_votes"]
+    lines = "\n".join("\t".join(row) for row in [head, *rows])
+    (language / "validated.tsv").write_text(lines + "\n", encoding="utf-8")
+    (language / "dev.tsv").write_text("\t".join(head) + "\n", encoding="utf-8")
+    return language
+
+
+def test_common_voice_as_mozilla_gives_it_out(mozilla: Path, tmp_path: Path) -> None:
+    output = tmp_path / "data"
+    dataset = {key: value for key, value in CV.items() if key != "subset"} | {"source": "folder"}
+    by_language = dataset | {"path": str(mozilla.parent), "subset": "en"}
+    for asked in (dataset | {"path": str(mozilla)}, by_language):
+        facts, data, texts = made(run_stage(asked, output, tmp_path), output)
+        check_common_voice(facts, data, texts)
+        assert facts["left_out"] == LEFT_OUT
+        assert (facts["revision"], facts["licence"]) == (None, None)
+
+    none = tmp_path / "none"
+    said = objection(by_language | {"split": "train"}, none)
+    assert "no train.tsv" in said and "set split to one of: dev, validated" in said
+    said = objection(by_language | {"subset": None}, none)
+    assert "holds Common Voice by language; set subset to one of: en" in said
+    said = objection(by_language | {"path": str(mozilla)}, none)
+    assert "has no folder 'en'; leave subset out" in said
+    said = objection(by_language | {"text_column": "text"}, none)
+    assert "no column 'text'; set text_column to one of: client_id, path, sentence" in said
+    assert "can be used: it is empty" in objection(by_language | {"split": "dev"}, none)
+    assert "no folder" in objection(by_language | {"path": str(tmp_path / "no")}, none)
+
+
+# -- audio files beside a metadata.csv -------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def audio_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The hub's `audiofolder`: 16-bit wav at 16 kHz, which loses nothing."""
+    root = tmp_path_factory.mktemp("audiofolder")
+    folder = root / "train"
+    folder.mkdir()
+    lines = ["file_name,sentence"]
+    for number in range(3):
+        samples, text = speech_synthesis.clip(number, 2)
+        (folder / f"c{number}.wav").write_bytes(encoded(samples, RATE, "WAV"))
+        lines.append(f"c{number}.wav,{text}")
+    (folder / "metadata.csv").write_text("\n".join(lines) + "\n")
+    return root
+
+
+def test_audio_folder_keeps_every_sample(audio_folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "data"
+    dataset = {"name": "af", "kind": "speech", "source": "folder", "path": str(audio_folder)}
+    dataset |= {"text_column": "sentence", "vocab_size": 300}
+    facts, data, texts = made(run_stage(dataset, output, tmp_path), output)
+    clips = [speech_synthesis.clip(number, 2) for number in range(3)]
+    assert texts == [text for _, text in clips]
+    for features, (samples, _) in zip(data.features, clips, strict=True):
+        assert np.array_equal(features, log_mel.log_mel(samples, 2, 80))
+    digest = hashlib.sha256(b"".join(samples.astype("<i2").tobytes() for samples, _ in clips))
+    assert facts["audio_sha256"] == digest.hexdigest()
+    with hub_server.served({"datasets/owner/af": {"main": audio_folder}}) as endpoint:
+        named = dataset | {"source": "hub", "path": "owner/af"}
+        run = run_stage(named, output, tmp_path / "home", HF_ENDPOINT=endpoint)
+        assert made(run, output)[0]["sha256"] == facts["sha256"]
+
+
+# -- tokens ------------------------------------------------------------------------------------
+
+
+def test_a_given_tokenizer_keeps_its_own_ids(tmp_path: Path) -> None:
+    from tokenizers import processors
+
+    trained = prepare_speech.tokenizer.train(["red star"] * 3, 300, [])
+    # As in Whisper's own: special tokens last, and a template that would add a prompt by itself.
+    specials = [END, "<|startoftranscript|>", "<|en|>", "<|de|>", "<|transcribe|>"]
+    trained.add_special_tokens([*specials, "<|notimestamps|>"])
+    start = trained.token_to_id("<|startoftranscript|>")
+    template = processors.TemplateProcessing(
+        single="<|startoftranscript|> $0", special_tokens=[("<|startoftranscript|>", start)]
+    )
+    trained.post_processor = template
+    given = tmp_path / "given"
+    given.mkdir()
+    trained.save(str(given / "tokenizer.json"))
+    size = trained.get_vocab_size()
+    asked = BUILTIN | {"max_clips": 4, "tokenizer": str(given), "vocab_size": size}
+    output = tmp_path / "data"
+    facts, data, texts = made(run_stage(asked, output, tmp_path), output)
+    assert texts == [speech_synthesis.clip(number, 2)[1] for number in range(4)]
+    assert (data.decoder_input_ids[:, 0] == start).all() and start == size - 5
+    assert facts["vocab_size_actual"] == size
+    (given / "tokenizer.json").write_text(trained.to_str().replace("<|en|>", "<|fr|>"))
+    refused(run_stage(asked, output, tmp_path), "has no token <|en|>", "leave tokenizer out")
+
+
+def test_a_transcript_longer_than_the_decoder_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = speech_synthesis.clip(0, 1)[0]
+    # No pair of these bytes comes twice, so each is a token; 4 more of prompt and 1 of end.
+    texts = ["fits", "".join(map(chr, range(0x4E00, 0x4E00 + 160))), "fits too"]
+    speech = speech_source.Speech(iter([(samples, text) for text in texts]), None, None, False)
+    monkeypatch.setattr(speech_source, "read_speech", lambda spec: speech)
+    spec = dataset_spec.parse(json.dumps(BUILTIN | {"clip_seconds": 1, "vocab_size": 261}))
+    facts = prepare_speech.prepare(spec, tmp_path)
+    assert facts["n_clips"] == 2 and facts["left_out"] == {prepare_speech.TOO_MANY_TOKENS: 1}
+    assert facts["text_sha256"] == hashlib.sha256(f"fits{END}fits too".encode()).hexdigest()
+    assert data_folder.load(tmp_path).labels.shape[1] == 4 + len("fits too") < 448
+
+
+# -- refusals ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"clip_seconds": 31}, "at most 30"),
+        ({"clip_seconds": 0}, "at least 1"),
+        ({"clip_seconds": 2.5}, "expected int"),
+        ({"n_mels": 81}, "80, 128"),
+        ({"max_bytes": 1000}, "belongs to kind text"),
+        ({"vocab_size": 260}, "at least 261"),
+        ({"split": "train[:10%]"}, "whole splits"),
+    ],
+)
+def test_wrong_dataset_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(dataset_spec.PrepareError, match=words) as error:
+        dataset_spec.parse(json.dumps(BUILTIN | changes))
+    assert "\n" not in str(error.value)
+
+
+def test_each_stage_refuses_the_other_kind(tmp_path: Path) -> None:
+    text = BUILTIN | {"kind": "text"}
+    refused(run_stage(text, tmp_path / "a", tmp_path), "use python -m siliconprof.prepare\n")
+    wrong = run_stage(BUILTIN, tmp_path / "a", tmp_path, stage="prepare")
+    refused(wrong, "use python -m siliconprof.prepare_speech")
+
+
+def test_config_tells_all_mistakes_of_data_sets_and_resolves_by_kind() -> None:
+    asked = {
+        "workloads": {"p": {"module": "matmul", "shapes": [[1, 8, 8, 8]]}},
+        "datasets": {
+            "good": {"kind": "speech", "source": "builtin", "vocab_size": 512, "clip_seconds": 3},
+            "text": {"source": "builtin", "vocab_size": 512},
+        },
+    }
+    resolved = config.resolve(asked)
+    assert resolved["datasets"]["good"]["max_clips"] == 128
+    assert resolved["datasets"]["text"]["kind"] == "text"
+    assert "max_bytes" not in resolved["datasets"]["good"]
+    assert "clip_seconds" not in resolved["datasets"]["text"]
+    assert config.resolve(resolved) == resolved
+    for name, entry in resolved["datasets"].items():  # what the rule hands to its stage
+        assert dataset_spec.parse(json.dumps({"name": name} | entry)).name == name
+
+    asked["datasets"] = {
+        "a": {"kind": "speach", "source": "builtin", "vocab_size": 512},
+        "b": {"source": "builtin", "vocab_size": 512, "clip_seconds": 3, "n_mels": 80},
+        "c": {"kind": "speech", "source": "folder", "vocab_size": 260, "revision": "main"},
+        "d": {"kind": "speech", "source": "builtin", "vocab_size": 512, "max_bytes": 5000},
+        "e": {"kind": "speech", "source": "hub", "path": "x", "vocab_size": 512, "n_mels": 64,
+              "clip_seconds": 31, "split": "train+test"},
+    }  # fmt: skip
+    lines = dict(line.split(": ", 1) for line in config.check(asked))
+    assert "did you mean 'speech'" in lines.pop("datasets.a.kind")
+    for where, what in (
+        ("b.clip_seconds", "belongs to kind speech; this data set is of kind text"),
+        ("b.n_mels", "belongs to kind speech"),
+        ("c.path", "is missing; expected a folder"),
+        ("c.revision", "a folder has one revision"),
+        ("c.vocab_size", "expected at least 261"),
+        ("d.max_bytes", "belongs to kind text"),
+        ("e.n_mels", "expected one of: 80, 128"),
+        ("e.clip_seconds", "expected at most 30"),
+        ("e.split", "whole splits"),
+    ):
+        assert what in lines.pop(f"datasets.{where}"), where
+    assert lines == {}
+
+
+# -- what the measured process reads ------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A prepared folder of 10 clips of 1 s whose features and tokens are their number."""
+    numbers = np.arange(10)
+    arrays = {
+        "features": np.broadcast_to(numbers[:, None, None], (10, 80, 100)).astype(np.float32),
+        "decoder_input_ids": np.stack([numbers, numbers + 1], axis=1).astype(np.int32),
+        "labels": np.stack([numbers + 1, np.full(10, -100)], axis=1).astype(np.int32),
+    }
+    facts = {"name": "ten", "kind": "speech", "vocab_size": 300, "n_clips": 10}
+    facts |= {"clip_seconds": 1, "n_mels": 80}
+    facts |= {f"{name}_sha256": prepared.array_sha256(array) for name, array in arrays.items()}
+    facts["sha256"] = speech_data.combined_sha256(facts)
+    files = {f"{name}.npy": array for name, array in arrays.items()}
+    preparing.write_folder("ten", tmp_path, files, b"{}", facts)
+    return tmp_path
+
+
+def test_batches_visit_every_clip_once_an_epoch(folder: Path) -> None:
+    data = data_folder.load(folder)
+    assert (data.name, data.vocab_size, data.clip_seconds, data.n_mels) == ("ten", 300, 1, 80)
+    batches = list(itertools.islice(data.batches(3, seed=7), 6))
+    for batch in batches:
+        assert list(batch) == ["input_features", "decoder_input_ids", "labels"]
+        numbers = batch["decoder_input_ids"][:, 0]
+        assert batch["input_features"].shape == (3, 80, 100)
+        assert type(batch["input_features"]) is np.ndarray  # and no view of the file
+        assert (batch["input_features"] == numbers[:, None, None]).all()
+        assert (batch["labels"] == np.stack([numbers + 1, [-100] * 3], axis=1)).all()
+    orders = [
+        [int(n) for batch in epoch for n in batch["decoder_input_ids"][:, 0]]
+        for epoch in (batches[:3], batches[3:])
+    ]
+    assert all(len(set(order)) == 9 for order in orders) and orders[0] != orders[1]
+    # The order is that of the text reader: 64-bit numbers of PCG64 for seed and epoch.
+    keys = np.random.PCG64([7, 1]).random_raw(10)
+    assert orders[1] == np.argsort(keys, kind="stable")[:9].tolist()
+    assert next(data.batches(10, seed=0))["labels"].shape == (10, 2)
+    with pytest.raises(prepared.DataError, match="10 clips, fewer than one batch of 11") as error:
+        data.batches(11, seed=0)
+    assert "\n" not in str(error.value)
+
+
+def test_damage_is_noticed(folder: Path, tmp_path: Path) -> None:
+    for array in ARRAYS:
+        file = folder / f"{array}.npy"
+        whole = file.read_bytes()
+        damaged = bytearray(whole)
+        damaged[-1] ^= 1
+        file.write_bytes(damaged)
+        with pytest.raises(prepared.DataError, match=f"'ten'.*{array}.npy is damaged: SHA-256"):
+            data_folder.load(folder)
+        file.write_bytes(whole[:-4])
+        with pytest.raises(prepared.DataError, match=f"cannot read {array}.npy"):
+            data_folder.load(folder)
+        # The same bytes in another shape are other data.
+        other = np.load(io.BytesIO(whole))
+        np.save(file, other.reshape(other.shape[0] // 2, -1))
+        with pytest.raises(prepared.DataError, match="the arrays have shapes"):
+            data_folder.load(folder)
+        file.write_bytes(whole)
+    facts = json.loads((folder / "dataset.json").read_text())
+    for change in ({"sha256": "0" * 64}, {"n_clips": "many"}, {"n_mels": None}, {"name": None}):
+        (folder / "dataset.json").write_text(json.dumps(facts | change))
+        if change != {"name": None}:
+            with pytest.raises(prepared.DataError, match=r"dataset\.json is damaged"):
+                data_folder.load(folder)
+    (folder / "dataset.json").write_text(json.dumps(facts | {"kind": "video"}))
+    with pytest.raises(prepared.DataError, match="is of kind 'video'; expected one of: text"):
+        data_folder.load(folder)
+    (folder / "dataset.json").unlink()
+    with pytest.raises(prepared.DataError, match=r"no dataset\.json"):
+        data_folder.load(folder)
+
+
+def test_reading_needs_numpy_only(folder: Path) -> None:
+    script = """
+import sys
+before = set(sys.modules)
+from siliconprof import data_folder
+next(data_folder.load(sys.argv[1]).batches(2, seed=0))
+print(*{name.split(".")[0] for name in set(sys.modules) - before})
+"""
+    environment = {"PYTHONPATH": str(WORKFLOW), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", script, str(folder)]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.split())
+    assert loaded & set(packages_distributions()) - {"siliconprof"} == {"numpy"}
+
+
+# -- the pipeline --------------------------------------------------------------------------------
+
+
+def test_a_cell_knows_the_shape_of_its_data() -> None:
+    nano = {"module": "gpt2", "trainer": "plain", "size": "nano", "batch_size": 2}
+    experiment = config.resolve(
+        {
+            "backends": ["torch-cpu"],
+            "datasets": {
+                "speech": {
+                    "kind": "speech",
+                    "source": "builtin",
+                    "vocab_size": 512,
+                    "clip_seconds": 3,
+                    "n_mels": 128,
+                },
+                "text": {"source": "builtin", "vocab_size": 300},
+            },
+            "workloads": {"reads": nano | {"dataset": "text"}},
+        }
+    )
+
+    def planned(dataset: str) -> matrix.PlannedCell:
+        experiment["workloads"]["reads"]["dataset"] = dataset
+        (cell,) = matrix.expand(experiment, {"devices": {}}, cpu_host("desk")).cells
+        return cell
+
+    text, speech = planned("text"), planned("speech")
+    assert text.data == ["results/data/text/dataset.json"]
+    assert text.arrays == ["results/data/text/tokens.npy"]
+    assert text.cell.parameters["dataset_vocab_size"] == 300
+    assert "dataset_n_mels" not in text.cell.parameters
+    assert speech.data == ["results/data/speech/dataset.json"]
+    assert speech.arrays == [f"results/data/speech/{array}.npy" for array in ARRAYS]
+    given = {k: v for k, v in speech.cell.parameters.items() if k.startswith("dataset_")}
+    assert given == {"dataset_vocab_size": 512, "dataset_clip_seconds": 3, "dataset_n_mels": 128}
+
+
+@pytest.mark.slow
+def test_a_change_of_speech_code_prepares_speech_alone(checkout: Checkout) -> None:
+    names = {"text": "results/data/text/dataset.json", "speech": "results/data/sp.1/dataset.json"}
+    experiment = {
+        "host": "desk",
+        "backends": ["torch-cpu"],
+        "datasets": {
+            "text": {"source": "builtin", "vocab_size": 300, "max_bytes": 5000},
+            "sp.1": {"kind": "speech", "source": "builtin", "vocab_size": 300, "max_clips": 3},
+        },
+        "workloads": {"product": {"module": "matmul", "shapes": [[1, 8, 8, 8]]}},
+    }
+
+    def runs() -> set[str]:
+        """The kinds that were prepared by a run, by their files' times."""
+        before = stamps()
+        checkout.snakemake(*names.values())
+        return {kind for kind, stamp in stamps().items() if before[kind] != stamp}
+
+    def stamps() -> dict[str, int | None]:
+        files = {kind: checkout.path / name for kind, name in names.items()}
+        return {k: f.stat().st_mtime_ns if f.exists() else None for k, f in files.items()}
+
+    checkout.configure(**experiment)
+    assert runs() == {"text", "speech"}
+    data = data_folder.load(checkout.path / "results/data/sp.1")
+    assert isinstance(data, speech_data.SpeechData) and len(data.labels) == 3
+    assert data_folder.load(checkout.path / "results/data/text").name == "text"
+    package = checkout.path / "workflow" / "siliconprof"
+    for module, rerun in (("speech_synthesis", {"speech"}), ("prepare", {"text"})):
+        file = package / f"{module}.py"
+        file.write_text(file.read_text() + "\n# another line\n")
+        assert runs() == rerun, module

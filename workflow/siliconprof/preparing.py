@@ -1,0 +1,117 @@
+"""What both prepare stages do alike: read their arguments, write the folder, end the process."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from siliconprof import dataset_spec
+from siliconprof.dataset_spec import DatasetSpec, PrepareError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def run(
+    kind: str,
+    description: str,
+    prepare: Callable[[DatasetSpec, Path], dict[str, Any]],
+    summary: Callable[[Mapping[str, Any]], str],
+    argv: Sequence[str] | None,
+) -> int:
+    """Run a prepare stage; answer its exit status.
+
+    Raises:
+        PrepareError: the data set is of another kind, or see `prepare`.
+    """
+    stages = {"text": "prepare", "speech": "prepare_speech"}
+    parser = argparse.ArgumentParser(
+        prog=f"python -m siliconprof.{stages[kind]}", description=description
+    )
+    parser.add_argument("--dataset", required=True, help="JSON: name, source, vocab_size, ...")
+    parser.add_argument("--output-dir", required=True, type=Path, help="results/data/NAME")
+    arguments = parser.parse_args(argv)
+    spec = dataset_spec.parse(arguments.dataset)
+    if spec.kind != kind:
+        raise PrepareError(
+            f"dataset '{spec.name}': is of kind {spec.kind}; "
+            f"use python -m siliconprof.{stages[spec.kind]}"
+        )
+    print(summary(prepare(spec, arguments.output_dir)))
+    return 0
+
+
+def missing_package(spec: DatasetSpec, error: ImportError) -> PrepareError:
+    """The line for a library that is not installed."""
+    return PrepareError(
+        f"dataset '{spec.name}': preparing needs the package '{error.name}'; "
+        "install the pins in envs/"
+    )
+
+
+def sha256(data: bytes) -> str:
+    """Hex SHA-256."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def write_folder(
+    name: str,
+    output_dir: Path,
+    arrays: Mapping[str, np.ndarray],
+    tokenizer_json: bytes,
+    facts: Mapping[str, Any],
+) -> None:
+    """Write a prepared folder.
+
+    Old files stay untouched until everything new is computed; without its `dataset.json` the
+    folder counts as not prepared, so a crash leaves no mixture behind.
+
+    Raises:
+        PrepareError: the folder cannot be written.
+    """
+    facts_json = json.dumps(facts, indent=2, ensure_ascii=False).encode("utf-8") + b"\n"
+    try:
+        output_dir.mkdir(parents=True, exist_ok=True)
+        (output_dir / "dataset.json").unlink(missing_ok=True)
+        for file, array in arrays.items():
+            replace(output_dir / file, array)
+        replace(output_dir / "tokenizer.json", tokenizer_json)
+        replace(output_dir / "dataset.json", facts_json)
+    except OSError as error:
+        raise PrepareError(
+            f"dataset '{name}': cannot write {output_dir}: {error.strerror}; "
+            "choose another --output-dir or make room"
+        ) from None
+
+
+def replace(path: Path, content: bytes | np.ndarray) -> None:
+    """Write a file so that it is whole or absent."""
+    import numpy as np
+
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as stream:
+            if isinstance(content, bytes):
+                stream.write(content)
+            else:
+                np.save(stream, content, allow_pickle=False)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def end(status: int) -> NoReturn:
+    """End the process without a teardown, once everything is written.
+
+    Arrow's read-ahead threads abort the interpreter's teardown when a parquet file was left
+    half-read (apache/arrow issues 34314 and 45214), as a limit and a wrong column leave it.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
