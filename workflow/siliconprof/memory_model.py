@@ -1,47 +1,246 @@
-"""Which memory situation a cell is in: the paper's scenarios 1, 2 and 3 (seed 001, Figure 2)."""
+"""Which memory situation a cell is in: the paper's scenarios 1, 2 and 3 (seed 001, Figure 2).
+
+What a cell will need is predicted (`footprint`, asked through the workload) and held against the
+capacity: the cell's own budget, else what its device has. Everything here is pure; `support` asks
+it about a cell. Also the paper's theoretical memory, for every model size and without a model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-NEAR_CAPACITY_ABOVE = 0.8  # share of the device's memory; our reading, the paper gives none
+from siliconprof import plugins
+
+NEAR_CAPACITY_ABOVE = 0.8  # share of the capacity; our reading, the paper gives none
+# Of an Apple device's memory, where Metal's own recommendation is unknown. Seen as 75 % in
+# gpustack/gpustack issue 1375, as 74 % on an M3 with 16 GiB in AlexsJones/llmfit pull request 754,
+# as "65-75 %" in sgl-project/sglang pull request 29949; Apple documents no share.
+UNIFIED_SHARE = 0.75
+UNIFIED_SOURCE = "75 % of the unified memory, an assumption: Metal's recommendation is unknown"
+RECOMMENDED_SOURCE = "Metal's recommended working-set size"
+DEVICE_SOURCE = "the device's memory"
+BUDGET_SOURCE = "memory_budget_gib of the workload"
+MOST_SAMPLES = 2**20  # a batch that no search goes beyond
+
+BYTES_PER_PARAMETER = 16  # fp32 or AMP with AdamW: Rajbhandari et al. 2020, ZeRO, section 3.1
+# Seed 001, Table 2, in GiB as printed; config/published/table2_workloads.csv.
+PUBLISHED_GIB = {
+    ("whisper", "medium"): 12.016,
+    ("whisper", "large"): 24.219,
+    ("gpt2", "large"): 12.094,
+    ("gpt2", "xl"): 24.344,
+}
+VOCAB_SIZE = 1024  # in the table of models, of the data that our own sizes are made for
+LORA_RANK = 8  # in the table of models
 
 
-def derive_scenario(predicted_bytes: int | None, device_bytes: int | None) -> str | None:
-    """`fits`, `near-capacity` or `offload`; None when either number is unknown."""
-    if predicted_bytes is None or not device_bytes:
+# -- capacity ----------------------------------------------------------------------------------
+
+
+def usable(device: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a training may use of a device that cannot give all its memory; None = all of it.
+
+    A GPU that shares the host's memory is judged by Metal's recommended working-set size, beyond
+    which macOS pages.
+
+    Args:
+        device: an entry of the host file.
+    """
+    if device.get("memory_kind") != "unified" or device["kind"] != "gpu":
         return None
-    if predicted_bytes > device_bytes:
+    recommended = device.get("working_set_bytes")
+    if recommended:
+        return {"bytes": int(recommended), "source": RECOMMENDED_SOURCE}
+    if device["memory_bytes"] is None:
+        return None
+    return {"bytes": int(UNIFIED_SHARE * device["memory_bytes"]), "source": UNIFIED_SOURCE}
+
+
+def capacity(
+    budget_gib: float | None, usable_part: Mapping[str, Any] | None, device_bytes: int | None
+) -> tuple[int | None, str]:
+    """(bytes that a cell may use or None when nobody knows, where that is from)."""
+    if budget_gib is not None:
+        return int(budget_gib * 2**30), BUDGET_SOURCE
+    if usable_part is not None:
+        return usable_part["bytes"], usable_part["source"]
+    return device_bytes or None, DEVICE_SOURCE
+
+
+# -- scenario ----------------------------------------------------------------------------------
+
+
+def derive_scenario(predicted_bytes: int | None, capacity_bytes: int | None) -> str | None:
+    """`fits`, `near-capacity` or `offload`; None when either number is unknown."""
+    if predicted_bytes is None or not capacity_bytes:
+        return None
+    if predicted_bytes > capacity_bytes:
         return "offload"
-    return "near-capacity" if predicted_bytes > NEAR_CAPACITY_ABOVE * device_bytes else "fits"
+    return "near-capacity" if predicted_bytes > NEAR_CAPACITY_ABOVE * capacity_bytes else "fits"
 
 
-def scenario(
-    requested: str, parts_bytes: Mapping[str, int], device_bytes: int | None
-) -> dict[str, Any]:
-    """The scenario part of a record: what was asked, what follows from the memory model."""
-    predicted = sum(parts_bytes.values()) if parts_bytes else None
+def largest_batch(predict: Callable[[int], int], allowed_bytes: float) -> int:
+    """The most samples per step whose prediction stays within what is allowed; 0 = not even one.
+
+    Args:
+        predict: bytes that a batch of that size needs; never falls as the batch grows.
+    """
+    if predict(1) > allowed_bytes:
+        return 0
+    fits = 1
+    while fits < MOST_SAMPLES and predict(2 * fits) <= allowed_bytes:
+        fits *= 2
+    if fits == MOST_SAMPLES:
+        return fits
+    too_many = 2 * fits
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        fits, too_many = (middle, too_many) if predict(middle) <= allowed_bytes else (fits, middle)
+    return fits
+
+
+@dataclass(frozen=True)
+class Question:
+    """All that decides a cell's scenario."""
+
+    requested: str
+    predicted_bytes: int | None
+    capacity_bytes: int | None
+    capacity_source: str = DEVICE_SOURCE
+    offloaded_bytes: int | None = None  # predicted on the device when offloading
+    cannot_offload: str | None = None  # why the backend cannot
+    on_cpu: bool = False
+    trains: bool = True
+    force: bool = False
+    share: float = 0.9  # of the capacity, at which near-capacity aims
+    found_batch: int | None = None  # the largest within that share; None when nothing is known
+    batch_is_found: bool = False  # the cell takes that batch, and does not bring one of its own
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is run; `status` and `reason` when nothing is."""
+
+    applied: str
+    status: str | None = None
+    reason: str | None = None
+
+
+def decide(question: Question) -> Decision:
+    """What becomes of a cell: auto follows the derivation, the other scenarios override it."""
+    derived = derive_scenario(question.predicted_bytes, question.capacity_bytes)
+    requested = question.requested
+    if not question.trains and requested in ("offload", "near-capacity"):
+        return Decision(requested, "unsupported", f"{requested} is a scenario of trainings only")
+    if requested == "near-capacity":
+        return _near_capacity(question)
+    if requested == "offload":
+        if question.cannot_offload:
+            return Decision("offload", "unsupported", question.cannot_offload)
+        return _offload(question)
+    if derived == "offload":
+        if requested == "auto" and not question.on_cpu and not question.cannot_offload:
+            return _offload(question)
+        why = question.cannot_offload
+        if question.on_cpu:
+            why = "a CPU has no other memory to offload to"
+        because = "" if requested == "fits" else f", and {why}"
+        return _unless_forced(question, f"{_sizes(question)}: it does not fit{because}")
+    return Decision("fits" if requested == "fits" else derived or "fits")
+
+
+def _offload(question: Question) -> Decision:
+    """Offload, if at least what stays on the device fits."""
+    need, have = question.offloaded_bytes, question.capacity_bytes
+    if need is None or not have or need <= have or question.force:
+        return Decision("offload")
+    said = f"even offloaded it is {_sizes(question, need)}; force: true measures it all the same"
+    return Decision("offload", "skipped", said)
+
+
+def _unless_forced(question: Question, said: str) -> Decision:
+    if question.force:
+        return Decision("fits")
+    return Decision("fits", "skipped", f"{said}; force: true measures it all the same")
+
+
+def _near_capacity(question: Question) -> Decision:
+    """The batch that fills the capacity to its share, or one that the cell brings and that does."""
+    need, have = question.predicted_bytes, question.capacity_bytes
+    if need is None or not have:
+        unknown = "no memory model" if need is None else "nobody knows the device's memory"
+        return Decision("near-capacity", "skipped", f"near-capacity needs both numbers: {unknown}")
+    if question.batch_is_found:
+        if question.found_batch:
+            return Decision("near-capacity")
+        said = (
+            f"a batch of 1 is {_sizes(question)}; near-capacity allows {question.share:.0%} of it"
+        )
+        return Decision("near-capacity", "skipped", said)
+    if NEAR_CAPACITY_ABOVE * have <= need <= have or (need > have and question.force):
+        return Decision("near-capacity")
+    would = "not even a batch of 1 would do"
+    if question.found_batch:
+        would = f"batch_size {question.found_batch} would do, as would batch_size: auto"
+    said = f"{need / have:.0%} of it, near-capacity is {NEAR_CAPACITY_ABOVE:.0%} to 100%; {would}"
+    return Decision("near-capacity", "skipped", f"{_sizes(question)}: {said}")
+
+
+def _sizes(question: Question, need: int | None = None) -> str:
+    """`predicted 1.5 GiB, the device has 1.2 GiB`."""
+    need = question.predicted_bytes if need is None else need
+    assert need is not None and question.capacity_bytes is not None
+    whose = "the budget is" if question.capacity_source == BUDGET_SOURCE else "the device has"
+    return f"predicted {gibibytes(need)}, {whose} {gibibytes(question.capacity_bytes)}"
+
+
+def gibibytes(n_bytes: float) -> str:
+    """A size for a sentence."""
+    return f"{n_bytes / 2**30:.3g} GiB" if n_bytes < 100 * 2**30 else f"{n_bytes / 2**30:.0f} GiB"
+
+
+# -- the paper's theoretical memory ---------------------------------------------------------------
+
+
+def theoretical_memory(n_parameters: int) -> dict[str, float]:
+    """Weights, gradients and AdamW's state at 16 bytes a parameter, by both formulas.
+
+    `theoretical_gib`: bytes over 2³⁰. `paper_gib`: the paper's, millions of parameters times 16
+    over 1024, which mixes 10⁶ with 2¹⁰ and is 4.9 % more.
+    """
     return {
-        "requested": requested,
-        "derived": derive_scenario(predicted, device_bytes),
-        "predicted_bytes": predicted,
-        "predicted_parts_bytes": dict(parts_bytes),
-        "device_memory_bytes": device_bytes,
+        "theoretical_gib": n_parameters * BYTES_PER_PARAMETER / 2**30,
+        "paper_gib": n_parameters / 1e6 * BYTES_PER_PARAMETER / 1024,
     }
 
 
-def conflict(scenario: Mapping[str, Any]) -> str | None:
-    """Why a cell cannot be measured in the scenario it asks for, or None."""
-    requested, derived = scenario["requested"], scenario["derived"]
-    if "offload" in (requested, derived) and requested in ("auto", "offload"):
-        need, have = scenario["predicted_bytes"], scenario["device_memory_bytes"]
-        sizes = (
-            f" (predicted {need / 2**30:.2f} GiB, the device has {have / 2**30:.2f} GiB)"
-            if need and have
-            else ""
-        )
-        return f"scenario offload{sizes}: no trainer of this version offloads"
-    if requested != "auto" and derived is not None and requested != derived:
-        return f"asked for scenario {requested}, the memory model says {derived}"
-    return None
+def model_table() -> list[dict[str, Any]]:
+    """Every model and size with its parameters and theoretical memory; nothing is allocated.
+
+    Sizes without a vocabulary of their own count with that of the default experiment's data.
+    """
+    rows = []
+    for model in plugins.names("workloads"):
+        plugin = plugins.load("workloads", model)
+        if plugin.kind != "training" or "size" not in plugin.PARAMETERS:
+            continue
+        defaults = {k: v["default"] for k, v in plugin.PARAMETERS.items() if "default" in v}
+        for size in plugin.PARAMETERS["size"]["enum"]:
+            own = defaults | {"size": size, "batch_size": 1, "dataset_vocab_size": VOCAB_SIZE}
+            workload = plugin(own)
+            lora = None
+            if "lora_rank" in plugin.PARAMETERS:
+                lora = plugin(own | {"lora_rank": LORA_RANK}).n_trainable_parameters()
+            rows.append(
+                {
+                    "model": model,
+                    "size": size,
+                    "n_parameters": workload.n_parameters(),
+                    "lora_trainable": lora,
+                    **theoretical_memory(workload.n_parameters()),
+                    "paper_published_gib": PUBLISHED_GIB.get((model, size)),
+                }
+            )
+    return rows

@@ -14,13 +14,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import config, freshness, hosts, matrix, record, registry, support
+from siliconprof import (
+    config,
+    freshness,
+    hosts,
+    matrix,
+    memory_limit,
+    record,
+    registry,
+    support,
+)
 from siliconprof.errors import UserError, stage
 from siliconprof.validation import load_yaml
 
 START_UP_S = {"torch": 6.0, "mlx": 3.0}  # imports and model, as seen on two cores; a guess
 RECORD_BYTES = 40_000  # a record with its copy in the history is twice this; a guess
 TOKENS_BYTES = 1_300_000  # the built-in text as arrays
+MEL_FRAMES_PER_S = 100  # of 4 bytes for every band
 
 
 def expected_seconds(planned: matrix.PlannedCell, earlier: Mapping[str, Any] | None) -> float:
@@ -47,10 +57,10 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
             reasons = freshness.differences(planned, earlier, tokens)
         except UserError as error:
             reasons = [str(error)]
-    impossible = support.unsupported(cell)
+    refused = support.refusal(cell)
     due = bool(reasons)
-    if impossible:
-        state = "unsupported"
+    if refused:
+        state = refused[0]
     elif due:
         state = "to measure"
     else:
@@ -62,13 +72,31 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
         "record": path.as_posix(),
         "state": state,
         "due": due,
-        "why": impossible or "; ".join(reasons) or (earlier or {}).get("reason"),
+        "why": (refused[1] if refused else None)
+        or "; ".join(reasons)
+        or (earlier or {}).get("reason"),
         "scenario_derived": scenario["derived"],
+        "scenario_applied": scenario["applied"],
+        "batch_size": scenario["batch_size"],
+        "batch_size_found": scenario["batch_size_found"],
         "predicted_memory_bytes": scenario["predicted_bytes"],
+        "predicted_parts_bytes": scenario["predicted_parts_bytes"],
+        "offloaded_parts_bytes": scenario["offloaded_parts_bytes"],
         "device_memory_bytes": scenario["device_memory_bytes"],
-        "expected_s": 0.0 if impossible else expected_seconds(planned, earlier),
+        "capacity_bytes": scenario["capacity_bytes"],
+        "capacity_source": scenario["capacity_source"],
+        "limit": memory_limit.foreseen(scenario, cell.device_kind),
+        "expected_s": 0.0 if refused else expected_seconds(planned, earlier),
         "expected_from": "last time" if earlier is not None else "guess",
     }
+
+
+def data_bytes(entry: Mapping[str, Any]) -> int:
+    """About what a data set takes on disk once it is prepared, in bytes."""
+    if entry["kind"] == "text":
+        return TOKENS_BYTES
+    frames = entry["max_clips"] * entry["clip_seconds"] * MEL_FRAMES_PER_S
+    return frames * entry["n_mels"] * 4
 
 
 def make(experiment: Mapping[str, Any], devices: registry.Registry, host: Mapping[str, Any]) -> Any:
@@ -78,7 +106,10 @@ def make(experiment: Mapping[str, Any], devices: registry.Registry, host: Mappin
     rows = [row(planned, tokens) for planned in expansion.cells]
     due = [entry for entry in rows if entry["due"]]
     missing_data = {
-        path for planned in expansion.cells for path in planned.data if not Path(path).exists()
+        Path(path).parent.name
+        for planned in expansion.cells
+        for path in planned.data
+        if not Path(path).exists()
     }
     return {
         "experiment": experiment["experiment"],
@@ -94,7 +125,8 @@ def make(experiment: Mapping[str, Any], devices: registry.Registry, host: Mappin
             "cells": len(rows),
             "due": len(due),
             "expected_s": sum(entry["expected_s"] for entry in due),
-            "expected_disk_bytes": 2 * RECORD_BYTES * len(due) + TOKENS_BYTES * len(missing_data),
+            "expected_disk_bytes": 2 * RECORD_BYTES * len(due)
+            + sum(data_bytes(experiment["datasets"][name]) for name in missing_data),
             "largest_predicted_memory_bytes": max(
                 (entry["predicted_memory_bytes"] or 0 for entry in rows), default=0
             ),
@@ -107,20 +139,35 @@ def mebibytes(value: int | None) -> str:
     return "-" if value is None else f"{value / 2**20:,.1f}"
 
 
+def scenario_said(entry: Mapping[str, Any]) -> str:
+    """What will be run, and in brackets what the memory model says where that is something else."""
+    applied, derived = entry["scenario_applied"], entry["scenario_derived"] or "unknown"
+    return applied if derived in (applied, "unknown") else f"{applied} (by the model {derived})"
+
+
+def batch_said(entry: Mapping[str, Any]) -> str:
+    """Samples per step, marked where the memory model found them."""
+    if entry["batch_size"] is None:
+        return "-"
+    return f"{entry['batch_size']}{' (found)' if entry['batch_size_found'] else ''}"
+
+
 def as_text(plan: Mapping[str, Any]) -> str:
     """The plan as a table and a few lines."""
-    head = ("backend", "workload", "precision", "scenario", "MiB", "s", "state", "why")
+    head = ("backend", "workload", "precision", "scenario", "batch", "MiB", "of MiB", "s", "state",
+            "why")  # fmt: skip
     lines = [head]
     for entry in plan["cells"]:
         cell = entry["cell"]
-        asked, derived = cell["scenario"], entry["scenario_derived"] or "unknown"
         lines.append(
             (
                 f"{cell['device']} {cell['backend']}",
                 cell["workload"],
                 cell["precision"],
-                derived if asked == "auto" else f"{asked} ({derived})",
+                scenario_said(entry),
+                batch_said(entry),
                 mebibytes(entry["predicted_memory_bytes"]),
+                mebibytes(entry["capacity_bytes"]),
                 f"{entry['expected_s']:.0f}",
                 entry["state"],
                 entry["why"] or "",
@@ -132,6 +179,9 @@ def as_text(plan: Mapping[str, Any]) -> str:
         .rstrip()
         for line in lines
     ]  # fmt: skip
+    limits = {(entry["limit"], entry["capacity_source"]) for entry in plan["cells"]}
+    for how, source in sorted(limit for limit in limits if limit[0]):
+        text.append(f"limit ({source}): {how}")
     for missing in plan["not_measured"]:
         text.append(f"not measured: {missing['device']}: {missing['reason']}")
     for name, entry in plan["backends_unavailable"].items():

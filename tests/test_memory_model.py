@@ -1,0 +1,567 @@
+"""Predicted memory, the scenario that follows from it, and the limit that is really enforced."""
+
+from __future__ import annotations
+
+import csv
+import gc
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from conftest import QUICK, ROOT, Checkout, copy_project
+from siliconprof import (
+    config,
+    footprint,
+    memory_limit,
+    memory_model,
+    plan,
+    plugins,
+    record,
+    registry,
+    support,
+)
+from siliconprof.cell import Cell
+from siliconprof.errors import UserError
+from siliconprof.memory_model import Question, decide
+
+GIB = 2**30
+WORDS = {"name": "words", "source": "builtin", "vocab_size": 300, "max_bytes": 100_000}
+
+
+def parameters(module: str = "gpt2", **own: Any) -> dict[str, Any]:
+    """A workload's parameters, defaults filled in as a config does."""
+    properties = plugins.load("workloads", module).PARAMETERS
+    defaults = {key: value["default"] for key, value in properties.items() if "default" in value}
+    return defaults | {"size": "nano", "batch_size": 4, "dataset_vocab_size": 300} | own
+
+
+def cell(**own: Any) -> Cell:
+    """A GPT-2 nano on this machine's CPU, in MLX, as `measure` takes it by hand."""
+    whole: dict[str, Any] = {
+        "host": "desk", "device": "cpu", "backend": "mlx", "workload": "gpt2", "scenario": "auto",
+        "precision": "fp32", "module": "gpt2", "trainer": "plain", "device_kind": "cpu",
+        "device_index": 0, "device_memory_bytes": 8 * GIB, "threads": 2, "seed": 0,
+        "dataset": "words", "timing": QUICK, "parameters": parameters(seq_len=64),
+    }  # fmt: skip
+    return Cell(**(whole | own))
+
+
+# -- what the model says -----------------------------------------------------------------------
+
+
+def workloads() -> list[tuple[str, dict[str, Any]]]:
+    cases = [(m, {"size": s}) for m in ("gpt2", "whisper")
+             for s in plugins.load("workloads", m).PARAMETERS["size"]["enum"]]  # fmt: skip
+    return [*cases, ("gpt2", {"size": "large", "lora_rank": 8})]
+
+
+@pytest.mark.parametrize(("module", "own"), workloads(), ids=str)
+def test_the_stages_hold_every_weight_once(module: str, own: dict[str, Any]) -> None:
+    """What the model adds up is the model: the counts are those that the tests hold elsewhere."""
+    workload = plugins.load("workloads", module)(parameters(module, **own))
+    stages = workload.stages(footprint.Ledger(footprint.Habits(), "fp32"))
+    adapters = workload.n_trainable_parameters() if own.get("lora_rank") else 0
+    assert sum(stage.weights for stage in stages) == workload.n_parameters() + adapters
+    assert sum(stage.trained for stage in stages) == workload.n_trainable_parameters()
+    assert workload.largest_trained() <= max(stage.trained for stage in stages)
+
+
+def test_theoretical_memory_is_the_papers_by_its_formula() -> None:
+    """Its Table 2 to the digit from its own rounded counts, and 4.6 % less in true GiB."""
+    table = {(row["model"], row["size"]): row for row in memory_model.model_table()}
+    counts = {("gpt2", "large"): 774_030_080, ("gpt2", "xl"): 1_557_611_200,
+              ("whisper", "medium"): 763_857_920, ("whisper", "large"): 1_543_304_960}  # fmt: skip
+    assert {key: table[key]["n_parameters"] for key in counts} == counts
+    assert table["gpt2", "large"]["lora_trainable"] == 1_474_560
+    assert table["whisper", "large"]["lora_trainable"] is None
+    with open(ROOT / "config" / "published" / "table2_workloads.csv", newline="") as stream:
+        printed = list(csv.DictReader(stream))
+    assert len(printed) == 4
+    for row in printed:
+        model, _, size = row["workload_as_printed"].lower().partition("-")
+        ours = table[model, size]
+        assert ours["paper_published_gib"] == float(row["theoretical_memory_gib"])
+        by_formula = memory_model.theoretical_memory(int(row["parameters_m"]) * 10**6)
+        assert by_formula["paper_gib"] == pytest.approx(ours["paper_published_gib"], abs=6e-4)
+        assert ours["theoretical_gib"] == pytest.approx(0.9537 * ours["paper_gib"], rel=1e-3)
+    assert all(row["paper_published_gib"] is None for key, row in table.items()
+               if key not in counts)  # fmt: skip
+
+
+COUNTED = [
+    ("torch-cpu", module, precision, own, fused)
+    for module, own in (("gpt2", {}), ("gpt2", {"lora_rank": 4}), ("whisper", {}))
+    for precision in ("fp32", "bf16", "amp-bf16")
+    for fused in (True, False)
+] + [
+    ("mlx", module, "fp32", own, False)
+    for module, own in (("gpt2", {}), ("gpt2", {"lora_rank": 4}), ("whisper", {}))
+] + [("mlx", "gpt2", "bf16", {}, False)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("backend", "module", "precision", "own", "fused"), COUNTED, ids=str)
+def test_what_the_layers_keep_is_counted_tensor_by_tensor(
+    backend: str, module: str, precision: str, own: dict[str, Any], fused: bool
+) -> None:
+    """The ledger's bytes against what a forward pass really left; unfused attention is the MPS's."""
+    data = {"seq_len": 96} if module == "gpt2" else {"dataset_clip_seconds": 1}
+    workload = plugins.load("workloads", module)(parameters(module, **data, **own))
+    opened = plugins.load("backends", backend)()
+    opened.open("cpu", 0, 2, precision)
+    habits = opened.habits
+    if backend == "torch-cpu" and not fused:
+        habits = footprint.Habits(keeps_scores=True, scores_fp32=True)
+    ledger = footprint.Ledger(habits, precision)
+    predicted = sum(ledger.kept_bytes(stage) for stage in workload.stages(ledger))
+    kept = (kept_in_mlx if backend == "mlx" else kept_in_torch)(opened, workload, fused)
+    # With adapters the first of only two layers keeps less: nothing before it is trained.
+    assert predicted == pytest.approx(kept, rel=0.05 if own else 0.02)
+
+
+def some_batch(workload: Any) -> dict[str, Any]:
+    """Numbers in the shapes of the workload's batches."""
+    drawn = np.random.default_rng(0)
+    if hasattr(workload, "seq_len"):
+        ids = drawn.integers(0, 300, (4, workload.seq_len), dtype=np.int32)
+        return {"input_ids": ids, "labels": ids}
+    ids = drawn.integers(0, 300, (4, workload.target_len), dtype=np.int32)
+    features = drawn.standard_normal((4, 80, 100 * workload.clip_seconds), dtype=np.float32)
+    return {"input_features": features, "decoder_input_ids": ids, "labels": ids}
+
+
+def kept_in_torch(backend: Any, workload: Any, fused: bool) -> int:
+    """Bytes of all storages that autograd saves, weights left out."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    stepper = backend.stepper(workload, 0)
+    batch = stepper.on_device(some_batch(workload))
+    weights = {p.untyped_storage().data_ptr() for p in stepper.model.parameters()}
+    saved: dict[int, Any] = {}
+
+    def pack(tensor: Any) -> Any:
+        if tensor.untyped_storage().data_ptr() not in weights:
+            saved[tensor.untyped_storage().data_ptr()] = tensor  # kept alive: no address twice
+        return tensor
+
+    kernel = sdpa_kernel(SDPBackend.FLASH_ATTENTION if fused else SDPBackend.MATH)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), kernel:
+        with backend.autocast():
+            stepper.loss(stepper.model, batch)
+    return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
+
+
+def kept_in_mlx(backend: Any, workload: Any, fused: bool) -> int:
+    """Bytes that become active when the loss is evaluated and its gradient is still due."""
+    mx = backend.mx
+    stepper = backend.stepper(workload, 0)
+    gc.collect()
+    before = mx.get_active_memory()
+    arrays = stepper.arrays(some_batch(workload))
+    loss, gradients = stepper.loss_and_gradients(stepper.parameters, arrays)
+    mx.eval(loss)
+    mx.synchronize()
+    kept = mx.get_active_memory() - before
+    del gradients
+    return int(kept)
+
+
+# -- what follows from it ------------------------------------------------------------------------
+
+FITS = {"predicted_bytes": 4 * GIB, "capacity_bytes": 8 * GIB}
+FULL = {"predicted_bytes": 7 * GIB, "capacity_bytes": 8 * GIB}
+OVER = {"predicted_bytes": 12 * GIB, "capacity_bytes": 8 * GIB, "offloaded_bytes": 6 * GIB}
+NO_OFFLOAD = {"cannot_offload": "it has no host to offload to"}
+TABLE: list[tuple[str, dict[str, Any], str, str | None, str]] = [
+    # asked for, what is known, applied, status when it is not run, a part of the reason
+    ("auto", {"predicted_bytes": None, "capacity_bytes": 8 * GIB}, "fits", None, ""),
+    ("auto", {"predicted_bytes": 4 * GIB, "capacity_bytes": None}, "fits", None, ""),
+    ("auto", FITS, "fits", None, ""),
+    ("auto", FULL, "near-capacity", None, ""),
+    ("auto", OVER, "offload", None, ""),
+    ("auto", OVER | {"offloaded_bytes": 9 * GIB}, "offload", "skipped",
+     "even offloaded it is predicted 9 GiB, the device has 8 GiB"),
+    ("auto", OVER | {"offloaded_bytes": 9 * GIB, "force": True}, "offload", None, ""),
+    ("auto", OVER | NO_OFFLOAD, "fits", "skipped", "predicted 12 GiB, the device has 8 GiB: it "
+     "does not fit, and it has no host to offload to; force: true measures it all the same"),
+    ("auto", OVER | {"on_cpu": True}, "fits", "skipped", "a CPU has no other memory"),
+    ("auto", OVER | {"on_cpu": True, "force": True}, "fits", None, ""),
+    ("auto", OVER | NO_OFFLOAD | {"force": True}, "fits", None, ""),
+    ("fits", FULL, "fits", None, ""),
+    ("fits", OVER, "fits", "skipped", "predicted 12 GiB, the device has 8 GiB: it does not fit;"),
+    ("fits", OVER | {"capacity_source": memory_model.BUDGET_SOURCE}, "fits", "skipped",
+     "predicted 12 GiB, the budget is 8 GiB"),
+    ("fits", OVER | {"force": True}, "fits", None, ""),
+    ("offload", FITS, "offload", None, ""),
+    ("offload", FITS | {"on_cpu": True}, "offload", None, ""),
+    ("offload", FITS | NO_OFFLOAD, "offload", "unsupported", "it has no host to offload to"),
+    ("offload", FITS | {"trains": False}, "offload", "unsupported", "trainings only"),
+    ("near-capacity", FULL, "near-capacity", None, ""),
+    ("near-capacity", FITS | {"found_batch": 7}, "near-capacity", "skipped",
+     "predicted 4 GiB, the device has 8 GiB: 50% of it, near-capacity is 80% to 100%; "
+     "batch_size 7 would do, as would batch_size: auto"),
+    ("near-capacity", FITS | {"force": True, "found_batch": 7}, "near-capacity", "skipped", "50%"),
+    ("near-capacity", OVER | {"found_batch": 0}, "near-capacity", "skipped", "not even a batch"),
+    ("near-capacity", OVER | {"force": True}, "near-capacity", None, ""),
+    ("near-capacity", FITS | {"batch_is_found": True, "found_batch": 7}, "near-capacity", None, ""),
+    ("near-capacity", FULL | {"batch_is_found": True, "found_batch": 0}, "near-capacity",
+     "skipped", "a batch of 1 is predicted 7 GiB"),
+    ("near-capacity", {"predicted_bytes": GIB, "capacity_bytes": None}, "near-capacity",
+     "skipped", "nobody knows the device's memory"),
+    ("near-capacity", FULL | {"trains": False}, "near-capacity", "unsupported", "trainings only"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("requested", "known", "applied", "status", "reason"), TABLE)
+def test_what_becomes_of_a_cell(
+    requested: str, known: dict[str, Any], applied: str, status: str | None, reason: str
+) -> None:
+    decision = decide(Question(requested=requested, **known))
+    assert (decision.applied, decision.status) == (applied, status), decision.reason
+    assert reason in (decision.reason or "")
+    assert bool(decision.reason) == bool(status)
+
+
+def test_the_batch_that_fills_a_capacity() -> None:
+    """The search finds the last one that fits, and says when there is none."""
+    calls: list[int] = []
+
+    def predict(batch_size: int) -> int:
+        calls.append(batch_size)
+        return 100 + 7 * batch_size
+
+    for allowed in (106, 107, 113.9, 114, 800, 10**6):
+        found = memory_model.largest_batch(predict, allowed)
+        assert found == max(0, int((allowed - 100) // 7))
+    assert len(calls) < 120
+    assert memory_model.largest_batch(lambda _: 5, 10) == memory_model.MOST_SAMPLES
+
+
+def test_capacity_of_unified_memory() -> None:
+    """Metal's recommendation where the host file has it, else a share that is called assumed."""
+    device = {"kind": "gpu", "memory_kind": "unified", "memory_bytes": 16 * GIB}
+    told = memory_model.usable(device | {"working_set_bytes": 11 * GIB})
+    assert told == {"bytes": 11 * GIB, "source": memory_model.RECOMMENDED_SOURCE}
+    assumed = memory_model.usable(device)
+    assert assumed is not None and assumed["bytes"] == 12 * GIB
+    assert "assumption" in assumed["source"]
+    assert memory_model.usable(device | {"kind": "cpu"}) is None  # a CPU may use all of it
+    assert memory_model.usable(device | {"memory_kind": "dedicated"}) is None
+    assert memory_model.capacity(None, told, 16 * GIB)[0] == 11 * GIB
+    assert memory_model.capacity(0.5, told, 16 * GIB) == (GIB // 2, memory_model.BUDGET_SOURCE)
+    assert memory_model.capacity(None, None, None)[0] is None
+
+
+def test_scenarios_of_the_papers_cells_in_the_plan() -> None:
+    """GPT2-XL at batch 4: offloaded on an RTX 4090, skipped on a 16 GiB Mac, as the plan says."""
+    devices = registry.load(ROOT / "config" / "devices.yaml")
+    common = {"kind": "gpu", "index": 0, "gpu_cores": None, "driver": None, "registry_id": None}
+    packages = dict.fromkeys(
+        ("torch", "mlx", "mlx-lm", "transformers", "accelerate", "numpy", "deepspeed"), "1"
+    )
+    host = {
+        "label": "fake", "cpu": {"usable_cores": 8}, "packages": {"python": "3.11.0"} | packages,
+        "driver": {}, "blas": {"torch": None, "mlx": None}, "backends": {},
+        "devices": [
+            common | {"id": "rtx-4090", "name": "RTX 4090", "vendor": "nvidia",
+                      "memory_bytes": 24 * GIB, "memory_kind": "dedicated",
+                      "backends": ["torch-cuda"]},
+            common | {"id": "m2-pro-19", "name": "Apple M2 Pro", "vendor": "apple",
+                      "memory_bytes": 16 * GIB, "memory_kind": "unified",
+                      "backends": ["torch-mps", "mlx"]},
+        ],
+    }  # fmt: skip
+    entry = {"module": "gpt2", "trainer": "plain", "seq_len": 256, "dataset": "text"}
+    experiment = config.resolve({
+        "datasets": {"text": {"source": "builtin", "vocab_size": 8192}},
+        "workloads": {
+            "xl": entry | {"size": "xl", "batch_size": 4},
+            "full": entry | {"size": "large", "batch_size": "auto", "scenarios": ["near-capacity"],
+                             "backends": ["torch-cuda"]},
+            "tiny": entry | {"size": "tiny", "batch_size": 4},
+        },
+    })  # fmt: skip
+    made = plan.make(experiment, devices, host)
+    told = {(e["cell"]["backend"], e["cell"]["workload"]): e for e in made["cells"]}
+    big = told["torch-cuda", "xl"]
+    assert (big["scenario_derived"], big["scenario_applied"], big["state"]) == (
+        "offload", "offload", "to measure",
+    )  # fmt: skip
+    # Weights and moments alone are 17 GiB; without the moments and the gradients it fits.
+    assert sum(big["offloaded_parts_bytes"].values()) < 24 * GIB < big["predicted_memory_bytes"]
+    for backend in ("torch-mps", "mlx"):
+        refused = told[backend, "xl"]
+        assert (refused["state"], refused["expected_s"]) == ("skipped", 0)
+        assert refused["why"].startswith("predicted ") and "the device has 12 GiB" in refused["why"]
+        assert "assumption" in refused["capacity_source"]
+        assert told[backend, "tiny"]["scenario_applied"] == "fits"
+    near = told["torch-cuda", "full"]
+    assert near["batch_size_found"] and near["batch_size"] > 1
+    assert 0.85 * 24 * GIB < near["predicted_memory_bytes"] <= 0.9 * 24 * GIB
+    text = plan.as_text(made)
+    assert f"{near['batch_size']} (found)" in text and "limit (the device's memory)" in text
+    assert "skipped" in text and "the device has 12 GiB" in text
+
+
+def test_auto_needs_a_scenario_that_says_how_large() -> None:
+    """One line, in the config and by hand alike."""
+    entry = {"module": "gpt2", "trainer": "plain", "size": "nano", "batch_size": "auto"}
+    found = config.check({
+        "datasets": {"words": {"source": "builtin", "vocab_size": 300}},
+        "workloads": {"a": entry | {"dataset": "words"}},
+    })  # fmt: skip
+    assert len(found) == 1 and found[0].startswith("workloads.a.batch_size: is 'auto'")
+    with pytest.raises(UserError, match="batch_size is 'auto' in scenario auto"):
+        support.parts(cell(parameters=parameters(batch_size="auto")))
+
+
+# -- the real command ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A copy with a small text prepared."""
+    copy = copy_project(tmp_path_factory.mktemp("memory") / "project")
+    copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "host.lock")
+    copy.stage("prepare", "--dataset", json.dumps(WORDS), "--output-dir", "words")
+    return copy
+
+
+def measure(project: Checkout, wanted: Cell) -> dict[str, Any]:
+    """Measure a cell by hand; its record, checked."""
+    project.stage("measure", "--cell", wanted.to_json(), "--output", "record.json")
+    return record.read(project.path / "record.json")
+
+
+def cgroups_left() -> list[str]:
+    return [str(f) for parent, _ in memory_limit.parents()
+            for f in parent.glob(f"{memory_limit.PREFIX}*")]  # fmt: skip
+
+
+LIMITED = {"capacity_source": memory_model.BUDGET_SOURCE, "applied": "fits", "capacity_bytes": 1}
+
+
+def can_limit() -> bool:
+    """Whether this user can make a memory cgroup here."""
+    foreseen = memory_limit.foreseen(LIMITED, "cpu")
+    return foreseen is not None and not foreseen.startswith(memory_limit.MODEL_ONLY)
+
+
+def test_a_cell_that_does_not_fit_is_skipped_unless_forced(project: Checkout) -> None:
+    """A device of 1 MiB, by its record: nothing was started, and the prediction says why."""
+    small = cell(device_memory_bytes=2**20)
+    skipped = measure(project, small)
+    assert skipped["status"] == "skipped" and skipped["points"] == []
+    scenario = skipped["scenario"]
+    assert (scenario["derived"], scenario["applied"]) == ("offload", "fits")
+    assert skipped["reason"] == scenario["reason"]
+    said = memory_model.gibibytes(scenario["predicted_bytes"])
+    assert skipped["reason"].startswith(f"predicted {said}, the device has 0.000977 GiB")
+    assert "child_wall_s" not in skipped["accounting"]
+
+    forced = measure(project, cell(device_memory_bytes=2**20, parameters=parameters(force=True)))
+    assert forced["status"] == "ok", forced["reason"]
+    assert forced["scenario"]["derived"] == "offload" and forced["scenario"]["share"] > 1
+    assert forced["scenario"]["limit"] is None  # what the machine has was not lessened
+    point = forced["points"][0]["memory"]
+    assert point["device_peak_means"] == "mx.get_peak_memory over all steps"
+    assert point["device_peak_bytes"] > 2**20
+
+
+def test_near_capacity_is_found_enforced_and_confirmed(project: Checkout) -> None:
+    """torch on the CPU: the batch of the model, a cgroup of its own, the cgroup's own peak."""
+    before = cgroups_left()
+    own = parameters(batch_size="auto", seq_len=64, memory_budget_gib=0.125)
+    wanted = cell(backend="torch-cpu", scenario="near-capacity", parameters=own)
+    made = measure(project, wanted)
+    assert made["status"] == "ok", made["reason"]
+    scenario, capacity = made["scenario"], 2**27
+    batch_size = scenario["batch_size"]
+    assert scenario["batch_size_found"] and scenario["applied"] == "near-capacity"
+    assert made["points"][0]["params"]["batch_size"] == batch_size > 1
+    assert made["cell"]["parameters"]["batch_size"] == "auto"  # the question stays what it was
+    one_more = plugins.load("workloads", "gpt2")(own | {"batch_size": batch_size + 1})
+    assert scenario["predicted_bytes"] <= 0.9 * capacity
+    assert footprint.total(one_more.memory_bytes("fp32", "torch-cpu")) > 0.9 * capacity
+
+    held = made["points"][0]["memory"]["device_peak_bytes"]
+    assert scenario["predicted_bytes"] == pytest.approx(held, rel=0.15)
+    limit, peak = scenario["limit"], scenario["confirmed_peak_bytes"]
+    assert scenario["confirmed_share"] == peak / capacity
+    if can_limit():
+        assert limit["enforced"] and limit["reason"] is None and "cgroup" in limit["how"]
+        assert limit["limit_bytes"] == capacity
+        assert "cgroup" in scenario["confirmed_by"]
+        # What the kernel charged is what the allocator held: the rehearsal took the rest.
+        assert 0.8 * capacity < peak <= memory_limit.ABOVE_HIGH * capacity
+        assert peak == pytest.approx(held, rel=0.1)
+    else:
+        assert not limit["enforced"] and limit["how"] == "model only" and limit["reason"]
+        assert peak == held
+    assert cgroups_left() == before
+
+
+def test_a_forced_cell_that_outgrows_its_limit_is_oom(project: Checkout) -> None:
+    """Killed by the kernel in a real cgroup: step and bytes are told, the cgroup is gone."""
+    before = cgroups_left()
+    own = parameters(batch_size=64, seq_len=64, memory_budget_gib=2**-5, force=True)
+    made = measure(project, cell(parameters=own))
+    scenario = made["scenario"]
+    assert scenario["derived"] == "offload" and scenario["share"] > 1
+    if not can_limit():
+        assert made["status"] == "ok" and scenario["limit"]["how"] == "model only"
+        return
+    if psutil.swap_memory().total:  # the kernel may write it there instead
+        assert scenario["limit"]["enforced"] and made["status"] in ("oom", "ok", "timeout")
+        return
+    assert made["status"] == "oom", made["reason"]
+    assert "while: first step, warm-up, step 1;" in made["reason"]
+    assert made["progress"] == {"doing": "first step, warm-up", "step": 1}
+    assert "the oom_kill counter of its own cgroup rose to 1" in made["reason"]
+    assert f"bytes of {2**25} allowed" in made["reason"]
+    assert scenario["limit"]["enforced"] and scenario["limit"]["limit_bytes"] == 2**25
+    assert 0.9 < scenario["confirmed_share"] <= memory_limit.ABOVE_HIGH
+    assert cgroups_left() == before
+
+
+def test_three_shapes_are_predicted_within_the_bound() -> None:
+    """Fresh processes, both frameworks, LoRA among them; the benchmark has the rest."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "memory_model.py"), "--json", "--only",
+               "gpt2-tiny (2x96|4x128).*(lora8 bf16|fp32)"]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(done.stdout)
+    assert len(rows) == 3 and {row["shape"].split()[0] for row in rows} == {"torch-cpu", "mlx"}
+    for row in rows:
+        assert row["ratio"] == pytest.approx(1, abs=0.15), row
+        assert row["measured_bytes"] > 4 * 2**20
+
+
+# -- how the measured peak is counted ----------------------------------------------------------------
+
+BY_HAND = """\
+import json
+import torch
+from siliconprof import memory_limit, plugins
+from siliconprof.backends._torch import standing
+
+memory_limit.return_freed_memory()
+backend = plugins.load("backends", "torch-cpu")()
+backend.open("cpu", 0, 1, "fp32")
+n, width, layers = 512, 1024, 4
+model = torch.nn.Sequential(*(torch.nn.Linear(width, width, bias=False) for _ in range(layers)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+x = torch.ones(n, width)
+
+def step():
+    model(x).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+step()
+peak, _ = backend.step_peak_bytes(step, standing(model, optimizer))
+
+def resident(key):
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key))
+
+grown = None
+try:
+    open("/proc/self/clear_refs", "w").write("5")  # a new VmHWM begins, proc(5)
+    before = resident("VmRSS")
+    step()
+    grown = resident("VmHWM") - before
+except OSError:
+    pass
+print(json.dumps({"peak": peak, "grown": grown}))
+"""
+
+
+def test_the_measured_peak_is_a_count_by_hand() -> None:
+    """Four square layers: weights and momentum, activations and gradients, counted on fingers.
+
+    And resident memory grows by what the step adds, where the C library gives back what is freed.
+    """
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    done = subprocess.run(
+        [sys.executable, "-c", BY_HAND],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    weight, activation = 1024 * 1024 * 4, 512 * 1024 * 4
+    standing = 8 * weight  # weights and momentum
+    # The end of the way back: the gradients of all weights and that of the first layer's output.
+    assert found["peak"] == pytest.approx(standing + 4 * weight + activation, rel=0.01)
+    if found["grown"] is not None:
+        assert found["grown"] == pytest.approx(found["peak"] - standing, rel=0.1)
+
+
+# -- enforcement elsewhere -----------------------------------------------------------------------------
+
+
+def test_a_cgroup_of_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made above the own one, where the memory controller is handed down; files as in the kernel's
+    admin-guide/cgroup-v2.rst. A cgroup that has a limit is never left."""
+    session = tmp_path / "user.slice" / "session.scope"
+    session.mkdir(parents=True)
+    (session / "memory.max").write_text("max\n")
+    (session / "memory.high").write_text("max\n")
+    (session / "cgroup.subtree_control").write_text("\n")
+    (session.parent / "cgroup.subtree_control").write_text("cpu memory pids\n")
+    own = tmp_path / "own"
+    own.write_text("0::/user.slice/session.scope\n")
+    monkeypatch.setattr(memory_limit, "ROOT", tmp_path)
+    monkeypatch.setattr(memory_limit, "OWN_CGROUPS", own)
+    group = memory_limit.enter(1000 * 4096, memory_limit.name_of(7))
+    assert group.folder == session.parent / "siliconprof-7" and group.limit_bytes == 4096000
+    assert (group.folder / "memory.max").read_text() == str(int(1.1 * 4096000))
+    assert (group.folder / "cgroup.procs").read_text() == str(os.getpid())
+    own.write_text("0::/user.slice/siliconprof-7\n")  # now the kernel says so
+    (group.folder / "memory.peak").write_text("12345\n")
+    (group.folder / "memory.events").write_text("low 0\nhigh 9\nmax 1\noom 1\noom_kill 2\n")
+    inside = memory_limit.found(memory_limit.name_of(7))
+    assert inside == group and (group.peak_bytes, group.kills) == (12345, 2)
+    group.lift()
+    assert (group.folder / "memory.high").read_text() == "max"
+
+    own.write_text("0::/user.slice/session.scope\n")
+    (session / "memory.max").write_text("1073741824\n")
+    with pytest.raises(OSError, match="no memory controller"):
+        memory_limit.enter(4096, memory_limit.name_of(8))
+    unlimited: Any = SimpleNamespace(limit_memory=lambda limit_bytes: None)
+    kept = memory_limit.enforce(unlimited, 4096)
+    assert (kept["enforced"], kept["how"]) == (False, "model only")
+    assert "no memory controller" in kept["reason"]
+    assert not can_limit()
+
+
+def test_gpus_are_limited_by_their_framework() -> None:
+    """Shares as torch documents them: of the device's memory, and of Metal's recommendation."""
+    asked: list[tuple[Any, ...]] = []
+    cuda = plugins.load("backends", "torch-cuda")()
+    cuda.device = "cuda:0"
+    cuda.torch = SimpleNamespace(cuda=SimpleNamespace(
+        get_device_properties=lambda device: SimpleNamespace(total_memory=24 * GIB),
+        set_per_process_memory_fraction=lambda share, device: asked.append((share, device)),
+    ))  # fmt: skip
+    mps = plugins.load("backends", "torch-mps")()
+    mps.torch = SimpleNamespace(mps=SimpleNamespace(
+        recommended_max_memory=lambda: 12 * GIB,
+        set_per_process_memory_fraction=lambda share: asked.append((share,)),
+    ))  # fmt: skip
+    for backend, limit in ((cuda, 6 * GIB), (cuda, 48 * GIB), (mps, 6 * GIB)):
+        kept = memory_limit.enforce(backend, limit)
+        assert kept["enforced"] and kept["limit_bytes"] == limit
+        assert "set_per_process_memory_fraction" in kept["how"]
+    assert asked == [(0.25, "cuda:0"), (1.0, "cuda:0"), (0.5,)]

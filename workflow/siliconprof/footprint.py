@@ -1,0 +1,220 @@
+"""The most memory that one training step holds on the device, predicted from its layers.
+
+Memory rises through the forward pass, since every layer keeps what its backward pass will need;
+on the way back each layer frees that, needs some room to work, and leaves the gradients of its
+weights; then the optimizer needs room beside its state. So the peak is the largest of a few
+moments: the work on the loss, the work on each layer, and the optimizer's. What is kept was
+counted, tensor by tensor: in torch 2.13 with `torch.autograd.graph.saved_tensors_hooks` on
+transformers 5.23's GPT-2 and Whisper, in MLX 0.32 as the active memory after each operation's
+forward pass. What is fitted says so. `benchmarks/memory_model.py` compares with measured peaks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+STATISTIC = 4  # bytes: norms and fused attention keep theirs in fp32
+MOMENTS = 2  # AdamW's averages of the gradient and of its square, in the weights' dtype
+BUCKETS = 2  # ZeRO: gradients of the largest tensor on their way to the host, and their copy
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How one framework keeps and works; a backend names its own. Defaults are torch's.
+
+    Numbers count values of the named size, per position, unless said otherwise.
+    """
+
+    stream_fp32: bool = True  # under AMP, what flows from layer to layer stays fp32
+    keeps_norm_input: bool = True  # the norm keeps its input; else its normalised fp32 output
+    keeps_scores: bool = False  # attention keeps heads × keys scores per query, softmax done
+    scores_fp32: bool = False  # such attention computes in fp32 whatever the precision
+    split_copies: int = 0  # attention's extra copies of d where q, k and v are one projection
+    gelu_kept: int = 1  # exact GELU, of d_ff
+    cubes_fp32: bool = False  # autocast does the cube in GPT-2's tanh GELU, and after it, in fp32
+    loss_fp32: bool = False  # every loss is taken of fp32 logits; else as the model does it
+    casts_stay: bool = False  # AMP's 16-bit weights live until the next step, not to the backward
+    logits: int = 3  # copies of the logits at the worst moment of the loss: log-softmax, gradients
+    logits_narrow: int = 0  # copies besides, in the compute dtype, where that is 16-bit
+    work_d: float = 0.0  # fitted: room to work on one layer, of d
+    work_ff: float = 3.0  # fitted: and of d_ff, gradients before and after the activation function
+    work_scores: float = 0.0  # fitted: and of heads × keys where scores are kept
+    update_all: float = 0.0  # the optimizer's room, in copies of all trained weights
+    update_largest: float = 2.0  # and in copies of the largest trained tensor
+    workspace_bytes: int = 0  # the libraries' own, taken once from the counted memory
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of the model: what it keeps and needs, in bytes, and how many weights it has."""
+
+    kept_bytes: float
+    work_bytes: float = 0.0
+    weights: int = 0
+    trained: int = 0
+    cast: int = 0  # weights of which AMP makes 16-bit copies
+
+
+class Ledger:
+    """Counts one model's training step for a framework's habits and a precision."""
+
+    def __init__(self, habits: Habits, precision: str) -> None:
+        self.habits = habits
+        pure = precision in ("fp16", "bf16")
+        self.amp = precision.startswith("amp-")
+        self.width = 2 if pure or self.amp else 4  # bytes of a computed value
+        self.master = 2 if pure else 4  # bytes of a weight, its gradient and its moments
+        self.stream = self.master if habits.stream_fp32 else self.width
+
+    # -- what operations keep, in bytes ------------------------------------------------------
+
+    def norm(self, positions: int, d: int, trained: bool = True) -> float:
+        """A layer norm of d channels: its input, or what it made of it."""
+        if self.habits.keeps_norm_input:
+            return positions * (d * self.stream + 2 * self.stream)
+        # The normalised values in fp32; for the scale's gradient once more as computed.
+        return positions * (d * (4 + (self.width if trained else 0)) + 3 * STATISTIC)
+
+    @property
+    def recasts(self) -> bool:
+        """Whether AMP makes of an fp32 input a copy for each projection that reads it.
+
+        torch's autocast keeps copies of weights only for the next one.
+        """
+        return self.amp and self.habits.stream_fp32
+
+    def linear(self, positions: int, n: int, trained: bool = True, projections: int = 1) -> float:
+        """Projections of the same n inputs: those, when their own weights are trained."""
+        copies = projections if self.recasts else 1
+        return positions * n * self.width * copies if trained else 0.0
+
+    def attention(
+        self, batch: int, queries: int, keys: int, d: int, heads: int, joint: bool, trained: bool
+    ) -> float:
+        """An attention with the input of its output projection.
+
+        Args:
+            joint: q, k and v are views of one projection's result.
+            trained: whether that output projection is.
+        """
+        habits, width = self.habits, self.width
+        if not habits.keeps_scores:
+            mixed = 1 if joint or not trained else 2  # torch copies it out of order otherwise
+            kept = (1 + mixed) * queries * d + 2 * keys * d
+            return batch * (kept * width + queries * heads * STATISTIC)
+        inner = 4 if habits.scores_fp32 else width
+        copies = habits.split_copies if joint else 0
+        kept = (queries + 2 * keys + copies * queries) * d + heads * queries * keys
+        return batch * (kept * inner + (queries * d * width if trained else 0))
+
+    def gelu(self, positions: int, d_ff: int, tanh: bool) -> float:
+        """GELU on d_ff channels; `tanh`: GPT-2's approximation, written in single operations."""
+        if not tanh:
+            return positions * d_ff * self.habits.gelu_kept * self.width
+        if self.habits.cubes_fp32 and self.amp:
+            return positions * d_ff * (3 * 4 + self.width)
+        return positions * d_ff * 4 * self.width
+
+    # -- stages --------------------------------------------------------------------------------
+
+    def layer(
+        self,
+        kept: float,
+        positions: int,
+        d: int,
+        d_ff: int,
+        scores: int,
+        weights: int,
+        trained: int,
+    ) -> Stage:
+        """A transformer layer.
+
+        Args:
+            scores: heads × queries × keys of its attention, batch included.
+        """
+        habits = self.habits
+        work = positions * (habits.work_d * d + habits.work_ff * d_ff)
+        work += habits.work_scores * scores
+        return Stage(kept, work * self.width, weights, trained, weights)
+
+    def head(
+        self, kept: float, positions: int, d: int, vocab_size: int, trained: bool, fp32_loss: bool
+    ) -> Stage:
+        """The last norm, the logits and the loss; their projection's weights are the embedding's.
+
+        Its first kept copy of the logits is their logarithmic softmax.
+
+        Args:
+            fp32_loss: the model makes its logits fp32 for the loss; autocast does so anyway.
+        """
+        logits = positions * vocab_size
+        wide = fp32_loss or self.habits.loss_fp32 or self.amp
+        value = 4 if wide else self.width
+        narrow = self.habits.logits_narrow * self.width if self.width == 2 else 0
+        room = positions * d * self.habits.work_d * self.width
+        work = logits * ((self.habits.logits - 1) * value + narrow) + room
+        tied, norm = vocab_size * d, 2 * d
+        return Stage(kept + value * logits, work, norm, tied + norm if trained else 0, tied)
+
+    # -- the step ------------------------------------------------------------------------------
+
+    def peak(self, stages: Sequence[Stage], largest: int) -> dict[str, int]:
+        """Bytes by part at the step's largest moment.
+
+        Args:
+            stages: in the order of the forward pass.
+            largest: values of the largest trained tensor.
+        """
+        habits, master = self.habits, self.master
+        weights = sum(stage.weights for stage in stages)
+        trained = sum(stage.trained for stage in stages)
+        copies = self.width * weights if self.amp and habits.casts_stay else 0
+        update = habits.update_all * trained + habits.update_largest * largest
+        moments = [_parts(0, trained * master, update * master)]
+        kept = gradients = 0.0
+        for stage in stages:
+            kept += self.kept_bytes(stage)
+        for stage in reversed(stages):
+            moments.append(_parts(kept, gradients * master, stage.work_bytes))
+            kept -= self.kept_bytes(stage)
+            gradients += stage.trained
+        worst = max(moments, key=lambda parts: sum(parts.values()))
+        worst["temporary"] += copies + habits.workspace_bytes
+        standing = {"weights": weights * master, "optimizer": MOMENTS * trained * master}
+        return {name: math.ceil(value) for name, value in (standing | worst).items()}
+
+    def kept_bytes(self, stage: Stage) -> float:
+        """What stays from a stage's forward to its backward pass, in bytes."""
+        copies = 0 if self.habits.casts_stay or not self.amp else self.width * stage.cast
+        return stage.kept_bytes + copies
+
+    def offloaded(self, stages: Sequence[Stage], largest: int, zero_stage: int) -> dict[str, int]:
+        """Bytes on the device under ZeRO-Offload, which has no autocast: 16-bit weights instead.
+
+        Gradients leave for the host in buckets of the largest tensor; stage 3 fetches weights
+        too, one stage ahead (Rajbhandari et al. 2020, ZeRO; Ren et al. 2021, ZeRO-Offload).
+        """
+        own = [stage.weights + stage.cast * (not stage.weights) for stage in stages]
+        weights = sum(stage.weights for stage in stages) if zero_stage == 2 else 2 * max(own)
+        kept, activations = 0.0, _parts(0, 0, 0)
+        for stage in stages:
+            kept += stage.kept_bytes
+            activations = max(
+                activations,
+                _parts(kept, 0, stage.work_bytes),
+                key=lambda parts: sum(parts.values()),
+            )
+        buckets = {"gradients": BUCKETS * largest * self.width}
+        parts = {"weights": weights * self.width, "optimizer": 0} | activations | buckets
+        return {name: math.ceil(value) for name, value in parts.items()}
+
+
+def _parts(activations: float, gradients: float, temporary: float) -> dict[str, float]:
+    return {"gradients": gradients, "activations": activations, "temporary": temporary}
+
+
+def total(parts: Mapping[str, int]) -> int:
+    """All parts together, in bytes."""
+    return sum(parts.values())

@@ -1,0 +1,135 @@
+"""Initial weights of a model: drawn once by numpy for every framework, or read from a checkpoint.
+
+A checkpoint is a folder in transformers' layout, or the hub's name of one: `model.safetensors`,
+or the parts that `model.safetensors.index.json` lists. Reading needs safetensors and numpy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from siliconprof.closure import sha256
+from siliconprof.errors import UserError
+
+# What transformers puts in front of a bare model's names, or leaves out.
+PREFIXES = ("", "transformer.", "model.")
+
+
+class Checkpoint:
+    """Pretrained weights on disk: what they are, and their arrays one by one."""
+
+    def __init__(self, path: str) -> None:
+        """Find the files; a hub name is downloaded, or taken from the hub's cache.
+
+        Raises:
+            UserError: nothing is there, or it holds no safetensors.
+        """
+        self.path = path
+        self.folder, self.revision = locate(path)
+        self.files = _files(self.folder, path)
+
+    def describe(self) -> dict[str, Any]:
+        """Where the weights are from, for the record."""
+        return {
+            "weights": "pretrained",
+            "weights_path": self.path,
+            "weights_revision": self.revision,
+            "weights_sha256": {file.name: sha256(file) for file in self.files},
+        }
+
+    def arrays(
+        self, shapes: Mapping[str, Sequence[int]], first_rows: Sequence[str] = ()
+    ) -> Iterator[tuple[str, Any]]:
+        """(name, float32 array) of every tensor that a model wants, in its own order.
+
+        Args:
+            shapes: name -> shape of what the model wants.
+            first_rows: names of tensors that may have more rows, of which the first are taken.
+
+        Raises:
+            UserError: a tensor is missing or of another shape: the checkpoint of another model.
+        """
+        import numpy as np
+        from safetensors import safe_open
+
+        where: dict[str, tuple[Path, str]] = {}
+        for file in self.files:
+            with safe_open(file, framework="np") as stored:
+                for key in stored.keys():  # noqa: SIM118  no mapping
+                    for prefix in PREFIXES:
+                        where.setdefault(key.removeprefix(prefix), (file, key))
+        absent = [name for name in shapes if name not in where]
+        if absent:
+            raise UserError(
+                f"weights_path '{self.path}': has no tensor '{absent[0]}' (and {len(absent) - 1} "
+                "others): a checkpoint of another model; correct size or weights_path"
+            )
+        for name, shape in shapes.items():
+            file, key = where[name]
+            with safe_open(file, framework="np") as stored:
+                kind = stored.get_slice(key).get_dtype()
+                if kind not in ("F32", "F16", "F64"):
+                    raise UserError(
+                        f"weights_path '{self.path}': '{key}' is stored as {kind}, which numpy "
+                        "cannot read; save the checkpoint in fp32 or fp16"
+                    )
+                array = stored.get_tensor(key)
+            if name in first_rows:
+                array = array[: shape[0]]
+            if tuple(array.shape) != tuple(shape):
+                raise UserError(
+                    f"weights_path '{self.path}': '{key}' has shape {tuple(array.shape)}, the "
+                    f"model's is {tuple(shape)}; correct size, vocab_size or weights_path"
+                )
+            yield name, array.astype(np.float32)
+
+
+def locate(path: str) -> tuple[Path, str | None]:
+    """(folder, commit or None) of a checkpoint.
+
+    Raises:
+        UserError: neither a folder nor on the hub, or the hub cannot be reached.
+    """
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        return folder, None
+    if folder.is_absolute() or path.startswith((".", "~")):
+        raise UserError(f"weights_path '{path}': no such folder (seen from {Path.cwd()})")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise UserError(
+            f"weights_path '{path}': loading from the hub needs the package '{error.name}'"
+        ) from None
+    try:
+        found = Path(snapshot_download(path, allow_patterns=["*.safetensors", "*.json"]))
+    except Exception as error:  # the client's HTTP errors change from version to version
+        line = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise UserError(
+            f"weights_path '{path}': neither a folder here nor to be had from the hub or its "
+            f"cache ({line}); correct it, or set weights: random"
+        ) from error
+    return found, found.name
+
+
+def _files(folder: Path, path: str) -> list[Path]:
+    """The safetensors files of a checkpoint.
+
+    Raises:
+        UserError: there are none.
+    """
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    else:
+        names = ["model.safetensors"]
+    files = [folder / name for name in names]
+    for file in files:
+        if not file.is_file():
+            raise UserError(
+                f"weights_path '{path}': no {file.name} in it; expected transformers' layout"
+            )
+    return files
