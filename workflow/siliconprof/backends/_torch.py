@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, ClassVar
 
@@ -80,6 +80,16 @@ class TorchBackend(Backend):
         """See `Backend.add_one`; in place."""
         return value.add_(1)
 
+    def tensors(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """A batch of numpy arrays as tensors on the CPU: integers as int64, floats in our dtype."""
+        torch = self.torch
+        return {
+            name: torch.from_numpy(array).to(
+                torch.int64 if array.dtype.kind in "iu" else self.dtype
+            )
+            for name, array in batch.items()
+        }
+
     def stepper(self, workload: Any, seed: int) -> Stepper:
         """See `Backend.stepper`."""
         return TorchStepper(self, workload, seed)
@@ -96,19 +106,25 @@ class TorchStepper(Stepper):
         self.model.train()
         self.loss = workload.torch_loss
         self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), **workload.optimizer_settings(backend.precision)
+            [p for p in self.model.parameters() if p.requires_grad],
+            **workload.optimizer_settings(backend.precision),
         )
         scaling = backend.precision == "amp-fp16"
         self.scaler = torch.amp.GradScaler(backend.device.type, enabled=scaling)
-        self.seen: dict[str, str] = {}
+
+    def on_device(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """The batch as tensors on the device."""
+        return {
+            name: tensor.to(self.backend.device)
+            for name, tensor in self.backend.tensors(batch).items()
+        }
 
     def step(self, batch: Any, clock: Any) -> Callable[[], float]:
         """See `Stepper.step`."""
-        backend = self.backend
-        tokens = backend.torch.from_numpy(batch).to(backend.device).long()  # (B, T)
+        on_device = self.on_device(batch)
         clock.edge("data_s")
-        with backend.autocast():
-            loss = self.loss(self.model, tokens)
+        with self.backend.autocast():
+            loss = self.loss(self.model, on_device)
         clock.edge("forward_s")
         self.scaler.scale(loss).backward()
         clock.edge("backward_s")
@@ -121,21 +137,50 @@ class TorchStepper(Stepper):
 
     def forward_only(self, batch: Any) -> None:
         """See `Stepper.forward_only`."""
-        backend = self.backend
-        tokens = backend.torch.from_numpy(batch).to(backend.device).long()
-        with backend.torch.no_grad(), backend.autocast():
-            self.loss(self.model, tokens)
+        on_device = self.on_device(batch)
+        with self.backend.torch.no_grad(), self.backend.autocast():
+            self.loss(self.model, on_device)
 
-    def dtypes(self, batch: Any) -> dict[str, str]:
+    def standing(self) -> list[Any]:
+        """See `Stepper.standing`."""
+        return standing(self.model, self.optimizer)
+
+    def dtypes(self, batch: Any) -> dict[str, Any]:
         """See `Stepper.dtypes`."""
         return observed_dtypes(self.model, lambda: self.forward_only(batch))
 
 
-def observed_dtypes(model: Any, forward: Callable[[], Any]) -> dict[str, str]:
+def standing(model: Any, optimizer: Any) -> list[Any]:
+    """A training's tensors between two steps: weights, buffers, the optimizer's state."""
+    state = [value for values in optimizer.state.values() for value in values.values()]
+    tensors = [value for value in state if hasattr(value, "untyped_storage")]
+    return [*model.parameters(), *model.buffers(), *tensors]
+
+
+def observed_dtypes(model: Any, forward: Callable[[], Any]) -> dict[str, Any]:
     """Dtype of the master weights, and of the first matrix product in a real forward pass.
+
+    With them, how many parameters are trained.
 
     Args:
         forward: runs the model once, under the autocast of its training.
+    """
+    trained = [p for p in model.parameters() if p.requires_grad]
+    weight = next(p for p in trained if p.dim() >= 2)
+    return {
+        "trained_parameters": sum(p.numel() for p in trained),
+        "master_weights": str(weight.dtype).removeprefix("torch."),
+        "activations": first_activation(model, forward),
+    }
+
+
+def first_activation(model: Any, forward: Callable[[], Any]) -> str:
+    """Dtype of what the first matrix product of a forward pass gives.
+
+    Layers are told by their names: a weight that is offloaded has no shape between its uses.
+
+    Args:
+        forward: runs the model once.
     """
     outputs: list[Any] = []
     layers = [
@@ -143,8 +188,7 @@ def observed_dtypes(model: Any, forward: Callable[[], Any]) -> dict[str, str]:
         for module in model.modules()
         if not list(module.children())
         and getattr(module, "weight", None) is not None
-        and module.weight.dim() >= 2
-        and "Embedding" not in type(module).__name__
+        and not any(word in type(module).__name__ for word in ("Embedding", "Norm"))
     ]
     hooks = [
         layer.register_forward_hook(lambda _layer, _inputs, output: outputs.append(output.dtype))
@@ -155,11 +199,7 @@ def observed_dtypes(model: Any, forward: Callable[[], Any]) -> dict[str, str]:
     finally:
         for hook in hooks:
             hook.remove()
-    weight = next(p for p in model.parameters() if p.dim() >= 2)
-    return {
-        "master_weights": str(weight.dtype).removeprefix("torch."),
-        "activations": str(outputs[0]).removeprefix("torch."),
-    }
+    return str(outputs[0]).removeprefix("torch.")
 
 
 def refuse(precision: str, reason: str | None) -> None:

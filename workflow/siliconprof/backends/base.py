@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar
+
+from siliconprof.footprint import Habits
 
 # Relative error of an n = 256 product of normal matrices against float64, per effective dtype,
 # measured with unit-variance inputs: root mean square error over root mean square result. Bands
@@ -33,15 +36,22 @@ class Stepper:
     """
 
     def step(self, batch: Any, clock: Any) -> Callable[[], float]:
-        """Run one step on a batch of token ids, shape (B, T), int32."""
+        """Run one step on a batch: name -> numpy array whose first axis is the batch."""
         raise NotImplementedError
 
     def forward_only(self, batch: Any) -> None:
         """Run the forward pass alone, with nothing kept for a backward pass."""
         raise NotImplementedError
 
-    def dtypes(self, batch: Any) -> dict[str, str]:
-        """Master weight and activation dtypes, seen in a forward pass of the model itself."""
+    def standing(self) -> list[Any]:
+        """Arrays that are there between two steps: weights, buffers, the optimizer's state."""
+        return []
+
+    def dtypes(self, batch: Any) -> dict[str, Any]:
+        """Master weight and activation dtypes, seen in a forward pass of the model itself.
+
+        With them, how many parameters the optimizer changes.
+        """
         raise NotImplementedError
 
 
@@ -54,6 +64,12 @@ class Backend:
     packages: ClassVar[Sequence[str]]  # distributions whose version the numbers depend on
     time_method: ClassVar[str]  # how phases and whole steps are timed, for the record
     precisions: ClassVar[Mapping[str, str | None]]  # precision -> reason why not, None = can
+    offload: ClassVar[str | None] = None  # why it cannot offload to the host, None = can
+    habits: ClassVar[Habits] = Habits()  # what it keeps from a forward pass, for the memory model
+    memory_prefix: ClassVar[str] = "device"  # of the columns that `memory_counters` fills
+    peak_means: ClassVar[str] = "no counter"  # what counts the peak, or why nothing does
+    memory_means: ClassVar[str]  # what the counters count, or why there are none
+    capture_ranges: ClassVar[tuple[str, ...]] = ()  # what `capture_range` can be asked for
 
     @classmethod
     def environment(
@@ -110,6 +126,42 @@ class Backend:
     def reset_peak_memory(self) -> None:
         """Start a new peak."""
 
+    def step_peak_bytes(
+        self, step: Callable[[], Any] | None, standing: Sequence[Any]
+    ) -> tuple[int | None, str]:
+        """(most bytes of arrays held in a training step or None, what counted them or why not).
+
+        A framework with a counter of its own answers for all steps so far and runs none.
+
+        Args:
+            step: one more training step; None = it cannot be repeated by itself.
+            standing: arrays that are there between steps: weights and the optimizer's state.
+        """
+        return self.peak_memory_bytes(), self.peak_means
+
+    def limit_memory(self, limit_bytes: int) -> str | None:
+        """Keep this process's arrays within a limit; how, or None where only the system can."""
+        return None
+
+    def memory_counters(self) -> dict[str, int | None]:
+        """Every counter that the framework has, in bytes: `allocated_bytes`, `reserved_bytes`,
+        `driver_bytes`, or `active_bytes`, `cache_bytes`, `peak_bytes`. Always the same keys.
+        """
+        return {}
+
+    def memory_limit_bytes(self) -> int | None:
+        """What the device's driver recommends to stay below, or its whole memory; None on a CPU."""
+        return None
+
+    # -- sensors -------------------------------------------------------------------------
+
+    def gpu_address(self) -> tuple[str, str] | None:
+        """(vendor, name) by which `siliconprof.sensors` finds the GPU in use; None on a CPU.
+
+        The name is an NVML UUID for `nvidia`, and empty for `apple`.
+        """
+        return None
+
     # -- arrays, for workloads that time kernels -------------------------------------------
 
     def normal(self, shape: Sequence[int], seed: int) -> Any:
@@ -142,6 +194,10 @@ class Backend:
 
     def stepper(self, workload: Any, seed: int) -> Stepper:
         """The training step of a workload in this framework."""
+        raise NotImplementedError
+
+    def capture_range(self, kind: str, path: str) -> AbstractContextManager[Any]:
+        """A context whose work a tool records: `metal` into a path, `cuda-profiler` by CUDA."""
         raise NotImplementedError
 
     def prove_precision(self, seed: int = 0) -> dict[str, Any]:

@@ -6,10 +6,12 @@ backward graph before anything runs; that time is `trace_s`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from siliconprof.backends.base import Backend, Stepper, Unsupported
+from siliconprof.footprint import Habits
 
 METAL_SOURCE = ""  # an empty body; the generated kernel has a signature and returns
 
@@ -27,8 +29,34 @@ class Plugin(Backend):
     name = "mlx"
     framework = "mlx"
     device_kind = None
+    offload = "the device's memory is the host's: there is nothing to offload to"
     packages = ("mlx",)
     time_method = "perf_counter after mx.eval of each phase's results and mx.synchronize()"
+    memory_prefix = "mlx"
+    memory_means = (
+        "mlx: active = live arrays, cache = freed and kept for reuse, peak = the most that was "
+        "active since the last reset"
+    )
+    # Counted on a CPU; a GPU's own kernels for norm and loss keep less. Fitted: the work, because
+    # results wait in a queue until they have been computed, the logits of a step that is evaluated
+    # as a whole, and the update, whose new weights do not replace the old ones before the next.
+    habits = Habits(
+        stream_fp32=False,
+        keeps_norm_input=False,
+        keeps_scores=True,
+        split_copies=1,
+        gelu_kept=3,
+        loss_fp32=True,
+        casts_stay=True,
+        logits=5,
+        logits_narrow=1,
+        work_d=10,
+        work_ff=5,
+        work_scores=2,
+        update_all=1,
+        update_largest=1.5,
+    )
+    peak_means = "mx.get_peak_memory over all steps"
     precisions = {
         "fp32": None,
         "tf32": None,  # on a GPU; `open` refuses it on a CPU
@@ -37,6 +65,7 @@ class Plugin(Backend):
         "amp-fp16": "MLX has no autocast and no gradient scaler",
         "amp-bf16": None,  # done by hand: fp32 master weights, bf16 compute, fp32 loss
     }
+    capture_ranges = ("metal",)
 
     @classmethod
     def environment(
@@ -71,11 +100,7 @@ class Plugin(Backend):
         """See `Backend.describe`."""
         import os
 
-        mx = self.mx
-        information: dict[str, Any] = {}
-        if self.device.type == mx.gpu:
-            probe = getattr(mx, "device_info", None) or mx.metal.device_info
-            information = dict(probe())
+        information = self._device_info()
         return {
             "framework": "mlx",
             "framework_version": version(),
@@ -106,6 +131,45 @@ class Plugin(Backend):
     def reset_peak_memory(self) -> None:
         """See `Backend.reset_peak_memory`."""
         self.mx.reset_peak_memory()
+
+    def limit_memory(self, limit_bytes: int) -> str | None:
+        """See `Backend.limit_memory`; on a CPU only the system can."""
+        if self.device.type != self.mx.gpu:
+            return None
+        self.mx.set_memory_limit(limit_bytes)
+        return (
+            "mx.set_memory_limit: by MLX's documentation a guideline during the evaluation of a "
+            "graph, beyond which it waits for running work; it raises only once the memory and "
+            "swap of the machine are spent"
+        )
+
+    def memory_counters(self) -> dict[str, int | None]:
+        """See `Backend.memory_counters`."""
+        return {
+            "active_bytes": self.mx.get_active_memory(),
+            "cache_bytes": self.mx.get_cache_memory(),
+            "peak_bytes": self.mx.get_peak_memory(),
+        }
+
+    def _device_info(self) -> dict[str, Any]:
+        """What MLX tells of the GPU in use; nothing on a CPU."""
+        mx = self.mx
+        if self.device.type != mx.gpu:
+            return {}
+        return dict((getattr(mx, "device_info", None) or mx.metal.device_info)())
+
+    def memory_limit_bytes(self) -> int | None:
+        """See `Backend.memory_limit_bytes`; CUDA's has no recommendation."""
+        told = self._device_info()
+        return told.get("max_recommended_working_set_size") or told.get("total_memory")
+
+    def gpu_address(self) -> tuple[str, str] | None:
+        """See `Backend.gpu_address`."""
+        if self.device.type != self.mx.gpu:
+            return None
+        if self.mx.metal.is_available():
+            return "apple", ""
+        return "nvidia", str(self._device_info().get("uuid", "unknown to MLX"))
 
     def normal(self, shape: Sequence[int], seed: int) -> Any:
         """See `Backend.normal`."""
@@ -172,6 +236,16 @@ class Plugin(Backend):
         path = "Metal" if metal else "CUDA"
         return launch, f"{path} by mx.fast; MLX compiles at the first launch, so cold includes it"
 
+    @contextmanager
+    def capture_range(self, kind: str, path: str) -> Iterator[None]:
+        """See `Backend.capture_range`."""
+        self.mx.metal.start_capture(path)
+        try:
+            yield
+            self.synchronize()
+        finally:
+            self.mx.metal.stop_capture()
+
     def stepper(self, workload: Any, seed: int) -> Stepper:
         """See `Backend.stepper`."""
         return MlxStepper(self, workload, seed)
@@ -182,7 +256,7 @@ class MlxStepper(Stepper):
 
     def __init__(self, backend: Plugin, workload: Any, seed: int) -> None:
         import mlx.optimizers as optimizers
-        from mlx.utils import tree_map
+        from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
         mx = backend.mx
         self.backend, self.workload = backend, workload
@@ -190,28 +264,47 @@ class MlxStepper(Stepper):
         self.model.set_dtype(backend.dtype)
         self.model.train()
         self.parameters = self.model.trainable_parameters()
-        mx.eval(self.parameters)
+        trained = {name for name, _ in tree_flatten(self.parameters)}
+        # What adapters sit on; it too is cast in every step, as an autocast would do.
+        frozen = tree_unflatten(
+            [(n, value) for n, value in tree_flatten(self.model.parameters()) if n not in trained]
+        )
+        mx.eval(self.parameters, frozen)
         settings = dict(workload.optimizer_settings(backend.precision))
         settings["learning_rate"] = settings.pop("lr")
         self.optimizer = optimizers.AdamW(bias_correction=True, **settings)
         self.optimizer.init(self.parameters)
         compute = backend.compute_dtype
 
-        def loss(parameters: Any, tokens: Any) -> Any:
-            if compute != backend.dtype:
-                parameters = tree_map(lambda p: p.astype(compute), parameters)
-            self.model.update(parameters)
-            return workload.mlx_loss(self.model, tokens)
+        def as_compute(values: Any) -> Any:
+            return tree_map(
+                lambda v: v.astype(compute) if mx.issubdtype(v.dtype, mx.floating) else v, values
+            )
 
-        self.loss = loss
+        def loss(parameters: Any, batch: Any) -> Any:
+            if compute != backend.dtype:
+                self.model.update(as_compute(frozen))
+                parameters, batch = as_compute(parameters), as_compute(batch)
+            self.model.update(parameters)
+            return workload.mlx_loss(self.model, batch)
+
+        self.loss, self.as_compute = loss, as_compute
         self.loss_and_gradients = mx.value_and_grad(loss)
+
+    def arrays(self, batch: Any) -> dict[str, Any]:
+        """The batch as MLX arrays, floats in our dtype."""
+        mx, dtype = self.backend.mx, self.backend.dtype
+        return {
+            name: mx.array(array, dtype if array.dtype.kind == "f" else None)
+            for name, array in batch.items()
+        }
 
     def step(self, batch: Any, clock: Any) -> Callable[[], float]:
         """See `Stepper.step`. Evaluating an unsplit step is one call at its end."""
         mx = self.backend.mx
-        tokens = mx.array(batch)  # (B, T)
+        arrays = self.arrays(batch)
         clock.edge("data_s")
-        loss, gradients = self.loss_and_gradients(self.parameters, tokens)
+        loss, gradients = self.loss_and_gradients(self.parameters, arrays)
         clock.edge("trace_s")
         if clock.split:
             mx.eval(loss)
@@ -226,17 +319,19 @@ class MlxStepper(Stepper):
 
     def forward_only(self, batch: Any) -> None:
         """See `Stepper.forward_only`."""
-        self.backend.mx.eval(self.loss(self.parameters, self.backend.mx.array(batch)))
+        self.backend.mx.eval(self.loss(self.parameters, self.arrays(batch)))
 
-    def dtypes(self, batch: Any) -> dict[str, str]:
+    def dtypes(self, batch: Any) -> dict[str, Any]:
         """See `Stepper.dtypes`; the activation's is that of the model's own output."""
         from mlx.utils import tree_flatten
 
-        mx = self.backend.mx
-        self.loss(self.parameters, mx.array(batch))  # leaves the compute weights in the model
-        output = self.workload.mlx_output(self.model, mx.array(batch))
-        weight = next(p for _, p in tree_flatten(self.parameters) if p.ndim == 2)
+        arrays = self.arrays(batch)
+        self.loss(self.parameters, arrays)  # leaves the compute weights in the model
+        output = self.workload.mlx_output(self.model, self.as_compute(arrays))
+        trained = [value for _, value in tree_flatten(self.parameters)]
+        weight = next(value for value in trained if value.ndim >= 2)
         return {
+            "trained_parameters": sum(value.size for value in trained),
             "master_weights": str(weight.dtype).removeprefix("mlx.core."),
             "activations": str(output.dtype).removeprefix("mlx.core."),
         }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 from siliconprof.backends._torch import TorchBackend
@@ -14,6 +16,11 @@ class Plugin(TorchBackend):
     device_kind = "cpu"
     torch_device = "cpu"
     time_method = "perf_counter at phase edges; eager and synchronous, nothing to wait for"
+    memory_means = "torch counts no memory on a CPU; the resident set stands for it"
+    peak_means = (
+        "what stands between steps, and the most that the allocator's events of one more, untimed "
+        "step sum to (torch.autograd.profiler)"
+    )
     precisions = {
         "fp32": None,
         "tf32": "tf32 is an NVIDIA tensor-core format; a CPU has none",
@@ -30,6 +37,32 @@ class Plugin(TorchBackend):
         except Exception as error:  # a broken install raises more than ImportError
             return False, f"torch cannot be imported: {error}"
         return True, f"torch {torch.__version__}"
+
+    def step_peak_bytes(
+        self, step: Callable[[], Any] | None, standing: Sequence[Any]
+    ) -> tuple[int | None, str]:
+        """See `Backend.step_peak_bytes`: the step runs here, once more, under torch's profiler.
+
+        The CPU allocator reports every allocation and release to it. What libraries below torch
+        take for themselves is not in it.
+        """
+        from torch.autograd.profiler import profile  # torch.profiler's imports the compiler too
+
+        if step is None:
+            return None, "torch counts no memory on a CPU, and this step cannot be repeated alone"
+        storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in standing}
+        with profile(profile_memory=True) as profiler:
+            step()
+        try:
+            events = profiler.kineto_results.events()
+        except AttributeError:
+            return None, "this version of torch's profiler does not tell single allocations"
+        changes = sorted(
+            ((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"),
+            key=lambda change: change[0],
+        )
+        above = max(accumulate((n_bytes for _, n_bytes in changes), initial=0))
+        return sum(storages.values()) + above, self.peak_means
 
     def describe(self) -> dict[str, Any]:
         """See `Backend.describe`; with the instruction set that torch dispatches to."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from siliconprof.backends._torch import TorchBackend, refuse
+from siliconprof.footprint import Habits
 
 EMPTY_KERNEL = 'extern "C" __global__ void siliconprof_empty() {}'
 
@@ -20,7 +22,16 @@ class Plugin(TorchBackend):
         "split steps: CUDA events at phase edges, read after the step; "
         "unsplit steps: perf_counter between two synchronisations"
     )
+    # Its AdamW walks all tensors at once; 8 MiB: cuBLAS's default workspace (32 on Hopper), from
+    # docs.nvidia.com/cuda/cublas, section 2.1.9, `cublasSetWorkspace`.
+    habits = Habits(cubes_fp32=True, update_all=1, update_largest=0, workspace_bytes=2**23)
     precisions = dict.fromkeys(("fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16"))
+    memory_means = (
+        "torch.cuda: allocated = live tensors, reserved = with the allocator's cache, driver = "
+        "all that is taken on the GPU (cudaMemGetInfo), other processes included"
+    )
+    peak_means = "torch.cuda.max_memory_allocated over all steps"
+    capture_ranges = ("cuda-profiler",)
 
     @classmethod
     def environment(
@@ -97,6 +108,39 @@ class Plugin(TorchBackend):
     def reset_peak_memory(self) -> None:
         """See `Backend.reset_peak_memory`."""
         self.torch.cuda.reset_peak_memory_stats(self.device)
+
+    def limit_memory(self, limit_bytes: int) -> str:
+        """See `Backend.limit_memory`."""
+        total = self.torch.cuda.get_device_properties(self.device).total_memory
+        share = min(1.0, limit_bytes / total)
+        self.torch.cuda.set_per_process_memory_fraction(share, self.device)
+        return (
+            f"torch.cuda.set_per_process_memory_fraction({share:.4f}): beyond it the allocator "
+            "raises; CUDA's own context is not counted"
+        )
+
+    def memory_counters(self) -> dict[str, int | None]:
+        """See `Backend.memory_counters`."""
+        statistics = self.torch.cuda.memory_stats_as_nested_dict(self.device)
+        free, total = self.torch.cuda.mem_get_info(self.device)
+        return {
+            "allocated_bytes": statistics["allocated_bytes"]["all"]["current"],
+            "reserved_bytes": statistics["reserved_bytes"]["all"]["current"],
+            "driver_bytes": total - free,
+        }
+
+    def memory_limit_bytes(self) -> int:
+        """See `Backend.memory_limit_bytes`."""
+        return self.torch.cuda.mem_get_info(self.device)[1]
+
+    def gpu_address(self) -> tuple[str, str]:
+        """See `Backend.gpu_address`; torch leaves out the prefix that NVML's UUIDs have."""
+        uuid = str(self.torch.cuda.get_device_properties(self.device).uuid)
+        return "nvidia", uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+
+    def capture_range(self, kind: str, path: str) -> AbstractContextManager[Any]:
+        """See `Backend.capture_range`: cudaProfilerStart and cudaProfilerStop."""
+        return self.torch.cuda.profiler.profile()
 
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
         """See `Backend.empty_kernel`. The compiler torch offers is private: it may be gone."""

@@ -6,9 +6,11 @@ MPS events have hung and come out reversed in some versions of torch, so they ar
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from siliconprof.backends._torch import TorchBackend, refuse
+from siliconprof.footprint import Habits
 
 EMPTY_KERNEL = "kernel void siliconprof_empty(device float* x) {}"
 
@@ -19,7 +21,14 @@ class Plugin(TorchBackend):
     name = "torch-mps"
     device_kind = "gpu"
     torch_device = "mps"
+    offload = "the device's memory is the host's: there is nothing to offload to"
     time_method = "torch.mps.synchronize() and perf_counter at phase edges and around steps"
+    memory_means = (
+        "torch.mps: allocated = live tensors, driver = all that Metal holds for this process; the "
+        "limit is recommended_max_memory()"
+    )
+    # Attention that trains is not fused there; counted on a CPU with attention of that kind.
+    habits = Habits(keeps_scores=True, scores_fp32=True, cubes_fp32=True, work_scores=2)
     precisions = {
         "fp32": None,
         "tf32": "tf32 is an NVIDIA tensor-core format; an Apple GPU has none",
@@ -28,6 +37,8 @@ class Plugin(TorchBackend):
         "amp-fp16": None,
         "amp-bf16": None,
     }
+    peak_means = "torch.mps has no peak counter; the samples over time stand for it"
+    capture_ranges = ("metal",)
 
     def available(self) -> tuple[bool, str]:
         """See `Backend.available`."""
@@ -56,6 +67,34 @@ class Plugin(TorchBackend):
     def memory_bytes(self) -> int:
         """See `Backend.memory_bytes`: what the Metal driver holds for this process."""
         return self.torch.mps.driver_allocated_memory()
+
+    def limit_memory(self, limit_bytes: int) -> str:
+        """See `Backend.limit_memory`; the share is one of Metal's recommended working-set size."""
+        share = limit_bytes / self.torch.mps.recommended_max_memory()
+        self.torch.mps.set_per_process_memory_fraction(share)
+        return (
+            f"torch.mps.set_per_process_memory_fraction({share:.4f}) of Metal's recommended "
+            "working-set size: beyond it the allocator raises"
+        )
+
+    def memory_counters(self) -> dict[str, int | None]:
+        """See `Backend.memory_counters`; torch.mps has no count of what it reserved."""
+        return {
+            "allocated_bytes": self.torch.mps.current_allocated_memory(),
+            "driver_bytes": self.torch.mps.driver_allocated_memory(),
+        }
+
+    def memory_limit_bytes(self) -> int:
+        """See `Backend.memory_limit_bytes`."""
+        return self.torch.mps.recommended_max_memory()
+
+    def gpu_address(self) -> tuple[str, str]:
+        """See `Backend.gpu_address`."""
+        return "apple", ""
+
+    def capture_range(self, kind: str, path: str) -> AbstractContextManager[Any]:
+        """See `Backend.capture_range`."""
+        return self.torch.mps.profiler.metal_capture(path)
 
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
         """See `Backend.empty_kernel`."""

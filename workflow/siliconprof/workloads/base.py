@@ -6,11 +6,82 @@ that its entries in the config may have; the defaults there are filled in when c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from siliconprof import footprint, plugins
+from siliconprof.validation import nearest
+from siliconprof.weights import Checkpoint
 
 if TYPE_CHECKING:
     from siliconprof.session import Session
+
+# name -> numpy array whose first axis is the batch
+Batch = Mapping[str, Any]
+
+# What every training workload's entry may say; each module adds its own keys.
+TRAINING_PARAMETERS: Mapping[str, Any] = {
+    "batch_size": {
+        "type": ["integer", "string"],
+        "minimum": 1,
+        "pattern": "^auto$",
+        "description": "samples per training step; `auto`, in scenario near-capacity only: as "
+        "many as the memory model puts at `near_capacity_share` of the memory",
+    },
+    "learning_rate": {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "default": 0.001,
+        "description": "AdamW's learning rate, constant",
+    },
+    "weights": {
+        "enum": ["random", "pretrained"],
+        "default": "random",
+        "description": "initial weights; speed does not depend on them and `random` needs no "
+        "download; `pretrained` reads `weights_path`",
+    },
+    "weights_path": {
+        "type": ["string", "null"],
+        "default": None,
+        "description": "hub name or folder of pretrained weights, in transformers' layout",
+    },
+    "zero_stage": {
+        "enum": [2, 3],
+        "default": 2,
+        "description": "ZeRO stage under scenario offload: 2 offloads optimizer and gradients, 3 "
+        "the weights too",
+    },
+    "memory_budget_gib": {
+        "type": ["number", "null"],
+        "exclusiveMinimum": 0,
+        "default": None,
+        "description": "device memory that the cell may use, GiB; null = all that the device has",
+    },
+    "near_capacity_share": {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "maximum": 1,
+        "default": 0.9,
+        "description": "share of the memory that scenario near-capacity aims at",
+    },
+    "force": {
+        "type": "boolean",
+        "default": False,
+        "description": "measure even what the memory model predicts not to fit",
+    },
+    "allocator": {
+        "enum": ["default", "retain"],
+        "default": "default",
+        "description": "`retain` keeps freed host memory in the process (glibc), so that page "
+        "faults which are the allocator's habit vanish",
+    },
+    "probes": {
+        "type": ["array", "null"],
+        "items": {"type": "string"},
+        "default": None,
+        "description": "probes to read beside the training; null = all, [] = none",
+    },
+}
 
 
 class Workload:
@@ -24,8 +95,7 @@ class Workload:
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.parameters = parameters
 
-    @classmethod
-    def packages(cls, framework: str) -> tuple[str, ...]:
+    def packages(self, framework: str) -> tuple[str, ...]:
         """Distributions, beside the framework's own, whose version its numbers depend on."""
         return ()
 
@@ -46,7 +116,7 @@ class Workload:
             return f"this workload has no {framework} implementation"
         return None
 
-    def memory_bytes(self, precision: str) -> dict[str, int]:
+    def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
         """Predicted device memory by part, in bytes: weights, gradients, optimizer, activations."""
         return {}
 
@@ -55,13 +125,111 @@ class TrainingWorkload(Workload):
     """A model to train: what the trainers and the backends' steppers ask of it."""
 
     kind = "training"
+    trainer_class: ClassVar[str] = "Trainer"  # of transformers, under trainer hf
+
+    @classmethod
+    def problems(
+        cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
+    ) -> list[str]:
+        """See `Workload.problems`: what all trainings share."""
+        found = []
+        if parameters.get("weights") == "pretrained":
+            if not parameters.get("weights_path"):
+                found.append("weights_path: is missing; expected a hub name or a folder")
+            elif dataset and dataset.get("source") == "hub" and not dataset.get("tokenizer"):
+                found.append(
+                    "weights: pretrained weights know the tokens of their own tokenizer; set "
+                    f"`tokenizer: {parameters['weights_path']}` in the data set"
+                )
+        if parameters.get("batch_size") == "auto" and parameters.get("scenarios") != [
+            "near-capacity"
+        ]:
+            found.append(
+                "batch_size: is 'auto'; expected an integer, or scenarios: [near-capacity], the "
+                "only one that says how large a batch should be"
+            )
+        probes = parameters.get("probes")
+        known = plugins.names("probes")
+        if isinstance(probes, list):
+            found += [
+                f"probes.{index}: is {name!r}; expected one of: {', '.join(known)}"
+                f"{nearest(name, known)}"
+                for index, name in enumerate(probes)
+                if name not in known
+            ]
+        return found
+
+    def weights_origin(self) -> dict[str, Any]:
+        """Where the initial weights are from, for the record."""
+        if self.parameters["weights"] == "pretrained":
+            return Checkpoint(self.parameters["weights_path"]).describe()
+        return {"weights": "random"}
+
+    def batches(self, data: Any, seed: int) -> Iterator[Batch]:
+        """Endless batches of the prepared data, the same for every framework and trainer."""
+        raise NotImplementedError
 
     def flops_per_step(self) -> tuple[float, str]:
         """Floating-point operations of one training step, and where the formula is from."""
         raise NotImplementedError
 
     def n_parameters(self) -> int:
-        """Trainable parameters, exact, without building the model."""
+        """Parameters of the model, exact, without building it; adapters are not counted."""
+        raise NotImplementedError
+
+    def n_trainable_parameters(self) -> int:
+        """Parameters that the optimizer changes."""
+        return self.n_parameters()
+
+    def smallest(self) -> TrainingWorkload:
+        """The smallest model of the kind on the same data, one sample per step."""
+        first = {"weights": "random", "batch_size": 1, "vocab_size": None}
+        sizes = self.PARAMETERS.get("size", {}).get("enum")
+        return type(self)({**self.parameters, **first, **({"size": sizes[0]} if sizes else {})})
+
+    def stages(self, ledger: footprint.Ledger) -> list[footprint.Stage]:
+        """The model's parts in the order of the forward pass, for the memory model; [] = unknown."""
+        return []
+
+    def largest_trained(self) -> int:
+        """Values of the largest tensor that the optimizer changes."""
+        return self.n_trainable_parameters()
+
+    def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
+        """See `Workload.memory_bytes`."""
+        ledger = footprint.Ledger(plugins.load("backends", backend).habits, precision)
+        stages = self.stages(ledger)
+        return ledger.peak(stages, self.largest_trained()) if stages else {}
+
+    def offloaded_memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
+        """Predicted memory on the device by part under ZeRO-Offload, in bytes."""
+        habits = plugins.load("backends", backend).habits
+        ledger = footprint.Ledger(habits, precision.removeprefix("amp-"))  # it has no autocast
+        stages = self.stages(ledger)
+        if not stages:
+            return {}
+        zero_stage = self.parameters["zero_stage"]
+        return ledger.offloaded(stages, self.largest_trained(), zero_stage)
+
+    def torch_model(self, seed: int) -> Any:
+        """The model in torch with its initial weights, fp32, on the CPU."""
+        raise NotImplementedError
+
+    @staticmethod
+    def torch_loss(model: Any, batch: Mapping[str, Any]) -> Any:
+        """The loss, a scalar tensor; the batch's arrays are tensors on the model's device."""
+        return model(**batch).loss
+
+    def mlx_model(self, seed: int) -> Any:
+        """The model in MLX with the same initial weights, fp32."""
+        raise NotImplementedError
+
+    def mlx_output(self, model: Any, batch: Mapping[str, Any]) -> Any:
+        """The model's output in the dtype that it computes in."""
+        raise NotImplementedError
+
+    def mlx_loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
+        """The loss in fp32, a scalar."""
         raise NotImplementedError
 
     def samples_per_step(self) -> int:
@@ -70,6 +238,10 @@ class TrainingWorkload(Workload):
 
     def tokens_per_step(self) -> int | None:
         """Tokens in one step, None where the input is not text."""
+        return None
+
+    def audio_s_per_step(self) -> float | None:
+        """Seconds of audio in one step, None where the input is not audio."""
         return None
 
     def optimizer_settings(self, precision: str) -> dict[str, Any]:

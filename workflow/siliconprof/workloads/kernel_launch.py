@@ -72,7 +72,7 @@ class Plugin(KernelWorkload):
         launch()
         backend.synchronize()
         cold_s = time.perf_counter() - start
-        warmup, waited = repeat(
+        warmup, waited, stopped_by = repeat(
             launch, backend, Plan.of(session.cell.timing), session.stepping(f"{what} and wait")
         )
         enqueue, amortised = [], []
@@ -97,6 +97,7 @@ class Plugin(KernelWorkload):
                 "enqueue_s": enqueue,
                 "amortised_s": amortised,
             },
+            "stopped_by": stopped_by,
             "flops": None,
             "bytes": None,
             "memory": session.memory(),

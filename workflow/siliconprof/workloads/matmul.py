@@ -66,7 +66,7 @@ class Plugin(KernelWorkload):
             )
         return super().supports(framework, precision)
 
-    def memory_bytes(self, precision: str) -> dict[str, int]:
+    def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
         """See `Workload.memory_bytes`: the largest point's operands and result."""
         width = 2 if precision in ("fp16", "bf16") else 4
         largest = max(b * (m * k + k * n + m * n) for b, m, k, n in self.parameters["shapes"])
@@ -97,12 +97,13 @@ class Plugin(KernelWorkload):
         def operation() -> None:
             backend.evaluate(backend.matmul(a, b))
 
-        warmup, times = repeat(
+        warmup, times, stopped_by = repeat(
             operation, backend, Plan.of(cell.timing), session.stepping(f"matmul {label}")
         )
         point = {
             "params": {"batch": batch, "m": m, "k": k, "n": n},
             "times": {"step_s": times, "warmup_step_s": warmup},
+            "stopped_by": stopped_by,
             "flops": 2.0 * batch * m * k * n,
             "flops_source": "2 batch m k n, one multiplication and one addition per term",
             "bytes": self._bytes(shape, cell.precision),

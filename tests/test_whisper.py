@@ -1,0 +1,391 @@
+"""Whisper: the same model in both frameworks, trained through the pipeline's own commands."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import QUICK, Checkout, copy_project
+from siliconprof import data_folder, plugins, statistics
+
+pytestmark = pytest.mark.slow
+
+TALK = {"kind": "speech", "source": "builtin", "vocab_size": 300, "clip_seconds": 1}
+NANO = {"module": "whisper", "trainer": "plain", "size": "nano", "batch_size": 2,
+        "target_len": 24, "learning_rate": 0.003, "dataset": "talk", "probes": []}  # fmt: skip
+SIZES = plugins.load("workloads", "whisper").PARAMETERS["size"]["enum"]
+
+
+def whisper(size: str = "nano", clip_seconds: int = 2, **more: Any) -> Any:
+    """A Whisper workload as a cell has it."""
+    plugin = plugins.load("workloads", "whisper")
+    defaults = {key: p["default"] for key, p in plugin.PARAMETERS.items() if "default" in p}
+    data = {
+        "dataset_vocab_size": 300,
+        "dataset_clip_seconds": clip_seconds,
+        "dataset_n_mels": 80,
+    }
+    return plugin(defaults | data | {"size": size, "batch_size": 2} | more)
+
+
+def noise(workload: Any, seed: int = 0) -> dict[str, Any]:
+    """A batch that no data set would have; rows differ in their number of labels."""
+    generator = np.random.default_rng(seed)
+    shape = (workload.batch_size, workload.target_len)
+    tokens, labels = generator.integers(0, workload.vocab_size, (2, *shape), dtype=np.int32)
+    labels[0, 7:] = -100
+    features = (workload.batch_size, workload.n_mels, 2 * workload.source_len)
+    return {
+        "input_features": generator.standard_normal(features, dtype=np.float32),
+        "decoder_input_ids": tokens,
+        "labels": labels,
+    }
+
+
+def tensors(batch: dict[str, Any]) -> dict[str, Any]:
+    """A batch as torch's tensors, integers as int64."""
+    import torch
+
+    return {
+        name: torch.from_numpy(array if array.dtype.kind == "f" else array.astype(np.int64))
+        for name, array in batch.items()
+    }
+
+
+# -- how large, how much work --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("clip_seconds", [2, 30])
+def test_parameters_are_counted_as_transformers_does(size: str, clip_seconds: int) -> None:
+    """The formula gives what the model has, and what of it is trained, without allocating it."""
+    import torch
+    from transformers import WhisperForConditionalGeneration
+
+    workload = whisper(size, clip_seconds)
+    with torch.device("meta"):
+        parameters = list(WhisperForConditionalGeneration(workload.torch_config()).parameters())
+    assert workload.n_parameters() == sum(p.numel() for p in parameters)
+    assert workload.n_trainable_parameters() == sum(
+        p.numel() for p in parameters if p.requires_grad
+    )
+
+
+def test_the_paper_s_models_have_the_known_numbers_of_parameters() -> None:
+    """As counted from the published configurations; the paper rounds to 769 and 1550 million."""
+    assert whisper("medium", 30).n_parameters() == 763_857_920
+    assert whisper("large", 30).n_parameters() == 1_543_304_960
+    # 28 s fewer are 1400 positions of width 1024 fewer, none of them trained.
+    assert whisper("medium", 2).n_parameters() == 763_857_920 - 1400 * 1024
+    assert (
+        whisper("medium", 2).n_trainable_parameters()
+        == whisper("medium", 30).n_trainable_parameters()
+    )
+
+
+@pytest.mark.parametrize(("size", "clip_seconds"), [("nano", 2), ("medium", 30)])
+def test_operations_are_those_that_torch_counts(size: str, clip_seconds: int) -> None:
+    """Every product of a forward and backward pass, counted as torch dispatches it."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+    from transformers import WhisperForConditionalGeneration
+
+    workload = whisper(size, clip_seconds, target_len=40)
+    config = workload.torch_config()
+    config._attn_implementation = "eager"  # fused attention is no product to the counter
+    with torch.device("meta"):
+        model = WhisperForConditionalGeneration(config)
+    batch = {name: tensor.to("meta") for name, tensor in tensors(noise(workload)).items()}
+    mask = torch.zeros(2, 1, 40, 40, device="meta")  # made here: making it looks at values
+    with FlopCounterMode(display=False) as counted:
+        model(**batch, decoder_attention_mask=mask).loss.backward()
+    flops, source = workload.flops_per_step()
+    assert flops == counted.get_total_flops()
+    assert "arXiv" in source
+
+
+def test_memory_is_known_before_anything_is_read() -> None:
+    """Sixteen bytes a trained parameter, and activations that grow with clip, text and batch."""
+    small = whisper("tiny", 2)
+    parts = small.memory_bytes("fp32", "torch-cpu")  # so small that the optimizer's is the peak
+    exact = sum(parts[name] for name in ("weights", "gradients", "optimizer"))
+    assert exact == 16 * small.n_trainable_parameters() + 4 * small.source_len * small.d_model
+    kept = [
+        whisper("tiny", seconds, **own).memory_bytes("fp32", "torch-cpu")["activations"]
+        for seconds, own in (
+            (10, {"batch_size": 16}),
+            (10, {"batch_size": 16, "target_len": 64}),
+            (30, {"batch_size": 16}),
+            (10, {"batch_size": 32}),
+        )
+    ]
+    assert kept[0] < kept[1] and kept[0] < kept[2]
+    assert kept[3] == 2 * kept[0]
+
+
+# -- the same model ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clip_seconds", [1, 3])
+def test_it_is_the_same_model_in_torch_and_mlx(clip_seconds: int) -> None:
+    """Equal weights and batches give equal losses and equal gradients of every tensor."""
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+
+    workload = whisper(clip_seconds=clip_seconds)
+    batch = noise(workload)
+    model = workload.torch_model(5)
+    expected = workload.torch_loss(model, tensors(batch))
+    expected.backward()
+    assert float(expected.detach()) == pytest.approx(math.log(300), abs=0.3)  # nothing learned
+    names = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
+    assert sum(gradient.numel() for gradient in names.values()) == workload.n_trainable_parameters()
+
+    with mx.stream(mx.cpu):
+        copy = workload.mlx_model(5)
+        arrays = {name: mx.array(array) for name, array in batch.items()}
+
+        def loss_of(parameters: Any) -> Any:
+            copy.update(parameters)
+            return workload.mlx_loss(copy, arrays)
+
+        loss, gradients = mx.value_and_grad(loss_of)(copy.trainable_parameters())
+        ours = {name: np.array(value) for name, value in tree_flatten(gradients)}
+        theirs = copy.sanitize({name: mx.array(g.numpy()) for name, g in names.items()})
+        assert loss.item() == pytest.approx(float(expected.detach()), rel=1e-5)
+        assert ours.keys() == theirs.keys()
+        for name, value in ours.items():
+            wanted = np.array(theirs[name])
+            scale = np.linalg.norm(wanted)
+            assert scale > 1e-6, name  # a gradient reaches it
+            assert np.linalg.norm(value - wanted) <= 1e-5 * scale, name
+
+
+def test_filled_tokens_change_nothing() -> None:
+    """Transcripts are cut or filled to target_len; what is filled has no part in the loss."""
+
+    class Data:
+        def batches(self, batch_size: int, seed: int) -> Any:
+            yield noise(whisper(target_len=20), seed)
+
+    batches = {n: next(whisper(target_len=n).batches(Data(), 3)) for n in (12, 20, 33)}
+    for length, batch in batches.items():
+        assert batch["labels"].shape == batch["decoder_input_ids"].shape == (2, length)
+        assert batch["labels"].dtype == np.int32
+        assert batch["input_features"].shape == (2, 80, 200)
+    np.testing.assert_array_equal(batches[12]["labels"], batches[20]["labels"][:, :12])
+    assert set(batches[33]["labels"][:, 20:].flat) == {-100}
+    model = whisper().torch_model(0)
+    losses = {
+        n: float(whisper().torch_loss(model, tensors(b)).detach()) for n, b in batches.items()
+    }
+    assert losses[33] == pytest.approx(losses[20], rel=1e-6)
+    assert losses[12] != pytest.approx(losses[20], rel=1e-6)
+
+
+# -- through the pipeline ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of another model of nano's size, for 1 s, as transformers saves it."""
+    import torch
+    from transformers import WhisperForConditionalGeneration
+
+    folder = tmp_path_factory.mktemp("weights") / "whisper"
+    torch.manual_seed(3)
+    model = WhisperForConditionalGeneration(whisper(clip_seconds=1).torch_config())
+    torch.nn.init.normal_(model.model.encoder.embed_positions.weight)  # not what a formula gives
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory, given: Path) -> Checkout:
+    """Whisper nano on the built-in speech: both trainers, both frameworks, AMP, a checkpoint."""
+    copy = copy_project(tmp_path_factory.mktemp("whisper") / "project")
+    copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "host.lock")
+    ten = QUICK | {"warmup_iterations": 2, "iterations": 4, "max_iterations": 4}
+    pretrained = NANO | {"weights": "pretrained", "weights_path": str(given), "timing": QUICK,
+                         "backends": ["mlx"]}  # fmt: skip
+    copy.configure(
+        timing=ten,
+        datasets={"talk": TALK},
+        precisions=["fp32"],
+        workloads={
+            "plain": NANO | {"timing": ten | {"warmup_iterations": 32}},
+            "hf": NANO | {"trainer": "hf"},
+            "amp": NANO | {"precisions": ["amp-bf16"]},
+            "given": pretrained,
+            "wrong": pretrained | {"size": "tiny"},
+        },
+    )
+    copy.snakemake("aggregate", "--until", "measure")
+    return copy
+
+
+def records(study: Checkout) -> dict[tuple[str, str], dict[str, Any]]:
+    """(workload, backend) -> record, of CPU devices."""
+    return {
+        (r["cell"]["workload"], r["cell"]["backend"]): r
+        for r in study.records().values()
+        if r["cell"]["device_kind"] == "cpu"
+    }
+
+
+def losses(study: Checkout, workload: str, backend: str) -> list[float]:
+    """One loss per step, from the first."""
+    record = records(study)[workload, backend]
+    assert record["status"] == "ok", record["reason"]
+    return record["points"][0]["loss"]
+
+
+def test_trainers_and_frameworks_give_the_same_losses(study: Checkout) -> None:
+    """Ten steps of the Trainer, 40 of the plain loop in both frameworks, from one seed."""
+    plain, trainer = losses(study, "plain", "torch-cpu"), losses(study, "hf", "torch-cpu")
+    assert (len(plain), len(trainer)) == (40, 10)
+    assert trainer == pytest.approx(plain[:10], rel=1e-5)
+    assert losses(study, "plain", "mlx")[:10] == pytest.approx(plain[:10], rel=1e-5)
+    assert losses(study, "plain", "mlx") == pytest.approx(plain, rel=1e-3)
+    assert records(study)["hf", "mlx"]["status"] == "unsupported"
+
+
+def test_loss_falls_on_the_built_in_speech(study: Checkout) -> None:
+    for backend in ("torch-cpu", "mlx"):
+        series = losses(study, "plain", backend)
+        assert series[0] == pytest.approx(math.log(300), abs=0.3)
+        assert statistics.median(series[-10:]) < statistics.median(series[:10]) - 0.5
+
+
+def test_mixed_precision_is_what_was_computed(study: Checkout) -> None:
+    for backend in ("torch-cpu", "mlx"):
+        precision = records(study)["amp", backend]["precision"]
+        assert precision["effective"] == "amp-bf16"
+        assert precision["evidence"]["master_weights"] == "float32"
+        assert precision["evidence"]["activations"] == "bfloat16"
+        full, amp = losses(study, "plain", backend)[:10], losses(study, "amp", backend)
+        assert amp == pytest.approx(full, rel=1e-2)
+        assert amp != pytest.approx(full, rel=1e-6)  # it is another arithmetic
+
+
+@pytest.mark.parametrize("precision", ["amp-bf16", "bf16", "fp16"])
+def test_no_part_of_mlx_s_model_computes_in_fp32_unasked(precision: str) -> None:
+    """MLX widens on contact: one table left in fp32 would turn half of the model into fp32."""
+    backend = plugins.load("backends", "mlx")()
+    backend.open("cpu", 0, 2, precision)
+    workload = whisper(clip_seconds=1)
+    stepper = backend.stepper(workload, 0)
+    first = stepper.step(noise(workload), NoClock())()
+    second = stepper.step(noise(workload), NoClock())()
+    assert second < first
+    arrays = stepper.as_compute(stepper.arrays(noise(workload)))
+    stepper.loss(stepper.parameters, arrays)
+    encoded = stepper.model.encoder(arrays["input_features"].transpose(0, 2, 1))
+    assert encoded.dtype == backend.compute_dtype
+    assert workload.mlx_output(stepper.model, arrays).dtype == backend.compute_dtype
+
+
+class NoClock:
+    """A clock that does not read."""
+
+    split = False
+
+    def edge(self, phase: str) -> None:
+        pass
+
+
+def test_a_record_says_what_was_trained(study: Checkout) -> None:
+    for backend in ("torch-cpu", "mlx"):
+        record = records(study)["plain", backend]
+        workload = whisper(clip_seconds=1, target_len=24)
+        (point,) = record["points"]
+        params = point["params"]
+        assert params["n_parameters"] == workload.n_parameters()
+        assert params["n_trainable_parameters"] == workload.n_trainable_parameters()
+        assert record["precision"]["evidence"]["trained_parameters"] == (
+            workload.n_trainable_parameters()
+        )
+        assert params["samples_per_step"] == 2
+        assert params["tokens_per_step"] is None
+        assert params["audio_s_per_step"] == 2.0
+        assert point["flops"] == workload.flops_per_step()[0]
+
+
+def test_pretrained_weights_are_read_from_a_folder(study: Checkout, given: Path) -> None:
+    """The first loss is that of the model that transformers makes of the same folder."""
+    import torch
+    from transformers import WhisperForConditionalGeneration
+
+    data = data_folder.load(study.path / "results/data/talk")
+    batch = tensors(next(whisper(target_len=24).batches(data, 0)))
+    with torch.no_grad():
+        expected = float(WhisperForConditionalGeneration.from_pretrained(given)(**batch).loss)
+        ours = whisper(clip_seconds=1, weights="pretrained", weights_path=str(given))
+        assert float(ours.torch_model(0)(**batch).loss) == pytest.approx(expected, rel=1e-6)
+    assert losses(study, "given", "mlx")[0] == pytest.approx(expected, rel=1e-5)
+    assert losses(study, "plain", "mlx")[0] != pytest.approx(expected, rel=1e-5)
+    assert records(study)["given", "mlx"]["method"]["weights"]["weights_path"] == str(given)
+
+
+def test_short_clips_take_a_checkpoint_s_first_positions(tmp_path: Path) -> None:
+    """OpenAI's are for 30 s; no clip is that long where a test or a laptop trains."""
+    import torch
+    from transformers import WhisperForConditionalGeneration
+
+    model = WhisperForConditionalGeneration(whisper(clip_seconds=3).torch_config())
+    stored = model.model.encoder.embed_positions.weight
+    torch.nn.init.normal_(stored)
+    model.save_pretrained(tmp_path)
+    workload = whisper(clip_seconds=1, weights="pretrained", weights_path=str(tmp_path))
+    read = dict(workload.initial_weights(0))
+    assert {name: array.shape for name, array in read.items()} == workload.weight_shapes()
+    np.testing.assert_array_equal(
+        read["encoder.embed_positions.weight"], stored[:50].detach().numpy()
+    )
+
+
+def test_a_checkpoint_of_another_model_is_one_line(study: Checkout) -> None:
+    record = records(study)["wrong", "mlx"]
+    assert record["status"] == "failed"
+    assert "weights_path" in record["reason"] and "\n" not in record["reason"]
+    assert "has no tensor 'encoder.layers.2.self_attn.q_proj.weight'" in record["reason"]
+
+
+def test_without_its_library_mlx_says_how_to_get_it(study: Checkout, tmp_path: Path) -> None:
+    """The cell is unsupported, not failed: a host may have MLX and not mlx-audio."""
+    (tmp_path / "mlx_audio").mkdir()
+    (tmp_path / "mlx_audio" / "__init__.py").write_text("raise ModuleNotFoundError('taken away')")
+    cell = records(study)["plain", "mlx"]["cell"]
+    output = tmp_path / "record.json"
+    study.stage(
+        "measure", "--cell", json.dumps(cell), "--output", str(output),
+        env={"PYTHONPATH": f"workflow{os.pathsep}{tmp_path}"},
+    )  # fmt: skip
+    record = json.loads(output.read_text(encoding="utf-8"))
+    assert record["status"] == "unsupported"
+    assert "pip install mlx-audio" in record["reason"] and "\n" not in record["reason"]
+
+
+def test_mistakes_in_an_entry_are_one_line_each(checkout: Checkout) -> None:
+    checkout.configure(
+        datasets={"talk": TALK, "words": {"source": "builtin", "vocab_size": 300}},
+        workloads={
+            "a": NANO | {"dataset": "words"},
+            "b": NANO | {"target_len": 449},
+            "c": NANO | {"vocab_size": 299},
+            "d": NANO | {"size": "medum"},
+        },
+    )
+    done = checkout.snakemake("report", check=False)
+    assert done.returncode != 0
+    lines = sorted(line for line in done.stderr.splitlines() if line.startswith("config: "))
+    assert len(lines) == 4, done.stderr
+    for line, said in zip(
+        lines, ("is of kind text", "448", "the data set has 300 tokens", "medium"), strict=True
+    ):
+        assert said in line

@@ -1,0 +1,387 @@
+"""Whisper for speech recognition, in torch (transformers) and MLX (mlx-audio), with equal weights.
+
+Architecture and sizes are those of Radford et al. 2022 (arXiv:2212.04356), table 1, with the first
+large model's 80 mel bands. Both frameworks start from the same weights and read the same batches.
+Random weights are drawn by numpy as transformers' Whisper draws its own (normal, standard
+deviation 0.02); the encoder's positions are sinusoids that are not trained. Dropout is 0.
+
+The encoder sees 50 positions per second of a clip, and its table of positions is part of the
+model: so the number of parameters depends on the data set's `clip_seconds`, and is OpenAI's with
+30 s. Transcripts are cut or filled to `target_len` tokens, so that shapes, memory and work are
+known before any data are read; what is filled has no label and no effect on the loss.
+
+Pretraining and fine-tuning are the same computation; what differs is `weights`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from siliconprof import footprint
+from siliconprof.backends.base import Unsupported
+from siliconprof.weights import Checkpoint
+from siliconprof.workloads._whisper_weights import KERNEL, POSITIONS, sinusoids, weight_shapes
+from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
+
+# d_model, layers of the encoder and of the decoder, n_head, vocab_size (None: that of the data)
+SIZES: dict[str, tuple[int, int, int, int | None]] = {
+    "nano": (64, 2, 2, None),
+    "tiny": (384, 4, 6, 51865),
+    "base": (512, 6, 8, 51865),
+    "small": (768, 12, 12, 51865),
+    "medium": (1024, 24, 16, 51865),
+    "large": (1280, 32, 20, 51865),
+}
+MAX_TARGET_POSITIONS = 448
+POSITIONS_PER_SECOND = 50  # of the encoder; the features have twice as many frames
+UNLABELLED = -100  # both frameworks' losses leave such labels out
+
+
+class Plugin(TrainingWorkload):
+    """whisper"""
+
+    frameworks = ("torch", "mlx")
+    trainer_class = "Seq2SeqTrainer"
+    PARAMETERS = {
+        **TRAINING_PARAMETERS,
+        "size": {
+            "type": "string",
+            "enum": list(SIZES),
+            "description": "model size; tiny to large are OpenAI's, nano is ours",
+        },
+        "target_len": {
+            "type": "integer",
+            "minimum": 2,
+            "maximum": MAX_TARGET_POSITIONS,
+            "default": 32,
+            "description": "tokens per transcript, to which every one is cut or filled",
+        },
+        "vocab_size": {
+            "type": ["integer", "null"],
+            "minimum": 256,
+            "default": None,
+            "description": "rows of the embedding; null = the size's own, or that of the data",
+        },
+    }
+    REQUIRED = ("size", "batch_size")
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        super().__init__(parameters)
+        self.d_model, self.n_layer, self.n_head, vocab_size = SIZES[parameters["size"]]
+        self.d_ff = 4 * self.d_model
+        self.vocab_size = int(
+            parameters["vocab_size"] or vocab_size or parameters["dataset_vocab_size"]
+        )
+        # OpenAI's own, where no data set says otherwise.
+        self.clip_seconds = int(parameters.get("dataset_clip_seconds", 30))
+        self.n_mels = int(parameters.get("dataset_n_mels", 80))
+        self.source_len = POSITIONS_PER_SECOND * self.clip_seconds
+        self.target_len = int(parameters["target_len"])
+
+    @property
+    def batch_size(self) -> int:
+        """Clips per training step."""
+        return int(self.parameters["batch_size"])
+
+    def packages(self, framework: str) -> tuple[str, ...]:
+        """See `Workload.packages`."""
+        return ({"torch": "transformers", "mlx": "mlx-audio"}[framework], "numpy")
+
+    @classmethod
+    def problems(
+        cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
+    ) -> list[str]:
+        """See `Workload.problems`."""
+        found = super().problems(parameters, dataset)
+        if dataset is None:
+            return [*found, "dataset: is missing; Whisper trains on a speech data set"]
+        kind = dataset.get("kind") or "text"
+        if kind != "speech":
+            found.append(f"dataset: is of kind {kind}; Whisper trains on speech")
+        size = parameters.get("size")
+        known = SIZES.get(size) if isinstance(size, str) else None
+        own = parameters.get("vocab_size") or (known and known[3])
+        if isinstance(own, int) and own < dataset["vocab_size"]:
+            found.append(
+                f"vocab_size: is {own}; the data set has {dataset['vocab_size']} tokens, "
+                "expected at least as many"
+            )
+        return found
+
+    # -- how much work ---------------------------------------------------------------------
+
+    def n_parameters(self) -> int:
+        """See `TrainingWorkload.n_parameters`; the output head shares the token embedding."""
+        return sum(math.prod(shape) for shape in self.weight_shapes().values())
+
+    def n_trainable_parameters(self) -> int:
+        """See `TrainingWorkload.n_trainable_parameters`; the encoder's positions are fixed."""
+        return self.n_parameters() - self.source_len * self.d_model
+
+    def audio_s_per_step(self) -> float:
+        """See `TrainingWorkload.audio_s_per_step`."""
+        return float(self.batch_size * self.clip_seconds)
+
+    def flops_per_step(self) -> tuple[float, str]:
+        """See `TrainingWorkload.flops_per_step`.
+
+        6 operations per position and multiplied weight, plus 12 n_layer d_model q k for the
+        scores and values of q queries on k keys (Chowdhery et al. 2022, PaLM, appendix B),
+        summed over what runs at the encoder's positions and what at the decoder's: the
+        cross-attention's keys and values run at the encoder's. The first convolution runs at
+        twice as many positions, and its input needs no gradient: 4, not 6. Norms, biases,
+        activations, softmax and loss are left out, which understates a little. Causal masking is
+        not subtracted, which overstates the decoder's own attention by up to a factor of two.
+        """
+        d, ff, layers = self.d_model, self.d_ff, self.n_layer
+        source, target = self.source_len, self.target_len
+        encoder = layers * (4 * d * d + 2 * d * ff) + KERNEL * d * d
+        cross = layers * 2 * d * d
+        decoder = layers * (6 * d * d + 2 * d * ff) + self.vocab_size * d
+        attention = 12 * layers * d * (source * source + target * target + source * target)
+        per_clip = (
+            6 * (encoder + cross) * source
+            + 6 * decoder * target
+            + attention
+            + 4 * KERNEL * self.n_mels * d * 2 * source
+        )
+        text = (
+            "6 N per position, encoder and decoder apart, plus 12 n_layer d_model q k of each "
+            "attention (after PaLM, arXiv:2204.02311, appendix B)"
+        )
+        return float(per_clip * self.batch_size), text
+
+    def stages(self, ledger: footprint.Ledger) -> list[footprint.Stage]:
+        """See `TrainingWorkload.stages`: encoder, decoder, loss.
+
+        The keys and values of a decoder layer's cross-attention lie at the encoder's positions,
+        and read its output; transformers takes the loss in the logits' own dtype.
+        """
+        d, ff, heads = self.d_model, self.d_ff, self.n_head
+        batch, queries, keys = self.batch_size, self.target_len, self.source_len
+        target, source = batch * queries, batch * keys
+        attention_weights, mlp_weights = 4 * d * d + 5 * d, 8 * d * d + 7 * d  # with their norms
+        convolution_weights = KERNEL * (self.n_mels + d) * d + 2 * d
+
+        def mlp(positions: int) -> float:
+            return (
+                ledger.norm(positions, d)
+                + ledger.linear(positions, d)
+                + ledger.gelu(positions, ff, tanh=False)
+                + ledger.linear(positions, ff)
+            )
+
+        def attention(n_queries: int, n_keys: int, projections: int) -> float:
+            return (
+                ledger.norm(batch * n_queries, d)
+                + ledger.linear(batch * n_queries, d, projections=projections)
+                + ledger.attention(batch, n_queries, n_keys, d, heads, joint=False, trained=True)
+            )
+
+        convolutions = footprint.Stage(
+            ledger.linear(2 * source, self.n_mels + d)
+            + ledger.gelu(2 * source, d, tanh=False)
+            + ledger.gelu(source, d, tanh=False),
+            weights=convolution_weights + keys * d,  # with the fixed positions
+            trained=convolution_weights,
+            cast=convolution_weights,
+        )
+        encoder = ledger.layer(
+            attention(keys, keys, projections=3) + mlp(source),
+            positions=source, d=d, d_ff=ff, scores=batch * heads * keys * keys,
+            weights=attention_weights + mlp_weights, trained=attention_weights + mlp_weights,
+        )  # fmt: skip
+        decoder = ledger.layer(
+            attention(queries, queries, projections=3)
+            + attention(queries, keys, projections=1)
+            + ledger.linear(source, d, ledger.recasts, projections=2)
+            + mlp(target),
+            positions=target, d=d, d_ff=ff, scores=batch * heads * queries * (queries + keys),
+            weights=2 * attention_weights + mlp_weights,
+            trained=2 * attention_weights + mlp_weights,
+        )  # fmt: skip
+        encoded = footprint.Stage(
+            ledger.norm(source, d) + ledger.linear(source, d, not ledger.recasts),
+            weights=2 * d,
+            trained=2 * d,
+        )
+        positions = MAX_TARGET_POSITIONS * d
+        table = self.vocab_size * d
+        embedding = footprint.Stage(
+            0, table * ledger.master, weights=table + positions, trained=positions
+        )
+        last = ledger.norm(target, d) + ledger.linear(target, d)
+        head = ledger.head(last, target, d, self.vocab_size, True, fp32_loss=False)
+        layers = self.n_layer
+        return [convolutions, *[encoder] * layers, encoded, embedding, *[decoder] * layers, head]
+
+    def largest_trained(self) -> int:
+        """See `TrainingWorkload.largest_trained`."""
+        return max(
+            math.prod(shape) for name, shape in self.weight_shapes().items() if name != POSITIONS
+        )
+
+    # -- data ------------------------------------------------------------------------------
+
+    def batches(self, data: Any, seed: int) -> Iterator[Batch]:
+        """See `TrainingWorkload.batches`.
+
+        input_features float32 (B, n_mels, 100 clip_seconds), decoder_input_ids and labels int32
+        (B, target_len).
+        """
+        for batch in data.batches(self.batch_size, seed):
+            yield {
+                "input_features": batch["input_features"],
+                "decoder_input_ids": self.fitted(batch["decoder_input_ids"], 0),
+                "labels": self.fitted(batch["labels"], UNLABELLED),
+            }
+
+    def fitted(self, tokens: Any, filling: int) -> Any:
+        """Tokens of shape (B, L) cut or filled to (B, target_len)."""
+        import numpy as np
+
+        missing = max(0, self.target_len - tokens.shape[1])
+        return np.pad(tokens[:, : self.target_len], ((0, 0), (0, missing)), constant_values=filling)
+
+    # -- weights ---------------------------------------------------------------------------
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name in transformers' state -> shape, in the order in which they are drawn."""
+        return weight_shapes(
+            d_model=self.d_model,
+            n_layer=self.n_layer,
+            n_mels=self.n_mels,
+            source_len=self.source_len,
+            target_positions=MAX_TARGET_POSITIONS,
+            vocab_size=self.vocab_size,
+        )
+
+    def initial_weights(self, seed: int) -> Iterator[tuple[str, Any]]:
+        """(name in transformers' state, float32 array) of every tensor; the same everywhere.
+
+        A checkpoint knows the positions of 30 s; shorter clips take the first of them.
+
+        Raises:
+            UserError: `weights_path` holds no checkpoint of this model.
+        """
+        import numpy as np
+
+        if self.parameters["weights"] == "pretrained":
+            checkpoint = Checkpoint(self.parameters["weights_path"])
+            yield from checkpoint.arrays(self.weight_shapes(), first_rows=(POSITIONS,))
+            return
+        generator = np.random.Generator(np.random.PCG64(seed))
+        for name, shape in self.weight_shapes().items():
+            if name == POSITIONS:
+                yield name, sinusoids(*shape)
+            elif len(shape) > 1:
+                drawn = generator.standard_normal(shape, dtype=np.float32)
+                yield name, drawn * np.float32(0.02)
+            else:  # norms multiply by 1 and add 0; a projection's bias is 0
+                scale = "norm" in name and name.endswith("weight")
+                yield name, np.full(shape, float(scale), np.float32)
+
+    # -- torch -----------------------------------------------------------------------------
+
+    def torch_config(self) -> Any:
+        """transformers' configuration of this model."""
+        from transformers import WhisperConfig
+
+        return WhisperConfig(
+            vocab_size=self.vocab_size,
+            num_mel_bins=self.n_mels,
+            d_model=self.d_model,
+            encoder_layers=self.n_layer,
+            decoder_layers=self.n_layer,
+            encoder_attention_heads=self.n_head,
+            decoder_attention_heads=self.n_head,
+            encoder_ffn_dim=self.d_ff,
+            decoder_ffn_dim=self.d_ff,
+            max_source_positions=self.source_len,
+            max_target_positions=MAX_TARGET_POSITIONS,
+            dropout=0.0,
+            attention_dropout=0.0,
+            activation_dropout=0.0,
+            use_cache=False,
+            # The batches bring their own; a padding token's embedding would get no gradient.
+            pad_token_id=None,
+            bos_token_id=0,
+            eos_token_id=0,
+            decoder_start_token_id=0,
+            # For generation only, and beyond a small vocabulary.
+            suppress_tokens=None,
+            begin_suppress_tokens=None,
+        )
+
+    def torch_model(self, seed: int) -> Any:
+        """transformers' WhisperForConditionalGeneration; see the base."""
+        import torch
+        from transformers import WhisperForConditionalGeneration
+
+        model = WhisperForConditionalGeneration(self.torch_config())
+        weights = {name: torch.from_numpy(array) for name, array in self.initial_weights(seed)}
+        model.model.load_state_dict(weights)
+        model.tie_weights()
+        return model
+
+    # -- MLX -------------------------------------------------------------------------------
+
+    def mlx_model(self, seed: int) -> Any:
+        """mlx-audio's Whisper; see the base.
+
+        Raises:
+            Unsupported: mlx-audio is not installed.
+        """
+        import mlx.core as mx
+
+        try:
+            from mlx_audio.stt.models.whisper import whisper
+        except ImportError as error:
+            raise Unsupported(
+                f"Whisper in MLX needs the package mlx-audio: pip install mlx-audio ({error})"
+            ) from None
+        model = whisper.Model(
+            whisper.ModelDimensions(
+                n_mels=self.n_mels,
+                n_audio_ctx=self.source_len,
+                n_audio_state=self.d_model,
+                n_audio_head=self.n_head,
+                n_audio_layer=self.n_layer,
+                n_vocab=self.vocab_size,
+                n_text_ctx=MAX_TARGET_POSITIONS,
+                n_text_state=self.d_model,
+                n_text_head=self.n_head,
+                n_text_layer=self.n_layer,
+            ),
+            dtype=mx.float32,
+        )
+        weights = {f"model.{name}": mx.array(array) for name, array in self.initial_weights(seed)}
+        # `sanitize` leaves these out: its own table is off by 1e-4, or another than a checkpoint's.
+        model.encoder._positional_embedding = weights[f"model.{POSITIONS}"]
+        model.load_weights(list(model.sanitize(weights).items()))
+        return model
+
+    def mlx_output(self, model: Any, batch: Mapping[str, Any]) -> Any:
+        """Logits of shape (B, target_len, V) in the dtype that the model computes in."""
+        features = batch["input_features"].transpose(0, 2, 1)  # (B, 100 clip_seconds, n_mels)
+        # No parameters, so nobody else casts them; in fp32 they would make all that follows fp32.
+        for part, name in (
+            (model.encoder, "_positional_embedding"),
+            (model.decoder, "_mask"),
+        ):
+            if getattr(part, name).dtype != features.dtype:
+                setattr(part, name, getattr(part, name).astype(features.dtype))
+        return model(features, batch["decoder_input_ids"])
+
+    def mlx_loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
+        """Mean cross-entropy of the labelled tokens in fp32."""
+        import mlx.core as mx
+        import mlx.nn as nn
+
+        logits = self.mlx_output(model, batch).astype(mx.float32)  # (B, target_len, V)
+        labelled = batch["labels"] != UNLABELLED
+        labels = mx.where(labelled, batch["labels"], 0)
+        losses = nn.losses.cross_entropy(logits, labels, reduction="none")
+        return (losses * labelled).sum() / labelled.sum()
