@@ -32,29 +32,38 @@ class Session:
         self.evidence: dict[str, Any] = {}  # what proves the effective precision
         self.method: dict[str, Any] = {}  # what a trainer or workload says of its method
         self.timed_s = 0.0
+        self.zero = time.perf_counter()  # of the steps' and the samples' times alike
+        self.energy: Any = None  # an energy.EnergyMeter, where a training's energy can be read
+        self.capture: Any = None  # a captures.base.Window, in a process that a tool looks at
+        self.scenario: dict[str, Any] = {}  # what the memory model says and what is applied
         self._report = report
         self._reported = 0.0
         self._data: Any = None
 
     @property
     def data(self) -> Any:
-        """The prepared arrays, a `token_data.TokenData`; loaded on first use.
+        """The prepared arrays, of text or speech; loaded on first use.
 
         Raises:
             token_data.DataError: they are missing or damaged.
         """
         if self._data is None:
-            from siliconprof import token_data
+            from siliconprof import data_folder
 
-            self._data = token_data.load(Path(self.cell.dataset or ""))
+            self._data = data_folder.load(Path(self.cell.dataset or ""))
         return self._data
+
+    @property
+    def offloads(self) -> bool:
+        """Whether the training runs under ZeRO-Offload."""
+        return self.scenario.get("applied") == "offload"
 
     def add_point(self, point: dict[str, Any]) -> None:
         """Keep one measured point; its raw times count as timed."""
         self.points.append(point)
         times = point["times"]
         for name in ("warmup_step_s", "step_s", "unsplit_step_s", "forward_only_s",
-                     "launch_and_wait_s"):  # fmt: skip
+                     "energy_step_s", "launch_and_wait_s"):  # fmt: skip
             self.timed(sum(times.get(name, ())))
 
     def timed(self, seconds: float) -> None:
@@ -72,10 +81,10 @@ class Session:
             "device_peak_bytes": self.backend.peak_memory_bytes(),
         }
 
-    def progress(self, what: str, step: int) -> None:
-        """Tell the supervisor how far the cell is, at most five times a second."""
+    def progress(self, what: str, step: int, always: bool = False) -> None:
+        """Tell the supervisor how far the cell is, at most five times a second unless `always`."""
         now = time.monotonic()
-        if now - self._reported >= REPORT_EVERY_S:
+        if always or now - self._reported >= REPORT_EVERY_S:
             self._reported = now
             self._report({"doing": what, "step": step})
 

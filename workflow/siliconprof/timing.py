@@ -1,22 +1,27 @@
 """Warm-up, phases and adaptive repeats: the loop around every timed thing.
 
 Warm-up runs until the step time settles; measuring runs until the confidence interval of the
-median is narrow or the budget is spent. Every raw time is kept. Splitting a step into phases
-perturbs it, so training cells interleave split and unsplit steps, and drift meets both alike.
+median is narrow or the budget is spent. Every raw time is kept. That interval only ends sampling:
+fresh processes differ by far more than it, so comparing rests on them (`compare`). Splitting a
+step into phases perturbs it, so training cells interleave split and unsplit steps, and drift
+meets both alike.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from siliconprof import statistics
 
 PHASES = ("data_s", "trace_s", "forward_s", "backward_s", "optimizer_s", "other_s")
 SETTLE_WINDOW = 3  # steps compared with the steps before them
 SETTLE_TOLERANCE = 0.05  # relative change of the median that counts as settled
+FIRST_LOOK = 30  # times before the interval is looked at for the first time ...
+LOOK_GROWTH = 1.5  # ... and from one look to the next: 30, 45, 68, 102, ...
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,9 @@ class Plan:
     iterations: int = 10  # at least
     max_iterations: int = 1000
     budget_s: float = 2.0  # stop after this once the least is done
-    relative_interval: float = 0.02  # stop when the median's interval is narrower than this
+    relative_interval: float = 0.02  # width of the median's 95 % interval that is narrow enough
+    energy_window_s: float = 10.0  # unsplit steps over which energy is read; 0 = never
+    energy_idle_s: float = 5.0  # idle power, before and after, with the context open
     time_limit_s: float = 300.0  # of the whole cell, kept by its supervisor
 
     @classmethod
@@ -53,6 +60,8 @@ class Pace:
     plan: Plan
     warmup_times: list[float] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
+    stopped_by: str | None = None  # interval, budget or max_iterations, once it is over
+    _next_look: int = FIRST_LOOK
     _started: float | None = None  # at the first question: set-up is no warm-up
     _measuring_since: float | None = None
 
@@ -70,14 +79,30 @@ class Pace:
         return True
 
     def done(self) -> bool:
-        """True when the measurement may end."""
+        """True when the measurement may end; `stopped_by` then says why."""
         if self._measuring_since is None or len(self.times) < self.plan.iterations:
             return False
         if len(self.times) >= self.plan.max_iterations:
-            return True
-        if time.perf_counter() - self._measuring_since >= self.plan.budget_s:
-            return True
-        low, high = statistics.median_interval(self.times)
+            self.stopped_by = "max_iterations"
+        elif time.perf_counter() - self._measuring_since >= self.plan.budget_s:
+            self.stopped_by = "budget"
+        elif self._look_is_due() and self._narrow():
+            self.stopped_by = "interval"
+        return self.stopped_by is not None
+
+    def _look_is_due(self) -> bool:
+        """Whether the schedule's next look has come.
+
+        Looking after every time would cost more than short operations do, and whoever looks often
+        enough sees a narrow interval by chance.
+        """
+        due = len(self.times) >= self._next_look
+        while self._next_look <= len(self.times):
+            self._next_look = math.ceil(LOOK_GROWTH * self._next_look)
+        return due
+
+    def _narrow(self) -> bool:
+        low, high = statistics.block_median_interval(self.times)
         return high - low <= self.plan.relative_interval * statistics.median(self.times)
 
 
@@ -151,6 +176,7 @@ class StepTimes:
     step_s: list[float] = field(default_factory=list)  # split steps: the sum of their phases
     phases: dict[str, list[float]] = field(default_factory=dict)
     unsplit_step_s: list[float] = field(default_factory=list)
+    energy_step_s: list[float] = field(default_factory=list)  # unsplit, while energy was read
 
     def add_split(self, step_s: float, phases: Mapping[str, float]) -> None:
         """Keep one split step; a phase seen in no step before is 0 in those."""
@@ -161,14 +187,18 @@ class StepTimes:
         self.step_s.append(step_s)
 
 
+class Repeats(NamedTuple):
+    """Seconds of an operation, one entry per call."""
+
+    warmup_s: list[float]
+    times_s: list[float]
+    stopped_by: str  # interval, budget or max_iterations
+
+
 def repeat(
     operation: Callable[[], Any], clock: Clock, plan: Plan, on_step: Callable[[str, int], None]
-) -> tuple[list[float], list[float]]:
-    """Time an operation, synchronised before and after each call.
-
-    Returns:
-        (warm-up seconds, measured seconds), one entry per call.
-    """
+) -> Repeats:
+    """Time an operation, synchronised before and after each call."""
 
     def once() -> float:
         clock.synchronize()
@@ -184,7 +214,7 @@ def repeat(
     while not pace.done():
         on_step("measure", len(pace.times))
         pace.times.append(once())
-    return pace.warmup_times, pace.times
+    return Repeats(pace.warmup_times, pace.times, str(pace.stopped_by))
 
 
 def clock_check() -> dict[str, float]:

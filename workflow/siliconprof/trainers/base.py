@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from siliconprof.timing import StepTimes
+from siliconprof import statistics
+from siliconprof.probes.page_faults import read_faults
+from siliconprof.timing import Pace, PhaseClock, Plan, StepTimes
 from siliconprof.workloads.base import TrainingWorkload
 
 if TYPE_CHECKING:
@@ -32,30 +35,139 @@ class Trainer:
         raise NotImplementedError
 
 
-def training_point(
-    session: Session, times: StepTimes, losses: list[float], **extra: Any
-) -> dict[str, Any]:
-    """The point of a training cell; every list of times has one entry per iteration."""
-    workload = session.workload
-    assert isinstance(workload, TrainingWorkload)
-    flops, source = workload.flops_per_step()
-    return {
-        "params": {
-            "batch_size": workload.parameters["batch_size"],
-            "n_parameters": workload.n_parameters(),
-            "samples_per_step": workload.samples_per_step(),
-            "tokens_per_step": workload.tokens_per_step(),
-        },
-        "times": {
-            "warmup_step_s": times.warmup_step_s,
-            "step_s": times.step_s,
-            "unsplit_step_s": times.unsplit_step_s,
-            **times.phases,
-            **extra,
-        },
-        "flops": flops,
-        "flops_source": source,
-        "bytes": None,
-        "loss": losses,
-        "memory": session.memory(),
-    }
+class Course:
+    """What the next training step is, and what all steps so far took.
+
+    Warm-up; then split and unsplit steps in turn, so that drift meets both alike; then, where
+    energy can be read, unsplit steps until the energy window is long enough. A trainer asks
+    `next_kind`, calls `begin`, does the step with `clock`'s edges, and calls `end`.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.clock = PhaseClock(session.backend)
+        self.clock.split = False
+        self.pace = Pace(Plan.of(session.cell.timing))
+        self.times = StepTimes()
+        self.losses: list[float] = []
+        self.last_loss: Any = None  # where a loop cannot hand the loss to `end` itself
+        self.steps: dict[str, list[Any]] = {
+            "kind": [],
+            "started_s": [],
+            "minor_faults": [],
+            "major_faults": [],
+        }
+        self._energy_steps: int | None = None  # None: no window has begun
+
+    def next_kind(self) -> str | None:
+        """`warm-up`, `split`, `unsplit`, `energy`, or None when the training is over.
+
+        In a process that a tool looks at, `warm-up` and then `capture`.
+
+        Raises:
+            captures.base.Over: the tool has seen enough.
+        """
+        if self._energy_steps is None:
+            if self.pace.warming_up():
+                return "warm-up"
+            if self.session.capture is not None:
+                return str(self.session.capture.next_kind())
+            split, unsplit = len(self.times.step_s), len(self.times.unsplit_step_s)
+            if split > unsplit:
+                return "unsplit"
+            if not self.pace.done():  # stops with as many split steps as unsplit ones
+                return "split"
+        return "energy" if self._energy_due() else None
+
+    def _energy_due(self) -> bool:
+        """Open the energy window at the first question, close it when it is long enough."""
+        energy = self.session.energy
+        if energy is None or not energy.wanted:
+            return False
+        if self._energy_steps is None:
+            self._energy_steps = 0
+            energy.begin()
+        elif energy.enough():
+            workload: Any = self.session.workload
+            energy.end(self._energy_steps, workload.samples_per_step())
+            energy.idle("after")
+            return False
+        return True
+
+    def begin(self, kind: str) -> None:
+        """A step, with the fetching of its data, starts."""
+        if not self.losses:  # where a training that does not fit its memory ends
+            self.session.progress(f"first step, {kind}", 1, always=True)
+        self._kind = kind
+        self._faults = read_faults()
+        self.clock.start(split=kind == "split")
+        self._started_s = time.perf_counter() - self.session.zero
+
+    def end(self, loss: Any) -> None:
+        """A step is over.
+
+        Args:
+            loss: what float() makes its loss of; called after the clock has stopped.
+        """
+        step_s, phases = self.clock.stop()
+        minor, major = read_faults()
+        self.losses.append(float(loss() if callable(loss) else loss))
+        for name, value in zip(
+            self.steps,
+            (self._kind, self._started_s, minor - self._faults[0], major - self._faults[1]),
+            strict=True,
+        ):
+            self.steps[name].append(value)
+        if self._kind == "warm-up":
+            self.pace.warmup_times.append(step_s)
+            self.times.warmup_step_s = self.pace.warmup_times
+        elif self._kind == "split":
+            self.times.add_split(step_s, phases)
+        elif self._kind == "unsplit":
+            self.times.unsplit_step_s.append(step_s)
+            self.pace.times.append(step_s)
+        elif self._energy_steps is not None:
+            self._energy_steps += 1
+            self.times.energy_step_s.append(step_s)
+        what = "training step" if self._kind in ("split", "unsplit") else self._kind
+        self.session.progress(what, len(self.losses))
+
+    def point(self, **extra: list[float]) -> dict[str, Any]:
+        """The point of a training cell; every list of times has one entry per iteration.
+
+        Args:
+            extra: more series of times, in seconds.
+        """
+        session, times = self.session, self.times
+        workload = session.workload
+        assert isinstance(workload, TrainingWorkload)
+        session.method["weights"] = workload.weights_origin()
+        flops, source = workload.flops_per_step()
+        return {
+            "params": {
+                "batch_size": workload.parameters["batch_size"],
+                "n_parameters": workload.n_parameters(),
+                "n_trainable_parameters": workload.n_trainable_parameters(),
+                "samples_per_step": workload.samples_per_step(),
+                "tokens_per_step": workload.tokens_per_step(),
+                "audio_s_per_step": workload.audio_s_per_step(),
+            },
+            "times": {
+                "warmup_step_s": times.warmup_step_s,
+                "step_s": times.step_s,
+                "unsplit_step_s": times.unsplit_step_s,
+                "energy_step_s": times.energy_step_s,
+                **times.phases,
+                **extra,
+            },
+            "stopped_by": self.pace.stopped_by,
+            "flops": flops,
+            "flops_source": source,
+            "bytes": None,
+            "loss": self.losses,
+            "steps": self.steps,
+            "split_over_unsplit": statistics.median(times.step_s)
+            / statistics.median(times.unsplit_step_s),
+            "memory": session.memory(),
+            "energy": session.energy.summary() if session.energy else None,
+        }

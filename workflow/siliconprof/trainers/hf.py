@@ -1,7 +1,8 @@
 """transformers' Trainer: the paper's "Hugging Face platform".
 
 The phases are told apart by wrapping `compute_loss`, `accelerator.backward` and the optimizer's
-`step`; split and unsplit steps alternate. Batches are the plain trainer's, in the same order.
+`step`; under DeepSpeed its engine's `backward` and `step`, because accelerate's backward then
+runs both. Split and unsplit steps alternate. Batches are the plain trainer's, in the same order.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import tempfile
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.backends._torch import observed_dtypes
-from siliconprof.timing import Pace, PhaseClock, Plan, StepTimes
-from siliconprof.trainers.base import Trainer, training_point
+from siliconprof import memory_limit
+from siliconprof.backends._torch import observed_dtypes, standing
+from siliconprof.trainers import _offload
+from siliconprof.trainers.base import Course, Trainer
+from siliconprof.workloads.base import TrainingWorkload
 
 if TYPE_CHECKING:
     from siliconprof.session import Session
@@ -39,76 +42,121 @@ class Plugin(Trainer):
         """See `Trainer.run`."""
         session.progress("import transformers", 0)
         import transformers
-        from torch.utils.data import SequentialSampler
 
         cell, backend = session.cell, session.backend
         workload: Any = session.workload
         model = workload.torch_model(cell.seed).to(backend.dtype)  # type: ignore[attr-defined]
-        probe = StepProbe(session)
-        train_dataset = dataset(session)
+        offload = _offload.prepare(session, model) if session.offloads else {}
+        course = Course(session)
+        train_dataset = rows(session)
         with tempfile.TemporaryDirectory() as folder:
-            arguments = transformers.TrainingArguments(
-                output_dir=folder,
-                **training_arguments(session),
+            name = workload.trainer_class
+            arguments = getattr(transformers, name.replace("Trainer", "TrainingArguments"))(
+                output_dir=folder, **(training_arguments(session) | offload)
             )
-
-            class TimedTrainer(transformers.Trainer):
-                """Marks phase edges; reads data in our order."""
-
-                def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
-                    return SequentialSampler(self.train_dataset)
-
-                def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
-                    probe.clock.edge("other_s")
-                    loss = super().compute_loss(*args, **kwargs)
-                    probe.clock.edge("forward_s")
-                    probe.loss = (loss[0] if isinstance(loss, tuple) else loss).detach()
-                    return loss
-
-                def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
-                    optimizer = super().create_optimizer(*args, **kwargs)
-                    probe.wrap(self.optimizer, "step", "optimizer_s")
-                    return optimizer
-
-            trainer = TimedTrainer(
-                model=model,
-                args=arguments,
-                train_dataset=train_dataset,
-                callbacks=[callback(probe)],
+            trainer = timed(getattr(transformers, name), course)(
+                model=model, args=arguments, train_dataset=train_dataset
             )
-            probe.wrap(trainer.accelerator, "backward", "backward_s")
+            trainer.add_callback(callback(course, trainer))
+            if not offload:
+                wrap(course, trainer.accelerator, "backward", "backward_s")
             self.check_precision(trainer, session)
             backend.reset_peak_memory()
             trainer.train()
-        session.evidence |= observed_dtypes(model, lambda: forward(trainer, train_dataset))
+        observe = _offload.observed_dtypes if offload else observed_dtypes
+        trained = trainer.model_wrapped if offload else model  # DeepSpeed's engine, or the model
+        session.evidence |= observe(trained, lambda: forward(trainer, train_dataset))
+        other = "" if offload else "zero_grad, the gradient norm, which is always computed, and "
         session.method["split"] = (
-            "split and unsplit steps alternate; other_s holds zero_grad, the gradient norm that "
-            "the Trainer computes even when it clips nothing, and its bookkeeping"
+            f"split and unsplit steps alternate; other_s holds {other}the Trainer's bookkeeping"
         )
-        session.add_point(training_point(session, probe.times, probe.losses))
+        point = course.point()
+        again = None if offload else lambda: one_more_step(trainer, train_dataset)
+        between = [] if offload else standing(model, trainer.optimizer)
+        point["memory"] |= memory_limit.held(session, again, between)
+        session.add_point(point)
 
     @staticmethod
     def check_precision(trainer: Any, session: Session) -> None:
         """Refuse a run in which the Trainer silently left mixed precision out."""
+        if session.offloads:
+            return  # DeepSpeed does it, and its settings are checked where they are made
         if session.cell.precision.startswith("amp-") and not trainer.accelerator.native_amp:
             raise RuntimeError("the Trainer did not turn mixed precision on")
 
 
-def forward(trainer: Any, rows: Any) -> None:
+def timed(trainer_class: Any, course: Course) -> Any:
+    """A subclass of a transformers Trainer that marks phase edges and reads data in our order."""
+    from torch.utils.data import SequentialSampler
+
+    class TimedTrainer(trainer_class):
+        """The Trainer, its phases told apart."""
+
+        loss: Any = None
+
+        def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
+            return SequentialSampler(self.train_dataset)
+
+        def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+            course.clock.edge("other_s")
+            loss = super().compute_loss(*args, **kwargs)
+            course.clock.edge("forward_s")
+            course.last_loss = (loss[0] if isinstance(loss, tuple) else loss).detach()
+            return loss
+
+        def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
+            optimizer = super().create_optimizer(*args, **kwargs)
+            if self.is_deepspeed_enabled:  # its engine steps, and is wrapped when training begins
+                return optimizer
+            wrap(course, self.optimizer, "step", "optimizer_s")
+            return optimizer
+
+    return TimedTrainer
+
+
+def wrap(course: Course, owner: Any, method: str, phase: str) -> None:
+    """Make `owner.method` end `other_s` before it and `phase` after it."""
+    original = getattr(owner, method)
+    clock = course.clock
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        clock.edge("other_s")
+        result = original(*args, **kwargs)
+        clock.edge(phase)
+        return result
+
+    # The learning-rate scheduler looks for __func__ on the optimizer's step.
+    wrapped.__func__ = getattr(original, "__func__", original)  # type: ignore[attr-defined]
+    wrapped.__self__ = owner  # type: ignore[attr-defined]
+    setattr(owner, method, wrapped)
+
+
+def forward(trainer: Any, dataset: Any) -> None:
     """One forward pass as the Trainer makes it, with its own autocast and nothing timed."""
     import torch
 
-    batch = trainer._prepare_inputs(trainer.data_collator([rows[0]]))
+    batch = trainer._prepare_inputs(trainer.data_collator([dataset[0]]))
     with torch.no_grad(), trainer.compute_loss_context_manager():
         trainer.model_wrapped(**batch)
+
+
+def one_more_step(trainer: Any, dataset: Any) -> None:
+    """One training step as the Trainer makes it, outside its loop and with nothing timed."""
+    batch_size = trainer.args.per_device_train_batch_size
+    batch = trainer.data_collator([dataset[index] for index in range(batch_size)])
+    trainer.training_step(trainer.model_wrapped, batch)
+    trainer.optimizer.step()
+    trainer.model_wrapped.zero_grad()
 
 
 def training_arguments(session: Session) -> dict[str, Any]:
     """The Trainer's settings: the plain loop's optimizer, no clipping, no network, no logs."""
     cell = session.cell
-    settings = session.workload.optimizer_settings(cell.precision)  # type: ignore[attr-defined]
+    workload = session.workload
+    assert isinstance(workload, TrainingWorkload)
+    settings = workload.optimizer_settings(cell.precision)
     return {
-        "per_device_train_batch_size": cell.parameters["batch_size"],
+        "per_device_train_batch_size": workload.parameters["batch_size"],
         "max_steps": ENDLESS,
         "learning_rate": settings["lr"],
         "adam_beta1": settings["betas"][0],
@@ -123,6 +171,7 @@ def training_arguments(session: Session) -> dict[str, Any]:
         "tf32": True if cell.precision == "tf32" else None,
         "use_cpu": cell.device_kind == "cpu",
         "dataloader_pin_memory": cell.device_kind != "cpu",
+        "remove_unused_columns": False,
         "seed": cell.seed,
         "report_to": "none",
         "save_strategy": "no",
@@ -132,90 +181,33 @@ def training_arguments(session: Session) -> dict[str, Any]:
     }
 
 
-def dataset(session: Session) -> Any:
+def rows(session: Session) -> Any:
     """An endless map-style data set whose rows follow the plain trainer's batches."""
     import torch
 
-    cell = session.cell
-    batch_size = cell.parameters["batch_size"]
-    batches = session.data.batches(batch_size, cell.parameters["seq_len"], cell.seed)
+    workload: Any = session.workload
+    backend: Any = session.backend
+    batch_size = workload.parameters["batch_size"]
+    batches = workload.batches(session.data, session.cell.seed)
 
     class Rows(torch.utils.data.Dataset):
         """Row i of the sequence of batches; read in order only."""
 
         def __init__(self) -> None:
-            self.rows: list[Any] = []
+            self.batch: dict[str, Any] = {}
 
         def __len__(self) -> int:
             return ENDLESS * batch_size
 
         def __getitem__(self, index: int) -> dict[str, Any]:
             if index % batch_size == 0:
-                self.rows = [torch.from_numpy(row).long() for row in next(batches)]  # (T,) each
-            row = self.rows[index % batch_size]
-            labels = row.clone()
-            # Nothing predicts the first token. The Trainer divides by the number of labels that
-            # are not -100, before the shift: left in, it would make the loss (T - 1) / T small.
-            labels[0] = -100
-            return {"input_ids": row, "labels": labels}
+                self.batch = backend.tensors(next(batches))
+            return {name: values[index % batch_size] for name, values in self.batch.items()}
 
     return Rows()
 
 
-class StepProbe:
-    """Keeps time over the Trainer's steps; alternates split and unsplit ones."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.clock = PhaseClock(session.backend)
-        self.clock.split = False
-        self.pace = Pace(Plan.of(session.cell.timing))
-        self.times = StepTimes()
-        self.losses: list[float] = []
-        self.loss: Any = None
-        self.next_split = False
-
-    def wrap(self, owner: Any, method: str, phase: str) -> None:
-        """Make `owner.method` end `other_s` before it and `phase` after it."""
-        original = getattr(owner, method)
-        clock = self.clock
-
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            clock.edge("other_s")
-            result = original(*args, **kwargs)
-            clock.edge(phase)
-            return result
-
-        # The learning-rate scheduler looks for __func__ on the optimizer's step.
-        wrapped.__func__ = getattr(original, "__func__", original)  # type: ignore[attr-defined]
-        wrapped.__self__ = owner  # type: ignore[attr-defined]
-        setattr(owner, method, wrapped)
-
-    def begin(self) -> None:
-        """A step, with the fetching of its data, starts."""
-        self.clock.start(self.next_split)
-
-    def end(self) -> bool:
-        """A step is over; True when the run may stop."""
-        step_s, phases = self.clock.stop()
-        self.losses.append(float(self.loss))
-        if self.pace.warming_up():
-            self.pace.warmup_times.append(step_s)
-            self.session.progress("warm-up", len(self.losses))
-            return False
-        self.times.warmup_step_s = self.pace.warmup_times
-        if self.next_split:
-            self.times.add_split(step_s, phases)
-        else:
-            self.times.unsplit_step_s.append(step_s)
-            self.pace.times.append(step_s)
-        self.next_split = not self.next_split
-        self.session.progress("training step", len(self.losses))
-        # Stop with as many split steps as unsplit ones.
-        return self.pace.done() and len(self.times.step_s) == len(self.times.unsplit_step_s)
-
-
-def callback(probe: StepProbe) -> Any:
+def callback(course: Course, trainer: Any) -> Any:
     """The Trainer's callback that starts and stops the clock."""
     from transformers import TrainerCallback
 
@@ -223,14 +215,21 @@ def callback(probe: StepProbe) -> Any:
         """Step n ends where step n + 1, with its data, begins."""
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            probe.begin()
+            if args.deepspeed:
+                engine = trainer.model_wrapped  # kwargs hold the model inside it
+                wrap(course, engine, "backward", "backward_s")
+                wrap(course, engine, "step", "optimizer_s")
+            course.begin(course.next_kind() or "warm-up")
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            probe.clock.edge("data_s")
+            course.clock.edge("data_s")
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            if probe.end():
+            course.end(course.last_loss)
+            kind = course.next_kind()
+            if kind:
+                course.begin(kind)
+            else:
                 control.should_training_stop = True
-            probe.begin()
 
     return Timing()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from siliconprof.timing import Pace, PhaseClock, Plan, StepTimes
-from siliconprof.trainers.base import Trainer, training_point
+from siliconprof import memory_limit
+from siliconprof.trainers import _offload
+from siliconprof.trainers.base import Course, Trainer
 
 if TYPE_CHECKING:
     from siliconprof.session import Session
@@ -22,42 +23,35 @@ class Plugin(Trainer):
     def run(self, session: Session) -> None:
         """See `Trainer.run`. Split and unsplit steps alternate after the warm-up."""
         cell, backend = session.cell, session.backend
+        workload: Any = session.workload
         session.progress("build the model", 0)
-        stepper = backend.stepper(session.workload, cell.seed)
-        batches = session.data.batches(
-            cell.parameters["batch_size"], cell.parameters["seq_len"], cell.seed
-        )
-        pace, times, losses = Pace(Plan.of(cell.timing)), StepTimes(), []
-        clock = PhaseClock(backend)
+        if session.offloads:
+            stepper: Any = _offload.stepper(session)
+        else:
+            stepper = backend.stepper(workload, cell.seed)
+        batches = workload.batches(session.data, cell.seed)
+        course = Course(session)
         backend.reset_peak_memory()
-
-        def step(split: bool) -> tuple[float, dict[str, float]]:
-            clock.start(split)
-            loss = stepper.step(next(batches), clock)
-            measured = clock.stop()
-            losses.append(loss())
-            return measured
-
-        while pace.warming_up():
-            session.progress("warm-up", len(losses))
-            pace.warmup_times.append(step(split=False)[0])
-        times.warmup_step_s = pace.warmup_times
-        while not pace.done():
-            session.progress("training step", len(losses))
-            times.add_split(*step(split=True))
-            unsplit, _ = step(split=False)
-            times.unsplit_step_s.append(unsplit)
-            pace.times.append(unsplit)
+        while kind := course.next_kind():
+            course.begin(kind)
+            course.end(stepper.step(next(batches), course.clock))
         batch = next(batches)
         session.evidence |= stepper.dtypes(batch)
         session.method["split"] = "split and unsplit steps alternate; forward_only_s is the check"
+        point = course.point(forward_only_s=forward_only(session, stepper, batch))
+        again = None if session.offloads else lambda: stepper.step(batch, course.clock)
+        point["memory"] |= memory_limit.held(session, again, stepper.standing())
+        session.add_point(point)
 
-        forward_only = []
-        for index in range(FORWARD_ONLY_STEPS + 1):
-            backend.synchronize()
-            start = time.perf_counter()
-            stepper.forward_only(batch)
-            backend.synchronize()
-            if index:  # the first has something to warm up
-                forward_only.append(time.perf_counter() - start)
-        session.add_point(training_point(session, times, losses, forward_only_s=forward_only))
+
+def forward_only(session: Session, stepper: Any, batch: Any) -> list[float]:
+    """Seconds of a few forward passes by themselves: the check on the split."""
+    times = []
+    for index in range(FORWARD_ONLY_STEPS + 1):
+        session.backend.synchronize()
+        start = time.perf_counter()
+        stepper.forward_only(batch)
+        session.backend.synchronize()
+        if index:  # the first has something to warm up
+            times.append(time.perf_counter() - start)
+    return times

@@ -1,0 +1,261 @@
+"""ZeRO-Offload through DeepSpeed, on a CPU: the same training, elsewhere; and what it may not do.
+
+Cells are measured by the command that the pipeline's rule runs, two at a time, since nothing here
+looks at how long they take.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import QUICK, Checkout, copy_project
+from siliconprof import config, hosts, matrix, plugins, registry, timing
+from siliconprof.render.words import FLAG_WORDS
+
+pytestmark = pytest.mark.slow
+
+TWELVE_STEPS = QUICK | {
+    "warmup_iterations": 4,
+    "iterations": 4,
+    "max_iterations": 4,
+    "energy_window_s": 0,
+}
+TEXT = {"module": "gpt2", "size": "nano", "batch_size": 4, "seq_len": 32, "dataset": "words"}
+SPEECH = {"module": "whisper", "size": "nano", "batch_size": 2, "target_len": 24,
+          "dataset": "talk"}  # fmt: skip
+COMMON = {"backends": ["torch-cpu"], "precisions": ["fp32"], "probes": []}
+FITS, BOTH = {"scenarios": ["fits"]}, {"scenarios": ["fits", "offload"]}
+OFFLOAD = {"scenarios": ["offload"]}
+WORKLOADS = {
+    "text-plain": TEXT | BOTH | {"trainer": "plain"},
+    "amp-plain": TEXT | OFFLOAD | {"trainer": "plain", "precisions": ["amp-bf16"]},
+    "text-plain-3": TEXT | OFFLOAD | {"trainer": "plain", "zero_stage": 3,
+                                      "precisions": ["fp32", "bf16"]},
+    "text-hf": TEXT | OFFLOAD | {"trainer": "hf"},
+    "text-hf-3": TEXT | OFFLOAD | {"trainer": "hf", "zero_stage": 3,
+                                   "precisions": ["fp32", "amp-bf16"]},
+    "lora": TEXT | BOTH | {"trainer": "plain", "lora_rank": 4},
+    "speech-plain": SPEECH | FITS | {"trainer": "plain"},
+    "speech-hf": SPEECH | OFFLOAD | {"trainer": "hf", "zero_stage": 3},
+    "unified": TEXT | OFFLOAD | {"trainer": "plain", "backends": ["mlx"]},
+}  # fmt: skip
+# Takes DeepSpeed away from every process that has it on its path.
+BLOCKER = 'import sys\nsys.modules["deepspeed"] = None\n'
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A project with data prepared, and extensions in a folder of its own: none is built."""
+    copy = copy_project(tmp_path_factory.mktemp("offload") / "project")
+    copy.environment |= {
+        "SILICONPROF_LOCK_FILE": str(copy.path / "host.lock"),
+        "TORCH_EXTENSIONS_DIR": str(copy.path / "extensions"),
+    }
+    copy.configure(
+        timing=TWELVE_STEPS,
+        cpu_threads=1,
+        datasets={
+            "words": {"source": "builtin", "vocab_size": 300, "max_bytes": 100_000},
+            "talk": {"kind": "speech", "source": "builtin", "vocab_size": 300, "clip_seconds": 1},
+        },
+        workloads={name: COMMON | entry for name, entry in WORKLOADS.items()},
+    )
+    copy.snakemake("results/data/words/dataset.json", "results/data/talk/dataset.json")
+    return copy
+
+
+def cells(project: Checkout) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """(workload, scenario, precision) -> cell of every cell on this host's CPU."""
+    plan = json.loads(project.stage("cli", "plan", "--json").stdout)
+    every = [entry["cell"] for entry in plan["cells"] if entry["cell"]["device_kind"] == "cpu"]
+    return {(c["workload"], c["scenario"], c["precision"]): c for c in every}
+
+
+def measure(
+    project: Checkout, cell: dict[str, Any], name: str, **environment: str
+) -> tuple[dict[str, Any], str]:
+    """(record of a cell, what its log holds), under a lock of its own."""
+    output = project.path / "own" / f"{name}.json"
+    done = project.stage(
+        "measure",
+        *("--cell", json.dumps(cell), "--output", str(output)),
+        env={"SILICONPROF_LOCK_FILE": str(project.path / f"{name}.lock")} | environment,
+    )
+    return json.loads(output.read_text(encoding="utf-8")), done.stderr
+
+
+@pytest.fixture(scope="module")
+def study(project: Checkout) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """(workload, scenario, precision) -> record, its log under `log`; two cells at a time."""
+    every = cells(project)
+    with ThreadPoolExecutor(2) as pool:
+        done = pool.map(lambda key: measure(project, every[key], "-".join(key)), every)
+    return {key: record | {"log": log} for key, (record, log) in zip(every, done, strict=True)}
+
+
+def losses(record: dict[str, Any]) -> list[float]:
+    """The twelve losses of a cell that went well."""
+    assert record["status"] == "ok", record["reason"]
+    (point,) = record["points"]
+    assert len(point["loss"]) == 12
+    return point["loss"]
+
+
+def test_offloaded_training_is_the_same_training(study: dict) -> None:
+    """Stages 2 and 3, both trainers, both models, with adapters: the plain run's losses."""
+    for base, others in {
+        "text-plain": ("text-plain", "text-plain-3", "text-hf", "text-hf-3"),
+        "lora": ("lora",),
+        "speech-plain": ("speech-hf",),
+    }.items():
+        expected = losses(study[base, "fits", "fp32"])
+        assert len(set(expected)) == 12  # weights do change
+        for name in others:
+            found = losses(study[name, "offload", "fp32"])
+            assert found == pytest.approx(expected, abs=1e-5), name
+    assert losses(study["lora", "fits", "fp32"])[-1] != pytest.approx(
+        losses(study["text-plain", "fits", "fp32"])[-1], abs=1e-5
+    )
+
+
+def test_mixed_precision_keeps_master_weights_in_fp32(study: dict) -> None:
+    """DeepSpeed's bf16 computes in bf16 and updates fp32 weights: amp-bf16, and proved to be."""
+    wide = losses(study["text-plain", "fits", "fp32"])
+    first = losses(study["amp-plain", "offload", "amp-bf16"])
+    assert first == pytest.approx(wide, rel=5e-3)
+    assert first != pytest.approx(wide, rel=1e-6)  # it is another arithmetic
+    for name in ("amp-plain", "text-hf-3"):
+        record = study[name, "offload", "amp-bf16"]
+        assert losses(record) == pytest.approx(first, rel=1e-4), name
+        assert record["precision"]["effective"] == "amp-bf16"
+        evidence = record["precision"]["evidence"]
+        assert (evidence["master_weights"], evidence["moments"]) == ("float32", "float32")
+        assert (evidence["weights"], evidence["activations"]) == ("bfloat16", "bfloat16")
+        assert "no autocast" in record["method"]["offload"]["weights"]
+
+
+def test_a_record_says_how_it_offloads(study: dict) -> None:
+    """Library, stage, what moves, which optimizer; on a CPU a mechanism check, and flagged so."""
+    for (name, scenario, _), record in study.items():
+        if record["status"] != "ok":
+            continue
+        codes = {flag["code"] for flag in record["flags"]}
+        assert ("offload_on_cpu" in codes) == (scenario == "offload"), name
+        assert ("offload" in record["method"]) == (scenario == "offload"), name
+        if scenario != "offload":
+            continue
+        method, evidence = record["method"]["offload"], record["precision"]["evidence"]
+        stage = record["cell"]["parameters"]["zero_stage"]
+        assert (method["library"], method["zero_stage"]) == ("DeepSpeed", stage)
+        assert method["version"][0].isdigit()
+        assert ("weights" in method["offloaded"]) == (stage == 3)
+        assert {"optimizer states", "gradients"} <= set(method["offloaded"])
+        assert method["optimizer"] == "torch.optim.AdamW"  # nothing was built
+        assert method["mechanism_check"] is True
+        assert evidence["master_weights_on"] == "cpu"
+        params = record["points"][0]["params"]
+        assert evidence["trained_parameters"] == params["n_trainable_parameters"], name
+        assert record["environment"]["backend"]["threads"] == 1  # accelerate leaves them alone
+    assert "offload_on_cpu" in FLAG_WORDS
+
+
+def test_phases_of_an_offloaded_step(study: dict) -> None:
+    """Forward, backward and update take their own time, under both trainers."""
+    for (name, scenario, _), record in study.items():
+        if scenario != "offload" or record["status"] != "ok":
+            continue
+        times = record["points"][0]["times"]
+        for phase in ("forward_s", "backward_s", "optimizer_s"):
+            assert len(times[phase]) == 4, (name, phase)
+            assert min(times[phase]) > 0, (name, phase)
+        whole = [sum(parts) for parts in zip(*(times[p] for p in timing.PHASES if p in times),
+                                             strict=True)]  # fmt: skip
+        assert whole == pytest.approx(times["step_s"])
+        assert min(times["backward_s"]) > min(times["optimizer_s"]), name
+        assert max(times["other_s"]) < max(times["step_s"]) / 2, name
+
+
+def test_nothing_is_compiled_and_little_is_said(study: dict, project: Checkout) -> None:
+    """No extension is built inside a cell, no port stays open, and the log stays readable."""
+    built = project.path / "extensions"
+    assert [p for p in built.rglob("*") if p.suffix in (".so", ".o", ".ninja")] == []
+    for key, record in study.items():
+        if key[1] == "offload":
+            log = record["log"].lower()
+            assert "deprecated. please use" not in log, key
+            assert "[info]" not in log and "traceback" not in log, key
+            assert len(log.splitlines()) < 15, log
+
+
+def test_what_cannot_offload_says_why(study: dict) -> None:
+    """Unified memory has nothing to offload to; pure bf16 needs what is not built here."""
+    unified = study["unified", "offload", "fp32"]
+    assert unified["status"] == "unsupported"
+    assert "nothing to offload to" in unified["reason"]
+    pure = study["text-plain-3", "offload", "bf16"]
+    assert pure["status"] == "unsupported"
+    assert "siliconprof.offload_ops" in pure["reason"]
+    for name in plugins.names("backends"):
+        backend = plugins.load("backends", name)
+        assert (backend.offload is None) == name.startswith("torch-c"), name
+
+
+def test_without_deepspeed_a_cell_says_how_to_get_it(project: Checkout, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(BLOCKER, encoding="utf-8")
+    search = os.pathsep.join([str(tmp_path), "workflow"])
+    cell = cells(project)["text-plain", "offload", "fp32"]
+    record, _ = measure(project, cell, "without", PYTHONPATH=search)
+    assert record["status"] == "unsupported"
+    assert "pip install -r envs/cpu.txt" in record["reason"]
+
+
+def test_deepspeeds_version_counts_for_offloaded_cells_only(project: Checkout) -> None:
+    """An upgrade reruns them, and no other cell."""
+    experiment = config.resolve(
+        json.loads(json.dumps({"workloads": {"text": TEXT | COMMON | BOTH | {"trainer": "hf"}},
+                               "datasets": {"words": {"source": "builtin", "vocab_size": 300}}})),
+        "here",
+    )  # fmt: skip
+    devices = registry.load(project.path / "config" / "devices.yaml")
+    host = hosts.resolve(project.path / "results", "auto", devices, write=False)
+    planned = matrix.expand(experiment, devices, host).cells
+    assert {cell.cell.scenario for cell in planned} == {"fits", "offload"}
+    for cell in planned:
+        named = "deepspeed" in cell.environment["packages"]
+        assert named == (cell.cell.scenario == "offload")
+        assert "workflow/siliconprof/trainers/_offload.py" in cell.code
+        assert "workflow/siliconprof/offload_ops.py" in cell.code
+
+
+def test_building_without_a_compiler_is_one_clear_line(project: Checkout) -> None:
+    done = project.stage("offload_ops", check=False, env={"CXX": "no-such-compiler"})
+    assert done.returncode == 2
+    assert done.stderr.startswith("offload-ops: no C++ compiler ('no-such-compiler')")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_failed_build_is_one_clear_line(project: Checkout, tmp_path: Path) -> None:
+    """A compiler that breaks off, and an extension that cannot be loaded."""
+    broken = tmp_path / "c++"
+    broken.write_text(
+        f"#!/bin/sh\ncase $1 in --version|-dump*|-v) exec {shutil.which('c++')} $*;; esac\n"
+        "echo 'x.cpp:1: fatal error: no such header' >&2\nexit 1\n"
+    )
+    broken.chmod(0o755)
+    environment = {"CXX": str(broken), "TORCH_EXTENSIONS_DIR": str(tmp_path / "extensions")}
+    done = project.stage("offload_ops", check=False, env=environment)
+    assert done.returncode == 2, done.stderr
+    assert "cpu_adam was not built: x.cpp:1: fatal error: no such header" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    (folder,) = (tmp_path / "extensions").glob("siliconprof-deepspeed*/cpu_adam")
+    (folder / "cpu_adam.so").write_bytes(b"no library")
+    cell = cells(project)["text-plain", "offload", "fp32"]
+    record, _ = measure(project, cell, "broken", **environment)
+    assert record["status"] == "failed"
+    assert "build it again: python -m siliconprof.offload_ops" in record["reason"]

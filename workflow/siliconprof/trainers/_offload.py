@@ -1,0 +1,279 @@
+"""Scenario `offload`: ZeRO-Offload through DeepSpeed, for the plain loop and the Trainer alike.
+
+Gradients, master weights and AdamW's moments live in the host's memory and are updated there
+(stage 2); under stage 3 the weights live there too and visit the device layer by layer. Ren et
+al. 2021, ZeRO-Offload (arXiv:2101.06840); settings: deepspeed.ai/docs/config-json.
+
+One process, no launcher: a process group of one over a store in memory, so no port is chosen.
+Nothing is compiled: see `offload_ops`. The CUDA path is written from DeepSpeed's documentation
+and source; what has run is the CPU path, where host and device memory are the same.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from siliconprof import offload_ops
+from siliconprof.backends._torch import first_activation
+from siliconprof.backends.base import Stepper, Unsupported
+
+if TYPE_CHECKING:
+    from siliconprof.session import Session
+
+PACKAGES = ("deepspeed",)
+OFFLOADED = {
+    2: ["optimizer states", "master weights", "gradients"],
+    3: ["optimizer states", "master weights", "gradients", "weights"],
+}
+MIXED = "{} weights to compute with, float32 master weights on the host; no autocast"
+WEIGHTS = {
+    "amp-bf16": MIXED.format("bfloat16"),
+    "amp-fp16": MIXED.format("float16"),
+    "bf16": "bfloat16, master weights and moments too",
+}
+PHASES = (
+    "backward_s holds the gradients' way to the host, optimizer_s the gradient norm, the update "
+    "on the host, the weights' way back and zero_grad"
+)
+ON_CPU = "the device's memory is the host's: this shows that offloading works, not what it costs"
+
+
+def ready(session: Session) -> tuple[Any, bool]:
+    """DeepSpeed, with a process group of this one process, and whether its Adam is compiled.
+
+    Raises:
+        Unsupported: it is not installed, or cannot offload in this precision here.
+    """
+    session.progress("import DeepSpeed", 0)
+    backend: Any = session.backend
+    # Read by DeepSpeed and accelerate; this process measures one cell and ends.
+    os.environ |= {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
+        "DS_ACCELERATOR": backend.device.type,
+        "ACCELERATE_TORCH_DEVICE": str(backend.device),
+    }
+    try:
+        import deepspeed
+    except ImportError as error:
+        raise Unsupported(
+            f"scenario offload needs DeepSpeed ({error}); install this host's pins: "
+            "pip install -r envs/cpu.txt (envs/cuda.txt with an NVIDIA GPU)"
+        ) from None
+    from deepspeed.accelerator import get_accelerator
+    from torch import distributed
+
+    compiled = offload_ops.load()
+    refuse(session.cell.precision, compiled, get_accelerator().is_fp16_supported())
+    # torch says that collectives which DeepSpeed uses will be renamed; once in every step.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
+    # What DeepSpeed believes it can compile: else it compiles collectives in shared memory.
+    deepspeed.ops.__compatible_ops__ = {}
+    collectives = get_accelerator().communication_backend_name()
+    distributed.init_process_group(collectives, store=distributed.HashStore(), rank=0, world_size=1)
+    atexit.register(close)
+    deepspeed.init_distributed(collectives, verbose=False)
+    return deepspeed, compiled
+
+
+def refuse(precision: str, compiled: bool, fp16: bool) -> None:
+    """Refuse a precision in which DeepSpeed cannot offload here.
+
+    Raises:
+        Unsupported: with the reason.
+    """
+    if precision == "fp16":
+        raise Unsupported(
+            "fp16: no offloading in pure fp16; amp-fp16 keeps float32 master weights on the host"
+        )
+    if precision == "amp-fp16" and not fp16:
+        raise Unsupported("amp-fp16: DeepSpeed wants a processor with fp16 instructions for it")
+    if precision == "bf16" and not compiled:
+        raise Unsupported(
+            "bf16: only DeepSpeed's compiled Adam updates bfloat16 weights on the host; build it "
+            f"({offload_ops.BUILD}), or ask for amp-bf16, which keeps float32 master weights"
+        )
+
+
+def close() -> None:
+    """End the process group, if it is still there."""
+    from torch import distributed
+
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def settings(session: Session, model: Any, compiled: bool) -> dict[str, Any]:
+    """DeepSpeed's configuration; the same for both trainers, and the plain run's arithmetic.
+
+    Buckets hold the largest tensor that they are for, which must find room in any case: DeepSpeed's
+    defaults would take gigabytes. Under stage 3 biases and norms stay on the device.
+    """
+    cell: Any = session.cell
+    workload: Any = session.workload
+    optimizer = workload.optimizer_settings(cell.precision) | {"torch_adam": not compiled}
+    host = {"device": "cpu", "pin_memory": cell.device_kind == "gpu"}
+    zero = {
+        "stage": workload.parameters["zero_stage"],
+        "offload_optimizer": host,
+        "reduce_bucket_size": max(p.numel() for p in model.parameters() if p.requires_grad),
+    }
+    if zero["stage"] == 3:
+        zero |= {
+            "offload_param": host,
+            "stage3_prefetch_bucket_size": max(p.numel() for p in model.parameters()),
+            "stage3_param_persistence_threshold": max(
+                (p.numel() for p in model.parameters() if p.dim() == 1), default=0
+            ),
+        }
+    pure = {"bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}
+    return {
+        "train_micro_batch_size_per_gpu": workload.parameters["batch_size"],
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": 0.0,
+        "optimizer": {"type": "AdamW", "params": optimizer},
+        "zero_optimization": zero,
+        "bf16": {"enabled": cell.precision in ("bf16", "amp-bf16")}
+        | (pure if cell.precision == "bf16" else {}),
+        # Scaled as torch's GradScaler does, which starts at 2^16.
+        "fp16": {
+            "enabled": cell.precision == "amp-fp16",
+            "hysteresis": 1,
+            "loss_scale_window": 2000,
+        },
+    }
+
+
+def configured(session: Session, model: Any, deepspeed: Any, compiled: bool) -> dict[str, Any]:
+    """DeepSpeed's configuration; the record's method and flags say how it offloads.
+
+    Under stage 3 the model's weights move to the host in place, one after another: as a whole
+    they need not fit the device.
+    """
+    config = settings(session, model, compiled)
+    zero = config["zero_optimization"]
+    on_cpu = session.cell.device_kind == "cpu"
+    session.method["offload"] = {
+        "library": "DeepSpeed",
+        "version": deepspeed.__version__,
+        "zero_stage": zero["stage"],
+        "offloaded": OFFLOADED[zero["stage"]],
+        "optimizer": "DeepSpeedCPUAdam (compiled)" if compiled else "torch.optim.AdamW",
+        "weights": WEIGHTS.get(session.cell.precision, "float32"),
+        "bucket_elements": zero["reduce_bucket_size"],
+        "phases": PHASES,
+        "mechanism_check": on_cpu,
+    }
+    if on_cpu:
+        session.flag("offload_on_cpu", ON_CPU)
+    if zero["stage"] == 3:
+        dtype = weight_dtype(config)
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to(dtype)
+        deepspeed.zero.Init(module=model, config_dict_or_path=config, dtype=dtype)
+    return config
+
+
+def weight_dtype(config: Mapping[str, Any]) -> Any:
+    """torch's dtype of the weights that the device computes with."""
+    import torch
+
+    if config["bf16"]["enabled"]:
+        return torch.bfloat16
+    return torch.float16 if config["fp16"]["enabled"] else torch.float32
+
+
+def prepare(session: Session, model: Any) -> dict[str, Any]:
+    """What the Trainer's arguments need besides, or otherwise, to train a model offloaded.
+
+    Raises:
+        Unsupported: DeepSpeed is missing, or cannot offload in this precision here.
+    """
+    config = configured(session, model, *ready(session))
+    return {
+        "deepspeed": config,
+        "bf16": config["bf16"]["enabled"],
+        "fp16": config["fp16"]["enabled"],
+    }
+
+
+def stepper(session: Session) -> Stepper:
+    """The training step of the plain loop under ZeRO-Offload.
+
+    Raises:
+        Unsupported: DeepSpeed is missing, or cannot offload in this precision here.
+    """
+    return OffloadStepper(session)
+
+
+class OffloadStepper(Stepper):
+    """forward, backward and step of DeepSpeed's engine, which scales and updates by itself."""
+
+    def __init__(self, session: Session) -> None:
+        workload: Any = session.workload
+        backend: Any = session.backend
+        deepspeed, compiled = ready(session)
+        backend.torch.manual_seed(session.cell.seed)
+        model = workload.torch_model(session.cell.seed).to(backend.dtype)
+        config = configured(session, model, deepspeed, compiled)
+        self.dtype = weight_dtype(config)
+        trained = [p for p in model.parameters() if p.requires_grad]
+        self.engine, *_ = deepspeed.initialize(model=model, model_parameters=trained, config=config)
+        self.engine.train()
+        self.loss, self.backend = workload.torch_loss, backend
+
+    def on_device(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """The batch as tensors on the device, floats in the weights' dtype."""
+        return {
+            name: tensor.to(
+                self.backend.device, self.dtype if tensor.is_floating_point() else tensor.dtype
+            )
+            for name, tensor in self.backend.tensors(batch).items()
+        }
+
+    def step(self, batch: Any, clock: Any) -> Callable[[], float]:
+        """See `Stepper.step`."""
+        on_device = self.on_device(batch)
+        clock.edge("data_s")
+        loss = self.loss(self.engine, on_device)
+        clock.edge("forward_s")
+        self.engine.backward(loss)
+        clock.edge("backward_s")
+        self.engine.step()
+        clock.edge("optimizer_s")
+        detached = loss.detach()
+        return lambda: float(detached)
+
+    def forward_only(self, batch: Any) -> None:
+        """See `Stepper.forward_only`."""
+        with self.backend.torch.no_grad():
+            self.loss(self.engine, self.on_device(batch))
+
+    def dtypes(self, batch: Any) -> dict[str, Any]:
+        """See `Stepper.dtypes`."""
+        return observed_dtypes(self.engine, lambda: self.forward_only(batch))
+
+
+def observed_dtypes(engine: Any, forward: Callable[[], Any]) -> dict[str, Any]:
+    """What `backends._torch.observed_dtypes` says, and where DeepSpeed keeps what it updates.
+
+    The master weights are looked at where they are updated: in the optimizer inside the engine's.
+
+    Args:
+        forward: runs the model once.
+    """
+    trained = [p for p in engine.module.parameters() if p.requires_grad]
+    master, moments = next(iter(engine.basic_optimizer.state.items()))
+    return {
+        "trained_parameters": sum(getattr(p, "ds_numel", p.numel()) for p in trained),
+        "master_weights": str(master.dtype).removeprefix("torch."),
+        "master_weights_on": str(master.device),
+        "moments": str(moments["exp_avg"].dtype).removeprefix("torch."),
+        "weights": str(trained[0].dtype).removeprefix("torch."),
+        "activations": first_activation(engine.module, forward),
+    }
