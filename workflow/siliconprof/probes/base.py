@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -9,9 +10,14 @@ if TYPE_CHECKING:
 
 
 class Probe:
-    """Starts, samples, stops; answers `{name_with_unit: value or None}`."""
+    """Starts, samples, stops; answers `{name_with_unit: value or None}`.
+
+    What cannot be read is None in a sample and has its reason in the summary. A probe that raises
+    is switched off by the sampler, and the measurement goes on without it.
+    """
 
     name: ClassVar[str]
+    missing: ClassVar[Mapping[str, Any]] = {}  # its summary where it is not available at all
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
@@ -23,9 +29,16 @@ class Probe:
         self.backend = backend
 
     def sample(self) -> dict[str, float | int | None]:
-        """Read now; called about ten times a second from one thread."""
+        """Read now; called about ten times a second from one thread, with the same keys always."""
         return {}
 
     def stop(self, wall_s: float) -> dict[str, Any]:
-        """A summary, once the measurement is over; `flag` in it marks the record."""
+        """A summary, once the measurement is over.
+
+        Args:
+            wall_s: seconds since `start`.
+
+        Returns:
+            plain data for the record; `flags` in it, a list of (code, detail), marks the record.
+        """
         return {}

@@ -1,4 +1,9 @@
-"""Memory over time: resident set of the process, and what the framework holds on the device."""
+"""Memory over time: resident set of the process, and what the framework holds on the device.
+
+Each kind of counter has a column of its own: `device_memory_bytes` is the one that every backend
+gives (what its arrays hold), the others are those of one framework. What is there at the start,
+after the backend's import, is in the summary, and the growth above it too.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,14 @@ import sys
 from typing import Any
 
 from siliconprof.probes.base import Probe
+from siliconprof.sensors import linux
+from siliconprof.sensors.base import Readings
 
 
 def resident_bytes() -> int | None:
     """Resident set size of this process; None where neither /proc nor psutil tells."""
     try:
-        with open("/proc/self/statm", encoding="ascii") as stream:
-            return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(linux.STATM.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         pass
     try:
@@ -36,17 +42,35 @@ class Plugin(Probe):
         return True, "/proc/self/statm" if sys.platform == "linux" else "psutil"
 
     def start(self, backend: Any) -> None:
-        """See `Probe.start`; what is resident after the imports is subtracted by readers."""
+        """See `Probe.start`."""
         super().start(backend)
-        self.at_start = resident_bytes()
-        self.peak = self.at_start or 0
+        self.peak: dict[str, float] = {}
+        self.at_start = self.sample()
+        self.limit_bytes = backend.memory_limit_bytes()
 
-    def sample(self) -> dict[str, float | int | None]:
+    def sample(self) -> Readings:
         """See `Probe.sample`."""
-        resident = resident_bytes()
-        self.peak = max(self.peak, resident or 0)
-        return {"rss_bytes": resident, "device_memory_bytes": self.backend.memory_bytes()}
+        now: Readings = {
+            "rss_bytes": resident_bytes(),
+            "device_memory_bytes": self.backend.memory_bytes(),
+        }
+        prefix = self.backend.memory_prefix
+        now |= {f"{prefix}_{name}": v for name, v in self.backend.memory_counters().items()}
+        for name, value in now.items():
+            if value is not None:
+                self.peak[name] = max(self.peak.get(name, 0), value)
+        return now
 
     def stop(self, wall_s: float) -> dict[str, Any]:
         """See `Probe.stop`."""
-        return {"rss_at_start_bytes": self.at_start, "rss_peak_sampled_bytes": self.peak or None}
+        found: dict[str, Any] = {}
+        for column, stem in (("rss_bytes", "rss"), ("device_memory_bytes", "device")):
+            first, most = self.at_start[column], self.peak.get(column)
+            grown = None if first is None or most is None else most - first
+            found[f"{stem}_at_start_bytes"] = first
+            found[f"{stem}_peak_sampled_bytes"] = most
+            found[f"{stem}_growth_bytes"] = grown
+        return found | {
+            "device_limit_bytes": self.limit_bytes,
+            "device_means": self.backend.memory_means,
+        }

@@ -1,37 +1,82 @@
-"""Page faults of the process over time: minor (no disk) and major (disk), and the page size.
+"""Page faults of the process over time, minor (no disk) and major (disk), and the host's swap.
 
-Linux counts them in `getrusage`. macOS is read through psutil, whose field moved between
-versions 7 (`memory_info().pfaults`, `.pageins`) and 8 (`page_faults()`).
+`getrusage` counts the faults on Linux and on macOS alike (there: faults less page-ins, and
+page-ins; XNU bsd/kern/kern_resource.c, calcru). A fault brings in a page, or a whole huge page
+where the kernel uses those, so bytes are a lower bound. Part of a training's minor faults is the
+C library's habit of giving large blocks back and fetching them again: `allocator_environment`
+turns that off.
 """
 
 from __future__ import annotations
 
 import os
-import sys
+import resource
+from collections.abc import Callable
 from typing import Any
 
+from siliconprof import machine
 from siliconprof.probes.base import Probe
+from siliconprof.sensors import apple, linux
+from siliconprof.sensors.base import Readings, Unreadable
+
+VMSTAT = linux.KernelFile("/proc/vmstat")
+NEVER_BYTES = 2**40  # as a threshold: more than any block
+OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc")
 
 
-def read() -> tuple[int, int, str]:
-    """(minor, major, means) since the process began.
+def read_faults() -> tuple[int, int]:
+    """(minor, major) page faults of this process since it began. Costs about a microsecond."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_minflt, usage.ru_majflt
+
+
+def allocator_environment() -> tuple[dict[str, str], str | None]:
+    """Variables under which malloc keeps what it has, so that freed blocks fault no more.
+
+    glibc otherwise maps each block above a threshold afresh and returns the top of its heap
+    (mallopt(3): M_MMAP_THRESHOLD, M_TRIM_THRESHOLD). Measured with glibc 2.36: additions of
+    64 MiB tensors fault 49,155 times a step without, 0 times with them.
+
+    Returns:
+        (variables for the measuring process, None), or ({}, why there are none here).
+    """
+    if machine.is_mac():
+        return {}, "macOS's malloc has no such thresholds"
+    try:
+        library = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):
+        library = ""
+    if not library.startswith("glibc"):
+        return {}, "the C library is not glibc: its malloc has no such thresholds"
+    preloaded = os.environ.get("LD_PRELOAD", "")
+    for other in OTHER_ALLOCATORS:
+        if other in preloaded:
+            return {}, f"{other} is preloaded in glibc malloc's place"
+    return {
+        "MALLOC_MMAP_THRESHOLD_": str(NEVER_BYTES),
+        "MALLOC_TRIM_THRESHOLD_": str(NEVER_BYTES),
+    }, None
+
+
+def swapped_pages() -> Callable[[], tuple[int, int]]:
+    """A function that answers the (in, out) pages that the host swapped since boot.
 
     Raises:
-        ImportError: macOS without psutil.
+        Unreadable: nothing tells.
     """
-    if sys.platform == "darwin":
-        import psutil
+    if machine.is_mac():
+        return apple.Swap().pages
+    _vmstat()
+    return _vmstat
 
-        process = psutil.Process()
-        if hasattr(process, "page_faults"):
-            minor, major = process.page_faults()
-            return minor, major, f"psutil {psutil.__version__} page_faults()"
-        info = process.memory_info()
-        return info.pfaults, info.pageins, f"psutil {psutil.__version__} pfaults, pageins"
-    import resource
 
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_minflt, usage.ru_majflt, "getrusage ru_minflt, ru_majflt"
+def _vmstat() -> tuple[int, int]:
+    """Pages swapped in and out, from /proc/vmstat (proc_vmstat(5))."""
+    try:
+        words = VMSTAT.read().split()
+        return int(words[words.index(b"pswpin") + 1]), int(words[words.index(b"pswpout") + 1])
+    except (OSError, ValueError) as error:
+        raise Unreadable(f"{VMSTAT.path}: {error}") from None
 
 
 class Plugin(Probe):
@@ -42,29 +87,43 @@ class Plugin(Probe):
     @classmethod
     def available(cls) -> tuple[bool, str]:
         """See `Probe.available`."""
-        try:
-            return True, read()[2]
-        except ImportError as error:
-            return False, f"{error}: pip install psutil"
+        return True, "getrusage ru_minflt, ru_majflt of this process"
 
     def start(self, backend: Any) -> None:
         """See `Probe.start`."""
         super().start(backend)
-        self.minor, self.major, self.means = read()
+        self.page = os.sysconf("SC_PAGE_SIZE")
+        self.swapped: Callable[[], tuple[int, int]] | None = None
+        self.swap_means = "swap in and out of the whole host, since boot"
+        try:
+            self.swapped = swapped_pages()
+        except Unreadable as error:
+            self.swap_means = str(error)
+        self.first = self.sample()
 
-    def sample(self) -> dict[str, float | int | None]:
-        """See `Probe.sample`; cumulative since the process began."""
-        minor, major, _ = read()
-        return {"minor_faults": minor, "major_faults": major}
+    def sample(self) -> Readings:
+        """See `Probe.sample`; faults since the process began, swap since the host did."""
+        minor, major = read_faults()
+        into, out = self.swapped() if self.swapped else (None, None)
+        return {
+            "minor_faults": minor,
+            "major_faults": major,
+            "swap_in_bytes": None if into is None else into * self.page,
+            "swap_out_bytes": None if out is None else out * self.page,
+        }
 
     def stop(self, wall_s: float) -> dict[str, Any]:
         """See `Probe.stop`."""
-        minor, major, _ = read()
-        page = os.sysconf("SC_PAGE_SIZE")
-        return {
-            "minor_faults": minor - self.minor,
-            "major_faults": major - self.major,
-            "page_size_bytes": page,
-            "faulted_bytes": (minor - self.minor + major - self.major) * page,
-            "means": self.means,
+        last = self.sample()
+        grown: dict[str, Any] = {
+            column: None if value is None else value - self.first[column]  # type: ignore[operator]
+            for column, value in last.items()
+        }
+        minor, major = grown["minor_faults"], grown["major_faults"]
+        return grown | {
+            "page_size_bytes": self.page,
+            "minor_fault_bytes": minor * self.page,
+            "major_fault_bytes": major * self.page,
+            "faulted_bytes": (minor + major) * self.page,
+            "swap_means": self.swap_means,
         }

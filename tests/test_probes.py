@@ -1,0 +1,969 @@
+"""Probes, sensors and the energy meter: on this host as it is, and on hardware that it lacks.
+
+NVML and macOS are stood in for below ctypes, by libraries compiled from `fake_nvml.cpp` and
+`fake_macos.cpp`, so that the real bindings run; zeus-apple-silicon by a module with the methods
+of its 1.1.0; RAPL and the rest of Linux by folders with the kernel's file names.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import hashlib
+import json
+import mmap
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from conftest import QUICK, ROOT
+from siliconprof import energy, machine, plugins, record, sampler, validation, worker
+from siliconprof.cell import Cell
+from siliconprof.energy import EnergyMeter
+from siliconprof.probes import clocks, interference, memory, page_faults
+from siliconprof.render.words import FLAG_WORDS
+from siliconprof.sampler import Sampler
+from siliconprof.sensors import apple, linux, nvml, rapl
+
+HERE = Path(__file__).resolve().parent
+UUID = "GPU-fa4e0000-0000-0000-0000-000000000000"
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, which Linux has")
+
+
+PRODUCTS = Cell(
+    host="here", device="cpu", backend="torch-cpu", workload="products", scenario="auto",
+    precision="fp32", module="matmul", trainer=None, device_kind="cpu", device_index=0,
+    device_memory_bytes=None, threads=2, seed=0, dataset=None,
+    parameters={"shapes": [[1, 64, 64, 64]], "burst_warmup": 1, "burst": 2, "burst_budget_s": 0.1},
+    timing=QUICK | {"iterations": 30, "max_iterations": 30},
+)  # fmt: skip
+
+
+def opened(name: str = "torch-cpu") -> Any:
+    """A CPU backend, open on two threads."""
+    backend = plugins.load("backends", name)()
+    can, found = backend.available()
+    assert can, found
+    backend.open("cpu", 0, 2, "fp32")
+    return backend
+
+
+class Sampled:
+    """What a sampler sees of a session, and the flags that it was given."""
+
+    def __init__(self, backend: Any) -> None:
+        self.backend = backend
+        self.flags: list[tuple[str, str]] = []
+
+    def flag(self, code: str, detail: str) -> None:
+        self.flags.append((code, detail))
+
+    def codes(self) -> set[str]:
+        return {code for code, _ in self.flags}
+
+
+def run(session: Sampled, seconds: float, **more: Any) -> Sampler:
+    """Sample for a while; the session's flags are filled afterwards."""
+    with Sampler(session, **more) as taken:  # type: ignore[arg-type]
+        time.sleep(seconds)
+    schema = validation.load_schema("record")["properties"]
+    assert validation.problems(taken.samples, schema["samples"]) == []
+    assert validation.problems(taken.summaries, schema["probes"]) == []
+    assert taken.summaries.keys() == set(plugins.names("probes"))
+    json.dumps(taken.summaries, allow_nan=False)
+    return taken
+
+
+def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+    """Wait for a condition; the test fails where it does not come."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """Compiles one of the stand-ins, once."""
+    folder = tmp_path_factory.mktemp("fakes")
+
+    def compiled(name: str) -> str:
+        target = folder / f"{name}.so"
+        if not target.exists():
+            command = ["c++", "-shared", "-fPIC", "-std=c++17", "-o", target, HERE / f"{name}.cpp"]
+            subprocess.run(command, check=True)
+        return str(target)
+
+    return compiled
+
+
+# -- this host as it is ------------------------------------------------------------------------
+
+
+def test_a_cell_measured_here_has_a_number_or_a_reason_from_every_probe(tmp_path: Path) -> None:
+    """Through the real command: what this host has not is named, and nothing is 0 instead."""
+    path = tmp_path / "record.json"
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT / "workflow"),
+        "SILICONPROF_LOCK_FILE": str(tmp_path / "lock"),
+    }
+    command = [sys.executable, "-m", "siliconprof.measure", "--cell", PRODUCTS.to_json()]
+    subprocess.run([*command, "--output", str(path)], env=environment, cwd=tmp_path, check=True)
+    found = record.read(path)
+    assert found["status"] == "ok", found["reason"]
+    probes = found["probes"]
+    assert probes.keys() == set(plugins.names("probes"))
+    for name, summary in probes.items():
+        assert summary["means"], name
+        if summary["available"]:
+            assert summary["sample_cost_median_s"] > 0, name
+            assert summary["sample_cost_p95_s"] >= summary["sample_cost_median_s"], name
+            assert 0 < summary["share_of_wall"] < 0.5, name
+    assert probes["memory"]["rss_growth_bytes"] >= 0
+    assert probes["memory"]["device_at_start_bytes"] is None
+    assert "CPU" in probes["memory"]["device_means"]
+    assert probes["page_faults"]["minor_fault_bytes"] >= 0
+    assert "throttled" in probes["clocks"]
+    if probes["clocks"]["throttled"] is None:
+        assert probes["clocks"]["means"]
+    assert all(sample["rss_bytes"] > 1e6 for sample in found["samples"])
+    assert all(sample["t_s"] >= 0 for sample in found["samples"])
+
+
+def test_the_doctor_names_every_probe_with_a_means_or_a_reason() -> None:
+    for name in plugins.names("probes"):
+        can, said = plugins.load("probes", name).available()
+        assert isinstance(can, bool) and said and "\n" not in said, name
+
+
+# -- the sampler -------------------------------------------------------------------------------
+
+
+def test_a_control_run_takes_no_samples_and_says_so() -> None:
+    none = run(Sampled(opened()), 0.15, only=[])
+    assert none.samples == []
+    assert all(not summary["available"] for summary in none.summaries.values())
+    assert {s["means"] for s in none.summaries.values()} == {"switched off for this cell"}
+    assert none.summaries["clocks"]["throttled"] is None
+    one = run(Sampled(opened()), 0.15, only=["page_faults"])
+    assert all(
+        sample.keys() == {"t_s", "minor_faults", "major_faults", "swap_in_bytes", "swap_out_bytes"}
+        for sample in one.samples
+    )
+
+
+def test_a_probe_that_breaks_is_switched_off_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In `sample`, `start` and `stop`; the reason stands in its summary."""
+    calls = []
+
+    def breaks_at_the_third(self: Any) -> dict[str, Any]:
+        calls.append(self)
+        if len(calls) == 3:
+            raise OSError("the bus\nis gone")
+        return {"minor_faults": len(calls)}
+
+    monkeypatch.setattr(page_faults.Plugin, "start", lambda self, backend: None)
+    monkeypatch.setattr(page_faults.Plugin, "sample", breaks_at_the_third)
+    monkeypatch.setattr(interference.Plugin, "stop", lambda self, wall_s: 1 / 0)
+    taken = run(Sampled(opened()), 0.8)
+    assert len(calls) == 3
+    faults = taken.summaries["page_faults"]
+    assert faults["reason"] == "OSError: the bus is gone"
+    assert 0.15 < faults["switched_off_at_s"] < 0.8
+    assert [s.get("minor_faults") for s in taken.samples[:4]] == [1, 2, None, None]
+    assert len(taken.samples) > 5 and all("rss_bytes" in sample for sample in taken.samples)
+    assert "ZeroDivisionError" in taken.summaries["interference"]["reason"]
+    monkeypatch.setattr(memory.Plugin, "start", lambda self, backend: 1 / 0)
+    taken = run(Sampled(opened()), 0.2, only=["memory"])
+    assert "ZeroDivisionError" in taken.summaries["memory"]["reason"]
+    assert taken.samples == []
+
+
+def test_a_probe_s_cost_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 ms in every sample show as 20 ms, and as a share of the wall clock."""
+    real = memory.Plugin.sample
+
+    def dear(self: Any) -> Any:
+        time.sleep(0.02)
+        return real(self)
+
+    monkeypatch.setattr(memory.Plugin, "sample", dear)
+    taken = run(Sampled(opened()), 0.8)
+    cost = taken.summaries["memory"]
+    assert 0.02 <= cost["sample_cost_median_s"] < 0.06
+    assert cost["samples"] == len(taken.samples)
+    wall_s = taken.samples[-1]["t_s"]
+    spent_s = cost["samples"] * cost["sample_cost_median_s"]
+    assert cost["share_of_wall"] == pytest.approx(spent_s / wall_s, rel=0.3)
+    assert taken.summaries["page_faults"]["sample_cost_median_s"] < 0.02
+    assert taken.started <= time.perf_counter()
+
+
+# -- memory, page faults, allocator ------------------------------------------------------------
+
+
+def test_the_framework_s_own_counters_follow_its_arrays() -> None:
+    """MLX counts on a CPU: active while an array lives, cache afterwards, peak for ever."""
+    backend = opened("mlx")
+    backend.reset_peak_memory()
+    probe = memory.Plugin()
+    probe.start(backend)
+    before = probe.sample()
+    kept = backend.normal((1000, 1000), 0)
+    held = probe.sample()
+    del kept
+    after = probe.sample()
+    size = 4_000_000
+
+    def grown(column: str, sample: Any) -> float:
+        return sample[column] - before[column]
+
+    assert grown("mlx_active_bytes", held) == pytest.approx(size, rel=0.05)
+    assert grown("mlx_active_bytes", after) < size / 2
+    assert grown("mlx_cache_bytes", after) >= size / 2
+    assert after["mlx_peak_bytes"] >= held["mlx_active_bytes"]
+    assert held["device_memory_bytes"] == held["mlx_active_bytes"]
+    summary = probe.stop(1.0)
+    assert summary["device_growth_bytes"] == pytest.approx(size, rel=0.05)
+    assert summary["device_growth_bytes"] == (
+        summary["device_peak_sampled_bytes"] - summary["device_at_start_bytes"]
+    )
+
+
+@LINUX
+def test_the_allocator_s_own_faults_can_be_turned_off() -> None:
+    """Blocks freed and fetched again fault each time; under `allocator_environment` they do not."""
+    variables, reason = page_faults.allocator_environment()
+    if reason:
+        assert variables == {}
+        return
+    program = (
+        "from siliconprof.probes.page_faults import read_faults\n"
+        "import ctypes\n"
+        "c = ctypes.CDLL(None)\n"
+        "c.malloc.restype = ctypes.c_void_p\n"
+        "def use():\n"
+        "    block = c.malloc(ctypes.c_size_t(64 << 20))\n"
+        "    ctypes.memset(block, 1, 64 << 20)\n"
+        "    c.free(ctypes.c_void_p(block))\n"
+        "use()\n"
+        "before = read_faults()[0]\n"
+        "for _ in range(3): use()\n"
+        "print(read_faults()[0] - before)\n"
+    )
+
+    def faults(more: dict[str, str]) -> int:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
+        environment |= {"PYTHONPATH": str(ROOT / "workflow")} | more
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        return int(done.stdout)
+
+    huge = 2 << 20  # at most one fault for each huge page, where the kernel gives those
+    assert faults({}) >= 3 * (64 << 20) / huge * 0.9
+    assert faults(variables) <= 5
+
+
+@pytest.mark.parametrize(
+    ("system", "library", "preload", "says"),
+    [
+        ("Darwin", "glibc 2.36", "", "macOS"),
+        ("Linux", None, "", "not glibc"),  # musl has no such name
+        ("Linux", "glibc 2.36", "/usr/lib/libjemalloc.so.2", "jemalloc"),
+    ],
+)
+def test_where_malloc_has_no_such_thresholds_there_is_a_reason(
+    system: str, library: str | None, preload: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def confstr(name: str) -> str:
+        if library is None:
+            raise ValueError("unrecognized configuration name")
+        return library
+
+    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(os, "confstr", confstr)
+    monkeypatch.setenv("LD_PRELOAD", preload)
+    variables, reason = page_faults.allocator_environment()
+    assert variables == {} and reason is not None and says in reason
+
+
+def test_swap_is_the_host_s_in_bytes_or_none_with_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vmstat = tmp_path / "vmstat"
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
+    monkeypatch.setattr(page_faults, "VMSTAT", linux.KernelFile(str(vmstat)))
+    vmstat.write_text("pgpgin 9\npswpin 10\npswpout 20\npgfault 3\n")
+    probe = page_faults.Plugin()
+    probe.start(None)
+    vmstat.write_text("pgpgin 9\npswpin 13\npswpout 27\npgfault 3\n")
+    assert probe.sample()["swap_in_bytes"] == 13 * mmap.PAGESIZE
+    summary = probe.stop(1.0)
+    assert (summary["swap_in_bytes"], summary["swap_out_bytes"]) == (
+        3 * mmap.PAGESIZE, 7 * mmap.PAGESIZE,
+    )  # fmt: skip
+    assert "whole host" in summary["swap_means"]
+    monkeypatch.setattr(page_faults, "VMSTAT", linux.KernelFile(str(tmp_path / "none")))
+    probe = page_faults.Plugin()
+    probe.start(None)
+    assert probe.sample()["swap_in_bytes"] is None
+    summary = probe.stop(1.0)
+    assert summary["swap_in_bytes"] is None and "No such file" in summary["swap_means"]
+
+
+# -- an NVIDIA GPU -----------------------------------------------------------------------------
+
+
+class Nvidia:
+    """The GPU that the stand-in shows, and a CPU backend that says it works on it."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
+        library.fake_set.argtypes = (ctypes.c_char_p, ctypes.c_double)
+        library.fake_reset()
+        self.show(
+            power_mw=250_000, limit_mw=700_000, sm_mhz=1980, memory_mhz=3201, temperature_c=61,
+            pstate=0, busy_percent=0, reasons=0,
+        )  # fmt: skip
+        self.backend = opened()
+
+    def show(self, **values: float) -> None:
+        for name, value in values.items():
+            self.library.fake_set(name.encode(), float(value))
+
+    def silence(self, query: str) -> None:
+        """The GPU does not support a query."""
+        self.library.fake_set(f"no {query}".encode(), 1.0)
+
+    def occupy(self, *processes: tuple[int, int]) -> None:
+        """(process id, bytes held) of those that compute on it."""
+        for index in range(2):
+            pid, held = processes[index] if index < len(processes) else (0, 0)
+            self.library.fake_set(f"pid {index}".encode(), float(pid))
+            self.library.fake_set(f"bytes {index}".encode(), float(held))
+
+    def lose(self) -> None:
+        self.show(lost=15)  # NVML_ERROR_GPU_IS_LOST
+
+
+@pytest.fixture
+def gpu(library: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Nvidia]:
+    """The real bindings on the stand-in library, for one test."""
+    import pynvml
+
+    monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(library("fake_nvml")))
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    shown = Nvidia(pynvml.nvmlLib)
+    monkeypatch.setattr(type(shown.backend), "gpu_address", lambda self: ("nvidia", UUID))
+    yield shown
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a second instead of ten; what is required of the readings in it stays."""
+    monkeypatch.setattr(energy, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(energy, "LEAST_WINDOW_S", 0.5)
+    monkeypatch.setattr(energy, "SETTLE_S", 0.0)
+
+
+def train(meter: EnergyMeter, step_s: float = 0.02) -> int:
+    """Steps of a known length until the meter has enough."""
+    meter.begin()
+    steps = 0
+    while not meter.enough():
+        time.sleep(step_s)
+        steps += 1
+    meter.end(steps, 4)
+    return steps
+
+
+def by_name(meter: EnergyMeter) -> dict[str, dict[str, Any]]:
+    summary = meter.summary()
+    json.dumps(summary, allow_nan=False)
+    return {source["name"]: source for source in summary["sources"]}
+
+
+def plan(window_s: float, idle_s: float) -> Any:
+    return SimpleNamespace(energy_window_s=window_s, energy_idle_s=idle_s)
+
+
+def test_energy_is_power_times_time_by_counter_and_by_integral(gpu: Nvidia, hasty: None) -> None:
+    """250 W for about half a second and 60 W at rest, as the stand-in's own clock makes them."""
+    meter = EnergyMeter.of(gpu.backend, plan(0.55, 0.4))
+    assert meter.wanted
+    gpu.show(power_mw=60_000)
+    meter.idle("before")
+    gpu.show(power_mw=250_000)
+    steps = train(meter)
+    gpu.show(power_mw=60_000)
+    meter.idle("after")
+    summary, sources = meter.summary(), by_name(meter)
+    assert summary["reason"] is None and summary["steps"] == steps
+    assert 0.55 <= summary["window_s"] < 1.5
+    assert {s["scope"] for s in sources.values() if s["energy_j"]} == {"gpu"}
+    for name, quality in (("nvml-counter", "counter"), ("nvml-power", "integral")):
+        found = sources[name]
+        assert found["quality"] == quality and found["updates"] >= energy.LEAST_UPDATES
+        assert found["energy_j"] == pytest.approx(250 * summary["window_s"], rel=0.08), name
+        assert found["energy_per_step_j"] == pytest.approx(found["energy_j"] / steps)
+        assert found["energy_per_sample_j"] == pytest.approx(found["energy_j"] / steps / 4)
+        assert found["idle_before_w"] == pytest.approx(60, rel=0.1)
+        assert found["idle_after_w"] == pytest.approx(60, rel=0.1)
+        net = (250 - 60) * summary["window_s"] / steps
+        assert found["net_energy_per_step_j"] == pytest.approx(net, rel=0.1)
+        assert found["reason"] is None
+
+
+def test_a_training_measures_the_energy_of_its_unsplit_steps(
+    gpu: Nvidia, hasty: None, tmp_path: Path
+) -> None:
+    """A real training of GPT-2 nano, by the measuring process's own function."""
+    tokens = np.random.default_rng(0).integers(0, 300, 20_000).astype("<u2")
+    np.save(tmp_path / "tokens.npy", tokens)
+    sha256 = hashlib.sha256(tokens.tobytes()).hexdigest()
+    facts = {"name": "words", "vocab_size": 300, "tokens_sha256": sha256}
+    (tmp_path / "dataset.json").write_text(json.dumps(facts), encoding="utf-8")
+    own = plugins.load("workloads", "gpt2").PARAMETERS
+    defaults = {key: schema["default"] for key, schema in own.items() if "default" in schema}
+    parameters = defaults | {
+        "size": "nano", "batch_size": 4, "seq_len": 32, "dataset_vocab_size": 300,
+    }  # fmt: skip
+    cell = dataclasses.replace(
+        PRODUCTS, module="gpt2", trainer="plain", parameters=parameters, dataset=str(tmp_path),
+        threads=1, timing=QUICK | {"energy_window_s": 1.0, "energy_idle_s": 0.3},
+    )  # fmt: skip
+    found = worker.measure(cell, lambda message: None)
+    (point,) = found["points"]
+    schema = validation.load_schema("record")["properties"]
+    assert validation.problems(found["points"], schema["points"]) == []
+    sources = {source["name"]: source for source in point["energy"]["sources"]}
+    window_s, steps = point["energy"]["window_s"], point["energy"]["steps"]
+    assert steps == point["steps"]["kind"].count("energy") > 0
+    per_step = sources["nvml-counter"]["energy_per_step_j"]
+    assert per_step == pytest.approx(250 * window_s / steps, rel=0.1)
+    assert sources["nvml-counter"]["energy_per_sample_j"] == pytest.approx(per_step / 4)
+    for when in ("before", "after"):
+        assert sources["nvml-counter"][f"idle_{when}_w"] == pytest.approx(250, rel=0.2)
+    net = sources["nvml-counter"]["net_energy_per_step_j"]
+    assert abs(net) < 0.25 * per_step  # this GPU draws the same at rest
+    # Steps and samples are on one clock.
+    began_s = point["steps"]["started_s"][point["steps"]["kind"].index("energy")]
+    powers = [s["gpu_power_w"] for s in found["samples"] if 0 <= s["t_s"] - began_s <= window_s]
+    assert len(powers) >= 3 and powers == pytest.approx([250] * len(powers), rel=0.01)
+    assert found["probes"]["clocks"]["throttled"] is False
+
+
+def test_a_window_that_is_too_short_is_no_measurement(gpu: Nvidia, hasty: None) -> None:
+    meter = EnergyMeter.of(gpu.backend, plan(0.55, 0))
+    meter.begin()
+    assert not meter.enough()
+    time.sleep(0.2)
+    meter.end(10, 4)  # a time limit struck
+    for found in by_name(meter).values():
+        assert found["energy_j"] is found["energy_per_step_j"] is found["idle_before_w"] is None
+        if found["scope"] == "gpu":
+            assert "at least 0.5 s are needed" in found["reason"]
+    assert meter.summary()["reason"]
+    never = EnergyMeter.of(gpu.backend, plan(0.4, 1))
+    assert not never.wanted and "energy_window_s is 0.4" in never.summary()["reason"]
+    untouched = EnergyMeter.of(gpu.backend, plan(0.55, 1))
+    assert "no window" in untouched.summary()["reason"]
+
+
+def test_a_slow_counter_is_waited_for_and_a_dead_one_is_not(gpu: Nvidia, hasty: None) -> None:
+    """20 updates 40 ms apart take longer than the window; a counter that never moves is None."""
+    gpu.show(counter_period_s=0.04)
+    meter = EnergyMeter.of(gpu.backend, plan(0.55, 0))
+    train(meter)
+    assert 0.75 < meter.summary()["window_s"] < 2
+    assert by_name(meter)["nvml-counter"]["energy_j"] > 0
+    gpu.show(counter_period_s=0)
+    meter = EnergyMeter.of(gpu.backend, plan(0.55, 0))
+    train(meter)
+    assert meter.summary()["window_s"] < 1
+    dead = by_name(meter)["nvml-counter"]
+    assert dead["energy_j"] is None and dead["reason"].startswith("0 updates")
+    assert by_name(meter)["nvml-power"]["energy_j"] > 0
+    gpu.show(counter_period_s=0.2)
+    meter = EnergyMeter.of(gpu.backend, plan(0.55, 0))
+    slow = meter
+    slow.begin()
+    time.sleep(0.8)
+    assert not slow.enough()  # it moves: it may still get there
+    slow.window_s = 0.1  # six windows are over
+    assert slow.enough()
+    slow.end(10, 4)
+    assert "at least 20 are needed" in by_name(slow)["nvml-counter"]["reason"]
+
+
+def test_an_older_gpu_has_no_counter_and_keeps_its_power(gpu: Nvidia, hasty: None) -> None:
+    """Before Volta: NVML_ERROR_NOT_SUPPORTED for the counter alone."""
+    gpu.silence("energy")
+    meter = EnergyMeter.of(gpu.backend, plan(0.55, 0.2))
+    meter.idle("before")
+    train(meter)
+    sources = by_name(meter)
+    assert "Not Supported" in sources["nvml-counter"]["reason"]
+    assert sources["nvml-counter"]["energy_j"] is None
+    assert sources["nvml-power"]["energy_j"] > 130
+    assert "idle after: not measured" in sources["nvml-power"]["reason"]
+    assert sources["nvml-power"]["net_energy_per_step_j"] is not None
+
+
+def test_a_gpu_that_is_lost_becomes_a_reason(gpu: Nvidia, hasty: None) -> None:
+    """In the window, in the samples and before anything began; the training goes on."""
+    meter = EnergyMeter.of(gpu.backend, plan(0.55, 0))
+    session = Sampled(gpu.backend)
+    with Sampler(session) as taken:  # type: ignore[arg-type]
+        meter.begin()
+        time.sleep(0.25)
+        gpu.lose()
+        until(meter.enough, 2.0)  # there is nothing to wait for any more
+        meter.end(10, 4)
+        time.sleep(0.25)
+    for found in by_name(meter).values():
+        assert found["energy_j"] is None
+        if found["scope"] == "gpu":
+            assert "lost in the window" in found["reason"] and "GPU is lost" in found["reason"]
+    for name in ("clocks", "energy"):
+        assert "GPU is lost" in taken.summaries[name]["reason"]
+        assert taken.summaries[name]["switched_off_at_s"] > 0.2
+    assert taken.summaries["clocks"]["throttled"] is None
+    assert all("rss_bytes" in sample for sample in taken.samples)
+    late = EnergyMeter.of(gpu.backend, plan(0.55, 0))
+    assert not late.wanted and "GPU is lost" in late.summary()["reason"]
+
+
+def test_a_gpu_that_nvml_does_not_know_is_a_reason(
+    gpu: Nvidia, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for address, says in (("GPU-0", "Not Found"), ("MIG-1", "slice of a GPU")):
+        monkeypatch.setattr(
+            type(gpu.backend), "gpu_address", lambda self, name=address: ("nvidia", name)
+        )
+        meter = EnergyMeter.of(gpu.backend, plan(10, 5))
+        assert says in by_name(meter)["nvml-counter"]["reason"]
+        taken = run(Sampled(gpu.backend), 0.2)
+        assert says in taken.summaries["clocks"]["reasons"]["gpu"]
+        assert says in taken.summaries["interference"]["gpu_means"]
+    gpu.show(absent=1)
+    assert nvml.available() == (
+        False, "no NVIDIA GPU with a working driver (NVML Shared Library Not Found)",
+    )  # fmt: skip
+
+
+def test_throttling_and_a_power_cap_are_told_apart(gpu: Nvidia) -> None:
+    """Bits of the clock event reasons, over the samples in which they were set."""
+    quiet = Sampled(gpu.backend)
+    gpu.show(reasons=0x1 | 0x2)  # idle, application clocks: no limits
+    found = run(quiet, 0.4).summaries["clocks"]
+    assert found["throttled"] is False and found["power_capped"] is False
+    assert not quiet.codes() & {"throttled", "power_capped"}
+    assert found["gpu_sm_clock_median_mhz"] == 1980
+    assert found["gpu_temperature_max_c"] == 61 and found["gpu_memory_clock_max_mhz"] == 3201
+    capped = Sampled(gpu.backend)
+    gpu.show(reasons=0x4)
+    found = run(capped, 0.4).summaries["clocks"]
+    assert found["throttled"] is False and found["power_capped"] is True
+    assert "power_capped" in capped.codes() and "throttled" not in capped.codes()
+    hot = Sampled(gpu.backend)
+    gpu.show(reasons=0)
+    with Sampler(hot) as taken:  # type: ignore[arg-type]
+        until(lambda: len(taken.samples) >= 5)
+        gpu.show(reasons=0x40 | 0x8, sm_mhz=990)
+        until(lambda: len(taken.samples) >= 10)
+    found = taken.summaries["clocks"]
+    assert found["throttled"] is True and found["power_capped"] is False
+    assert found["limits"]["hardware thermal slowdown"] == pytest.approx(0.5, abs=0.15)
+    (detail,) = [text for code, text in hot.flags if code == "throttled"]
+    assert "hardware thermal slowdown in" in detail and "hardware slowdown in" in detail
+    assert "samples" in detail
+    masks = [sample["gpu_clock_event_mask"] for sample in taken.samples]
+    assert masks[0] == 0 and masks[-1] == 0x48
+    assert found["gpu_sm_clock_min_mhz"] == 990
+    assert {"throttled", "power_capped", "contended"} <= FLAG_WORDS.keys()
+
+
+def test_what_a_gpu_does_not_tell_is_none_with_a_reason(gpu: Nvidia) -> None:
+    for query in ("reasons", "temperature_c", "energy"):
+        gpu.silence(query)
+    taken = run(Sampled(gpu.backend), 0.4)
+    found = taken.summaries["clocks"]
+    assert found["throttled"] is None
+    assert {"gpu_temperature_c", "gpu_clock_event_mask"} <= found["reasons"].keys()
+    assert all(sample["gpu_clock_event_mask"] is None for sample in taken.samples)
+    assert all(sample["gpu_sm_clock_mhz"] == 1980 for sample in taken.samples)
+    power = [sample["gpu_power_w"] for sample in taken.samples]
+    assert power == pytest.approx([250] * len(power), rel=0.01)
+    assert taken.summaries["energy"]["gpu_power_limit_w"] == 700
+    assert taken.summaries["energy"]["gpu_power_median_w"] == pytest.approx(250, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("listed", "count", "held", "flagged"),
+    [
+        ([(os.getpid(), 5)], 0, 0, False),
+        ([(os.getpid(), 5), (1, 2**30)], 1, 2**30, True),
+        ([(4_000_001, 5)], 0, 0, False),  # a container: this process, under the host's id
+        ([(4_000_001, 5), (4_000_002, 7)], 1, None, True),
+        ([], None, None, False),  # a container that is shown nobody
+    ],
+)
+def test_others_on_the_gpu_are_counted(
+    listed: list[tuple[int, int]], count: int | None, held: int | None, flagged: bool, gpu: Nvidia
+) -> None:
+    gpu.occupy(*listed)
+    session = Sampled(gpu.backend)
+    found = run(session, 0.25, only=["interference"]).summaries["interference"]
+    assert (found["gpu_foreign_processes"], found["gpu_foreign_bytes"]) == (count, held)
+    said = [text for code, text in session.flags if code == "contended" and "GPU" in text]
+    assert bool(said) == flagged
+    assert "container" in found["gpu_means"] or listed == [] or listed[0][0] == os.getpid()
+
+
+def test_a_gpu_busy_before_the_cell_began_is_flagged(gpu: Nvidia) -> None:
+    gpu.show(busy_percent=35)
+    session = Sampled(gpu.backend)
+    found = run(session, 0.15, only=["interference"]).summaries["interference"]
+    assert found["gpu_utilization_before_percent"] == 35
+    assert any("35 % of the second before" in text for _, text in session.flags)
+
+
+# -- RAPL and the rest of Linux ----------------------------------------------------------------
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two CPU packages, a core zone that is inside one of them, and the platform's zone."""
+    for zone, name in (
+        ("intel-rapl:0", "package-0"), ("intel-rapl:0:0", "core"),
+        ("intel-rapl:1", "package-1"), ("intel-rapl:2", "psys"),
+    ):  # fmt: skip
+        (tmp_path / zone).mkdir()
+        (tmp_path / zone / "name").write_text(f"{name}\n")
+        (tmp_path / zone / "max_energy_range_uj").write_text("262143328850\n")
+        (tmp_path / zone / "energy_uj").write_text("1000000\n")
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
+    monkeypatch.setattr(rapl, "POWERCAP", tmp_path)
+    return tmp_path
+
+
+def test_rapl_adds_up_packages_and_goes_on_where_a_counter_starts_again(packages: Path) -> None:
+    sensor = rapl.energy()
+    assert [source.scope for source in sensor.sources] == ["cpu-package"]
+    assert sensor.read() == {"rapl-package": 0}
+    (packages / "intel-rapl:0" / "energy_uj").write_text("5000000\n")
+    (packages / "intel-rapl:1" / "energy_uj").write_text("3000000\n")
+    assert sensor.read()["rapl-package"] == pytest.approx(6.0)
+    (packages / "intel-rapl:1" / "energy_uj").write_text("1000000\n")  # round once
+    assert sensor.read()["rapl-package"] == pytest.approx(6.0 + 262143.32885 - 2.0)
+
+
+def test_rapl_that_only_root_may_read_says_how_to_mend(
+    packages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.read_text
+
+    def read_text(self: Path, *arguments: Any, **more: Any) -> str:
+        if self.name == "energy_uj":  # mode 0400 since CVE-2020-8694; tests may run as root
+            raise PermissionError(13, "Permission denied", str(self))
+        return real(self, *arguments, **more)
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    (source,) = rapl.energy().sources
+    assert source.reason is not None and "sudo chmod a+r" in source.reason
+    meter = EnergyMeter.of(opened(), plan(10, 5))
+    assert not meter.wanted and "sudo chmod a+r" in meter.summary()["reason"]
+
+
+def test_a_cpu_cell_reads_its_package(packages: Path, hasty: None) -> None:
+    """A CPU that draws 100 W, over a window and over time."""
+    began = time.perf_counter()
+    real = Path.read_text
+
+    def counting(self: Path, *arguments: Any, **more: Any) -> str:
+        if self == packages / "intel-rapl:0" / "energy_uj":
+            return f"{int((time.perf_counter() - began) * 100e6)}\n"
+        return real(self, *arguments, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "read_text", counting)
+        meter = EnergyMeter.of(opened(), plan(0.55, 0.3))
+        meter.idle("before")
+        train(meter)
+        (found,) = meter.summary()["sources"]
+        assert found["energy_j"] == pytest.approx(100 * meter.summary()["window_s"], rel=0.05)
+        assert found["idle_before_w"] == pytest.approx(100, rel=0.1)
+        taken = run(Sampled(opened()), 0.5, only=["energy"])
+    power = [sample["cpu_package_power_w"] for sample in taken.samples[1:]]
+    assert power == pytest.approx([100] * len(power), rel=0.05)
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A desktop's /sys: two cores of two threads with cpufreq, coretemp, throttle counts."""
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
+    monkeypatch.setattr(linux, "SYSTEM", tmp_path)
+
+    def write(path: str, text: str) -> None:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+
+    for core, kilohertz in enumerate((800000, 4700000, 1200000, 900000)):
+        write(f"devices/system/cpu/cpufreq/policy{core}/scaling_cur_freq", f"{kilohertz}\n")
+        cpu = f"devices/system/cpu/cpu{core}"
+        write(f"{cpu}/thermal_throttle/core_throttle_count", "4\n")
+        write(f"{cpu}/thermal_throttle/package_throttle_count", "9\n")
+        write(f"{cpu}/topology/thread_siblings_list", f"{core % 2},{core % 2 + 2}\n")
+        write(f"{cpu}/topology/physical_package_id", "0\n")
+    write("class/hwmon/hwmon0/name", "nvme\n")
+    write("class/hwmon/hwmon0/temp1_input", "99000\n")
+    write("class/hwmon/hwmon1/name", "coretemp\n")
+    write("class/hwmon/hwmon1/temp1_input", "71000\n")
+    return tmp_path
+
+
+def test_a_cpu_s_clock_temperature_and_throttling(
+    system: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clocks, "STATE_INTERVAL_S", 0.0)
+    can, means = clocks.Plugin.available()
+    assert can and "cpu_clock_mhz" in means
+    cool = Sampled(opened())
+    found = run(cool, 0.4, only=["clocks"])
+    assert {sample["cpu_clock_mhz"] for sample in found.samples} == {4700.0}
+    assert {sample["cpu_temperature_c"] for sample in found.samples} == {71.0}
+    assert found.summaries["clocks"]["throttled"] is False
+    assert found.summaries["clocks"]["power_capped"] is None
+    backend = opened()
+    with monkeypatch.context() as patch:  # a GPU that nobody tells of, beside a cool CPU
+        patch.setattr(type(backend), "gpu_address", lambda self: ("nvidia", "MIG-1"))
+        found = run(Sampled(backend), 0.3, only=["clocks"])
+    assert found.summaries["clocks"]["throttled"] is None
+    hot = Sampled(backend)
+    with Sampler(hot, ["clocks"]) as taken:  # type: ignore[arg-type]
+        until(lambda: len(taken.samples) >= 2)
+        count = system / "devices/system/cpu/cpu1/thermal_throttle/core_throttle_count"
+        count.write_text("6\n")
+        until(lambda: len(taken.samples) >= 4)
+    assert taken.summaries["clocks"]["throttled"] is True
+    assert hot.codes() == {"throttled"} and "CPU heat in" in hot.flags[0][1]
+    counts = [sample["cpu_throttle_count"] for sample in taken.samples]
+    assert (counts[0], counts[-1]) == (4 + 4 + 9, 4 + 6 + 9)  # two cores of two threads
+
+
+@pytest.mark.parametrize(
+    ("driver", "name", "profile", "plugged", "codes"),
+    [
+        ("acpi-cpufreq", "powersave", "balanced", True, {"governor"}),
+        ("intel_pstate", "powersave", "performance", True, set()),
+        ("acpi-cpufreq", "schedutil", "low-power", False, {"low_power_mode", "on_battery"}),
+        (None, None, None, None, set()),
+    ],
+)
+def test_savers_of_power_are_flagged_where_they_limit(
+    driver: str | None,
+    name: str | None,
+    profile: str | None,
+    plugged: bool | None,
+    codes: set[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
+    monkeypatch.setattr(interference, "CPUFREQ", tmp_path)
+    monkeypatch.setattr(interference, "PLATFORM_PROFILE", str(tmp_path / "platform_profile"))
+    for file, text in (
+        ("scaling_driver", driver), ("scaling_governor", name), ("platform_profile", profile),
+    ):  # fmt: skip
+        if text:
+            (tmp_path / file).write_text(f"{text}\n")
+    battery = None if plugged is None else SimpleNamespace(power_plugged=plugged, percent=80.0)
+    monkeypatch.setattr(psutil, "sensors_battery", lambda: battery, raising=False)
+    monkeypatch.setattr(interference.environment, "power_source", lambda: None)
+    session = Sampled(opened())
+    found = run(session, 0.15, only=["interference"]).summaries["interference"]
+    assert session.codes() - {"contended"} == codes
+    assert codes <= FLAG_WORDS.keys()
+    assert found["power_source"] == {True: "mains", False: "battery", None: None}[plugged]
+    assert found["cpu_governor"] == name and found["cpu_governor_driver"] == driver
+    assert found["low_power_mode"] == (None if profile is None else profile == "low-power")
+    assert found["reasons"].keys() >= {"power_source", "cpu_governor"}
+
+
+# -- a Mac -------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class AppleEnergyMetrics:
+    """The fields of zeus-apple-silicon 1.1.0 (bindings/energy_bindings.hpp) that are read."""
+
+    cpu_total_mj: int | None = None
+    gpu_mj: int | None = None
+    dram_mj: int | None = None
+    ane_mj: int | None = None
+    gpu_sram_mj: int | None = None
+
+
+class Mac:
+    """A Mac whose chip draws a known power, in milliwatts by field."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
+        self.powers: dict[str, float | None] = {
+            "cpu_total_mj": 4000, "gpu_mj": 20_000, "dram_mj": 1000, "ane_mj": 0,
+        }  # fmt: skip
+        self.energy = dict.fromkeys(self.powers, 1e6)
+        self.at_s = time.perf_counter()
+        self.chip = "Apple M2 Max"
+        self.pressure()
+
+    def pressure(self, level: int = 0, swapped: tuple[int, int] = (0, 0), status: int = 0) -> None:
+        self.library.fake_set(level, swapped[0], swapped[1], status)
+
+    def get_cumulative_energy(self) -> AppleEnergyMetrics:
+        """As AppleEnergyMonitor's: whole millijoules since a fixed point; absent ones are None."""
+        elapsed, self.at_s = time.perf_counter() - self.at_s, time.perf_counter()
+        found = {}
+        for field, power in self.powers.items():
+            self.energy[field] += (power or 0) * elapsed
+            found[field] = None if power is None else int(self.energy[field])
+        return AppleEnergyMetrics(**found)
+
+
+@pytest.fixture
+def mac(library: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> Mac:
+    path = library("fake_macos")
+    fake = ctypes.CDLL(path)
+    fake.fake_set.argtypes = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32)
+    made = Mac(fake)
+    opened()  # torch is imported as on Linux
+    monkeypatch.setattr(apple, "LIBRARY", path)
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(machine, "cpu_model", lambda: made.chip)
+    monkeypatch.setattr(machine, "run", lambda command, **_: " lowpowermode         1\n")
+    monkeypatch.setattr(metadata, "version", lambda name: "1.1.0")
+    module: Any = SimpleNamespace(AppleEnergyMonitor=lambda: made)
+    monkeypatch.setitem(sys.modules, "zeus_apple_silicon", module)
+    return made
+
+
+def on_its_gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
+    backend = opened()
+    monkeypatch.setattr(type(backend), "gpu_address", lambda self: ("apple", ""))
+    return backend
+
+
+def test_a_mac_s_gpu_and_soc_are_two_scopes(
+    mac: Mac, hasty: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = on_its_gpu(monkeypatch)
+    waits = []
+    monkeypatch.setattr(type(backend), "synchronize", lambda self: waits.append(1))
+    meter = EnergyMeter.of(backend, plan(0.55, 0.3))
+    meter.idle("before")
+    before = len(waits)
+    train(meter)
+    assert len(waits) >= before + 2  # at both ends of the window
+    sources, window_s = by_name(meter), meter.summary()["window_s"]
+    assert {name: (s["scope"], s["quality"]) for name, s in sources.items()} == {
+        "apple-gpu": ("gpu", "model"), "apple-soc": ("soc", "model"),
+    }  # fmt: skip
+    assert sources["apple-gpu"]["energy_j"] == pytest.approx(20 * window_s, rel=0.05)
+    assert sources["apple-soc"]["energy_j"] == pytest.approx(25 * window_s, rel=0.05)
+    assert sources["apple-soc"]["idle_before_w"] == pytest.approx(25, rel=0.1)
+    taken = run(Sampled(backend), 0.5, only=["energy"])
+    assert taken.summaries["energy"]["gpu_power_median_w"] == pytest.approx(20, rel=0.1)
+    assert taken.summaries["energy"]["soc_power_median_w"] == pytest.approx(25, rel=0.1)
+
+
+def test_a_gpu_at_rest_may_be_at_zero_watts_but_not_at_work(
+    mac: Mac, hasty: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Idle, the GPU's channel stands still while the SoC's moves: 0 W, not unknown."""
+    backend = on_its_gpu(monkeypatch)
+    mac.powers["gpu_mj"] = 0
+    meter = EnergyMeter.of(backend, plan(0.55, 0.3))
+    meter.idle("before")
+    train(meter)
+    found = by_name(meter)["apple-gpu"]
+    assert found["idle_before_w"] == 0
+    assert found["energy_j"] is None and found["reason"].startswith("0 updates")
+
+
+def test_an_ultra_and_a_chip_without_a_channel_have_reasons(
+    mac: Mac, hasty: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = on_its_gpu(monkeypatch)
+    mac.chip = "Apple M2 Ultra"
+    session = Sampled(backend)
+    taken = run(session, 0.3, only=["energy"])
+    assert "one die" in taken.summaries["energy"]["reasons"]["soc_power_w"]
+    assert session.codes() == {"energy_one_die"} <= FLAG_WORDS.keys()
+    assert all("gpu_power_w" in sample for sample in taken.samples)
+    assert by_name(EnergyMeter.of(backend, plan(10, 5)))["apple-gpu"]["reason"] != apple.ONE_DIE
+    monkeypatch.setattr(metadata, "version", lambda name: "1.2.0")
+    assert not any(s.reason for s in apple.energy(with_gpu=True).sources)
+    mac.powers["gpu_mj"] = None
+    gpu, soc = apple.energy(with_gpu=True).sources
+    assert "no gpu_mj" in (gpu.reason or "") and "no gpu_mj" in (soc.reason or "")
+    mac.powers |= {"gpu_mj": 1, "dram_mj": None}
+    assert "not told by this chip: dram_mj" in apple.energy(with_gpu=False).sources[0].means
+    monkeypatch.setitem(sys.modules, "zeus_apple_silicon", None)
+    (soc,) = apple.energy(with_gpu=False).sources
+    assert "pip install zeus-apple-silicon" in (soc.reason or "")
+
+
+@pytest.mark.parametrize(("level", "throttled"), [(0, False), (1, False), (2, True), (4, True)])
+def test_thermal_pressure_from_heavy_on_is_throttling(
+    level: int, throttled: bool, mac: Mac, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mac.pressure(level)
+    session = Sampled(on_its_gpu(monkeypatch))
+    taken = run(session, 0.3, only=["clocks"])
+    found = taken.summaries["clocks"]
+    assert found["throttled"] is throttled and found["power_capped"] is None
+    assert {sample["thermal_pressure_level"] for sample in taken.samples} == {level}
+    assert ("throttled" in session.codes()) == throttled
+    assert found["limits"] == ({f"thermal pressure {apple.PRESSURES[level]}": 1.0} if level else {})
+    assert "powermetrics" in found["reasons"]["gpu"]
+
+
+def test_a_mac_that_does_not_publish_its_pressure_has_a_reason(
+    mac: Mac, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mac.pressure(status=9)
+    assert clocks.Plugin.available()[0] is False
+    assert "notify_register_check answers 9" in clocks.Plugin.available()[1]
+
+
+def test_a_mac_s_swap_and_low_power_mode(mac: Mac, monkeypatch: pytest.MonkeyPatch) -> None:
+    mac.pressure(swapped=(100, 200))
+    probe = page_faults.Plugin()
+    probe.start(None)
+    mac.pressure(swapped=(105, 207))
+    found = probe.stop(1.0)
+    assert (found["swap_in_bytes"], found["swap_out_bytes"]) == (
+        5 * mmap.PAGESIZE, 7 * mmap.PAGESIZE,
+    )  # fmt: skip
+    monkeypatch.setattr(interference.environment, "power_source", lambda: "mains")
+    session = Sampled(on_its_gpu(monkeypatch))
+    summary = run(session, 0.15, only=["interference"]).summaries["interference"]
+    assert summary["low_power_mode"] is True and "low_power_mode" in session.codes()
+
+
+def test_samples_come_ten_times_a_second() -> None:
+    assert sampler.INTERVAL_S == 0.1 == energy.INTERVAL_S
+    assert energy.LEAST_WINDOW_S == 10 and energy.LEAST_UPDATES == 20

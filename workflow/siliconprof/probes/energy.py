@@ -1,0 +1,93 @@
+"""Power over time, where anything tells it.
+
+The energy of a training is measured over a window of its own (`siliconprof.energy`); these
+samples show how even the power was.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from siliconprof import machine, sensors, statistics
+from siliconprof.probes.base import Probe
+from siliconprof.sensors import apple, nvml, rapl
+from siliconprof.sensors.base import Readings, Source
+
+
+def column(source: Source) -> str:
+    """`gpu_power_w`, `cpu_package_power_w`, …"""
+    return f"{source.scope.replace('-', '_')}_power_w"
+
+
+class Plugin(Probe):
+    """energy"""
+
+    name = "energy"
+
+    @classmethod
+    def available(cls) -> tuple[bool, str]:
+        """See `Probe.available`: whether any source of this host can be read."""
+        can, found = nvml.available()
+        around = apple.energy(with_gpu=True) if machine.is_mac() else rapl.energy()
+        works = [found] if can else []
+        works += [source.means for source in around.sources if source.reason is None]
+        lacks = [] if can or machine.is_mac() else [found]
+        lacks += [source.reason for source in around.sources if source.reason is not None]
+        said = "; ".join(dict.fromkeys(works or lacks))
+        return bool(works), said
+
+    def start(self, backend: Any) -> None:
+        """See `Probe.start`."""
+        super().start(backend)
+        self.sensors = sensors.energy(backend)
+        self.power_limit_w = sensors.gpu(backend).power_limit_w()
+        self.reasons: dict[str, str] = {}
+        chosen: dict[str, Source] = {}
+        for source in (source for sensor in self.sensors for source in sensor.sources):
+            if source.reason is not None:
+                self.reasons.setdefault(column(source), source.reason)
+            elif source.quality == "integral" or column(source) not in chosen:
+                chosen[column(source)] = source  # a power as such, else what a counter gained
+        self.chosen = chosen
+        self.reasons = {name: why for name, why in self.reasons.items() if name not in chosen}
+        self.before: dict[str, tuple[float, float]] = {}
+        self.powers: dict[str, list[float]] = {name: [] for name in chosen}
+        self.sample()
+
+    def sample(self) -> Readings:
+        """See `Probe.sample`; a counter's power is its mean since the sample before."""
+        now_s = time.perf_counter()
+        read = {name: v for sensor in self.sensors for name, v in sensor.read().items()}
+        powers: Readings = {}
+        for name, source in self.chosen.items():
+            value = read.get(source.name)
+            if source.quality == "integral" or value is None:
+                powers[name] = value
+            else:
+                before_s, before = self.before.get(name, (now_s, value))
+                elapsed = now_s - before_s
+                powers[name] = (value - before) / elapsed if elapsed else None
+                self.before[name] = (now_s, value)
+            if (power := powers[name]) is not None:
+                self.powers[name].append(power)
+        return powers
+
+    def stop(self, wall_s: float) -> dict[str, Any]:
+        """See `Probe.stop`."""
+        found: dict[str, Any] = {
+            "gpu_power_limit_w": self.power_limit_w,
+            "sources": {name: source.means for name, source in self.chosen.items()},
+            "reasons": self.reasons,
+            "flags": [
+                ("energy_one_die", apple.ONE_DIE)
+                for sensor in self.sensors
+                for source in sensor.sources
+                if source.reason == apple.ONE_DIE
+            ],
+        }
+        for name, powers in self.powers.items():
+            stem = name.removesuffix("_w")
+            found[f"{stem}_median_w"] = statistics.median(powers) if powers else None
+            found[f"{stem}_max_w"] = max(powers, default=None)
+        return found
