@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE_DIR = Path(__file__).resolve().parent
-KINDS = ("backends", "workloads", "trainers", "probes")
+KINDS = ("backends", "workloads", "trainers", "probes", "captures")
 
 
 def names(kind: str) -> list[str]:
-    """The plug-ins of a kind (`backends`, `workloads`, `trainers`, `probes`), sorted."""
+    """The plug-ins of a kind, one of `KINDS`, sorted."""
     found = (path.stem for path in (PACKAGE_DIR / kind).glob("*.py"))
-    separator = "-" if kind == "backends" else "_"
+    separator = "-" if kind in ("backends", "captures") else "_"
     return sorted(
         stem.replace("_", separator)
         for stem in found

@@ -1,0 +1,1 @@
+"""Plug-ins of this kind, one file each; see `siliconprof.plugins`."""

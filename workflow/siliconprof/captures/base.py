@@ -1,0 +1,99 @@
+"""What a capture, one tool that looks closely at a few training steps, answers and does.
+
+A tool perturbs what it looks at, takes memory, and may crash. So each has a process of its own,
+after the cell's measurement is over: the same training warms up there and runs a few unsplit
+steps under the tool, and nothing in that process is timed. `siliconprof.capture` starts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from siliconprof.backends.base import Backend
+
+STEPS = 3  # training steps that a tool sees
+
+
+class Over(Exception):
+    """The tool has seen its last step; nothing more of the training is wanted."""
+
+
+class Capture:
+    """A tool: whether it is here, how its process is started, and its window of steps."""
+
+    name: ClassVar[str]
+    means: ClassVar[str]  # what is recorded, for the record
+    frameworks: ClassVar[tuple[str, ...]] = ("torch", "mlx")
+    extra_steps: ClassVar[int] = 0  # that the tool wants in its window and does not record
+    environment: ClassVar[Mapping[str, str]] = {}  # that its process must be started with
+
+    @classmethod
+    def available(cls) -> tuple[bool, str]:
+        """Whether this host has the tool, and which, or what is missing. Imports nothing."""
+        raise NotImplementedError
+
+    @classmethod
+    def supports(cls, backend: type[Backend], device_kind: str) -> str | None:
+        """Why it cannot look at such a cell, or None when it can."""
+        if backend.framework not in cls.frameworks:
+            return f"it looks at {' and '.join(cls.frameworks)} only"
+        return None
+
+    @classmethod
+    def command(cls, backend: type[Backend], folder: Path) -> Sequence[str]:
+        """What the process is started under, for a tool that cannot attach; nothing otherwise."""
+        return ()
+
+    def __init__(self, backend: Backend, device_kind: str, folder: Path) -> None:
+        """
+        Args:
+            backend: open.
+            folder: exists and is empty; all that is left in it is kept.
+        """
+        self.backend, self.device_kind, self.folder = backend, device_kind, folder
+
+    def begin(self) -> None:
+        """Start to record; the device is idle.
+
+        Raises:
+            UserError: the tool does not; why, and how to mend it.
+        """
+
+    def between(self) -> None:
+        """One step is over, the next begins."""
+
+    def end(self) -> dict[str, Any]:
+        """Stop, and leave the files; facts for the record, such as `counters`.
+
+        Raises:
+            UserError: the tool failed.
+        """
+        return {}
+
+
+class Window:
+    """Counts the steps that a tool sees; `trainers.base.Course` asks it for each."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+        self.steps = 0
+        self.facts: dict[str, Any] = {}
+
+    def next_kind(self) -> str:
+        """`capture`: one more step is due under the tool.
+
+        Raises:
+            Over: the last one is done, and the tool has stopped.
+        """
+        if self.steps == STEPS + self.capture.extra_steps:
+            self.facts = self.capture.end()
+            raise Over
+        if self.steps:
+            self.capture.between()
+        else:
+            self.capture.begin()
+        self.steps += 1
+        return "capture"

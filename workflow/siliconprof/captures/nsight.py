@@ -1,0 +1,62 @@
+"""NVIDIA Nsight Systems: a time line of CUDA calls, kernels and operating-system calls.
+
+Written from the Nsight Systems user guide; it has not been run. `nsys` cannot attach, so the
+process is started under it. Where the backend can tell CUDA's profiler to begin and end, only the
+captured steps are collected, else the whole process is.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from siliconprof.captures.base import Capture
+
+if TYPE_CHECKING:
+    from siliconprof.backends.base import Backend
+
+RANGE = "cuda-profiler"
+STEM = "nsight"  # nsys adds .nsys-rep
+
+
+class Plugin(Capture):
+    """nsight"""
+
+    name = "nsight"
+    means = "nsys profile (Nsight Systems): the steps where CUDA's profiler can be told, else all"
+
+    @classmethod
+    def available(cls) -> tuple[bool, str]:
+        """See `Capture.available`."""
+        if shutil.which("nsys") is None:
+            return False, "nsys is not on PATH; install NVIDIA Nsight Systems"
+        return True, "nsys is on PATH"
+
+    @classmethod
+    def command(cls, backend: type[Backend], folder: Path) -> Sequence[str]:
+        """See `Capture.command`.
+
+        `stop`, because by default the end of the range ends the process too.
+        """
+        command = [
+            "nsys", "profile", "--trace=cuda,nvtx,cublas,cudnn,osrt", "--sample=none",
+            f"--output={folder / STEM}",
+        ]  # fmt: skip
+        if RANGE in backend.capture_ranges:
+            command += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
+        return command
+
+    def begin(self) -> None:
+        """See `Capture.begin`."""
+        self._range = None
+        if RANGE in self.backend.capture_ranges:
+            self._range = self.backend.capture_range(RANGE, "")
+            self._range.__enter__()
+
+    def end(self) -> dict[str, Any]:
+        """See `Capture.end`."""
+        if self._range is not None:
+            self._range.__exit__(None, None, None)
+        return {"scope": "whole process" if self._range is None else "the captured steps"}
