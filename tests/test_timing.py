@@ -114,7 +114,12 @@ def test_quantile_is_numpys(size: int) -> None:
 
 def test_statistics_of_nothing_are_refused() -> None:
     """No values, no median: an error and not a 0 that looks measured."""
-    for function in (statistics.median, statistics.iqr, statistics.median_interval):
+    for function in (
+        statistics.median,
+        statistics.iqr,
+        statistics.median_interval,
+        statistics.block_median_interval,
+    ):
         with pytest.raises(ValueError, match="no values"):
             function([])
 
@@ -159,11 +164,54 @@ def test_median_interval_of_few_values_is_their_range() -> None:
     assert statistics.median_interval([7.0]) == (7.0, 7.0)
 
 
+def test_neighbours_that_resemble_each_other_widen_the_interval() -> None:
+    """It holds the true median where the plain one does not, and as often as promised."""
+    source = random.Random(5)
+    trials, size, rho = 400, 300, 0.6
+    covered = {statistics.median_interval: 0, statistics.block_median_interval: 0}
+    for _ in range(trials):
+        value, values = 0.0, []
+        for _ in range(size + 50):
+            value = rho * value + source.gauss(0, 1)
+            values.append(value)
+        for interval in covered:
+            low, high = interval(values[50:])
+            covered[interval] += low <= 0 <= high
+    assert covered[statistics.median_interval] < 0.85 * trials
+    assert covered[statistics.block_median_interval] >= 0.91 * trials
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.7])
+def test_the_block_interval_is_the_one_that_drawing_blocks_gives(rho: float) -> None:
+    """Its width is that of 2000 circular block bootstrap samples, to a quarter, on average."""
+    source, size, length = np.random.default_rng(6), 200, 15
+    ratios = []
+    for _ in range(20):
+        noise = source.normal(size=size + 50)
+        for i in range(1, size + 50):
+            noise[i] += rho * noise[i - 1]
+        values = noise[50:]
+        starts = source.integers(0, size, (2000, size // length + 1))
+        drawn = values[(starts[:, :, None] + np.arange(length)).reshape(2000, -1)[:, :size] % size]
+        low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
+        ours = statistics.block_median_interval(values.tolist())
+        ratios.append((ours[1] - ours[0]) / (high - low))
+    assert 0.75 < np.mean(ratios) < 1.3
+
+
+def test_the_block_interval_of_equal_or_few_times() -> None:
+    """Nothing to divide by and nothing to see neighbours in: the plain interval."""
+    assert statistics.block_median_interval([2.0] * 40) == (2.0, 2.0)
+    assert statistics.block_median_interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
+    spread = [float(n % 2) for n in range(60)]  # neighbours differ: never narrower than plain
+    assert statistics.block_median_interval(spread) == statistics.median_interval(spread)
+
+
 # -- warm-up and repeats -----------------------------------------------------------------------
 
 
 def run(clock: Clock, steps: Sequence[float] | Callable[[int], float], **plan: Any) -> Any:
-    """(warm-up times, times) of an operation whose n-th call takes so long."""
+    """(warm-up times, times, what ended them) of an operation whose n-th call takes so long."""
     calls = iter(range(10**6))
     duration = steps.__getitem__ if isinstance(steps, Sequence) else steps
     device = Device(clock)
@@ -183,7 +231,7 @@ def run(clock: Clock, steps: Sequence[float] | Callable[[int], float], **plan: A
 def test_warm_up_lasts_until_the_step_time_settles(clock: Clock) -> None:
     """Slow first steps are warm-up, however many; none of them is a measurement."""
     slow = [1.0, 0.8, 0.6, 0.4, 0.3, 0.25, 0.22]
-    warmup, times = run(
+    warmup, times, _ = run(
         clock, lambda n: slow[n] if n < len(slow) else 0.2, warmup_budget_s=100, iterations=5
     )
     assert len(slow) < len(warmup) <= len(slow) + 2 * timing.SETTLE_WINDOW
@@ -193,28 +241,29 @@ def test_warm_up_lasts_until_the_step_time_settles(clock: Clock) -> None:
 
 def test_warm_up_ends_with_its_budget_when_steps_never_settle(clock: Clock) -> None:
     """A step that keeps getting slower does not warm up for ever."""
-    warmup, _ = run(clock, lambda n: 0.1 * 1.2**n, warmup_budget_s=3, iterations=2, budget_s=0)
+    warmup, _, _ = run(clock, lambda n: 0.1 * 1.2**n, warmup_budget_s=3, iterations=2, budget_s=0)
     assert 3 <= sum(warmup) < 3 + warmup[-1]
 
 
 def test_warm_up_does_its_least_even_without_a_budget(clock: Clock) -> None:
     """`warmup_iterations` is a minimum that no budget takes away, also of slow steps."""
-    warmup, _ = run(
+    warmup, _, _ = run(
         clock, lambda n: 30.0, warmup_iterations=4, warmup_budget_s=0, iterations=2, budget_s=0
     )
     assert len(warmup) == 4
 
 
 def test_measuring_stops_when_the_interval_is_narrow(clock: Clock) -> None:
-    """Equal times end at the least number of iterations; the budget stays unused."""
-    _, times = run(clock, lambda n: 0.01, iterations=8, budget_s=1000)
-    assert len(times) == 8
+    """Equal times end at the first look, after 30, or at the least number of iterations."""
+    for least, ended in ((8, 30), (50, 50)):
+        _, times, stopped_by = run(clock, lambda n: 0.01, iterations=least, budget_s=1000)
+        assert (len(times), stopped_by) == (ended, "interval")
 
 
 def test_measuring_goes_on_while_the_interval_is_wide(clock: Clock) -> None:
-    """Scattered times are repeated until the median's interval is as narrow as was asked."""
+    """Scattered times are repeated until a look of the schedule finds the interval narrow."""
     source = random.Random(1)
-    _, times = run(
+    _, times, stopped_by = run(
         clock,
         lambda n: source.uniform(0.9, 1.1),
         warmup_budget_s=0,
@@ -222,31 +271,44 @@ def test_measuring_goes_on_while_the_interval_is_wide(clock: Clock) -> None:
         budget_s=10**6,
         relative_interval=0.02,
     )
-    width = [high - low for low, high in map(statistics.median_interval, (times, times[:-1]))]
-    medians = [statistics.median(times), statistics.median(times[:-1])]
-    assert len(times) > 20
-    assert width[0] <= 0.02 * medians[0]  # narrow now
-    assert width[1] > 0.02 * medians[1]  # one call before it was not
+    looks = [30, 45, 68, 102, 153, 230, 345, 518, 777]
+    narrow = []
+    for count in looks:
+        low, high = statistics.block_median_interval(times[:count])
+        narrow.append(high - low <= 0.02 * statistics.median(times[:count]))
+    assert stopped_by == "interval"
+    assert len(times) == looks[narrow.index(True)] > looks[0]
+
+
+def test_a_wave_in_the_times_is_not_taken_for_certainty(clock: Clock) -> None:
+    """Times that come in long waves are repeated longer than the same times in any order."""
+    lasting = [1.0 + 0.03 * math.sin(n / 25) for n in range(2000)]
+    shuffled = random.Random(4).sample(lasting, len(lasting))
+    plan = {"iterations": 5, "budget_s": 10**6, "warmup_budget_s": 0, "max_iterations": 1900}
+    waves = run(clock, lasting, **plan).times_s
+    mixed = run(clock, shuffled, **plan).times_s
+    assert len(waves) >= 3 * len(mixed)
 
 
 def test_measuring_stops_with_its_budget(clock: Clock) -> None:
     """Scattered times end when the seconds are spent, and the last call is not cut off."""
     source = random.Random(2)
     plan = {"warmup_budget_s": 0, "iterations": 3, "budget_s": 20, "relative_interval": 1e-9}
-    _, times = run(clock, lambda n: source.uniform(0.5, 1.5), **plan)
+    _, times, stopped_by = run(clock, lambda n: source.uniform(0.5, 1.5), **plan)
+    assert stopped_by == "budget"
     assert 20 <= sum(times) < 20 + times[-1] + 1e-3
 
 
 def test_measuring_does_its_least_whatever_it_costs(clock: Clock) -> None:
     """`iterations` is a minimum: one slow call is never the whole measurement."""
-    _, times = run(clock, lambda n: 1000.0, iterations=5, budget_s=1)
+    _, times, _ = run(clock, lambda n: 1000.0, iterations=5, budget_s=1)
     assert len(times) == 5
 
 
 def test_measuring_stops_at_its_most(clock: Clock) -> None:
     """`max_iterations` ends what neither budget nor interval does."""
     source = random.Random(3)
-    _, times = run(
+    _, times, stopped_by = run(
         clock,
         lambda n: source.uniform(1e-6, 1e-3),
         iterations=3,
@@ -254,7 +316,7 @@ def test_measuring_stops_at_its_most(clock: Clock) -> None:
         budget_s=10**6,
         relative_interval=0,
     )
-    assert len(times) == 17
+    assert (len(times), stopped_by) == (17, "max_iterations")
 
 
 def test_a_repeat_does_not_pay_for_what_was_under_way(clock: Clock) -> None:
@@ -263,7 +325,7 @@ def test_a_repeat_does_not_pay_for_what_was_under_way(clock: Clock) -> None:
     device.launch(50.0)
     plan = Plan(warmup_iterations=1, warmup_budget_s=0, iterations=1, budget_s=0)
     found = timing.repeat(lambda: device.launch(0.1), device, plan, lambda *_: None)
-    assert found == (pytest.approx([0.1], abs=1e-5), pytest.approx([0.1], abs=1e-5))
+    assert found[:2] == (pytest.approx([0.1], abs=1e-5), pytest.approx([0.1], abs=1e-5))
 
 
 def test_warming_up_and_measuring_do_not_overlap(clock: Clock) -> None:
@@ -375,7 +437,7 @@ def test_a_known_sleep_is_measured_as_itself() -> None:
     plan = Plan(warmup_iterations=1, warmup_budget_s=0, iterations=7, max_iterations=7)
     medians = []
     for seconds in (0.02, 0.04):
-        _, times = timing.repeat(lambda s=seconds: time.sleep(s), Host(), plan, lambda *_: None)
+        _, times, _ = timing.repeat(lambda s=seconds: time.sleep(s), Host(), plan, lambda *_: None)
         assert min(times) >= seconds
         medians.append(statistics.median(times))
         assert medians[-1] == pytest.approx(seconds, rel=0.2)

@@ -5,6 +5,9 @@
     siliconprof pack -o FILE        a bundle of records to carry to another host
     siliconprof import FILE         add a bundle's records beside this host's own
     siliconprof adopt               take over a results/ folder copied from elsewhere
+    siliconprof compare A B         faster, slower or the same, point by point
+    siliconprof replicate           fresh processes of a cell, or of two versions in turn
+    siliconprof noise-floor         by how much processes of one cell differ on this host
 
 The measuring itself is `snakemake --cores 1 report`, or `make report`.
 """
@@ -25,6 +28,9 @@ VERBS = {  # verb -> (module, one line of help)
     "pack": ("bundle", "write records into a bundle"),
     "import": ("bundle", "add the records of a bundle"),
     "adopt": ("adopt", "take over a results folder copied without .snakemake"),
+    "compare": ("compare", "say which points of two result sets are faster or slower"),
+    "replicate": ("replicate", "measure cells in fresh processes, two sides in turn"),
+    "noise-floor": ("noise_floor", "measure by how much processes of one cell differ here"),
 }
 OWN_VERB = ("bundle",)  # modules that have several verbs and want to be told which
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
 
 
 def quantile(values: Sequence[float], q: float) -> float:
@@ -42,10 +44,58 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[
     return ordered[low], ordered[n - 1 - low]
 
 
+def block_median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
+    """Confidence interval of the median of times that resemble the times just before them.
+
+    A circular block bootstrap (Politis and Romano 1992) draws blocks of neighbours, so what lasts
+    longer than one repeat counts as often as it happened. The median of such a draw lies below a
+    value when half of the draw does, and how the number of values below the median varies from
+    draw to draw follows from the blocks themselves. So nothing is drawn: the interval is that of
+    `median_interval`, its distance from the middle, in ranks, stretched by the ratio of that
+    standard deviation to the one of independent values. It is never narrower than
+    `median_interval`, and takes O(n log n).
+    """
+    ordered = sorted(values)
+    n = len(ordered)
+    if not n:
+        raise ValueError("no values")
+    plain = max(_below_tail((1 - confidence) / 2, n) - 1, 0)
+    middle = (n - 1) / 2
+    low = max(math.floor(middle - (middle - plain) * block_inflation(values)), 0)
+    return ordered[low], ordered[n - 1 - low]
+
+
+def block_inflation(values: Sequence[float]) -> float:
+    """How much more the number of values below the median varies than independent ones' would.
+
+    1 for independent values or fewer than 8, sqrt of the block's length at most. The length is
+    n^(1/3), or Carlstein's for an autoregressive series of the same lag-1 correlation where that
+    is longer (Annals of Statistics 14, 1986, page 1171); a quarter of the values at most.
+    """
+    n = len(values)
+    if n < 8:
+        return 1.0
+    middle = median(values)
+    sides = [1 if value > middle else -1 if value < middle else 0 for value in values]
+    total = sum(sides)
+    variance = sum(map(abs, sides)) / n - (total / n) ** 2
+    if variance <= 0:
+        return 1.0
+    product = sum(map(mul, sides, sides[1:])) / (n - 1) - (total / n) ** 2
+    correlation = min(max(product / variance, 0.0), 0.99)
+    carlstein = (math.sqrt(6) * correlation / (1 - correlation**2)) ** (2 / 3)
+    length = min(max(round(max(carlstein, 1.0) * n ** (1 / 3)), 2), n // 4)
+    sums = list(accumulate(sides + sides[:length], initial=0))
+    expected = length * total / n
+    blocks = [end - begin for begin, end in zip(sums[:n], sums[length:], strict=False)]
+    block_variance = sum(map(mul, blocks, blocks)) / n - expected**2
+    return max(math.sqrt(block_variance / (length * variance)), 1.0)
+
+
 def _below_tail(tail: float, n: int) -> int:
     """The largest r with P(X < r) <= tail for X binomial(n, 1/2).
 
-    Called after every repeat, so it starts ten standard deviations below the middle, where the
+    Called while a cell measures, so it starts ten standard deviations below the middle, where the
     probability of all that it leaves out is under 1e-22, and goes up term by term.
     """
     k = max(n // 2 - 5 * math.isqrt(n), 0)

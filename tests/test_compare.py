@@ -1,0 +1,479 @@
+"""Comparing: a planted difference is found, the same thing is not told apart, doubt is said.
+
+The records are made here, but for those of one test that measures; the command is the real one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import QUICK, ROOT, Checkout, copy_project
+from siliconprof import bundle, comparison, inference, record
+from siliconprof.cell import AXES
+from siliconprof.result_sets import Measured, ResultSet
+from test_render import kernel_launch, matmul, training
+
+BEGIN = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NOISE, DRIFT = 0.015, 0.2  # between processes; from the first to the last
+STEPS = 10  # processes a side
+
+
+def command(*arguments: Any, **more: Any) -> subprocess.CompletedProcess[str]:
+    """`siliconprof …`, as a user would call it."""
+    environment = dict(os.environ) | {"PYTHONPATH": str(ROOT / "workflow")}
+    words = [sys.executable, "-m", "siliconprof.cli", *map(str, arguments)]
+    return subprocess.run(words, env=environment, capture_output=True, text=True, **more)
+
+
+def compared(*arguments: Any) -> tuple[int, dict[str, Any]]:
+    """(exit status, document) of a comparison."""
+    done = command("compare", *arguments, "--json")
+    assert not done.stderr, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def process(made: dict[str, Any], factor: float, at_s: float, **changes: Any) -> dict[str, Any]:
+    """A record whose times are multiplied, as measured so many seconds after `BEGIN`.
+
+    Args:
+        changes: of the environment, but for `status`, `reason` and `method_version`.
+    """
+    made = json.loads(json.dumps(made))
+    for point in made["points"]:
+        for values in point["times"].values():
+            values[:] = [factor * value for value in values]
+    for key in ("status", "reason", "method_version"):
+        made[key] = changes.pop(key, made[key])
+    made["environment"] |= {"packages": {"torch": "2.13.0+cpu"}} | changes
+    made["started_at"] = (BEGIN + timedelta(seconds=at_s)).isoformat()
+    made["sha256"] = record.content_sha256(made)
+    return made
+
+
+def put(results: Path, data: dict[str, Any]) -> None:
+    """Write a record to its place, the newest of its cell, and to the history."""
+    text = json.dumps(data)
+    record.keep_in_history(data, text, results / "history")
+    path = results.joinpath("records", *(data["cell"][axis] for axis in AXES))
+    record.write_atomically(path.with_suffix(".json"), text)
+
+
+def in_turn(
+    folder: Path, cells: Sequence[tuple[dict[str, Any], float]], count: int = STEPS, seed: int = 1
+) -> None:
+    """Both sides of `siliconprof replicate`: A B, B A, …, each process with noise, all with drift.
+
+    Args:
+        cells: (record, how many times as long B takes).
+    """
+    noise = random.Random(seed)
+    slot = 0
+    for turn in range(count):
+        for made, ratio in cells:
+            for side in "ab" if turn % 2 == 0 else "ba":
+                slot += 1
+                drift = 1 + DRIFT * slot / (2 * count * len(cells))
+                factor = drift * math.exp(noise.gauss(0, NOISE)) * (ratio if side == "b" else 1)
+                put(folder / side, process(made, factor, 10 * slot))
+
+
+def verdicts(document: dict[str, Any]) -> dict[str, set[str]]:
+    """Workload -> the verdicts of its points."""
+    found: dict[str, set[str]] = {}
+    for point in document["points"]:
+        found.setdefault(point["cell_a"].split("/")[3], set()).add(point["verdict"])
+    return found
+
+
+# -- what is found -----------------------------------------------------------------------------
+
+
+def test_what_was_planted_is_found_and_nothing_else(tmp_path):
+    cells = [(matmul(), 1.1), (training(0.1), 0.9), (kernel_launch(), 1.0)]
+    in_turn(tmp_path, cells)
+    status, document = compared(tmp_path)  # both sides of one folder
+    assert status == document["exit_status"] == 1
+    found = verdicts(document)
+    assert found["matmul-small"] == {"slower"}
+    assert found["gpt2-nano-plain"] == {"faster"}
+    assert found["kernel-launch"] <= {"same", "ambiguous"}
+    for point in document["points"]:
+        if point["cell_a"].split("/")[3] == "matmul-small":
+            assert point["metric"] == "step_s" and len(point["figures_b"]) == STEPS
+            assert point["low"] < 1.1 < point["high"]
+            assert point["reason"] == "10 pairs of processes measured in turn"
+    metrics = {p["metric"] for p in document["points"] if "gpt2" in p["cell_a"]}
+    assert metrics == {"unsplit_step_s"}  # whole steps, not those whose phases were told apart
+    done = command("compare", tmp_path / "a", tmp_path / "b", "--cells", "*/matmul-small/*")
+    assert done.returncode == 1
+    assert "slower" in done.stdout and "gpt2" not in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("2 points: 2 slower, 0 faster, 0 same")
+
+
+def test_no_difference_is_said_to_be_none(tmp_path):
+    in_turn(tmp_path, [(matmul(), 1.0), (training(0.1), 1.005)])
+    status, document = compared(tmp_path)
+    assert status == 0
+    assert verdicts(document) == {"matmul-small": {"same"}, "gpt2-nano-plain": {"same"}}
+    for point in document["points"]:
+        assert 1 / 1.03 < point["low"] < point["high"] < 1.03
+    status, document = compared(tmp_path, "--threshold", "0.2%")
+    assert status == 3  # no such thing can be said of so few processes
+    assert "more processes narrow it" in document["points"][0]["reason"]
+
+
+def draw(noise: random.Random, processes: int, odd: float) -> list[float]:
+    """Logarithms of process medians: 2 % of noise, and of some a neighbour's work on top."""
+    return [
+        noise.gauss(0, 0.02) + (noise.uniform(0.1, 0.6) if noise.random() < odd else 0.0)
+        for _ in range(processes)
+    ]
+
+
+@pytest.mark.parametrize(("processes", "odd"), [(5, 0.0), (10, 0.0), (10, 0.08)])
+def test_fifty_pairs_of_the_same_and_fifty_of_ten_per_cent(processes, odd):
+    """At most 3 of 50 are called different, at least 45 of 50 are found; odd processes or not."""
+    noise = random.Random(20260301)
+    made = matmul()
+    made["points"] = made["points"][:1]
+    for ratio, word, least, most in ((1.0, "different", 0, 3), (1.1, "slower", 45, 50)):
+        count = 0
+        for _ in range(50):
+            sides = []
+            for side in range(2):
+                slots = [2 * k + (side if k % 2 == 0 else 1 - side) for k in range(processes)]
+                records = [
+                    process(made, math.exp(log) * (ratio if side else 1), 10 * slot)
+                    for slot, log in zip(slots, draw(noise, processes, odd), strict=True)
+                ]
+                cell = Measured(records[-1], records)
+                sides.append(ResultSet(Path("ab"[side]), {}, [cell]))
+            (row,) = comparison.compare(sides[0], sides[1], 0.03, {}).rows
+            found = row.verdict in ("slower", "faster") if word == "different" else row.verdict
+            count += found is True or found == word
+        assert least <= count <= most, (word, count)
+
+
+# -- where the error is from -------------------------------------------------------------------
+
+
+def one_each(folder: Path, ratio: float) -> None:
+    """One process a side."""
+    put(folder / "old", process(matmul(), 1.0, 0))
+    put(folder / "new", process(matmul(), ratio, 60))
+
+
+def test_single_processes_decide_nothing(tmp_path):
+    one_each(tmp_path, 1.5)
+    status, document = compared(tmp_path / "old", tmp_path / "new")
+    assert status == 3
+    for point in document["points"]:
+        assert point["verdict"] == "ambiguous" and point["low"] is None
+        assert point["ratio"] == pytest.approx(1.5)
+        assert "1 and 1 processes" in point["reason"]
+        assert "siliconprof replicate" in point["reason"]
+
+
+def test_a_noise_floor_lets_single_processes_decide(tmp_path):
+    in_turn(tmp_path / "again", [(matmul(), 1.0)], count=6)
+    results = tmp_path / "old"
+    one_each(tmp_path, 1.5)
+    done = command("noise-floor", "--from", tmp_path / "again" / "a", "--results", results)
+    assert done.returncode == 0, done.stderr
+    assert (results / "noise-floor" / "desk.json").is_file()
+    status, document = compared(results, tmp_path / "new")
+    assert status == 1
+    for point in document["points"]:
+        assert point["verdict"] == "slower"
+        assert "A/A processes of this point differ by" in point["reason"]
+    again = command("noise-floor", "--from", tmp_path / "again" / "a", "--results", results)
+    assert (again.returncode, len(again.stderr.splitlines())) == (2, 1)
+    # what the floor's drift alone could be is not called a difference
+    one_each(tmp_path / "close", 1.04)
+    floor = results / "noise-floor" / "desk.json"
+    given = ("--noise-floor", floor)
+    status, _ = compared(tmp_path / "close" / "old", tmp_path / "close" / "new", *given)
+    assert status == 3
+    # a point that it does not know is judged by the noisiest that it knows
+    other = matmul()
+    other["cell"]["workload"] = "other"
+    put(tmp_path / "p", process(other, 1.0, 0))
+    put(tmp_path / "q", process(other, 2.0, 60))
+    status, document = compared(tmp_path / "p", tmp_path / "q", *given)
+    assert status == 1 and "the noisiest of 2 points" in document["points"][0]["reason"]
+    floor.write_text(floor.read_text()[:-9])
+    done = command("compare", results, tmp_path / "new")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "damaged noise floor" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_one_side_after_the_other_is_ambiguous(tmp_path):
+    for index in range(8):
+        put(tmp_path / "a", process(matmul(), 1.0 + 0.001 * index, index))
+        put(tmp_path / "b", process(matmul(), 1.2 + 0.001 * index, 100 + index))
+    status, document = compared(tmp_path / "a", tmp_path / "b")
+    assert status == 3
+    assert "drift" in document["points"][0]["reason"]
+
+
+def test_two_hosts_of_one_folder(tmp_path):
+    """Five processes on each are enough: there is no drift that they could share."""
+    noise = random.Random(3)
+    axes = {"desk": {}, "far": {"device": "cpu-y", "threads": 8, "device_memory_bytes": 2**35}}
+    for host, slower in (("desk", 1.0), ("far", 0.5)):
+        for index in range(5):
+            factor = slower * math.exp(noise.gauss(0, NOISE))
+            made = matmul(host=host, **axes[host])
+            put(tmp_path, process(made, factor, index, hostname=f"{host}.example"))
+    put(tmp_path, process(training(0.1, host="far", **axes["far"]), 1.0, 9))
+    status, document = compared(f"{tmp_path}@desk", f"{tmp_path}@far")
+    assert status == 0
+    assert verdicts(document) == {"matmul-small": {"faster"}}
+    point = document["points"][0]
+    assert point["reason"] == "5 processes of A; 5 processes of B"
+    assert "threads: 2 against 8" in point["notes"]
+    (alone,) = document["unmatched"]
+    assert alone["side"] == "B" and "gpt2" in alone["path"] and not alone["broken"]
+    same = compared(tmp_path, "--host-a", "desk", "--host-b", "far")
+    assert same == (status, document | {"a": same[1]["a"], "b": same[1]["b"]})
+
+
+def test_two_devices_of_one_host(tmp_path):
+    """CPU against GPU is a comparison of devices, whatever their backends are called."""
+    gpu = {"device": "gpu-x", "device_kind": "gpu", "backend": "torch-mps"}
+    for index in range(6):
+        factor = 1 + 0.003 * (index % 3)
+        put(tmp_path, process(matmul(), factor, 20 * index + 10 * (index % 2)))
+        put(tmp_path, process(matmul(**gpu), factor / 10, 20 * index + 10 - 10 * (index % 2)))
+    where = ("--where-a", "device=cpu-x", "--where-b", "device=gpu-x")
+    status, document = compared(tmp_path, *where)
+    assert (status, verdicts(document)) == (0, {"matmul-small": {"faster"}})
+    assert document["points"][0]["reason"] == "6 pairs of processes measured in turn"
+
+
+def test_versions_and_commits_of_one_history(tmp_path):
+    """The history keeps what was measured before an upgrade; the newest of each is compared."""
+    for index in range(12):
+        new = index % 4 in (1, 2)
+        version, commit = ("2.13.0+cpu", "b" * 40) if new else ("2.12.0+cpu", "a" * 40)
+        factor = (1.2 if new else 1.0) * (1 + 0.002 * (index % 3))
+        changes = {"packages": {"torch": version}, "git_commit": commit}
+        put(tmp_path, process(matmul(), factor, index, **changes))
+    by_version = ("--where-a", "torch=2.12.0", "--where-b", "torch=2.13.0")
+    status, document = compared(tmp_path, tmp_path, *by_version)
+    assert (status, verdicts(document)) == (1, {"matmul-small": {"slower"}})
+    assert document["a"]["versions"] == ["torch 2.12.0+cpu"]
+    by_commit = ("--where-a", f"commit={'a' * 9}", "--where-b", f"commit={'b' * 9}")
+    assert compared(tmp_path, *by_commit)[1]["points"] == document["points"]
+
+
+def test_a_bundle_is_a_side(tmp_path):
+    put(tmp_path / "far", process(matmul(), 1.0, 0))
+    bundle.pack(tmp_path / "far", ["desk"], tmp_path / "far.zip")
+    put(tmp_path / "results", process(matmul(), 1.1, 9))
+    unpacked = tmp_path / "unpacked"
+    bundle.unpack_reference(tmp_path / "far.zip", unpacked)
+    documents = [
+        compared(source, tmp_path / "results")[1] for source in (tmp_path / "far.zip", unpacked)
+    ]
+    assert documents[0]["points"] == documents[1]["points"]
+    assert documents[0]["points"][0]["ratio"] == pytest.approx(1.1)
+
+
+# -- what is not comparable --------------------------------------------------------------------
+
+
+def test_a_cell_that_no_longer_works_fails_the_comparison(tmp_path):
+    in_turn(tmp_path, [(matmul(), 1.0), (training(0.1), 1.0)])
+    shutil.rmtree(tmp_path / "b" / "history" / "desk/cpu-x/torch-cpu/gpt2-nano-plain")
+    broken = training(0.1) | {"points": []}
+    put(tmp_path / "b", process(broken, 1.0, 999, status="oom", reason="out of memory"))
+    done = command("compare", tmp_path)
+    assert done.returncode == 1
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("FAILED IN B")]
+    assert "gpt2-nano-plain" in line and "B is oom: out of memory" in line
+
+
+def test_what_has_no_counterpart_is_listed(tmp_path):
+    fewer = matmul()
+    fewer["points"] = fewer["points"][:1]
+    put(tmp_path / "a", process(matmul(), 1.0, 0))
+    put(tmp_path / "b", process(fewer, 1.0, 1))
+    put(tmp_path / "a", process(training(0.1, samples=4), 1.0, 0))
+    bigger = training(0.1)
+    bigger["cell"]["parameters"] |= {"batch_size": 8}
+    smaller = training(0.1)
+    smaller["cell"]["parameters"] |= {"batch_size": 4}
+    put(tmp_path / "a", process(smaller, 1.0, 0))
+    put(tmp_path / "b", process(bigger, 1.0, 1))
+    _, document = compared(tmp_path / "a", tmp_path / "b")
+    reasons = {entry["reason"] for entry in document["unmatched"]}
+    assert "B is another cell: batch_size 4 against 8" in reasons
+    assert "B has no step_s at batch=1 k=512 m=512 n=512" in reasons
+    assert len(document["points"]) == 1
+
+
+def test_numbers_of_two_methods_get_no_verdict(tmp_path):
+    in_turn(tmp_path, [(matmul(), 1.5)], count=6)
+    for path in sorted((tmp_path / "b").rglob("*.json")):
+        data = json.loads(path.read_text())
+        data["method_version"] += 1
+        data["sha256"] = record.content_sha256(data)
+        path.write_text(json.dumps(data))
+    status, document = compared(tmp_path)
+    assert status == 3
+    assert "are made in different ways" in document["points"][0]["reason"]
+    status, document = compared(tmp_path / "a", tmp_path / "a")
+    assert status == 3
+    assert document["points"][0]["reason"] == "the very same record on both sides"
+
+
+def test_memory_is_compared_when_asked_for(tmp_path):
+    made = training(0.1)
+    made["points"][0]["memory"]["device_peak_bytes"] = 2**20
+    in_turn(tmp_path, [(made, 1.0)])
+    _, document = compared(tmp_path, "--memory")
+    (peak,) = [p for p in document["points"] if p["metric"] == "device_peak_bytes"]
+    assert (peak["verdict"], peak["ratio"], peak["low"]) == ("same", 1.0, 1.0)
+
+
+# -- bad input ---------------------------------------------------------------------------------
+
+
+def bad(tmp_path: Path, *arguments: Any) -> str:
+    """The one line that bad input gives."""
+    done = command("compare", *arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def test_bad_input_is_one_line_and_status_2(tmp_path):
+    put(tmp_path / "a", process(matmul(), 1.0, 0))
+    put(tmp_path / "b", process(training(0.1), 1.0, 0))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "no.zip").write_text("nothing")
+    (tmp_path / "two" / "a" / "records").mkdir(parents=True)
+    (tmp_path / "two" / "b" / "records").mkdir(parents=True)
+    assert bad(tmp_path, "a", "nowhere") == "nowhere: no such file or folder"
+    assert "no records in it" in bad(tmp_path, "empty", "a")
+    assert "neither a folder nor a bundle" in bad(tmp_path, "no.zip", "a")
+    assert "has two sides; name one" in bad(tmp_path, "two", "a")
+    assert "compare it with what?" in bad(tmp_path, "a")
+    assert "no record has host=moon; there are: desk" in bad(tmp_path, "a@moon", "a")
+    assert "did you mean 'torch'?" in bad(tmp_path, "a", "--where-b", "torsh=2")
+    assert "torch=1; there are: 2.13.0+cpu" in bad(tmp_path, "a", "--where-b", "torch=1")
+    assert "expected KEY=VALUE" in bad(tmp_path, "a", "--where-b", "torch")
+    assert "host is given twice" in bad(tmp_path, "a@desk", "b", "--where-a", "host=desk")
+    assert "no cell matches x" in bad(tmp_path, "a", "a", "--cells", "x")
+    assert "nope.json: No such file" in bad(tmp_path, "a", "b", "--noise-floor", "nope.json")
+    done = command("compare", "a", "b", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == "a and b have no point in common"
+    done = command("compare", "a", "b", "--threshold", "much", cwd=tmp_path)
+    assert done.returncode == 2 and "much: expected per cents" in done.stderr
+    (path,) = (tmp_path / "a" / "records").rglob("*.json")
+    path.write_text(path.read_text().replace("desk.example", "moon.example"))
+    assert "does not match its own `sha256`" in bad(tmp_path, "a", "b")
+
+
+def test_records_of_another_schema_are_left_out_and_named(tmp_path):
+    in_turn(tmp_path, [(matmul(), 1.0)], count=5)
+    old = process(matmul(), 3.0, 5) | {"schema_version": record.SCHEMA_VERSION - 1}
+    old["sha256"] = record.content_sha256(old)
+    record.keep_in_history(old, json.dumps(old), tmp_path / "a" / "history")
+    _, document = compared(tmp_path)
+    (line,) = document["left_out"]
+    assert f"record of schema version {record.SCHEMA_VERSION - 1}" in line
+    assert all(len(point["figures_a"]) == 5 for point in document["points"])
+
+
+# -- the statistics ----------------------------------------------------------------------------
+
+
+def test_students_t_is_that_of_the_tables():
+    """Fisher and Yates, table III: two-sided 5 % and 1 %."""
+    table = {1: (12.706, 63.657), 4: (2.776, 4.604), 9: (2.262, 3.250), 30: (2.042, 2.750)}
+    for df, (five, one) in table.items():
+        assert inference.student_quantile(0.975, df) == pytest.approx(five, abs=6e-4)
+        assert inference.student_quantile(0.995, df) == pytest.approx(one, abs=6e-4)
+        assert inference.student_cdf(-five, df) == pytest.approx(0.025, abs=2e-5)
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    """Of 2000 ratios of normal figures; three standard errors are 1.5 %."""
+    noise = random.Random(7)
+    for count in (5, 7, 10):
+        held = 0
+        for _ in range(2000):
+            low, high = inference.location([noise.gauss(0, 0.1) for _ in range(count)]).interval()
+            held += low <= 1 <= high
+        assert 0.935 <= held / 2000 <= 0.965
+
+
+def test_many_points_need_more():
+    """What would be a finding alone is none among forty."""
+    assert inference.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    found = inference.location([0.1, 0.06, 0.12, 0.08, 0.09])
+    p_value = found.p_value()
+    assert 0.0005 < p_value < 0.02
+    assert inference.verdict(found, p_value, 1, 0.03)[0] == "slower"
+    word, why = inference.verdict(found, 40 * p_value, 40, 0.03)
+    assert word == "ambiguous" and "among 40 points" in why
+
+
+# -- measuring both sides in turn --------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_two_checkouts_are_measured_in_turn(checkout: Checkout, tmp_path: Path):
+    """Fresh processes of a real cell, two a side, each with the code of its own checkout."""
+    other = copy_project(tmp_path / "other")
+    changed = other.path / "workflow" / "siliconprof" / "workloads" / "matmul.py"
+    changed.write_text(changed.read_text() + "\n# another commit\n")
+    workload = {
+        "module": "matmul",
+        "shapes": [[1, 16, 16, 16]],
+        "burst": 0,
+        "backends": ["mlx"],
+        "precisions": ["fp32"],
+    }
+    checkout.configure(
+        experiment="twice", host="here", timing=QUICK, datasets={}, workloads={"tiny": workload}
+    )
+    arguments = ["--cells", "*/tiny/*", "-n", "2", "--against", str(other.path), "--name", "pair"]
+    done = checkout.stage("replicate", *arguments)
+    assert "next: siliconprof compare results/replicates/pair" in done.stdout
+    assert checkout.records() == {}  # the pipeline's own are not touched
+    made = {}
+    for side in "ab":
+        history = checkout.path / "results" / "replicates" / "pair" / side / "history"
+        made[side] = [record.read(path) for path in sorted(history.rglob("*.json"))]
+        assert [data["status"] for data in made[side]] == ["ok", "ok"]
+        stops = {point["stopped_by"] for data in made[side] for point in data["points"]}
+        assert stops == {"max_iterations"}
+    code = "workflow/siliconprof/workloads/matmul.py"
+    hashes = {side: {data["code"][code] for data in made[side]} for side in "ab"}
+    assert len(hashes["a"]) == len(hashes["b"]) == 1 and hashes["a"] != hashes["b"]
+    starts = sorted((data["started_at"], side) for side in "ab" for data in made[side])
+    assert [side for _, side in starts] == list("abba")
+    done = checkout.stage("compare", "results/replicates/pair", check=False)
+    assert done.returncode == 3
+    assert "2 and 2 processes, and a verdict needs 5 a side" in done.stdout
+    done = checkout.stage("replicate", *arguments, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "results/replicates/pair: exists" in done.stderr
+    done = checkout.stage("replicate", "--cells", "*/none/*", check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "fits no cell of config/config.yaml" in done.stderr
