@@ -77,10 +77,12 @@ def base_record(module: str, workload: str, **axes: Any) -> dict[str, Any]:
         "seed": 0, "dataset": None, "parameters": {}, "timing": {},
     } | axes  # fmt: skip
     return {
-        "schema_version": 1, "method_version": 1, "cell": cell, "status": "ok", "reason": None,
+        "schema_version": 2, "method_version": 2, "cell": cell, "status": "ok", "reason": None,
         "started_at": "2026-01-02T03:04:05+00:00",
-        "scenario": {"requested": "auto", "derived": "fits", "predicted_bytes": 10**6,
-                     "predicted_parts_bytes": {}, "device_memory_bytes": 2**34},
+        "scenario": {"requested": cell["scenario"], "derived": "fits", "applied": "fits",
+                     "predicted_bytes": 10**6, "predicted_parts_bytes": {},
+                     "device_memory_bytes": 2**34, "capacity_bytes": 2**34,
+                     "capacity_source": "the device's memory"},
         "precision": {"requested": cell["precision"], "effective": cell["precision"],
                       "evidence": {"product_error": 2e-7}},
         "points": [], "samples": [], "probes": {}, "flags": [], "dataset": None,
@@ -93,19 +95,30 @@ def base_record(module: str, workload: str, **axes: Any) -> dict[str, Any]:
 
 
 def training(step_s: float, losses: Sequence[float] = (6.0, 5.5, 5.25), **axes: Any) -> dict:
-    """A measured training cell whose unsplit steps lie within 1 % of `step_s`."""
+    """A measured training cell whose unsplit steps lie within 1 % of `step_s`.
+
+    Args:
+        axes: of the cell; besides `samples` of a step, `parameters` of the workload, and
+            `trained`, the number of parameters that are.
+    """
     trainer, samples = axes.setdefault("trainer", "plain"), axes.pop("samples", 4)
-    made = base_record("gpt2", axes.pop("workload", f"gpt2-nano-{trainer}"), **axes)
+    trained = axes.pop("trained", 198400)
+    axes["parameters"] = {"size": "nano", "lora_rank": 0, "weights": "random",
+                          "allocator": "default"} | axes.pop("parameters", {})  # fmt: skip
+    made = base_record(
+        axes.pop("module", "gpt2"), axes.pop("workload", f"gpt2-nano-{trainer}"), **axes
+    )
     jitter = [1 + 0.001 * (i % 11 - 5) for i in range(30)]
-    made["dataset"] = {"name": "text", "tokens_sha256": SHA, "vocab_size": 512}
+    made["dataset"] = {"name": "text", "data_sha256": SHA, "vocab_size": 512}
     made["samples"] = [
         {"t_s": 0.1 * i, "rss_bytes": 2.0e8 + 1e6 * i, "minor_faults": 10 * i, "major_faults": 0,
          "device_memory_bytes": None} for i in range(5)
     ]  # fmt: skip
     made["points"] = [
         {
-            "params": {"batch_size": samples, "n_parameters": 198400, "samples_per_step": samples,
-                       "tokens_per_step": 64 * samples},
+            "params": {"batch_size": samples, "n_parameters": 198400,
+                       "n_trainable_parameters": trained, "samples_per_step": samples,
+                       "tokens_per_step": 64 * samples, "audio_s_per_step": None},
             "times": {
                 "step_s": [1.02 * step_s * j for j in jitter],
                 "unsplit_step_s": [step_s * j for j in jitter],
@@ -115,8 +128,41 @@ def training(step_s: float, losses: Sequence[float] = (6.0, 5.5, 5.25), **axes: 
             },
             "flops": 2.0e8, "bytes": None, "loss": list(losses),
             "memory": {"device_bytes": None, "device_peak_bytes": None},
+            "steps": course(step_s),
         }
     ]  # fmt: skip
+    return made
+
+
+def course(step_s: float, faults: int = 40) -> dict[str, list[Any]]:
+    """Two warm-up steps that touch much, then 30 split and unsplit steps in turn."""
+    kinds = ["warm-up", "warm-up", *["split", "unsplit"] * 30]
+    return {
+        "kind": kinds,
+        "started_s": [0.05 + step_s * i for i in range(len(kinds))],
+        "minor_faults": [5000, 900, *[faults] * 60],
+        "major_faults": [0] * len(kinds),
+    }
+
+
+def energy_source(name: str, scope: str, quality: str, joules: float | None) -> dict[str, Any]:
+    """One source of energy in a point, or one that could not be read."""
+    return {
+        "name": name, "scope": scope, "quality": quality, "means": "a meter",
+        "energy_j": joules and 100 * joules, "updates": joules and 200,
+        "energy_per_step_j": joules, "energy_per_sample_j": joules and joules / 4,
+        "idle_before_w": joules and 50.0, "idle_after_w": joules and 60.0,
+        "net_energy_per_step_j": joules and joules - 5.5,
+        "reason": None if joules else "permission denied: readable by root only",
+    }  # fmt: skip
+
+
+def probed(made: dict[str, Any], **summaries: Any) -> dict[str, Any]:
+    """The same cell with what probes answer."""
+    for name, summary in summaries.items():
+        cost = {"samples": 40, "sample_cost_median_s": 2e-5, "sample_cost_p95_s": 9e-5,
+                "share_of_wall": 2e-4} if summary.get("available", True) else {}  # fmt: skip
+        made["probes"][name] = {"available": True, "means": f"reads {name}"} | cost | summary
     return made
 
 
@@ -401,7 +447,7 @@ def test_losses_are_compared_at_equal_checksums_only(tmp_path: Path) -> None:
     ours, theirs = training(0.01), training(0.02, (6.0, 5.5, 5.2505), backend="mlx")
     said = render(make(tmp_path / "equal", [ours, theirs]))
     assert "differ by at most 9.5 × 10⁻⁵" in said.of("summary")
-    theirs["dataset"]["tokens_sha256"] = "cd" * 32
+    theirs["dataset"]["data_sha256"] = "cd" * 32
     said = render(make(tmp_path / "unequal", [ours, theirs]))
     assert "losses" not in said.of("summary")
     assert not [name for name in (tmp_path / "unequal/results/figures").glob("loss-*")]
@@ -491,9 +537,9 @@ def test_published_numbers_carry_their_mark(full_page: Page) -> None:
         (section, "".join(text)) for section, css, text in full_page.cells
         if "published" in css.split()
     ]  # fmt: skip
-    assert {section for section, _ in marked} == {"published"}
+    assert {section for section, _ in marked} == {"memory", "published"}  # Table 2 twice
     assert all(text.endswith("P") for _, text in marked)
-    shown = [text.removesuffix("P") for _, text in marked]
+    shown = [text.removesuffix("P") for section, text in marked if section == "published"]
     for number in printed_numbers():
         assert number in shown
         shown.remove(number)
@@ -520,10 +566,208 @@ def test_other_hosts_are_badged_and_apart(full_page: Page) -> None:
                                                      full_page.html.index('id="across-hosts"')],
                                       re.S):  # fmt: skip
         assert 'class="badge"' in caption, number
-    across = full_page.tables["table-across-gpt2-nano-4-256-198400-method1"]
+    across = full_page.tables["table-across-gpt2-nano-4-256-198400-method2"]
     assert {line[0] for line in across[1:]} == {"desk", "gpu-box other host", "lab reference"}
     differing = full_page.tables["table-losses-across-hosts"]
     assert any(line[2] == "gpu-box other host" and line[6] == "1.9 × 10⁻⁵" for line in differing)
+
+
+# -- the training study -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Adapters, offloading, near capacity, energy, clocks, allocators and a cell without probes."""
+    plain = probed(
+        training(0.030), memory={"rss_at_start_bytes": 2**28, "rss_peak_sampled_bytes": 2**29},
+        page_faults={"page_size_bytes": 4096, "minor_faults": 9000, "major_faults": 0},
+        clocks={"throttled": False, "power_capped": None, "limits_means": "a count of throttlings",
+                "cpu_clock_median_mhz": 3000.0, "cpu_clock_min_mhz": 2900.0,
+                "cpu_clock_max_mhz": 3100.0},
+        interference={"foreign_load_cores": 0.03, "power_source": "mains"},
+    )  # fmt: skip
+    plain["samples"] = [sample | {"cpu_clock_mhz": 3000.0 - i}
+                        for i, sample in enumerate(plain["samples"])]  # fmt: skip
+    plain["points"][0]["energy"] = {
+        "window_s": 10.0, "steps": 100, "reason": None,
+        "sources": [energy_source("nvml-counter", "gpu", "counter", 20.0),
+                    energy_source("rapl-package", "cpu-package", "counter", None)],
+    }  # fmt: skip
+    peak(plain, 1.1)
+    hot = probed(training(0.031, trainer="hf"),
+                 clocks={"throttled": True, "limits_means": "a count of throttlings"})  # fmt: skip
+    peak(hot, 0.5)
+    lora = training(0.020, workload="gpt2-lora-plain", parameters={"lora_rank": 8}, trained=8192)
+    phases = lora["points"][0]["times"]
+    phases["optimizer_s"] = [value / 10 for value in phases["optimizer_s"]]
+    offload = training(0.007, workload="gpt2-offload", scenario="offload")
+    offload["method"] = {"offload": {"library": "DeepSpeed", "zero_stage": 2}}
+    offload["flags"] = [{"code": "offload_on_cpu", "detail": "one memory"},
+                        {"code": "split_differs", "detail": "sums to +9 %"}]  # fmt: skip
+    offload["scenario"] |= {"applied": "offload"}
+    retain = training(0.028, workload="gpt2-retain", parameters={"allocator": "retain"})
+    retain["points"][0]["steps"] = course(0.028, faults=0)
+    bare = probed(training(0.0299, workload="gpt2-bare"), memory={
+        "available": False, "means": "switched off for this cell"})  # fmt: skip
+    bare["samples"] = []
+    enforced = near_capacity("torch-cpu", {"enforced": True, "how": "a cgroup's limit",
+                                           "limit_bytes": 2**27, "reason": None})  # fmt: skip
+    model_only = near_capacity("mlx", {"enforced": False, "how": "model only",
+                                       "limit_bytes": 2**27, "reason": "no cgroup"})  # fmt: skip
+    too_large = without_result(training(1, workload="gpt2-large-plain"), "skipped",
+                               "predicted 17.2 GiB, the device has 16 GiB")  # fmt: skip
+    too_large["scenario"] |= {"derived": "offload", "predicted_bytes": 18_500_000_000}
+    own = [plain, hot, lora, offload, retain, bare, enforced, model_only, too_large]
+    return make(tmp_path_factory.mktemp("study"), own)
+
+
+def peak(made: dict[str, Any], predicted_over_measured: float) -> None:
+    """Give a cell a measured peak."""
+    made["points"][0]["memory"] = {
+        "device_bytes": None, "device_peak_bytes": int(1e6 / predicted_over_measured),
+        "device_peak_means": "all tensors",
+    }  # fmt: skip
+
+
+def near_capacity(backend: str, limit: dict[str, Any]) -> dict[str, Any]:
+    """A cell whose batch the memory model found."""
+    made = training(0.5, workload="gpt2-near", scenario="near-capacity", backend=backend,
+                    samples=87)  # fmt: skip
+    made["scenario"] |= {
+        "derived": "near-capacity", "applied": "near-capacity", "batch_size": 87,
+        "batch_size_found": True, "predicted_bytes": 120 * 2**20, "capacity_bytes": 2**27,
+        "capacity_source": "memory_budget_gib of the workload", "limit": limit,
+        "confirmed_peak_bytes": 110 * 2**20,
+    }  # fmt: skip
+    return made
+
+
+@pytest.fixture(scope="module")
+def study_page(study: Path) -> Page:
+    return render(study)
+
+
+def test_the_study_is_one_sound_page(study_page: Page) -> None:
+    assert study_page.problems == [] and study_page.stack == []
+    ids = [values["id"] for _, values in study_page.tags if values.get("id")]
+    assert len(ids) == len(set(ids))
+    said = {" ".join(text).strip() for _, _, text in study_page.cells}
+    assert not said & {"nan", "None", "inf", "NaN"}
+
+
+def test_adapters_are_told_apart_and_compared_with_the_full_training(study_page: Page) -> None:
+    said = study_page.of("summary")
+    assert (
+        "gpt2-nano on torch-cpu (plain, fp32), LoRA 8: training every parameter takes 1.50 ×"
+        in said
+    )
+    assert "optimizer −93" in said  # 1/10 of the time in 2/3 of the step
+    assert "torch-cpu · plain · fp32 · LoRA 8" in study_page.of("training")
+    (ratio,) = study_page.column("table-lora", "full / LoRA").values()
+    (trained,) = study_page.column("table-lora", "trained").values()
+    assert ratio.startswith("1.50") and trained == "4.13"  # per cent, 8192 of 198 400
+
+
+def test_offloading_on_a_cpu_is_in_no_statement_about_speed(study_page: Page) -> None:
+    assert "mechanism check, not a cost of offloading" in study_page.of("training")
+    summary = study_page.of("summary").partition("Losses")[0]
+    assert "offload" not in summary and "7.00 ms" not in summary
+    rates = [line for line in study_page.tables["table-training-rates"] if "offload" in line[0]]
+    assert [cell.strip()[0] for cell in rates[0][3:]] == ["–"] * len(rates[0][3:])
+    # what it computes is held against the plain training
+    assert "offload stage 2 against torch-cpu · plain · fp32: equal at all" in study_page.of(
+        "summary"
+    )
+
+
+def test_scenarios_say_how_the_limit_was_kept(study: Path, study_page: Page) -> None:
+    rows = {line[1] + line[0][:9]: line for line in study_page.tables["table-scenarios"][1:]}
+    head = study_page.tables["table-scenarios"][0]
+    limit, outcome = head.index("Limit"), head.index("Outcome")
+    assert rows["torch-cpugpt2-near"][limit].startswith("enforced")
+    assert rows["mlxgpt2-near"][limit].startswith("model only")
+    skipped = rows["torch-cpugpt2-larg"]
+    assert skipped[outcome].startswith("skipped")
+    predicted = next(i for i, name in enumerate(head) if name.startswith("predicted"))
+    assert skipped[predicted].startswith("17")  # MiB, in thousands
+    drawn = [path.name for path in (study / "figures").glob("near-capacity-*.svg")]
+    assert drawn == ["near-capacity-cpu-x-torch-cpu.svg"]
+    memory = study_page.of("memory")
+    assert "limit enforced: a cgroup's limit" in memory
+    assert "predicted 17.2 GiB, the device has 16 GiB" in memory
+    assert "the capacity is a number for the memory model only (" in memory
+    assert "near capacity, batch 87" in memory
+
+
+def test_predictions_stand_beside_measured_peaks(study_page: Page) -> None:
+    verdicts = study_page.column("table-memory", "Verdict")
+    assert verdicts["gpt2-nano-plain/torch-cpu/fp32"] == f"within 15{words.THIN}%".replace(
+        words.THIN, " "
+    )
+    assert verdicts["gpt2-nano-hf/torch-cpu/fp32"].startswith("missed, −50")
+    assert "1 of 2 cells of nano, for which it promises nothing" in study_page.of("summary")
+
+
+def test_page_faults_are_told_by_step_and_by_allocator(study: Path, study_page: Page) -> None:
+    counts = study_page.column("table-faults", "minor faults")
+    assert counts["gpt2-nano-plain/torch-cpu/fp32"] == "40"
+    touched = study_page.column("table-faults", "touched by them")
+    assert touched["gpt2-nano-plain/torch-cpu/fp32"] == "160"  # KiB, in pages of 4
+    (pair,) = study_page.tables["table-allocators"][1:]
+    assert "retain" in " ".join(pair) or "Allocator, all rows: retain" in study_page.of("memory")
+    assert [cell for cell in pair if cell in ("40", "0")] == ["40", "0"]
+    assert (study / "figures/faults-cpu-x.svg").is_file()
+
+
+def test_energy_carries_its_source_and_the_assumption_its_name(study_page: Page) -> None:
+    (line,) = study_page.tables["table-energy"][1:]
+    head = [" ".join(cell.split()) for cell in study_page.tables["table-energy"][0]]
+    row = dict(zip(head, line, strict=True))
+    assert (row["Source"], row["Scope"], row["Quality"]) == ("nvml-counter", "gpu", "counter")
+    assert row["energyJ per step"] == "20.00" and row["above idleJ per step"] == "14.50"
+    assert row["with 70 W assumedJ per step"] == "27.00"  # and 70 W × 0.1 s
+    assert "rapl-package (cpu-package): permission denied" in study_page.of("energy")
+
+
+def test_no_energy_is_one_line_with_its_reasons(full_page: Page) -> None:
+    assert "table-energy" not in full_page.tables
+    assert "No energy was measured." in full_page.of("energy")
+
+
+def test_throttling_is_seen_either_way(study_page: Page) -> None:
+    said = study_page.of("energy")
+    assert "seen in 1 cell (gpt2-nano-hf/torch-cpu/fp32); not seen in 1 cell" in said
+    assert "2900 to 3100 MHz" in said and "0.030 cores by other processes" in said
+
+
+def test_what_measuring_costs_is_told(study_page: Page) -> None:
+    assert study_page.column("table-probes", "one sample")[
+        "memory/torch-cpu/reads memory"
+    ].startswith("20")
+    without = study_page.tables["table-probes-paired"][1]
+    assert without[-1].startswith("+0.33") and "to" in without[-1]
+    assert "Flagged: gpt2-nano torch-cpu · plain · fp32 · offload stage 2." in study_page.of("cost")
+
+
+def test_every_model_size_has_its_theoretical_memory(study_page: Page) -> None:
+    large = next(line for line in study_page.tables["table-models"] if line[1] == "large")
+    assert large[2].replace(words.THIN, "") == "774030080"
+    assert large[4:6] == ["11.53", "12.09"] and large[6].startswith("12.094")
+
+
+def test_device_memory_of_the_paper_is_never_compared_with_another_scope(tmp_path: Path) -> None:
+    gpu = {"device": "rtx-4090", "backend": "torch-cuda", "device_kind": "gpu"}
+    made = training(0.4, workload="whisper-medium-hf", trainer="hf", samples=4, trained=763857920,
+                    parameters={"size": "medium"}, module="whisper", **gpu)  # fmt: skip
+    made["points"][0]["params"] |= {"n_parameters": 763857920, "tokens_per_step": None}
+    made["points"][0]["energy"] = {
+        "window_s": 10.0, "steps": 25, "reason": None,
+        "sources": [energy_source("nvml-counter", "gpu", "counter", 111.0),
+                    energy_source("rapl-package", "cpu-package", "counter", 55.0)],
+    }  # fmt: skip
+    said = render(make(tmp_path, [made], devices=(H200 | {"id": "rtx-4090"}, CPU)))
+    cells = [line for line in said.tables["table-published-5"] if line[1].startswith("108.58")]
+    assert "111.0 J by nvml-counter, counter" in cells[0][6] and "55" not in cells[0][6]
 
 
 # -- other machines -------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ class Book:
 
     def heading(self, text: str, badge: str = "", anchor: str = "") -> None:
         """Add a heading within the section."""
-        self._add(Block("heading", text, anchor, badge=badge))
+        self._add(Block("heading", text, anchor, badge=badge or self.origin))
 
     def note(self, text: str) -> None:
         """Add a sentence, such as why a figure is absent."""

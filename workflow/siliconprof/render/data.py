@@ -13,90 +13,108 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
 from siliconprof import aggregate, registry
 from siliconprof.errors import UserError
+from siliconprof.render.variants import Family, Row, family, family_order, label, model, order, stem
 
 KEY = aggregate.KEY
-Row = dict[str, Any]
 TEXT = {
     *KEY, "module", "trainer", "device_kind", "status", "reason", "scenario_derived",
+    "scenario_applied", "capacity_source", "limit_how", "limit_reason", "confirmed_by", "size",
+    "weights", "allocator", "offload",
     "effective_precision", "master_weights_dtype", "activations_dtype", "dataset",
-    "tokens_sha256", "flags", "flag_details", "hostname", "system", "python",
+    "data_sha256", "flags", "flag_details", "hostname", "system", "python",
     "framework_version", "device_name", "blas", "git_commit", "started_at", "record",
     "record_sha256", "earlier_ok_record", "launch", "note", "burst_reason", "series",
+    "device_peak_means", "kind", "name", "scope", "quality", "probe", "means", "model",
+    "limits_means", "power_source", "low_power_means", "cpu_governor", "cpu_governor_driver",
+    "gpu_means", "device_means", "swap_means",
 }  # fmt: skip
-FROM_CELL = ("status", "flags", "flag_details", "seed", "tokens_sha256", "dataset", "threads",
-             "method_version", "device_kind", "rss_at_start_bytes",
-             "rss_peak_sampled_bytes", "started_at", "hostname")  # fmt: skip
-BACKEND_ORDER = ("torch-cuda", "torch-mps", "torch-cpu", "mlx")
-PRECISION_ORDER = ("fp32", "tf32", "amp-fp16", "fp16", "amp-bf16", "bf16")
+FROM_CELL = ("status", "flags", "flag_details", "seed", "data_sha256", "dataset", "threads",
+             "method_version", "device_kind", "rss_at_start_bytes", "rss_peak_sampled_bytes",
+             "started_at", "hostname", "scenario_applied", "predicted_memory_bytes",
+             "predicted_offloaded_bytes", "capacity_bytes", "batch_size_found", "limit_enforced",
+             "limit_how", "limit_reason", "confirmed_peak_bytes", "size", "lora_rank", "weights",
+             "allocator", "offload", "offloads", "minor_faults", "major_faults",
+             "page_size_bytes", "probes_off")  # fmt: skip
 PUBLISHED = ("table1_devices", "table2_workloads", "table3_configurations", "table4_pass_time",
              "table5_energy", "table6_kernel_launch", "seed001_statements", "seed003_speedups",
              "seed004_speedups")  # fmt: skip
-
-
-class Family(NamedTuple):
-    """Training cells that do the same work: one model, one batch, whoever trains it."""
-
-    name: str  # the workload's name without its trainer
-    n_parameters: int | None
-    samples: int | None  # per step
-    tokens: int | None  # per step
-
-    @property
-    def label(self) -> str:
-        """`gpt2-nano: 0.20 M parameters, batch 4 × 64 tokens`."""
-        if self.n_parameters is None:
-            return self.name
-        millions = self.n_parameters / 1e6
-        size = f"{millions:.2f}" if millions < 10 else f"{millions:.0f}"
-        batch = f"batch {self.samples}" if self.samples else ""
-        if self.samples and self.tokens:
-            batch += f" × {self.tokens // self.samples} tokens"
-        return ", ".join(filter(None, (f"{self.name}: {size} M parameters", batch)))
-
-    @property
-    def slug(self) -> str:
-        """For file names and anchors."""
-        sizes = [str(n) for n in (self.samples, self.tokens) if n]
-        return "-".join([self.name, *sizes]) if self.n_parameters else self.name
+TABLES = ("cells", "points", "steps", "samples", "outside", "training_steps", "energy", "probes",
+          "models")  # fmt: skip
+OF_CELLS = ("cells", "points", "steps", "samples", "training_steps", "energy", "probes")
+SWITCHED_OFF = "switched off for this cell"  # what the sampler says of a probe left out on purpose
+SERIES_OF_KIND = {"warm-up": "warmup_step_s", "split": "step_s", "unsplit": "unsplit_step_s",
+                  "energy": "energy_step_s"}  # fmt: skip
 
 
 @dataclass
 class Traces:
-    """The long tables: every raw time and loss, every sample of the probes."""
+    """The long tables: every raw time and loss, every training step, every sample of the probes."""
 
     steps: pd.DataFrame
     samples: pd.DataFrame
+    training_steps: pd.DataFrame
+    _timed: dict[tuple, pd.DataFrame] = field(default_factory=dict)  # courses asked for so far
 
     @cached_property
     def _series(self) -> dict[tuple, pd.DataFrame]:
         columns = [*KEY, "point", "series"]
         if self.steps.empty:
             return {}
-        return {tuple(key): frame for key, frame in self.steps.groupby(columns, sort=False)}
+        return {tuple(name): part for name, part in self.steps.groupby(columns, sort=False)}
 
     @cached_property
     def _samples(self) -> dict[tuple, pd.DataFrame]:
-        if self.samples.empty:
-            return {}
-        return {tuple(key): frame for key, frame in self.samples.groupby(list(KEY), sort=False)}
+        return _by_cell(self.samples)
+
+    @cached_property
+    def _courses(self) -> dict[tuple, pd.DataFrame]:
+        return _by_cell(self.training_steps)
 
     def series(self, point: Mapping[str, Any], name: str) -> list[float]:
         """Raw values of one series of a point, by iteration: seconds, or losses."""
-        key = (*(point[axis] for axis in KEY), int(point["point"]), name)
-        frame = self._series.get(key)
+        frame = self._series.get((*key(point), int(point["point"]), name))
         if frame is None:
             return []
         return frame["loss" if name == "loss" else "time_s"].tolist()
 
     def sampled(self, cell: Mapping[str, Any]) -> pd.DataFrame | None:
         """The probes of a cell over time, or None."""
-        return self._samples.get(tuple(cell[axis] for axis in KEY))
+        return self._samples.get(key(cell))
+
+    def course(self, point: Mapping[str, Any]) -> pd.DataFrame | None:
+        """The training steps of a point in order, or None.
+
+        Columns: kind, started_s on the clock of `sampled`'s t_s, minor_faults, major_faults, and
+        step_s, NaN where a step's time is in no series.
+        """
+        name = key(point)
+        if name in self._timed or name not in self._courses:
+            return self._timed.get(name)
+        frame = self._courses[name].sort_values("iteration").reset_index(drop=True)
+        frame["step_s"] = float("nan")
+        for kind, series in SERIES_OF_KIND.items():
+            times = self.series(point, series)
+            places = frame.index[frame["kind"] == kind][: len(times)]
+            frame.loc[places, "step_s"] = times[: len(places)]
+        self._timed[name] = frame
+        return frame
+
+
+def key(row: Mapping[str, Any]) -> tuple:
+    """What names a cell."""
+    return tuple(row[axis] for axis in KEY)
+
+
+def _by_cell(frame: pd.DataFrame) -> dict[tuple, pd.DataFrame]:
+    if frame.empty:
+        return {}
+    return {tuple(name): part for name, part in frame.groupby(list(KEY), sort=False)}
 
 
 @dataclass
@@ -111,6 +129,9 @@ class Data:
     registry: Mapping[str, Any]
     published: dict[str, list[Row]]
     results: Path
+    energy: list[Row] = field(default_factory=list)  # one per source of energy of a training
+    probes: list[Row] = field(default_factory=list)  # one per probe of a cell
+    models: list[Row] = field(default_factory=list)
     damaged: list[Path] = field(default_factory=list)
 
     @property
@@ -128,6 +149,8 @@ class Data:
             self,
             cells=[row for row in self.cells if kept(row)],
             points=[row for row in self.points if kept(row)],
+            energy=[row for row in self.energy if kept(row)],
+            probes=[row for row in self.probes if kept(row)],
         )
 
     def hosts(self) -> list[tuple[str, str]]:
@@ -146,15 +169,18 @@ class Data:
     def families(self) -> dict[Family, tuple[list[Row], list[Row]]]:
         """Family -> (measured points, cells that were not measured)."""
         found: dict[Family, tuple[list[Row], list[Row]]] = {}
+        home: dict[str, Family] = {}  # of a workload without its trainer, else of a model
+        for point in sorted(self.training(), key=family_order):
+            kind = family(point)
+            found.setdefault(kind, ([], []))[0].append(point)
+            home.setdefault(stem(point), kind)
         for point in self.training():
-            found.setdefault(family(point), ([], []))[0].append(point)
-        for cell in sorted(self.cells, key=order):
+            home.setdefault(model(point), family(point))
+        for cell in sorted(self.cells, key=family_order):
             if cell["trainer"] and cell["status"] != "ok":
-                name = stem(cell)
-                home = next((key for key in found if key.name == name), None)
-                home = home or Family(name, None, None, None)
-                found.setdefault(home, ([], []))[1].append(cell)
-        return dict(sorted(found.items(), key=lambda item: (item[0].n_parameters or 0, item[0])))
+                kind = home.get(stem(cell)) or home.get(model(cell)) or Family(model(cell))
+                found.setdefault(kind, ([], []))[1].append(cell)
+        return dict(sorted(found.items(), key=lambda item: item[0].order))
 
     def device(self, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The registry's entry of a row's device, None when there is none."""
@@ -182,39 +208,6 @@ class Data:
                 if device["id"] == row["device"]:
                     return device["name"]
         return row["device"]
-
-
-def stem(row: Mapping[str, Any]) -> str:
-    """A training workload's name without its trainer: `gpt2-nano` of `gpt2-nano-hf`."""
-    return row["workload"].removesuffix(f"-{row['trainer']}")
-
-
-def family(point: Mapping[str, Any]) -> Family:
-    """The family of a measured training point."""
-    sizes = (point.get(n) for n in ("n_parameters", "samples_per_step", "tokens_per_step"))
-    return Family(stem(point), *(None if size is None else int(size) for size in sizes))
-
-
-def order(row: Mapping[str, Any]) -> tuple:
-    """Sort key of cells and points: GPUs first, then by workload, backend, trainer, precision."""
-
-    def place(value: str | None, known: tuple[str, ...]) -> tuple[int, str]:
-        return (known.index(value) if value in known else len(known), value or "")
-
-    return (
-        row["source"] != aggregate.HERE,
-        row["source"],
-        row["host"],
-        row["device_kind"] == "cpu",
-        row["device"],
-        row["module"],
-        stem(row),
-        place(row["backend"], BACKEND_ORDER),
-        place(row["trainer"], ("plain", "hf")),
-        place(row["precision"], PRECISION_ORDER),
-        row["scenario"],
-        row.get("point") or 0,
-    )
 
 
 def rows(frame: pd.DataFrame) -> list[Row]:
@@ -276,33 +269,59 @@ def load(matrix: Path, tables: Path, published: Path, registry_: Path) -> Data:
         raise UserError(f"{matrix}: damaged ({error}); delete it to have it made again") from None
     if missing:
         raise UserError(f"{matrix}: damaged (no {', '.join(sorted(missing))}); delete it")
-    frames = {name: read_table(tables / f"{name}.csv")
-              for name in ("cells", "points", "steps", "samples", "outside")}  # fmt: skip
-    for name in ("cells", "points", "steps", "samples"):
+    frames = {name: read_table(tables / f"{name}.csv") for name in TABLES}
+    for name in OF_CELLS:
         absent = [column for column in KEY if column not in frames[name].columns]
         if absent:
             raise UserError(f"{tables / name}.csv: no column {', '.join(absent)}")
+    probes = rows(frames["probes"])
     cells = sorted(rows(frames["cells"]), key=order) if len(frames["cells"]) else []
+    _circumstances(cells, probes)
     results = tables.parent
     return Data(
         matrix=document,
         cells=cells,
         points=_measured(cells, rows(frames["points"])),
-        traces=Traces(frames["steps"], frames["samples"]),
+        traces=Traces(frames["steps"], frames["samples"], frames["training_steps"]),
         outside=rows(frames["outside"]),
         registry=registry.load(registry_),
         published=read_published(published),
         results=results,
+        energy=rows(frames["energy"]),
+        probes=probes,
+        models=rows(frames["models"]),
         damaged=sorted((results / "damaged").glob("**/*.json")),
     )
 
 
+def _circumstances(cells: Iterable[Row], probes: Iterable[Row]) -> None:
+    """Tell each cell whether it was offloaded, and whether it ran without any probe on purpose."""
+    means: dict[tuple, set[str]] = {}
+    for probe in probes:
+        means.setdefault(key(probe), set()).add(probe["means"] or "")
+    for cell in cells:
+        cell["offloads"] = cell.get("scenario_applied") == "offload"
+        cell["probes_off"] = means.get(key(cell)) == {SWITCHED_OFF}
+
+
 def _measured(cells: Iterable[Row], points: Iterable[Row]) -> list[Row]:
     """Points of cells that are ok, with what is known of their cell beside them."""
-    by_key = {tuple(cell[axis] for axis in KEY): cell for cell in cells}
+    by_key = {key(cell): cell for cell in cells}
     found = []
     for point in points:
-        cell = by_key.get(tuple(point[axis] for axis in KEY))
+        cell = by_key.get(key(point))
         if cell is not None and cell["status"] == "ok":
             found.append(point | {name: cell.get(name) for name in FROM_CELL})
+    _tell_twins_apart([point for point in found if point["trainer"]])
     return found
+
+
+def _tell_twins_apart(points: Iterable[Row]) -> None:
+    """Mark training points that a family's labels would not tell apart."""
+    named: dict[tuple, list[Row]] = {}
+    for point in points:
+        place = (point["source"], point["host"], point["device"])
+        named.setdefault((family(point), *place, label(point)), []).append(point)
+    for twins in named.values():
+        for point in twins:
+            point["twin"] = len(twins) > 1

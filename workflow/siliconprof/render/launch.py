@@ -8,9 +8,10 @@ from typing import Any
 
 from siliconprof.render import style, words
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data, Row
+from siliconprof.render.data import Data
 from siliconprof.render.matmul import why_none
 from siliconprof.render.tables import Column, Table, Value, ranged
+from siliconprof.render.variants import Row
 
 US = 1e-6
 MS = 1e-3

@@ -1,7 +1,7 @@
 """Losses on top of each other: do the frameworks compute the same training?
 
-Only losses of equal tokens (by checksum), seed and amount of work are ever held against each
-other.
+Only losses of equal data (by checksum), seed, weights and work are ever held against each other;
+what an offloaded training computes is held against the plain one, on a CPU too.
 """
 
 from __future__ import annotations
@@ -14,21 +14,28 @@ import numpy as np
 
 from siliconprof.render import style, words
 from siliconprof.render.book import Book
-from siliconprof.render.data import PRECISION_ORDER, Data, Row, family
-from siliconprof.render.training import label
+from siliconprof.render.data import Data
+from siliconprof.render.variants import (
+    PRECISION_ORDER,
+    WORK,
+    Row,
+    as_slug,
+    family,
+    label,
+    variant,
+    work_apart,
+)
 
 LINES_PER_FIGURE = 20
 
 
 def loss_groups(data: Data) -> list[list[Row]]:
-    """Training points that must give equal losses: same tokens, seed and amount of work."""
+    """Training points that must give equal losses: same data, seed, weights and work."""
     groups: dict[tuple, list[Row]] = {}
     for point in data.training():
-        if point["tokens_sha256"] is None or not point["training_steps"]:
+        if point["data_sha256"] is None or not point["training_steps"]:
             continue
-        same = ("tokens_sha256", "seed", "module", "n_parameters", "samples_per_step",
-                "tokens_per_step", "method_version")  # fmt: skip
-        groups.setdefault(tuple(point[name] for name in same), []).append(point)
+        groups.setdefault(tuple(point.get(name) for name in WORK), []).append(point)
     return [sorted(group, key=_baseline_first) for group in groups.values()]
 
 
@@ -39,6 +46,7 @@ def _baseline_first(point: Row) -> tuple:
         PRECISION_ORDER.index(point["precision"]) if known else len(PRECISION_ORDER),
         not point["backend"].startswith("torch"),
         point["trainer"] != "plain",
+        variant(point),
         point["source"] != "this host",
         point["host"],
         point["device"],
@@ -59,18 +67,20 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     """Losses by step, and how far each is from the baseline; one figure a device."""
     for group in loss_groups(data):
         kind, baseline = family(group[0]), group[0]
-        sha = baseline["tokens_sha256"][:12]
+        sha = baseline["data_sha256"][:12]
         for device in dict.fromkeys(point["device"] for point in group):
             others = [p for p in group[1:] if p["device"] == device]
             where = "" if baseline["device"] == device else f" on {data.device_name(baseline)}"
             for start in range(0, len(others), LINES_PER_FIGURE):
                 part = others[start : start + LINES_PER_FIGURE]
-                name = f"{prefix}loss-{kind.slug}-{device}-{sha}"
+                apart = work_apart(baseline)
+                slug = kind.slug + as_slug(apart)
+                name = f"{prefix}loss-{slug}-{device}-{sha}"
                 book.figure(
                     f"{name}-{start // LINES_PER_FIGURE + 1}" if start else name,
                     "losses",
                     partial(draw, data, [baseline, *part]),
-                    family=f"{kind.label}, {data.device_name(part[0])}",
+                    family=f"{kind.label}{apart}, {data.device_name(part[0])}",
                     baseline=label(baseline) + where,
                     sha=sha,
                     dataset=baseline["dataset"],
@@ -87,11 +97,19 @@ def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
         label(point) + (" (equal)" if not (values > 0).any() else "")
         for point, values in zip(others, series, strict=True)
     ]
-    right = max(map(style.text_in, labels), default=0.0) * style.SMALL_PT / style.TEXT_PT + 0.36
+    inks = [(style.colour(p), style.dashes(p)) for p in others]
+    entries: list[style.Entry] = []
+    right = 0.1
+    if narrow:  # too small for names at the ends of lines
+        entries = [(style.sample(None, "-", color=ink, dashes=dash), name)
+                   for name, (ink, dash) in zip(labels, inks, strict=True)]  # fmt: skip
+    else:
+        right = max(map(style.text_in, labels)) * style.SMALL_PT / style.TEXT_PT + 0.36
+    below = style.legend_height(entries, width) if entries else 0.0
     high = max(1.7, 0.125 * len(others))
     first = width - left - 0.1 if narrow else (width - left - gap - right) * 0.42
     second = width - left - right if narrow else (width - left - gap - right) * 0.58
-    figure = style.canvas(width, (head + high + foot) * (2 if narrow else 1))
+    figure = style.canvas(width, (head + high + foot) * (2 if narrow else 1) + below)
     style.write(figure, 0, 0.14, "Loss", weight="bold", va="center")
     ax = style.axes(figure, left, head, first, high)
     for index, point in enumerate(group):
@@ -107,15 +125,18 @@ def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
     style.write(figure, 0 if narrow else x - 0.4, top + 0.14, "Relative difference", weight="bold",
                 va="center")  # fmt: skip
     ax = style.axes(figure, x, top + head, second, high)
-    _differences(ax, others, labels, series, high, second)
+    ends = _differences(ax, others, series)
+    if entries:
+        style.legend(figure, entries, top + head + high + foot)
+    else:
+        style.end_labels(ax, ends, labels, inks, high, second, log=True)
     return figure
 
 
 def _differences(
-    ax: Any, others: Sequence[Row], labels: Sequence[str], series: Sequence[np.ndarray],
-    high: float, wide: float,
-) -> None:  # fmt: skip
-    """Lines on a log axis; steps of exact equality cannot be drawn and are named."""
+    ax: Any, others: Sequence[Row], series: Sequence[np.ndarray]
+) -> list[tuple[float, float]]:
+    """Lines on a log axis; steps of exact equality cannot be drawn. The ends of the lines."""
     shown = [np.where(values > 0, values, np.nan) for values in series]
     finite = [values[np.isfinite(values)] for values in shown]
     positive = np.concatenate([values for values in finite if len(values)] or [np.array([])])
@@ -131,13 +152,10 @@ def _differences(
     ax.set_xlim(0, max(longest - 1, 1))
     for point, values in zip(others, shown, strict=True):
         ax.plot(values, color=style.colour(point), linewidth=1.0, dashes=style.dashes(point))
-    ends = [
+    ends: list[tuple[float, float]] = [
         (len(values) - 1, float(found[-1]) if len(found) else low)
         for values, found in zip(series, finite, strict=True)
     ]
-    style.end_labels(
-        ax, ends, labels, [(style.colour(p), style.dashes(p)) for p in others], high, wide, log=True
-    )
     ax.set_xlabel("training step", size=style.SMALL_PT)
     style.plain_ticks(ax.xaxis, 4)
     style.log_ticks(ax.yaxis, low, top)
@@ -145,3 +163,4 @@ def _differences(
         style.FuncFormatter(lambda v, _: words.scientific(v).replace("1.0 × ", ""))
     )
     ax.grid(axis="y")
+    return ends

@@ -11,8 +11,9 @@ from typing import Any
 
 from siliconprof.render import style, words
 from siliconprof.render.book import Book
-from siliconprof.render.data import PRECISION_ORDER, Data, Row
+from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged
+from siliconprof.render.variants import PRECISION_ORDER, Row
 
 GIGA = 1e9
 SHAPES_PER_FIGURE = 24

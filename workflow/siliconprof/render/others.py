@@ -6,11 +6,34 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from siliconprof.render import launch, matmul, setting, style, training, words
+from siliconprof.render import (
+    clocks,
+    energy,
+    launch,
+    lora,
+    matmul,
+    peaks,
+    setting,
+    style,
+    training,
+    words,
+)
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data, Family, Row, family, order
-from siliconprof.render.summary import Step
+from siliconprof.render.compare import Step
+from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value
+from siliconprof.render.variants import (
+    Family,
+    Row,
+    as_slug,
+    family,
+    has_no_speed,
+    label,
+    order,
+    precision,
+    variant,
+    work_apart,
+)
 
 ROWS_PER_FIGURE = 40
 MARKERS = {"this host": "o", "another host": "D", "reference": "s"}
@@ -37,6 +60,10 @@ def add(data: Data, book: Book) -> None:
                    f"{setting.statuses(part.cells)}", host=host)  # fmt: skip
         if part.training():
             training.add(part, book, prefix)
+            lora.add(part, book, prefix)
+            peaks.add(part, book, prefix)
+            energy.add(part, book, prefix)
+            clocks.add(part, book, prefix)
         if part.of_module("matmul"):
             matmul.add(part, book, prefix)
         if part.of_module("kernel_launch"):
@@ -69,14 +96,15 @@ def _facts(part: Data) -> list[tuple[str, str]]:
 
 def compare(data: Data, book: Book) -> None:
     """Equal training work on several hosts; made by the same method only."""
-    groups: dict[tuple[Family, Any], list[Step]] = {}
+    groups: dict[tuple[Family, str, Any], list[Step]] = {}
     for point in data.training():
         step = Step.of(point)
-        if step:
-            groups.setdefault((family(point), point["method_version"]), []).append(step)
+        if step and not has_no_speed(point) and not family(point).near_capacity:
+            same = (family(point), work_apart(point), point["method_version"])
+            groups.setdefault(same, []).append(step)
     shared = {
-        key: sorted(steps, key=lambda step: step.middle)
-        for key, steps in groups.items()
+        same: sorted(steps, key=lambda step: step.middle)
+        for same, steps in groups.items()
         if len({(s.row["source"], s.row["host"]) for s in steps}) > 1
     }
     book.heading("Equal work on several hosts", anchor="across-hosts")
@@ -84,17 +112,18 @@ def compare(data: Data, book: Book) -> None:
         book.note("No training workload of equal size was measured by the same method on several "
                   "hosts.")  # fmt: skip
         return
-    for (kind, version), steps in shared.items():
+    for (kind, apart, version), steps in shared.items():
+        slug = kind.slug + as_slug(apart)
         for start in range(0, len(steps), ROWS_PER_FIGURE):
             part = steps[start : start + ROWS_PER_FIGURE]
-            name = f"across-{kind.slug}-{kind.n_parameters}-method{int(version)}"
+            name = f"across-{slug}-{kind.n_parameters}-method{int(version)}"
             book.figure(
                 f"{name}-{start // ROWS_PER_FIGURE + 1}" if start else name,
                 "across-hosts",
                 partial(draw, part),
-                family=kind.label,
+                family=kind.label + apart,
             )
-        book.table(name, "across-hosts", table(data, steps), family=kind.label)
+        book.table(name, "across-hosts", table(data, steps), family=kind.label + apart)
     from siliconprof.render import losses as loss_curves
 
     mixed = [
@@ -112,7 +141,7 @@ def _label(step: Step) -> str:
     row = step.row
     badge = words.SOURCE_BADGES.get(row["source"])
     where = f"{row['host']}/{row['device']}" + (f" [{badge}]" if badge else "")
-    return f"{where} · {training.label(row)}"
+    return f"{where} · {label(row)}"
 
 
 def draw(steps: Sequence[Step], narrow: bool) -> Any:
@@ -162,7 +191,8 @@ def table(data: Data, steps: Sequence[Step]) -> Table:
     result = Table(
         [
             Column("Host"), Column("Device"), Column("Backend"), Column("Trainer"),
-            Column("Precision"), Column("unsplit step", "ms", True, "median, 95 % interval"),
+            Column("Precision"), Column("Variant", folds=True),
+            Column("unsplit step", "ms", True, "median, 95 % interval"),
             Column("tokens", "1/s", True), Column("of the fastest", "×", True),
         ]
     )  # fmt: skip
@@ -176,7 +206,8 @@ def table(data: Data, steps: Sequence[Step]) -> Table:
             Value(data.device_name(row), sort=row["device"], title=row["device"]),
             row["backend"],
             row["trainer"],
-            row["precision"],
+            precision(row),
+            ", ".join(variant(row)),
             Value(words.significant(step.middle * 1e3), step.middle * 1e3, ends),
             Value(words.significant(rate), rate) if rate else None,
             Value(words.significant(step.middle / fastest), step.middle / fastest),
@@ -204,10 +235,10 @@ def losses(data: Data, groups: Sequence[Sequence[Row]]) -> Table:
             first, largest = float(difference[0]), float(difference.max())
             result.add(
                 family(point).name,
-                point["tokens_sha256"][:12],
+                point["data_sha256"][:12],
                 Value(point["host"], badge=words.SOURCE_BADGES.get(point["source"], "")),
-                training.label(point),
-                f"{baseline['host']}: {training.label(baseline)}",
+                label(point),
+                f"{baseline['host']}: {label(baseline)}",
                 Value(words.scientific(first), first),
                 Value(words.scientific(largest), largest),
                 Value(str(len(difference)), float(len(difference))),

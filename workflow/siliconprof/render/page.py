@@ -23,13 +23,22 @@ from siliconprof.record import write_atomically
 def build(data: Any, book: Any, command: str) -> dict[str, Any]:
     """Write every section; what the template needs beside them comes back."""
     from siliconprof.render import (
+        capacity,
+        clocks,
+        cost,
+        energy,
+        faults,
         launch,
+        lora,
         losses,
         matmul,
         memory,
+        models,
         others,
+        peaks,
         published,
         quality,
+        scenarios,
         setting,
         steps,
         summary,
@@ -51,9 +60,21 @@ def build(data: Any, book: Any, command: str) -> dict[str, Any]:
     setting.add(data, book, own)
     book.section("training")
     training.add(own, book)
+    lora.add(own, book)
     steps.add(own, book)
     losses.add(own, book)
+    book.section("memory")
+    scenarios.add(own, book)
+    capacity.add(own, book)
+    peaks.add(own, book)
     memory.add(own, book)
+    faults.add(own, book)
+    models.add(data, book)
+    book.section("energy")
+    energy.add(own, book)
+    clocks.add(own, book)
+    book.section("cost")
+    cost.add(own, book)
     book.section("matmul")
     matmul.add(own, book)
     book.section("launch")

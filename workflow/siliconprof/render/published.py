@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 from siliconprof.render import words
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data, Row
+from siliconprof.render.data import Data
+from siliconprof.render.data import key as key_of
 from siliconprof.render.tables import Column, Table, Value, missing, published
+from siliconprof.render.variants import Row, has_no_speed, label
 
 BYTES_PER_PARAMETER = 16  # fp32 weights, gradients, AdamW's two moments; fits Table 2 exactly
 NOT_MEASURED = "no cell of this device, workload and setting is among the results"
 STATEMENTS = ("seed001_statements", "seed003_speedups", "seed004_speedups")
-GPT2_SIZES = {"GPT2-large": "large", "GPT2-XL": "xl"}
 
 
-@cache
-def n_parameters(workload: str) -> int | None:
+def n_parameters(data: Data, workload: str) -> int | None:
     """Exact parameter count of a published workload that this project has, else None."""
-    from siliconprof.workloads.gpt2 import Plugin
-
-    size = GPT2_SIZES.get(workload)
-    if size is None:
-        return None
-    return Plugin({"size": size, "batch_size": 1, "seq_len": 2, "vocab_size": None}).n_parameters()
+    name, _, size = workload.lower().partition("-")
+    for row in data.models:
+        if (row["model"], row["size"]) == (name, size):
+            return int(row["n_parameters"])
+    return None
 
 
 def add(data: Data, book: Book) -> None:
@@ -191,7 +189,7 @@ def table3(data: Data) -> Table:
             Value("the same") if agree else Value("; ".join(
                 f"{r['source'].split(',')[0]} says {r['scenario']}"
                 for r in same if r is not row), mark="bad"),
-            _found(_training(data, row), lambda p: f"{_step(p)} ({p['backend']}, {p['precision']})"),
+            _found(_training(data, row), lambda p: f"{_step(p)} ({label(p)})"),
             *_source(row, shared),
             css="" if agree else "disagree",
         )  # fmt: skip
@@ -200,7 +198,7 @@ def table3(data: Data) -> Table:
 
 def _training(data: Data, row: Row, **wanted: Any) -> list[Row]:
     """Measured training cells of a published workload, device and batch size."""
-    size = n_parameters(row["workload"])
+    size = n_parameters(data, row["workload"])
     if size is None:
         return []
     return [
@@ -208,6 +206,8 @@ def _training(data: Data, row: Row, **wanted: Any) -> list[Row]:
         for point in measured(data, row["device"], **wanted)
         if point["trainer"]
         and point["n_parameters"] == size
+        and point["n_trainable_parameters"] in (None, size)
+        and not has_no_speed(point)
         and point["batch_size"] == float(row["batch_size"])
     ]
 
@@ -243,17 +243,28 @@ def table4(data: Data) -> Table:
 
 
 def table5(data: Data) -> Table:
-    """Energy; this version measures none."""
+    """Energy of the GPU; beside it only what was measured of that scope."""
     table = Table(
         [
             Column("Device"), Column("energy per iteration", "J", True), Column("Of what"),
             Column("Workload"), Column("batch size", "", True), Column("Precision"),
-            Column("measured", "J", True, folds=True), *SOURCE,
+            Column("measured: GPU alone", folds=True), *SOURCE,
         ]
     )  # fmt: skip
     rows = data.published["table5_energy"]
     shared = table.notes = shared_remarks(rows)
+    joules: dict[tuple, list[Row]] = {}
+    for found in data.energy:
+        if found.get("scope") == "gpu" and words.number(found.get("energy_per_step_j")):
+            joules.setdefault(key_of(found), []).append(found)
+
+    def show(point: Row) -> str:
+        said = (f"{words.significant(found['energy_per_step_j'], 4)} J by {found['name']}, "
+                f"{found['quality']}" for found in joules[key_of(point)])  # fmt: skip
+        return f"{', '.join(said)} ({label(point)})"
+
     for row in rows:
+        ours = _training(data, row, precision=row["precision"])
         table.add(
             _device(data, row),
             published(row["energy_per_iteration_j"], row["source"]),
@@ -261,7 +272,7 @@ def table5(data: Data) -> Table:
             row["workload"],
             published(row["batch_size"], row["source"]),
             row["precision"],
-            missing("this version has no energy probe"),
+            _found([point for point in ours if key_of(point) in joules], show),
             *_source(row, shared),
         )
     return table

@@ -8,8 +8,9 @@ from typing import Any
 
 from siliconprof.render import setting, words
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data, Row
+from siliconprof.render.data import TABLES, Data
 from siliconprof.render.tables import Column, Table, Value
+from siliconprof.render.variants import Row
 
 FOLD_ABOVE = 12
 
@@ -125,7 +126,7 @@ def _provenance(data: Data, book: Book, own: Data, command: str) -> None:
             ("Code", setting.commits(own.cells)),
             ("Host file", f"{folder}/hosts/{data.host['label']}.json, made from facts with "
                           f"SHA-256 {data.host['quick_facts_sha256'][:12]}…"),
-            ("Tables", f"{folder}/tables: cells, points, steps and samples, as CSV"),
+            ("Tables", f"{folder}/tables, as CSV: {', '.join(TABLES)}"),
             ("Figures", f"{book.folder.as_posix()}: every figure as SVG, PNG and PDF, every table "
                         "of this page as CSV and Markdown"),
         ]

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from siliconprof.render import words
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data, Row
+from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity
+from siliconprof.render.variants import Row
 
 FOLD_ABOVE = 60  # rows that a table shows without being opened
 
@@ -106,7 +107,7 @@ def cells_table(cells: Iterable[Row]) -> Table:
             Column("Device", folds=True), Column("Backend"), Column("Workload"),
             Column("Precision"), Column("Status"), Column("Reason, or flags"),
             Column("Effective precision", help="proved by the error of a product"),
-            Column("Scenario", help="asked for, and what the memory model makes of it"),
+            Column("Scenario", help="asked for, and what was run; else what the memory model says"),
             Column("points", "", True), Column("wall", "s", True, "the whole cell's process"),
             Column("in timed regions", "s", True, "warm-up and repeats"),
         ]
@@ -115,6 +116,7 @@ def cells_table(cells: Iterable[Row]) -> Table:
         ok = cell["status"] == "ok"
         codes = [code for code, _ in words.flags(cell)]
         badge = words.SOURCE_BADGES.get(cell["source"], "")
+        scenario = cell.get("scenario_applied") or cell["scenario_derived"]
         why = "ended before it was measured" if not ok else "not recorded"
         table.add(
             Value(cell["device"], sort=cell["device"], badge=badge),
@@ -126,8 +128,8 @@ def cells_table(cells: Iterable[Row]) -> Table:
             Value(cell["reason"] or ", ".join(sorted(set(codes))) or "no flags",
                   title=cell["flag_details"] or "", mark="note"),
             cell["effective_precision"] or missing(why),
-            Value(f"{cell['scenario']} → {cell['scenario_derived']}")
-            if cell["scenario_derived"] else Value(cell["scenario"], title="no memory model"),
+            Value(f"{cell['scenario']} → {scenario}")
+            if scenario else Value(cell["scenario"], title="no memory model"),
             integer(cell["points"], why),
             missing("was not started") if cell["status"] == "unsupported" and not cell["child_wall_s"]
             else quantity(cell["wall_s"], why),

@@ -8,8 +8,8 @@ from typing import Any
 
 from siliconprof.render import style, words
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data, Family, Row
-from siliconprof.render.training import label
+from siliconprof.render.data import Data
+from siliconprof.render.variants import Family, Row, label
 
 MOST_POINTS = 500  # of one series in one panel
 PANELS_PER_FIGURE = 12

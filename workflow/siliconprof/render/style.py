@@ -86,8 +86,15 @@ def colour(row: Any) -> str:
 
 
 def dashes(row: Any) -> tuple[float, ...]:
-    """Solid for the plain loop, dashed for any other trainer."""
-    return (1, 0) if row["trainer"] == "plain" else (3, 1.2)
+    """Solid for the plain loop, dashed for any other trainer; broken up for every variant."""
+    plain = row["trainer"] == "plain"
+    if row.get("offloads"):
+        return (6, 1, 1, 1, 1, 1) if plain else (3, 1, 1, 1, 1, 1)
+    if row.get("lora_rank"):
+        return (1, 1) if plain else (3, 1, 1, 1)
+    if row.get("probes_off") or row.get("allocator") not in (None, "default"):
+        return (8, 1.2, 2, 1.2) if plain else (8, 1.2)
+    return (1, 0) if plain else (3, 1.2)
 
 
 def apply() -> None:
@@ -135,6 +142,12 @@ def width_in(narrow: bool) -> float:
 def text_in(text: str, size_pt: float = TEXT_PT) -> float:
     """About how wide a text is, in inches."""
     return len(text) * size_pt * CHARACTER_EM / POINTS_PER_IN
+
+
+def labels_in(labels: Sequence[str], narrow: bool = False) -> float:
+    """About how wide the widest of labels at a figure's side is, lines apart, in inches."""
+    size = SMALL_PT if narrow else TEXT_PT
+    return max(text_in(line, size) for name in labels for line in name.split("\n"))
 
 
 def canvas(width: float, height: float) -> Figure:

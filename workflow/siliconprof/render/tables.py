@@ -39,6 +39,7 @@ class Column:
     unit: str = ""
     numeric: bool = False
     help: str = ""  # what the number is, for the pointer
+    below: str = "range"  # what the small print under a value is
     folds: bool = False  # left out of the page, and said below it, when all rows agree
 
 
@@ -104,7 +105,7 @@ class Table:
         head = []
         for column, has_range in zip(self.columns, ranged, strict=True):
             name = f"{column.head} ({column.unit})" if column.unit else column.head
-            head += [name, f"{name}: range"] if has_range else [name]
+            head += [name, f"{name}: {column.below}"] if has_range else [name]
         writer.writerow(head)
         for row in self.rows:
             line: list[Any] = []

@@ -9,8 +9,18 @@ from typing import Any
 from siliconprof.registry import PEAK_OF_PRECISION
 from siliconprof.render import style, words
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data, Family, Row, order
+from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged
+from siliconprof.render.variants import (
+    NO_SPEED,
+    Family,
+    Row,
+    family_order,
+    has_no_speed,
+    label,
+    precision,
+    variant,
+)
 
 MS = 1e-3
 PHASES = ("data", "trace", "forward", "backward", "optimizer", "other")
@@ -19,6 +29,10 @@ PHASE_STEP = {"data": 45, "trace": 12, "forward": 60, "backward": 100, "optimize
 HATCH = {"trace": "//////"}
 ROWS_PER_FIGURE = 24
 ROW_IN = 0.235
+CHECK = "mechanism check"
+OFFLOAD_SAID = (
+    f" “Offload” on a CPU is a {CHECK}, not a cost of offloading: there is nothing to offload to."
+)
 LABELLED_SHARE = 0.13  # a share this wide holds its number
 
 
@@ -41,6 +55,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
                 "training-phases",
                 partial(draw, data, chunk),
                 family=kind.label + part,
+                offload=OFFLOAD_SAID if any(map(has_no_speed, chunk)) else "",
             )
     if any(points for points, _ in families.values()):
         book.table(f"{prefix}training-times", "training-times", times_table(families))
@@ -49,17 +64,11 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 
 def _chunks(points: Sequence[Row], failed: Sequence[Row]) -> list[list[Row]]:
     """Rows device by device, cut so that no figure holds more than a page can show."""
-    rows = sorted([*points, *failed], key=order)
+    rows = sorted([*points, *failed], key=family_order)
     return [rows[i : i + ROWS_PER_FIGURE] for i in range(0, len(rows), ROWS_PER_FIGURE)]
 
 
 # -- figure ------------------------------------------------------------------------------------
-
-
-def label(row: Row) -> str:
-    """`torch-cpu  plain  fp32`."""
-    scenario = "" if row["scenario"] == "auto" else f" · {row['scenario']}"
-    return f"{row['backend']} · {row['trainer']} · {row['precision']}{scenario}"
 
 
 def draw(data: Data, rows: Sequence[Row], narrow: bool) -> Any:
@@ -71,7 +80,7 @@ def draw(data: Data, rows: Sequence[Row], narrow: bool) -> Any:
     for row in rows:
         by_device.setdefault(row["device"], []).append(row)
     width = style.width_in(narrow)
-    left = max(style.text_in(label(row)) for row in rows) + 0.08
+    left = style.labels_in([label(row, narrow) for row in rows], narrow) + 0.08
     head, foot, gap = 0.2 if not narrow else 0.52, 0.42, 0.2
     block = [len(group) * ROW_IN for group in by_device.values()]
     title = 0.24
@@ -97,13 +106,13 @@ def draw(data: Data, rows: Sequence[Row], narrow: bool) -> Any:
         share_width = inner - 0.1 if narrow else inner * 0.44 - gap - 0.06
         style.write(figure, 0, top + 0.19, name, weight="bold", va="bottom")
         ax = style.axes(figure, left, top + title, time_width, size)
-        _bars(ax, group, used, time_width)
+        _bars(ax, group, used, time_width, narrow)
         if narrow:
             top += title + size + foot
             style.write(figure, 0, top + 0.19, f"{name}: shares", weight="bold", va="bottom")
         share_left = left if narrow else left + time_width + gap
         ax = style.axes(figure, share_left, top + title, share_width, size)
-        _shares(ax, group, used, labels=narrow)
+        _shares(ax, group, used, narrow)
         top += title + size + foot
     return figure
 
@@ -120,23 +129,25 @@ def _phase_sample(phase: str) -> Any:
     return style.swatch(style.shade("grey", PHASE_STEP[phase]), HATCH.get(phase))
 
 
-def _frame(ax: Any, rows: Sequence[Row], labels: bool) -> None:
+def _frame(ax: Any, rows: Sequence[Row], labels: bool, narrow: bool) -> None:
     ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.set_yticks(range(len(rows)), [label(row) for row in rows] if labels else [])
-    ax.tick_params(axis="y", length=0, labelsize=style.TEXT_PT, labelcolor=style.INK)
+    ax.set_yticks(range(len(rows)), [label(row, narrow) for row in rows] if labels else [])
+    size = style.SMALL_PT if narrow else style.TEXT_PT
+    ax.tick_params(axis="y", length=0, labelsize=size, labelcolor=style.INK)
     ax.spines["left"].set_visible(False)
     ax.grid(axis="x")
 
 
-def _bars(ax: Any, rows: Sequence[Row], phases: Sequence[str], width: float) -> None:
+def _bars(ax: Any, rows: Sequence[Row], phases: Sequence[str], width: float, narrow: bool) -> None:
     """Medians in ms, end to end; over them the unsplit step with its middle half."""
-    _frame(ax, rows, labels=True)
+    _frame(ax, rows, True, narrow)
     longest = max(
         (row.get(name) or 0.0)
         for row in rows
         for name in ("unsplit_step_q75_s", "unsplit_step_median_s", "step_median_s")
     )  # fmt: skip
     longest = longest or 1.0
+    reach = longest
     for y, row in enumerate(rows):
         if row.get("step_median_s") is None:
             _say_status(ax, y, row, width)
@@ -152,16 +163,20 @@ def _bars(ax: Any, rows: Sequence[Row], phases: Sequence[str], width: float) -> 
             ax.plot([middle], [y], "o", color=style.INK, markersize=2.6)
             end = max(start, high)
         total = words.duration(middle if middle is not None else row["step_median_s"])
-        ax.text(end + longest * 0.025, y, total, va="center", size=style.SMALL_PT)
-    room = style.text_in("000 ms", style.SMALL_PT) / width
-    ax.set_xlim(0, longest / (0.97 - min(room, 0.5)) * 1.03)
+        check = ("\n" if narrow else ", ") + CHECK if has_no_speed(row) else ""
+        ax.text(end + longest * 0.025, y, total + check, va="center", size=style.SMALL_PT,
+                color=style.MUTED if check else style.INK, linespacing=0.95)  # fmt: skip
+        said = max((total + check).split("\n"), key=len)
+        room = style.text_in(said + " ", style.SMALL_PT) / width
+        reach = max(reach, (end + longest * 0.025) / (1 - min(room, 0.7)))
+    ax.set_xlim(0, reach)
     style.plain_ticks(ax.xaxis, 5, MS)
     ax.set_xlabel("time of one step / ms", size=style.SMALL_PT)
 
 
-def _shares(ax: Any, rows: Sequence[Row], phases: Sequence[str], labels: bool) -> None:
-    """The same phases as shares of their sum."""
-    _frame(ax, rows, labels)
+def _shares(ax: Any, rows: Sequence[Row], phases: Sequence[str], narrow: bool) -> None:
+    """The same phases as shares of their sum; beside the times only a phone needs the labels."""
+    _frame(ax, rows, narrow, narrow)
     for y, row in enumerate(rows):
         total = sum(row.get(f"{phase}_median_s") or 0.0 for phase in PHASES)
         if not total:
@@ -204,13 +219,18 @@ def _say_status(ax: Any, y: float, row: Row, width: float) -> None:
 
 # -- tables ------------------------------------------------------------------------------------
 
-NAMES = [Column("Workload"), Column("Device", folds=True), Column("Backend"),
+NAMES = [Column("Workload", below="variant"), Column("Device", folds=True), Column("Backend"),
          Column("Precision")]  # fmt: skip
 
 
 def names(row: Row) -> list[Value | str | None]:
     """The cells that say which training cell a row is."""
-    return [row["workload"], row["device"], row["backend"], row["precision"]]
+    check = has_no_speed(row)
+    workload = Value(
+        row["workload"], row["workload"], ", ".join(variant(row)),
+        badge=CHECK if check else "", title=NO_SPEED if check else "",
+    )  # fmt: skip
+    return [workload, row["device"], row["backend"], precision(row)]
 
 
 def times_table(families: dict[Family, tuple[list[Row], list[Row]]]) -> Table:
@@ -235,7 +255,7 @@ def times_table(families: dict[Family, tuple[list[Row], list[Row]]]) -> Table:
                 ranged(row, "step", MS, "no split step was timed"),
                 ranged(row, "unsplit_step", MS, "no unsplit step was timed"),
                 integer(n, "no unsplit step was timed"),
-                quantity(row["split_over_unsplit"], "one of the two is missing"),
+                quantity(row["split_over_unsplit"], "one of the two is missing", digits=4),
                 ranged(row, "forward_only", MS, "this trainer offers no forward pass alone"),
             )
         for cell in failed:
@@ -251,41 +271,45 @@ def _why_no_phase(row: Row, phase: str) -> str:
 
 
 def rates_table(data: Data, families: dict[Family, tuple[list[Row], list[Row]]]) -> Table:
-    """Throughput, efficiency and memory; every efficiency says of what."""
+    """Throughput and efficiency; every efficiency says of what."""
     table = Table(
         [
             *NAMES,
             Column("samples", "1/s", True),
-            Column("tokens", "1/s", True),
+            Column("tokens", "1/s", True, folds=True),
+            Column("audio", "s/s", True, "seconds of audio in one second of training", folds=True),
             Column("achieved", "GFLOP/s", True, "operations of the model's formula per second"),
             Column("MFU", "%", True, "achieved over the data sheet's peak for this precision"),
             Column("of best matmul", "%", True, "achieved over this run's fastest measured "
                    "product, same device, backend and number format"),
-            Column("device peak", "MiB", True, "the framework's own counter"),
-            Column("RSS at start", "MiB", True, "resident after imports, before the model"),
-            Column("RSS peak", "MiB", True, "largest of about ten samples a second"),
         ]
     )  # fmt: skip
     best = best_products(data)
     for points, _ in families.values():
         for row in points:
+            if has_no_speed(row):
+                table.add(*names(row), *[missing(NO_SPEED)] * 6)
+                continue
             rate = words.number(row["flop_per_s"])
             table.add(
                 *names(row),
                 quantity(row["samples_per_s"], "no step was timed"),
                 quantity(row["tokens_per_s"], "the input is not text"),
+                quantity(_audio_per_s(row), "the input is not audio, or its length not recorded"),
                 quantity(rate, "no formula for its operations", 1e9),
                 _share(rate, data.peak_flop_per_s(row), "peak unknown: the registry has no "
                        "sourced figure for this device and precision"),
                 _share(rate, best.get(_product_key(row)), "no product of this device, backend "
                        "and number format was measured in this run"),
-                quantity(row["device_peak_bytes"], "the backend has no device memory counter",
-                         2**20),
-                quantity(row["rss_at_start_bytes"], "the memory probe was not available", 2**20),
-                quantity(row["rss_peak_sampled_bytes"], "the memory probe was not available",
-                         2**20),
             )  # fmt: skip
     return table
+
+
+def _audio_per_s(row: Row) -> float | None:
+    """Seconds of audio per second; None where the input is not audio."""
+    audio, samples = row.get("audio_s_per_step"), row["samples_per_step"]
+    rate = words.number(row["samples_per_s"])
+    return audio / samples * rate if audio and samples and rate else None
 
 
 def best_products(data: Data) -> dict[tuple, float]:

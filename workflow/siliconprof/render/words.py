@@ -27,8 +27,18 @@ FLAG_WORDS = {
     "clock": "The host's clock measured a known sleep as shorter than it was: trust no time here.",
     "code_changed": "A module was edited while this was measured: the record names the code that "
     "was there at the start.",
-    "throttled": "The clock fell while this was measured.",
+    "split_differs": "The phases of a step sum to something else than the whole step, by more than "
+    "5 %: trust the whole and not its parts.",
+    "throttled": "The hardware slowed itself down while this was measured, for heat or to protect "
+    "itself.",
+    "power_capped": "The GPU's clock was held down by its power limit while this was measured.",
     "on_battery": "Measured on battery, which may lower the clocks.",
+    "offload_on_cpu": "On a CPU the device's memory is the host's: this checks that offloading "
+    "works and says nothing of its cost.",
+    "low_power_mode": "The system was set to save power, which lowers the clocks.",
+    "governor": "The CPU's governor holds its clock at the lowest.",
+    "energy_one_die": "The library counts the energy of one die of two on this chip: no figure "
+    "for the SoC.",
 }
 SOURCE_BADGES = {"another host": "other host", "reference": "reference"}
 
@@ -64,6 +74,11 @@ def scientific(value: float) -> str:
 def percent(share: float) -> str:
     """A share between 0 and 1 in per cent, three significant digits at most."""
     return f"{significant(100 * share, 2 if abs(share) < 0.1 else 3)}{THIN}%"
+
+
+def whole_percent(share: float) -> str:
+    """A share between 0 and 1 as `15 %`."""
+    return f"{100 * share:.0f}{THIN}%"
 
 
 def duration(seconds: float, digits: int = 3) -> str:

@@ -1,0 +1,274 @@
+"""Clocks, temperatures, throttling and interference: what was seen, and what could not be told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from siliconprof.render import style, words
+from siliconprof.render.book import Book
+from siliconprof.render.data import SWITCHED_OFF, Data, key
+from siliconprof.render.tables import Column, Table, Value, missing, quantity
+from siliconprof.render.variants import Row
+
+CLOCK_PANELS = (  # column of samples, title, unit, scale
+    ("gpu_sm_clock_mhz", "GPU clock", "MHz", 1.0),
+    ("gpu_temperature_c", "GPU temperature", "°C", 1.0),
+    ("gpu_power_w", "GPU power", "W", 1.0),
+    ("soc_power_w", "Power of the SoC", "W", 1.0),
+    ("cpu_clock_mhz", "CPU clock", "MHz", 1.0),
+    ("cpu_temperature_c", "CPU temperature", "°C", 1.0),
+    ("cpu_package_power_w", "Power of the CPU package", "W", 1.0),
+)
+SUMMARISED = (  # stem in the probe's summary, unit, column of the table
+    ("gpu_sm_clock", "mhz", "GPU clock", "MHz"),
+    ("gpu_temperature", "c", "GPU temperature", "°C"),
+    ("cpu_clock", "mhz", "CPU clock", "MHz"),
+    ("cpu_temperature", "c", "CPU temperature", "°C"),
+)
+POINTS_PER_CELL = 24
+MOST_NAMED = 4
+
+
+def add(data: Data, book: Book, prefix: str = "") -> None:
+    """Facts first; a figure over the whole run and a table where any clock was told."""
+    book.heading("Clocks, temperature and interference", anchor=f"{prefix}clocks")
+    rows = {
+        name: [row for row in data.probes
+               if row["probe"] == name and row["means"] != SWITCHED_OFF]
+        for name in ("clocks", "interference")
+    }  # fmt: skip
+    if not any(rows.values()):
+        book.note("No clock, no temperature and no interference was looked at: no record of these "
+                  "results has a probe for them.")  # fmt: skip
+        return
+    book.facts(facts(data, rows["clocks"], rows["interference"]))
+    for device in dict.fromkeys(cell["device"] for cell in data.cells):
+        cells = [cell for cell in data.cells if cell["device"] == device and cell["status"] == "ok"]
+        panels = _panels(data, cells)
+        if panels:
+            book.figure(
+                f"{prefix}clocks-{device}", "clocks", partial(draw, panels),
+                device=data.device_name(cells[0]),
+            )  # fmt: skip
+    told = [row for row in rows["clocks"] if _tells(row)]
+    if told:
+        book.table(f"{prefix}clocks", "clocks", table(data, told),
+                   folded=words.count(len(told), "cell"))  # fmt: skip
+
+
+# -- facts -------------------------------------------------------------------------------------
+
+
+def facts(data: Data, clocks: Sequence[Row], interference: Sequence[Row]) -> list[tuple[str, str]]:
+    """What was seen either way, and why the rest could not be told."""
+    load = [value for row in interference
+            if (value := words.number(row.get("foreign_load_cores"))) is not None]  # fmt: skip
+    flagged = [cell for cell in data.cells if "contended" in (cell["flags"] or "").split(";")]
+    heat = _seen(clocks, "throttled", "limits_means")
+    power = _seen(clocks, "power_capped", "limits_means")
+    return [
+        ("Throttling" if heat != power else "Throttling, power limit", heat),
+        ("Held at the power limit", power if heat != power else ""),
+        *((f"{head}", said) for stem, unit, head, sign in SUMMARISED
+          if (said := _range(clocks, stem, unit, sign))),
+        ("Power supply", _told(interference, "power_source", "nothing here tells of mains or "
+                               "battery, as on servers and virtual machines")),
+        ("Low-power mode", _seen(interference, "low_power_mode", "low_power_means")),
+        ("CPU governor", _told(interference, "cpu_governor", "no cpufreq: a virtual machine, or "
+                               "not Linux")),
+        ("Foreign load", f"{_span(load)} cores by other processes, cell by cell; "
+                         f"{words.count(len(flagged), 'cell')} flagged contended"
+                         if load else "not known: no processor time of others could be read"),
+        ("Others on the GPU", _told(interference, "gpu_foreign_processes", "")),
+    ]  # fmt: skip
+
+
+def _span(values: Sequence[float]) -> str:
+    low, high = (words.significant(end, 2) for end in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _range(rows: Sequence[Row], stem: str, unit: str, sign: str) -> str:
+    """Lowest and highest of a quantity over all cells, and its median; empty when never told."""
+    found = {
+        part: [value for row in rows
+               if (value := words.number(row.get(f"{stem}_{part}_{unit}"))) is not None]
+        for part in ("median", "min", "max")
+    }  # fmt: skip
+    if not found["median"]:
+        return ""
+    low, high = (words.significant(end) for end in (min(found["min"]), max(found["max"])))
+    middle = words.significant(float(np.median(found["median"])))
+    return f"{low} to {high} {sign}, median of the cells {middle} {sign}"
+
+
+def _yes(value: Any) -> bool | None:
+    """A truth value that went through CSV; None for anything else."""
+    return {"True": True, "False": False}.get(str(value))
+
+
+def _seen(rows: Sequence[Row], column: str, means: str) -> str:
+    """`seen in 1 of 9 cells (…), not in 6; not told in 2: the reason`."""
+    groups: dict[bool | None, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(_yes(row.get(column)), []).append(row)
+    said = []
+    if True in groups:
+        names = [_name(row) for row in groups[True]]
+        more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+        shown = words.listing([*names[:MOST_NAMED], *more])
+        said.append(f"seen in {words.count(len(names), 'cell')} ({shown})")
+    if False in groups:
+        looked = words.count(len(groups[False]), "cell")
+        told = _common(groups[False], means)
+        said.append(f"not seen in {looked}" + (f" (told by {told})" if told else ""))
+    if None in groups:
+        silent = groups[None]
+        where = "" if len(silent) == len(rows) else f" in {words.count(len(silent), 'cell')}"
+        said.append(f"cannot be told{where}: {_common(silent, means) or _common(silent, 'means')}")
+    return "; ".join(said)
+
+
+def _common(rows: Sequence[Row], column: str) -> str:
+    return "; ".join(dict.fromkeys(str(row[column]) for row in rows if row.get(column)))
+
+
+def _told(rows: Sequence[Row], column: str, silent: str) -> str:
+    """The values of a column with how often each was found."""
+    found = Counter(
+        f"{value:g}" if isinstance(value, float) else str(value)
+        for row in rows
+        if (value := row.get(column)) is not None
+    )
+    if not found:
+        return silent and f"cannot be told: {silent}"
+    if len(found) == 1 and found.total() == len(rows):
+        return next(iter(found))
+    return ", ".join(f"{value} in {words.count(n, 'cell')}" for value, n in found.most_common())
+
+
+def _name(row: Row) -> str:
+    return f"{row['workload']}/{row['backend']}/{row['precision']}"
+
+
+# -- figure ------------------------------------------------------------------------------------
+
+
+class Panel(NamedTuple):
+    """One quantity over the whole run: per cell the minutes, the values and the colour."""
+
+    title: str
+    unit: str
+    series: list[tuple[list[float], list[float], str]]
+    backends: list[str]
+
+
+def _panels(data: Data, cells: Sequence[Row]) -> list[Panel]:
+    """Quantities that at least one cell tells, over minutes since the first cell began."""
+    timed = sorted((cell for cell in cells if cell["started_at"]), key=lambda c: c["started_at"])
+    if not timed:
+        return []
+    zero = datetime.fromisoformat(timed[0]["started_at"])
+    found = []
+    for column, title, unit, scale in CLOCK_PANELS:
+        series, backends = [], []
+        for cell in timed:
+            frame = data.traces.sampled(cell)
+            if frame is None or column not in frame or frame[column].notna().sum() < 1:
+                continue
+            kept = frame[frame[column].notna()]
+            offset = (datetime.fromisoformat(cell["started_at"]) - zero).total_seconds()
+            minutes = ((kept["t_s"] + offset) / 60).tolist()
+            values = (kept[column] / scale).tolist()
+            series.append((*style.thin(minutes, values, POINTS_PER_CELL), style.colour(cell)))
+            backends.append(cell["backend"])
+        if series:
+            found.append(Panel(title, unit, series, list(dict.fromkeys(backends))))
+    return found
+
+
+def draw(panels: Sequence[Panel], narrow: bool) -> Any:
+    """One panel below the other on one axis of time; every dot is a sample."""
+    width, left, title, high, foot = style.width_in(narrow), 0.46, 0.26, 0.8, 0.4
+    backends = list(dict.fromkeys(name for panel in panels for name in panel.backends))
+    entries = [(style.sample("o", color=style.shade(b), markersize=2.6), b) for b in backends]
+    head = style.legend_height(entries, width)
+    figure = style.canvas(width, head + len(panels) * (title + high) + foot)
+    style.legend(figure, entries, 0.0)
+    end = max(xs[-1] for panel in panels for xs, _, _ in panel.series) or 1.0
+    for index, panel in enumerate(panels):
+        top = head + index * (title + high)
+        style.write(figure, 0, top + 0.15, panel.title, weight="bold", va="center")
+        ax = style.axes(figure, left, top + title, width - left - 0.1, high)
+        for xs, ys, ink in panel.series:
+            style.dots(ax, xs, ys, color=ink)
+        values = [value for _, ys, _ in panel.series for value in ys]
+        room = (max(values) - min(values)) * 0.1 or max(values) * 0.1 or 1.0
+        ax.set_ylim(min(values) - room, max(values) + room)
+        ax.set_xlim(0, end * 1.01)
+        ax.set_ylabel(panel.unit, size=style.SMALL_PT)
+        style.plain_ticks(ax.yaxis, 4)
+        style.plain_ticks(ax.xaxis, 6)
+        ax.grid(axis="y")
+        if index < len(panels) - 1:
+            ax.tick_params(labelbottom=False)
+        else:
+            ax.set_xlabel("time since the first cell began / min", size=style.SMALL_PT)
+    return figure
+
+
+# -- table -------------------------------------------------------------------------------------
+
+
+def _tells(row: Row) -> bool:
+    return any(
+        words.number(row.get(f"{stem}_median_{unit}")) is not None
+        for stem, unit, _, _ in SUMMARISED
+    ) or any(_yes(row.get(column)) is not None for column in ("throttled", "power_capped"))
+
+
+def table(data: Data, rows: Sequence[Row]) -> Table:
+    """Median, lowest and highest of each cell, and whether anything held its clock down."""
+    shown = [
+        entry for entry in SUMMARISED
+        if any(words.number(row.get(f"{entry[0]}_median_{entry[1]}")) is not None for row in rows)
+    ]  # fmt: skip
+    result = Table(
+        [
+            Column("Workload"), Column("Device", folds=True), Column("Backend"),
+            Column("Precision"), Column("Scenario", folds=True),
+            *(Column(head, sign, True, "median, lowest and highest") for _, _, head, sign in shown),
+            Column("Throttled"), Column("At the power limit"),
+        ]
+    )  # fmt: skip
+    place = {key(cell): index for index, cell in enumerate(data.cells)}
+    for row in sorted(rows, key=lambda row: place.get(key(row), len(place))):
+        result.add(
+            row["workload"], row["device"], row["backend"], row["precision"], row["scenario"],
+            *(_spread(row, stem, unit) for stem, unit, _, _ in shown),
+            *(_answer(row, column) for column in ("throttled", "power_capped")),
+        )  # fmt: skip
+    return result
+
+
+def _spread(row: Row, stem: str, unit: str) -> Value:
+    value = quantity(row.get(f"{stem}_median_{unit}"), "this cell's probe did not tell")
+    ends = [words.number(row.get(f"{stem}_{part}_{unit}")) for part in ("min", "max")]
+    if value.reason or ends[0] is None or ends[1] is None:
+        return value
+    below = "–".join(words.significant(end) for end in ends if end is not None)
+    return Value(value.text, value.sort, below)
+
+
+def _answer(row: Row, column: str) -> Value:
+    yes = _yes(row.get(column))
+    if yes is None:
+        return missing(row.get("limits_means") or "nothing tells")
+    shares = row.get("limits") or ""
+    return Value("yes", sort="yes", mark="bad", title=shares) if yes else Value("no", sort="no")

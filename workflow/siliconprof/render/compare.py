@@ -1,0 +1,122 @@
+"""Comparing step times: a median, its interval, a ratio of two, and the words for them.
+
+Every interval here is made from the 95 % intervals of two series of one process each. Another
+process may differ by more, which one process per cell cannot show; the page says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from siliconprof.render import words
+from siliconprof.render.data import Data
+from siliconprof.render.variants import Family, Row, differ_in, family, has_no_speed, variant
+
+FEW = 6  # below this there is no 95 % interval; the range stands in
+
+
+@dataclass
+class Finding:
+    """One headline, and the single comparisons behind it."""
+
+    title: str
+    sentence: str
+    rows: list[str] = field(default_factory=list)
+    anchor: str = ""  # where on the page the evidence is
+
+
+@dataclass
+class Step:
+    """The step time of a cell: median and interval in seconds."""
+
+    row: Row
+    middle: float
+    low: float
+    high: float
+    n: int
+
+    @classmethod
+    def of(cls, row: Row) -> Step | None:
+        """The unsplit step of a measured cell, None when it has none."""
+        numbers = [words.number(row[f"unsplit_step_{part}"])
+                   for part in ("median_s", "low_s", "high_s", "n")]  # fmt: skip
+        if any(value is None or value <= 0 for value in numbers):
+            return None
+        middle, low, high, n = (float(value) for value in numbers if value is not None)
+        return cls(row, middle, low, high, int(n))
+
+    def overlaps(self, other: Step) -> bool:
+        """Whether no difference is certain."""
+        return self.low <= other.high and other.low <= self.high
+
+
+def steps(data: Data) -> dict[Family, list[Step]]:
+    """Family -> its measured step times; a mechanism check has none."""
+    found: dict[Family, list[Step]] = {}
+    for point in data.training():
+        step = Step.of(point)
+        if step and not has_no_speed(point):
+            found.setdefault(family(point), []).append(step)
+    return dict(sorted(found.items(), key=lambda item: -(item[0].n_parameters or 0)))
+
+
+def pairs(steps_: Sequence[Step], axis: str, first: str | None = None) -> Iterator[tuple]:
+    """Pairs of equal work, else alike, that differ in one axis only.
+
+    The first has the value `first` there, or is the faster.
+    """
+    for i, a in enumerate(steps_):
+        for b in steps_[i + 1 :]:
+            if not differ_in(a.row, b.row, axis):
+                continue
+            if first is None:
+                yield (a, b) if a.middle <= b.middle else (b, a)
+            elif a.row[axis] == first:
+                yield a, b
+            elif b.row[axis] == first:
+                yield b, a
+
+
+def ratio_words(slow: Step, fast: Step) -> str:
+    """`2.41 × [2.35, 2.48]` of medians, with the interval that both series allow."""
+    ratio, low, high = slow.middle / fast.middle, slow.low / fast.high, slow.high / fast.low
+    return f"{words.significant(ratio)} × [{words.significant(low)}, {words.significant(high)}]"
+
+
+def remarks(*compared: Step) -> str:
+    """What limits a comparison: few repeats, or flags."""
+    said = []
+    least = min(step.n for step in compared)
+    if least <= FEW:
+        said.append(f"only {least} steps")
+    caution = words.caution(*(step.row for step in compared))
+    return f" ({'; '.join(filter(None, [*said, caution]))})" if said or caution else ""
+
+
+@dataclass
+class Line:
+    """One comparison in words; a doubtful one never becomes a headline before a sound one."""
+
+    text: str
+    doubtful: bool = False
+
+
+def told(title: str, lines: Sequence[Line], anchor: str) -> Finding | None:
+    """A finding whose headline is the first sound line, the others behind it."""
+    if not lines:
+        return None
+    first = next((line for line in lines if not line.doubtful), lines[0])
+    return Finding(title, first.text, [line.text for line in lines if line is not first], anchor)
+
+
+def compared(text: str, *steps_: Step) -> Line:
+    """A line with what limits it."""
+    doubtful = any("contended" in (step.row["flags"] or "") for step in steps_)
+    return Line(f"{text}{remarks(*steps_)}.", doubtful)
+
+
+def manner(row: Row, *left_out: str) -> str:
+    """`plain, fp32, LoRA 8`: what a comparison holds fixed."""
+    fixed = [row[name] for name in ("trainer", "precision") if name not in left_out]
+    return ", ".join([*fixed, *variant(row)])

@@ -1,0 +1,207 @@
+"""LoRA: the same model trained with adapters on a frozen rest, beside training all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from siliconprof.render import style, words
+from siliconprof.render.book import Book
+from siliconprof.render.compare import Finding, Step, compared, manner, ratio_words, told
+from siliconprof.render.data import Data
+from siliconprof.render.tables import Column, Table, Value, missing
+from siliconprof.render.training import MS
+from siliconprof.render.variants import (
+    Row,
+    differ_in,
+    family,
+    family_order,
+    has_no_speed,
+    label,
+    precision,
+    variant,
+)
+
+PARTS = (("forward", "forward"), ("backward", "backward"), ("optimizer", "optimizer"),
+         ("unsplit_step", "whole step, unsplit"))  # fmt: skip
+PAIR_IN = 0.38
+PAIRS_PER_FIGURE = 16
+
+
+def pairs(data: Data) -> Iterator[tuple[Row, Row]]:
+    """(training of every parameter, training of adapters): equal but for what is trained."""
+    points = sorted(data.training(), key=family_order)
+    for full in points:
+        if full.get("lora_rank") or has_no_speed(full):
+            continue
+        for adapted in points:
+            if (
+                adapted.get("lora_rank")
+                and not has_no_speed(adapted)
+                and differ_in(full, adapted, "n_trainable_parameters")
+            ):
+                yield full, adapted
+
+
+def finding(data: Data) -> Finding | None:
+    """What adapters on a frozen rest save over the training of every parameter."""
+    lines = []
+    for full_row, adapted_row in pairs(data):
+        full, adapted = Step.of(full_row), Step.of(adapted_row)
+        if not full or not adapted:
+            continue
+        where = f"{_place(full_row)}, {_adapters(adapted_row)}"
+        if full.overlaps(adapted):
+            said = "no difference beyond noise in the step"
+            lines.append(compared(f"{where}: {said}", full, adapted))
+            continue
+        if adapted.middle < full.middle:
+            said = f"training every parameter takes {ratio_words(full, adapted)} as long"
+        else:
+            said = f"it takes {ratio_words(adapted, full)} as long as training every parameter"
+        shares = [
+            f"{name} {_change(change)}"
+            for part, name in PARTS[:3]
+            if (change := _relative(full_row, adapted_row, part)) is not None
+        ]
+        lines.append(compared(f"{where}: {said} ({', '.join(shares)})", full, adapted))
+    return told("LoRA", lines, "lora")
+
+
+def _place(row: Row) -> str:
+    return f"{family(row).name} on {row['backend']} ({manner(row)})"
+
+
+def _adapters(row: Row) -> str:
+    return next(word for word in variant(row) if word.startswith("LoRA"))
+
+
+def _median(row: Row, part: str) -> float | None:
+    return words.number(row.get(f"{part}_median_s"))
+
+
+def _relative(full: Row, adapted: Row, part: str) -> float | None:
+    """Change of a part's median as a share of what it was; None where there is none."""
+    before, after = _median(full, part), _median(adapted, part)
+    return None if not before or after is None else after / before - 1
+
+
+def _change(share: float) -> str:
+    return f"{'+' if share > 0 else '−'}{100 * abs(share):.0f}{words.THIN}%"
+
+
+def add(data: Data, book: Book, prefix: str = "") -> None:
+    """A figure and a table, where any training was measured both ways."""
+    found = list(pairs(data))
+    if not found:
+        if any(row.get("lora_rank") for row in data.training()):
+            book.note("LoRA: no training was measured both with adapters and of every parameter, "
+                      "equal in everything else.")  # fmt: skip
+        return
+    book.heading("With and without LoRA", anchor=f"{prefix}lora")
+    for start in range(0, len(found), PAIRS_PER_FIGURE):
+        part = found[start : start + PAIRS_PER_FIGURE]
+        name = f"{prefix}lora" + (f"-{start // PAIRS_PER_FIGURE + 1}" if start else "")
+        book.figure(name, "lora", partial(draw, part))
+    book.table(f"{prefix}lora", "lora", table(found))
+
+
+def draw(found: Sequence[tuple[Row, Row]], narrow: bool) -> Any:
+    """One row a pair, one panel a phase: above training all of it, below the adapters alone."""
+    width = style.width_in(narrow)
+    names = [f"{family(full).name}\n{label(full)}" for full, _ in found]
+    left = style.labels_in(names, True) + 0.12
+    columns = 2 if narrow else 4
+    rows = -(-len(PARTS) // columns)
+    entries = [
+        (style.swatch(style.shade("grey")), "every parameter is trained"),
+        (style.swatch(style.shade("grey", 45)), "LoRA: adapters alone, the rest is frozen"),
+    ]
+    head, title, foot, gap = style.legend_height(entries, width) + 0.05, 0.22, 0.4, 0.14
+    high = len(found) * PAIR_IN
+    figure = style.canvas(width, head + rows * (title + high + foot))
+    style.legend(figure, entries, 0.0)
+    panel = (width - left - 0.05 - gap * (columns - 1)) / columns
+    for index, (part, name) in enumerate(PARTS):
+        row, column = divmod(index, columns)
+        top = head + row * (title + high + foot)
+        x = left + column * (panel + gap)
+        style.write(figure, x, top + 0.14, name, weight="bold", va="center", size=style.SMALL_PT)
+        ax = style.axes(figure, x, top + title, panel, high)
+        _panel(ax, found, part, panel)
+        ax.set_yticks(range(len(found)), names if column == 0 else [])
+        ax.set_xlabel("ms", size=style.SMALL_PT)
+    return figure
+
+
+def _panel(ax: Any, found: Sequence[tuple[Row, Row]], part: str, width: float) -> None:
+    longest = max(
+        (value for pair in found for row in pair if (value := _median(row, part))), default=1.0
+    )
+    for y, pair in enumerate(found):
+        for row, offset, step in ((pair[0], -0.19, 100), (pair[1], 0.19, 45)):
+            value = _median(row, part)
+            if value is None:
+                ax.text(0, y + offset, " not told", va="center", size=style.SMALL_PT,
+                        color=style.MUTED, style="italic")  # fmt: skip
+                continue
+            ax.barh(y + offset, value, height=0.34, linewidth=0,
+                    facecolor=style.shade(row["backend"], step))  # fmt: skip
+            change = _relative(*pair, part) if row is pair[1] else None
+            said = words.significant(value / MS) if change is None else _change(change)
+            ax.text(value + longest * 0.03, y + offset, said, va="center", size=style.SMALL_PT)
+    room = style.text_in("+000 %", style.SMALL_PT) / width
+    ax.set_xlim(0, longest / max(1 - room, 0.4))
+    ax.set_ylim(len(found) - 0.5, -0.5)
+    ax.tick_params(axis="y", length=0, labelsize=style.SMALL_PT, labelcolor=style.INK)
+    ax.spines["left"].set_visible(False)
+    ax.grid(axis="x")
+    style.plain_ticks(ax.xaxis, 3, MS)
+
+
+def table(found: Sequence[tuple[Row, Row]]) -> Table:
+    """Both medians and the change, phase by phase; a whole step's change with its interval."""
+    result = Table(
+        [
+            Column("Model"), Column("Device", folds=True), Column("Backend"), Column("Trainer"),
+            Column("Precision"), Column("Adapters", folds=True),
+            Column("trained", "%", True, "parameters that the optimizer changes, of all"),
+            *(Column(name, "ms", True, "all of it, with LoRA; medians") for _, name in PARTS),
+            Column("full / LoRA", "", True, "whole step; what both 95 % intervals allow below"),
+        ]
+    )  # fmt: skip
+    for full, adapted in found:
+        share = adapted["n_trainable_parameters"] / full["n_parameters"]
+        result.add(
+            family(full).name,
+            full["device"],
+            full["backend"],
+            full["trainer"],
+            precision(full),
+            _adapters(adapted),
+            Value(words.significant(100 * share), 100 * share),
+            *(_both(full, adapted, part) for part, _ in PARTS),
+            _ratio(full, adapted),
+        )
+    return result
+
+
+def _both(full: Row, adapted: Row, part: str) -> Value:
+    before, after = _median(full, part), _median(adapted, part)
+    if before is None or after is None:
+        return missing("one of the two marks no such phase")
+    change = _relative(full, adapted, part)
+    said = f"{words.significant(before / MS)} → {words.significant(after / MS)}"
+    return Value(said, below="" if change is None else _change(change))
+
+
+def _ratio(full: Row, adapted: Row) -> Value:
+    slow, fast = Step.of(full), Step.of(adapted)
+    if not slow or not fast:
+        return missing("one of the two has no unsplit step")
+    ratio = slow.middle / fast.middle
+    low, high = slow.low / fast.high, slow.high / fast.low
+    return Value(
+        words.significant(ratio), ratio, f"{words.significant(low)}–{words.significant(high)}"
+    )

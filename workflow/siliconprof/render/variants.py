@@ -1,0 +1,211 @@
+"""Training cells by the work that they do: which belong together, and what each is called.
+
+A family trains one model on one amount of data a step, whoever drives it and in whatever way. Two
+cells are compared only where all of `WORK` and every other circumstance but one is equal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from siliconprof import aggregate
+
+Row = dict[str, Any]
+BACKEND_ORDER = ("torch-cuda", "torch-mps", "torch-cpu", "mlx")
+PRECISION_ORDER = ("fp32", "tf32", "amp-fp16", "fp16", "amp-bf16", "bf16")
+MANUAL_AMP = {"mlx": "(manual)"}  # MLX has no autocast: the casts are written out
+WORK = ("module", "n_parameters", "n_trainable_parameters", "samples_per_step", "tokens_per_step",
+        "audio_s_per_step", "data_sha256", "seed", "weights", "method_version")  # fmt: skip
+# Beside the axes: what else two cells may differ in.
+CIRCUMSTANCES = ("host", "device", "backend", "trainer", "precision", "threads", "scenario",
+                 "offloads", "allocator", "probes_off")  # fmt: skip
+NO_SPEED_FLAG = "offload_on_cpu"
+NO_SPEED = "mechanism check, not a cost of offloading: device and host memory are one here"
+
+
+class Family(NamedTuple):
+    """Training cells of one model with one amount of data a step."""
+
+    name: str  # model and size, or the workload's name without its trainer
+    n_parameters: int | None = None
+    samples: int | None = None  # per step
+    tokens: int | None = None  # per step
+    audio_s: float | None = None  # per step
+    near_capacity: bool = False  # every cell found a batch size of its own
+
+    @property
+    def label(self) -> str:
+        """`gpt2-nano: 0.20 M parameters, batch 4 × 64 tokens`."""
+        if self.n_parameters is None:
+            return self.name
+        millions = self.n_parameters / 1e6
+        size = f"{millions:.2f}" if millions < 10 else f"{millions:.0f}"
+        batch = f"batch {self.samples}" if self.samples else ""
+        if self.samples and self.audio_s:
+            batch += f" × {self.audio_s / self.samples:g} s of audio"
+        elif self.samples and self.tokens:
+            batch += f" × {self.tokens // self.samples} tokens"
+        if self.near_capacity:
+            batch = "near capacity, each cell with the batch that it found"
+        return ", ".join(filter(None, (f"{self.name}: {size} M parameters", batch)))
+
+    @property
+    def slug(self) -> str:
+        """For file names and anchors."""
+        sizes = [f"{n:g}" for n in (self.samples, self.tokens or self.audio_s) if n]
+        sizes += ["near-capacity"] * self.near_capacity
+        return "-".join([self.name, *sizes]) if self.n_parameters else self.name
+
+    @property
+    def order(self) -> tuple:
+        """Small models first."""
+        numbers = (self.n_parameters, self.samples, self.tokens, self.audio_s)
+        unknown = self.n_parameters is None
+        return (unknown, numbers[0] or 0, self.near_capacity, *(n or 0 for n in numbers), self.name)
+
+
+def stem(row: Mapping[str, Any]) -> str:
+    """A training workload's name without its trainer: `gpt2-nano` of `gpt2-nano-hf`."""
+    return row["workload"].removesuffix(f"-{row['trainer']}")
+
+
+def model(row: Mapping[str, Any]) -> str:
+    """Module and size of a training cell: `gpt2-nano`; the workload's name where it has none."""
+    return f"{row['module']}-{row['size']}" if row.get("size") else stem(row)
+
+
+def family(point: Mapping[str, Any]) -> Family:
+    """The family of a measured training point."""
+    near = bool(point.get("batch_size_found"))
+
+    def whole(name: str) -> int | None:
+        value = point.get(name)
+        return None if value is None or (near and name != "n_parameters") else int(value)
+
+    return Family(
+        model(point),
+        whole("n_parameters"),
+        whole("samples_per_step"),
+        whole("tokens_per_step"),
+        None if near else point.get("audio_s_per_step"),
+        near,
+    )
+
+
+def flagged(row: Mapping[str, Any], code: str) -> bool:
+    """Whether a cell carries a flag."""
+    return code in (row.get("flags") or "").split(";")
+
+
+def has_no_speed(row: Mapping[str, Any]) -> bool:
+    """Whether the times of a cell are kept out of every statement and ratio about speed."""
+    return flagged(row, NO_SPEED_FLAG)
+
+
+def precision(row: Mapping[str, Any]) -> str:
+    """`amp-bf16`, or `amp-bf16 (manual)` where the framework has no autocast."""
+    name = str(row["precision"])
+    manual = MANUAL_AMP.get(row["backend"]) if name.startswith("amp-") else None
+    return f"{name} {manual}" if manual else name
+
+
+def zero_stage(row: Mapping[str, Any]) -> str:
+    """The ZeRO stage of an offloaded cell as ` stage 2`, from its method; empty when not told."""
+    found = re.search(r"zero_stage: (\d)", row.get("offload") or "")
+    return f" stage {found[1]}" if found else ""
+
+
+def variant(row: Mapping[str, Any]) -> list[str]:
+    """What sets a training cell apart from the plain training of its model."""
+    said = []
+    if row.get("lora_rank"):
+        said.append(f"LoRA {int(row['lora_rank'])}")
+    applied = row.get("scenario_applied") or row["scenario"]
+    if applied == "offload":
+        said.append(f"offload{zero_stage(row)}")
+    elif applied == "near-capacity":
+        batch = row.get("batch_size") if row.get("batch_size_found") else None
+        said.append("near capacity" + (f", batch {int(batch)}" if batch else ""))
+    if row["scenario"] not in ("auto", applied):
+        said.append(f"asked for {row['scenario']}")
+    if row.get("allocator") not in (None, "default"):
+        said.append(f"allocator: {row['allocator']}")
+    if row.get("weights") not in (None, "random"):
+        said.append(str(row["weights"]))
+    if row.get("probes_off"):
+        said.append("no probes")
+    if row.get("twin"):
+        said.append(stem(row))
+    return said
+
+
+def as_slug(text: str) -> str:
+    """A part of a file name made of what sets work apart: `-lora8`."""
+    return text.replace(", ", "-").replace(" ", "").lower()
+
+
+def work_apart(row: Mapping[str, Any]) -> str:
+    """`, LoRA 8` of trainings that compute something else than the plain one; empty for it."""
+    rank, weights = row.get("lora_rank"), row.get("weights")
+    said = [f"LoRA {int(rank)}"] if rank else []
+    if weights not in (None, "random"):
+        said.append(str(weights))
+    return "".join(f", {word}" for word in said)
+
+
+def label(row: Mapping[str, Any], lines: bool = False) -> str:
+    """`torch-cpu · plain · fp32 · LoRA 8`; in two lines what sets it apart stands below."""
+    name = f"{row['backend']} · {row['trainer']} · {precision(row)}"
+    apart = " · ".join(variant(row))
+    if not apart:
+        return name
+    return f"{name}\n{apart}" if lines else f"{name} · {apart}"
+
+
+def differ_in(a: Mapping[str, Any], b: Mapping[str, Any], *names: str) -> bool:
+    """Whether two training points differ in the named columns, each of them, and in no other."""
+    return all(
+        (a.get(name) != b.get(name)) == (name in names)
+        for name in dict.fromkeys((*WORK, *CIRCUMSTANCES, *names))
+    )
+
+
+def _place(value: str | None, known: tuple[str, ...]) -> tuple[int, str]:
+    return (known.index(value) if value in known else len(known), value or "")
+
+
+def _device(row: Mapping[str, Any]) -> tuple:
+    return (
+        row["source"] != aggregate.HERE,
+        row["source"],
+        row["host"],
+        row["device_kind"] == "cpu",
+        row["device"],
+    )
+
+
+def order(row: Mapping[str, Any]) -> tuple:
+    """Sort key of cells and points: GPUs first, then by workload, backend, trainer, precision."""
+    return (
+        *_device(row),
+        row["module"],
+        stem(row),
+        *_driver(row),
+        row["scenario"],
+        row.get("point") or 0,
+    )
+
+
+def _driver(row: Mapping[str, Any]) -> tuple:
+    return (
+        _place(row["backend"], BACKEND_ORDER),
+        _place(row["trainer"], ("plain", "hf")),
+        _place(row["precision"], PRECISION_ORDER),
+    )
+
+
+def family_order(row: Mapping[str, Any]) -> tuple:
+    """Sort key within a family: a variant stands right below the plain training."""
+    return (*_device(row), *_driver(row), variant(row), row["workload"], row["scenario"])
