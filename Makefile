@@ -11,7 +11,7 @@ PINS := $(wildcard envs/*.txt) pyproject.toml
 # more for snakemake: make report ARGS="--configfile config/paper.yaml"
 ARGS ?=
 
-.PHONY: report env dev-env test test-fast lint format docs bench clean-env
+.PHONY: report env dev-env offload-ops test test-fast lint format docs bench clean-env
 .DEFAULT_GOAL := report
 
 report: env
@@ -58,6 +58,10 @@ docs: dev-env
 
 bench: dev-env
 	PATH="$(abspath $(BIN)):$$PATH" python benchmarks/pipeline.py
+
+# DeepSpeed's compiled Adam for scenario offload; without it torch's own AdamW updates on the host
+offload-ops: env
+	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow python -m siliconprof.offload_ops
 
 clean-env:
 	rm -rf $(VENV)

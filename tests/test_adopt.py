@@ -154,7 +154,7 @@ def test_a_record_is_held_against_the_data_here(measured, monkeypatch):
         Cell(**data["cell"]), data["environment"]["declared"], list(data["code"]), [], []
     )
     folder, used = "results/data/words", data["dataset"]
-    here = {folder: used["tokens_sha256"]}
+    here = {folder: used["data_sha256"]}
     adopt.verify_record(data, planned, here)
     with pytest.raises(UserError, match=f"its data in {folder} are not prepared here"):
         adopt.verify_record(data, planned, {})

@@ -195,7 +195,10 @@ def test_the_manifest_says_what_is_inside(there, packed):
     assert names == sorted(names)
     assert manifest["hosts"] == ["far"]
     assert manifest["created_at"] == "2023-11-14T22:13:20+00:00"
-    assert (manifest["schema_version"], manifest["method_versions"]) == (1, [1])
+    assert (manifest["schema_version"], manifest["method_versions"]) == (
+        record.SCHEMA_VERSION,
+        [record.METHOD_VERSION],
+    )
     commits = {record.read(there / MEMBER)["environment"]["git_commit"]} - {None}
     assert manifest["git_commits"] == sorted(commits)
     assert manifest["files"] == [
@@ -439,11 +442,15 @@ def test_limits_of_size(packed, monkeypatch):
 
 
 def test_versions_that_cannot_be_read(packed, here):
+    newest = record.SCHEMA_VERSION
+
     def newer(files: dict[str, bytes]) -> None:
-        files[MEMBER] = resealed(files[MEMBER], schema_version=2)
+        files[MEMBER] = resealed(files[MEMBER], schema_version=record.SCHEMA_VERSION + 1)
 
     rebuilt(packed, newer)
-    assert refusal(packed, here) == [f"{MEMBER!r}: schema version 2; this version reads 1"]
+    assert refusal(packed, here) == [
+        f"{MEMBER!r}: schema version {newest + 1}; this version reads {newest}"
+    ]
 
     def other_bundle(files: dict[str, bytes]) -> None:
         manifest = json.loads(files["manifest.json"]) | {"bundle_version": 7}

@@ -461,24 +461,29 @@ ULTRA = host_of(
     device("m2-ultra-76", "gpu", ["torch-mps", "mlx"], 192, "apple"),
     device("cpu-apple-m2-ultra", "cpu", ["torch-cpu", "mlx"], 192, "apple"),
 )
-TRAINED = [f"gpt2-{size}-{trainer}" for size in ("nano", "tiny") for trainer in ("plain", "hf")]
-ANYWHERE = {(name, p) for name in TRAINED for p in ("fp32", "amp-bf16")} | {
-    ("kernel-launch", "fp32")
+# One of each kind, said out loud: (device kind, backend or None for any, workload, precision).
+SOME = {
+    "config.yaml": {
+        ("cpu", None, "gpt2-nano-plain", "amp-bf16"),
+        ("cpu", None, "gpt2-tiny-offload", "fp32"),
+        ("cpu", None, "gpt2-nano-near-capacity", "fp32"),
+        ("cpu", None, "matmul-small", "bf16"),
+        ("gpu", None, "whisper-nano-hf", "amp-bf16"),
+        ("gpu", None, "gpt2-tiny-lora-plain", "fp32"),
+        ("gpu", None, "gpt2-small-hf", "fp32"),
+        ("gpu", None, "matmul-large", "tf32"),
+    },
+    "paper.yaml": {
+        ("cpu", None, "kernel-launch", "fp32"),
+        ("gpu", None, "gpt2-large-hf-16", "amp-fp16"),
+        ("gpu", None, "gpt2-large-lora-hf-16", "fp32"),
+        ("gpu", None, "gpt2-xl-hf-16", "fp32"),
+        ("gpu", None, "gpt2-large-plain-2", "fp32"),
+        ("gpu", None, "whisper-medium-hf-4", "fp16"),
+        ("gpu", None, "whisper-large-hf-32", "fp32"),
+        ("gpu", "torch-cuda", "whisper-medium-hf-4-offload", "fp32"),
+    },
 }
-ON_CPU = ANYWHERE | {("matmul-small", "fp32"), ("matmul-small", "bf16")}
-ON_GPU = (
-    ANYWHERE
-    | {(f"gpt2-small-{t}", p) for t in ("plain", "hf") for p in ("fp32", "amp-bf16")}
-    | {("matmul-large", p) for p in ("fp32", "tf32", "fp16", "bf16")}
-)
-PAPER_ON_GPU = (
-    {(f"gpt2-{s}-hf-16", p) for s in ("large", "xl") for p in ("fp32", "amp-fp16", "amp-bf16")}
-    | {(f"gpt2-large-plain-{batch}", "fp32") for batch in (8, 4, 2)}
-    | {("matmul-paper", p) for p in ("fp32", "fp16", "bf16")}
-    | {("matmul-sweep", p) for p in ("fp32", "tf32", "fp16", "bf16")}
-    | {("kernel-launch", "fp32")}
-)
-PAPER_ON_CPU = {("kernel-launch", "fp32")}
 PAPER_DEVICES = {
     "quadro-rtx-4000", "rtx-2080-ti", "rtx-4090", "rtx-a6000", "m2-ultra-76", "m2-max-38",
     "m2-pro-19",
@@ -487,34 +492,43 @@ PAPER_DEVICES = {
 
 @pytest.mark.parametrize("host", [RTX, ULTRA], ids=["rtx-4090", "m2-ultra-76"])
 @pytest.mark.parametrize(
-    ("name", "on_gpu", "on_cpu", "elsewhere"),
-    [
-        ("config.yaml", ON_GPU, ON_CPU, set()),
-        ("paper.yaml", PAPER_ON_GPU, PAPER_ON_CPU, PAPER_DEVICES),
-    ],
+    ("name", "elsewhere"), [("config.yaml", set()), ("paper.yaml", PAPER_DEVICES)]
 )
 def test_a_config_makes_the_cells_that_it_says(
-    name: str, on_gpu: set, on_cpu: set, elsewhere: set[str], host: dict[str, Any]
+    name: str, elsewhere: set[str], host: dict[str, Any]
 ) -> None:
     """On each backend of each device, the entries of its kind in their own precisions.
 
     A device that the config names and the host lacks is listed as not measured, with the reason.
     """
-    experiment = config.resolve(shipped(name))
+    raw = shipped(name)
     devices = registry.load(ROOT / "config" / "devices.yaml")
-    expansion = matrix.expand(experiment, devices, host)
+    expansion = matrix.expand(config.resolve(raw), devices, host)
     cells = [planned.cell for planned in expansion.cells]
-    found: dict[tuple[str, str], set[tuple[str, str]]] = {}
-    for cell in cells:
-        assert cell.host == host["label"]
-        found.setdefault((cell.device, cell.backend), set()).add((cell.workload, cell.precision))
-    assert found == {
-        (item["id"], backend): on_gpu if item["kind"] == "gpu" else on_cpu
+    assert {cell.host for cell in cells} == {host["label"]}
+    expected = {
+        (item["id"], backend, workload, scenario, precision)
         for item in host["devices"]
         for backend in item["backends"]
+        for workload, entry in raw["workloads"].items()
+        if item["kind"] in entry.get("device_kinds", ["cpu", "gpu"])
+        and backend in entry.get("backends", [backend])
+        for scenario in entry.get("scenarios", ["auto"])
+        for precision in entry.get("precisions", raw["precisions"])
     }
-    assert len({cell.path for cell in cells}) == len(cells) == sum(map(len, found.values()))
-    assert {cell.scenario for cell in cells} == {"auto"}
+    found = [(c.device, c.backend, c.workload, c.scenario, c.precision) for c in cells]
+    assert set(found) == expected
+    assert len({cell.path for cell in cells}) == len(cells) == len(expected)
+    for kind, only, workload, precision in SOME[name]:
+        wanted = {
+            (item["id"], backend)
+            for item in host["devices"]
+            for backend in item["backends"]
+            if item["kind"] == kind and only in (None, backend)
+        }
+        has = {(c.device, c.backend) for c in cells
+               if (c.device_kind, c.workload, c.precision) == (kind, workload, precision)}  # fmt: skip
+        assert has == wanted, workload
     here = {item["id"] for item in host["devices"]}
     assert {entry["device"] for entry in expansion.not_measured} == elsewhere - here
     assert all(host["label"] in entry["reason"] for entry in expansion.not_measured)

@@ -416,7 +416,7 @@ def mac(chip: str, cores: int | None, by_ioreg: bool = False) -> dict[str, str]:
 
 MAC_ANSWERS: dict[str, dict[str, Any]] = {
     "torch": TORCH_MAC,
-    "torch-mps": {},
+    "torch-mps": {"working_set_bytes": 72 * GIB},
     "mlx": {"blas": "Accelerate (macOS 15.5)", "gpu": "metal"},
     "mlx-gpu": {"devices": [{"name": "Apple M2 Max", "memory_bytes": 96 * GIB, "error": None}]},
     "numpy": {"blas": "Accelerate (macOS 15.5)"},
@@ -441,6 +441,7 @@ def test_a_mac_and_its_variant(
     assert (gpu["id"], gpu["registry_id"]) == (f"m2-max-{cores}", f"m2-max-{cores}")
     assert gpu["gpu_cores"] == cores and gpu["memory_kind"] == "unified"
     assert gpu["memory_bytes"] == 96 * GIB and gpu["backends"] == ["torch-mps", "mlx"]
+    assert gpu["working_set_bytes"] == 72 * GIB and cpu["working_set_bytes"] is None
     assert cpu["id"] == "cpu-apple-m2-max" and cpu["registry_id"] is None
     assert cpu["backends"] == ["torch-cpu", "mlx"]
     assert made["backends"]["mlx"]["devices"] == [gpu["id"], cpu["id"]]

@@ -23,7 +23,10 @@ from siliconprof.cell import Cell
 
 PACKAGE = ROOT / "workflow" / "siliconprof"
 RULES = [ROOT / "Snakefile", *sorted((ROOT / "workflow" / "rules").glob("*.smk"))]
-FRAMEWORKS = {"torch", "mlx", "mlx_lm", "transformers", "datasets", "tokenizers", "accelerate"}
+FRAMEWORKS = {
+    "torch", "mlx", "mlx_lm", "mlx_audio", "transformers", "datasets", "tokenizers", "accelerate", "peft",
+    "deepspeed",
+}  # fmt: skip
 # Find out what a host has, so they must name it; everything else asks a backend.
 DETECTION = {"detect.py", "frameworks.py", "hosts.py", "machine.py"}
 

@@ -60,7 +60,11 @@ rule aggregate:
         "results/tables/cells.csv",
         "results/tables/points.csv",
         "results/tables/steps.csv",
+        "results/tables/training_steps.csv",
         "results/tables/samples.csv",
+        "results/tables/energy.csv",
+        "results/tables/probes.csv",
+        "results/tables/models.csv",
         "results/tables/outside.csv",
     log:
         "results/logs/aggregate.log",

@@ -2,6 +2,7 @@
 #
 # in:   the cell's code (its static import closure), the arrays it reads, the versions it uses
 # out:  results/records/{host}/{device}/{backend}/{workload}/{scenario}/{precision}.json
+# by:   results/history/…, results/captures/…: by-products that no rule owns
 #
 # The wildcards match this host's own cells and nothing else: records of other hosts are leaf
 # inputs of `aggregate` and belong to no rule.
@@ -32,6 +33,7 @@ rule measure:
             --cell {params.cell:q} \
             --environment {params.environment:q} \
             --history results/history \
+            --captures results/captures \
             --output {output:q} \
             >{log:q} 2>&1
         """

@@ -16,12 +16,13 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from siliconprof import (
+    dataset_spec,
     freshness,
     hosts,
     matrix,
@@ -34,7 +35,6 @@ from siliconprof.pipeline import REGISTRY, RESULTS
 from siliconprof.plan import load_experiment
 
 CONFIG = "config/config.yaml"
-DATA_FILES = ("dataset.json", "tokens.npy", "tokenizer.json")
 FILES_PER_CALL = 1000  # of Snakemake; the system limits the length of a command line
 LONG_AGO_S = 1  # since 1970: older than any code; 0 is no time at all to Snakemake
 
@@ -158,11 +158,21 @@ def adopt(configfile: str | None = None) -> Adoption:
             adopted.append(path)
         except UserError as error:
             refused[path] = str(error).removeprefix(f"{path}: ")
-    verified = [f"{folder}/{name}" for folder in tokens for name in DATA_FILES]
+    verified = _data_files(tokens, experiment)
     restore_metadata([*verified, *adopted], configfile)
-    stale = [f"{folder}/{name}" for folder in data_refused for name in DATA_FILES]
+    stale = _data_files(data_refused, experiment)
     mark_old([*stale, *refused], configfile)
     return Adoption(adopted, refused, list(tokens), data_refused, missing)
+
+
+def _data_files(folders: Iterable[str], experiment: Mapping[str, Any]) -> list[str]:
+    """What the prepare stages write into these folders of data sets."""
+    return [
+        f"{folder}/{file}"
+        for folder in folders
+        for kind in [experiment["datasets"][Path(folder).name]["kind"]]
+        for file in ("dataset.json", *dataset_spec.ARRAYS[kind], "tokenizer.json")
+    ]
 
 
 def _check(path: str, planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> None:

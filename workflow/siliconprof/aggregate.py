@@ -1,4 +1,5 @@
-"""Records -> tidy tables: one line per cell, point, timed iteration and sample.
+"""Records -> tidy tables: one line per cell, point, iteration, training step, sample, source of
+energy, probe and model.
 
     python -m siliconprof.aggregate --matrix results/matrix.json --output-dir results/tables
 
@@ -11,11 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import record, statistics
+from siliconprof import footprint, memory_model, record, statistics
 from siliconprof.cell import AXES
 from siliconprof.errors import UserError, stage
 from siliconprof.matrix import foreign_records
@@ -24,12 +25,20 @@ from siliconprof.timing import PHASES
 HERE, IMPORTED, REFERENCE = "this host", "another host", "reference"
 KEY = ("source", *AXES)
 SERIES = (
-    *PHASES, "step_s", "unsplit_step_s", "warmup_step_s", "forward_only_s",
+    *PHASES, "step_s", "unsplit_step_s", "warmup_step_s", "energy_step_s", "forward_only_s",
     "cold_s", "launch_and_wait_s", "enqueue_s", "amortised_s",
 )  # fmt: skip
 SUMMARISED = tuple(name for name in SERIES if name != "warmup_step_s")
-PARAMS = ("batch", "m", "k", "n", "batch_size", "n_parameters", "samples_per_step",
-          "tokens_per_step", "launch", "note", "burst")  # fmt: skip
+PARAMS = ("batch", "m", "k", "n", "batch_size", "n_parameters", "n_trainable_parameters",
+          "samples_per_step",
+          "tokens_per_step", "audio_s_per_step", "launch", "note", "burst")  # fmt: skip
+
+
+ENERGY = (
+    "name", "scope", "quality", "energy_j", "updates", "energy_per_step_j", "energy_per_sample_j",
+    "idle_before_w", "idle_after_w", "net_energy_per_step_j", "reason",
+)  # fmt: skip
+HOST_POWER_ASSUMED_W = 70.0
 
 
 def gather(
@@ -73,6 +82,7 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
     environment = data["environment"]
     evidence = data["precision"]["evidence"]
     memory, faults = probes.get("memory", {}), probes.get("page_faults", {})
+    parameters, limit = cell["parameters"], data["scenario"].get("limit") or {}
     earlier = record.earlier(data, history) if source == HERE else []
     return key(source, data) | {
         "module": cell["module"],
@@ -81,8 +91,23 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
         "status": data["status"],
         "reason": data["reason"],
         "scenario_derived": data["scenario"]["derived"],
+        "scenario_applied": data["scenario"]["applied"],
         "predicted_memory_bytes": data["scenario"]["predicted_bytes"],
         "device_memory_bytes": data["scenario"]["device_memory_bytes"],
+        "capacity_bytes": data["scenario"].get("capacity_bytes"),
+        "capacity_source": data["scenario"].get("capacity_source"),
+        "batch_size": data["scenario"].get("batch_size"),
+        "batch_size_found": data["scenario"].get("batch_size_found"),
+        "predicted_offloaded_bytes": _offloaded_bytes(data["scenario"]),
+        "limit_enforced": limit.get("enforced"),
+        "limit_how": limit.get("how"),
+        "limit_reason": limit.get("reason"),
+        "confirmed_peak_bytes": data["scenario"].get("confirmed_peak_bytes"),
+        "size": parameters.get("size"),
+        "lora_rank": parameters.get("lora_rank"),
+        "weights": parameters.get("weights"),
+        "allocator": parameters.get("allocator"),
+        "offload": _line(data["method"].get("offload")),
         "effective_precision": data["precision"]["effective"],
         "product_error": evidence.get("product_error"),
         "master_weights_dtype": evidence.get("master_weights"),
@@ -90,7 +115,7 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
         "threads": cell["threads"],
         "seed": cell["seed"],
         "dataset": (data["dataset"] or {}).get("name"),
-        "tokens_sha256": (data["dataset"] or {}).get("tokens_sha256"),
+        "data_sha256": (data["dataset"] or {}).get("data_sha256"),
         "points": len(data["points"]),
         "flags": ";".join(sorted({flag["code"] for flag in data["flags"]})),
         "flag_details": "; ".join(f"{flag['code']}: {flag['detail']}" for flag in data["flags"]),
@@ -123,6 +148,17 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
     }
 
 
+def _offloaded_bytes(scenario: Mapping[str, Any]) -> int | None:
+    """What is predicted to stay on the device of an offloaded cell; None for any other."""
+    parts = scenario.get("offloaded_parts_bytes")
+    return footprint.total(parts) if parts else None
+
+
+def _line(method: Mapping[str, Any] | None) -> str | None:
+    """`key: value; …` of a part of the method."""
+    return "; ".join(f"{k}: {v}" for k, v in method.items()) if method else None
+
+
 def _earlier_ok(paths: Sequence[Path]) -> str | None:
     """The newest earlier record of a cell that was measured without fault."""
     for path in paths:
@@ -147,7 +183,10 @@ def point_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]
             "flops": point["flops"],
             "bytes": point["bytes"],
             "device_peak_bytes": point["memory"].get("device_peak_bytes"),
+            "device_peak_means": point["memory"].get("device_peak_means"),
+            **faults_per_step(data, point.get("steps")),
             "result_error": point.get("result_error"),
+            "stopped_by": point.get("stopped_by"),
             "burst_mean_s": point.get("burst_mean_s"),
             "burst_reason": point.get("burst_reason"),
             "loss_first": (point.get("loss") or [None])[0],
@@ -157,6 +196,26 @@ def point_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]
         for name in SUMMARISED:
             row |= summary(name, times.get(name) or [])
         yield row | rates(row)
+
+
+def faults_per_step(
+    data: Mapping[str, Any], steps: Mapping[str, Sequence[Any]] | None
+) -> dict[str, float | None]:
+    """Median page faults of an unsplit step, in counts and bytes; None for what is no training."""
+    page = data["probes"].get("page_faults", {}).get("page_size_bytes")
+    row: dict[str, float | None] = {}
+    for kind in ("minor", "major"):
+        counts = [
+            count
+            for step, count in zip(steps["kind"], steps[f"{kind}_faults"], strict=True)
+            if step == "unsplit"
+        ] if steps else []  # fmt: skip
+        median = statistics.median(counts) if counts else None
+        row[f"{kind}_faults_per_step"] = median
+        row[f"{kind}_faulted_bytes_per_step"] = (
+            median * page if median is not None and page else None
+        )
+    return row
 
 
 def summary(name: str, values: Sequence[float]) -> dict[str, float | int | None]:
@@ -214,6 +273,59 @@ def step_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
+def training_step_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of training_steps.csv: when each step began, of what kind it was, its page faults."""
+    for point in data["points"]:
+        steps = point.get("steps") or {"kind": []}
+        for iteration, kind in enumerate(steps["kind"]):
+            yield (
+                key(source, data)
+                | {"iteration": iteration, "kind": kind}
+                | {
+                    name: steps[name][iteration]
+                    for name in ("started_s", "minor_faults", "major_faults")
+                }
+            )
+
+
+def energy_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of energy.csv: one per source of energy of a training, or its reason.
+
+    The paper adds 70 W for the host of an NVIDIA GPU (seed 001, section 4.2, after Lewis et al.):
+    an assumption, in a column that says so.
+    """
+    for point in data["points"]:
+        energy = point.get("energy")
+        if energy is None:
+            continue
+        window_s, steps = energy.get("window_s"), energy.get("steps")
+        for found in energy.get("sources") or [{"reason": energy.get("reason")}]:
+            joules = found.get("energy_per_step_j")
+            plus = joules is not None and found.get("scope") == "gpu" and window_s and steps
+            yield key(source, data) | {"window_s": window_s, "energy_steps": steps} | {
+                name: found.get(name) for name in ENERGY
+            } | {
+                "assumed_host_w": HOST_POWER_ASSUMED_W if plus else None,
+                "energy_per_step_plus_assumed_host_j":
+                    joules + HOST_POWER_ASSUMED_W * window_s / steps if plus else None,
+            }  # fmt: skip
+
+
+def probe_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of probes.csv: what each probe answered, by what means, and what it cost."""
+    for name, summary in data["probes"].items():
+        yield (
+            key(source, data)
+            | {"probe": name}
+            | {
+                column: value
+                for column, value in summary.items()
+                if isinstance(value, str | int | float | bool | None)
+            }
+            | {"reasons": _line(summary.get("reasons")), "limits": _line(summary.get("limits"))}
+        )
+
+
 def sample_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Lines of samples.csv: the probes over time."""
     for sample in data["samples"]:
@@ -230,9 +342,15 @@ def write_tables(
     """
     import pandas as pd
 
-    tables: dict[str, list[dict[str, Any]]] = {
-        name: [] for name in ("cells", "points", "steps", "samples")
+    rows_of: dict[str, Callable[[str, Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
+        "points": point_rows,
+        "steps": step_rows,
+        "training_steps": training_step_rows,
+        "samples": sample_rows,
+        "energy": energy_rows,
+        "probes": probe_rows,
     }
+    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in ("cells", *rows_of)}
     damaged = []
     for source, path in records:
         try:
@@ -241,19 +359,19 @@ def write_tables(
             damaged.append(str(error))
             continue
         tables["cells"].append(cell_row(source, path, data, history))
-        tables["points"].extend(point_rows(source, data))
-        tables["steps"].extend(step_rows(source, data))
-        tables["samples"].extend(sample_rows(source, data))
+        for name, rows in rows_of.items():
+            tables[name].extend(rows(source, data))
     if damaged:
         raise UserError("\n".join(damaged))
     output.mkdir(parents=True, exist_ok=True)
-    columns = {"steps": [*KEY, "point", "series", "iteration", "time_s", "loss"],
-               "samples": [*KEY, "t_s"], "points": list(KEY), "cells": list(KEY)}  # fmt: skip
-    for name, rows in tables.items():
-        frame = pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns[name])
+    columns = {"steps": ["point", "series", "iteration", "time_s", "loss"], "samples": ["t_s"]}
+    for name, lines in tables.items():
+        empty = [*KEY, *columns.get(name, ())]
+        frame = pd.DataFrame(lines) if lines else pd.DataFrame(columns=empty)
         frame.to_csv(output / f"{name}.csv", index=False)
-    rows = [{"record": path, "note": "not in this experiment"} for path in outsiders]
-    pd.DataFrame(rows, columns=["record", "note"]).to_csv(output / "outside.csv", index=False)
+    others = [{"record": path, "note": "not in this experiment"} for path in outsiders]
+    pd.DataFrame(others, columns=["record", "note"]).to_csv(output / "outside.csv", index=False)
+    pd.DataFrame(memory_model.model_table()).to_csv(output / "models.csv", index=False)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -40,6 +40,7 @@ class Cell:
     dataset: str | None  # folder of prepared arrays, relative to the checkout
     parameters: Mapping[str, Any] = field(default_factory=dict)  # of the workload, defaults filled
     timing: Mapping[str, Any] = field(default_factory=dict)  # see timing.Plan
+    device_usable: Mapping[str, Any] | None = None  # see memory_model.usable; None = all memory
 
     @property
     def path(self) -> str:
@@ -62,11 +63,12 @@ class Cell:
         except ValueError as error:
             raise UserError(f"--cell is not JSON: {error}") from None
         known = {item.name for item in fields(cls)}
-        if not isinstance(data, dict) or set(data) != known:
+        wanted = {item.name for item in fields(cls) if item.default is MISSING}
+        if not isinstance(data, dict) or not wanted <= set(data) <= known:
             given = set(data) if isinstance(data, dict) else set()
             raise UserError(
                 "--cell must be the JSON object that `siliconprof plan --json` prints; "
-                f"missing: {', '.join(sorted(known - given)) or 'none'}; "
+                f"missing: {', '.join(sorted(wanted - given)) or 'none'}; "
                 f"unknown: {', '.join(sorted(given - known)) or 'none'}"
             )
         return cls(**data)

@@ -10,13 +10,13 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from siliconprof import plugins
+from siliconprof import dataset_spec, plugins
 from siliconprof.errors import UserError
 from siliconprof.validation import load_schema, nearest, problems
 
 COMMON_WORKLOAD_KEYS = (
     "module", "trainer", "dataset", "device_kinds", "backends", "precisions", "scenarios",
-    "timing",
+    "timing", "capture",
 )  # fmt: skip
 
 
@@ -38,10 +38,8 @@ def check(config: Mapping[str, Any]) -> list[str]:
     if not isinstance(config, Mapping):
         return found
     for name, entry in _mapping(config.get("datasets")).items():
-        source = _mapping(entry).get("source")
-        if source in ("hub", "folder") and not entry.get("path"):
-            wanted = {"hub": "a name on the hub", "folder": "a folder"}[source]
-            found.append(f"datasets.{name}.path: is missing; expected {wanted}")
+        for key, what in dataset_spec.problems(_mapping(entry)):
+            found.append(f"datasets.{name}.{key}: {what}")
     workloads = _mapping(config.get("workloads"))
     common = schema["properties"]["workloads"]["additionalProperties"]
     for name, entry in workloads.items():
@@ -69,6 +67,7 @@ def _workload_problems(
             f"{nearest(module, known)}"
         ]
     plugin = plugins.load("workloads", module)
+    inherited = {"scenarios": config.get("scenarios", ["auto"])}
     own = problems(entry, workload_schema(common, module), f"{where}.")
     found = [line.replace(f"{where}.(top level)", where) for line in own]
     trainer, trainers = entry.get("trainer"), plugins.names("trainers")
@@ -80,10 +79,11 @@ def _workload_problems(
         found.append(f"{where}.trainer: {said}; expected one of: {', '.join(trainers)}{hint}")
     elif plugin.kind != "training" and trainer is not None:
         found.append(f"{where}.trainer: is '{trainer}'; {module} is not trained, leave it out")
+    found += _capture_problems(f"{where}.capture", entry.get("capture"), plugin.kind)
     datasets = _mapping(config.get("datasets"))
     dataset = entry.get("dataset")
     if "dataset" not in entry:
-        found += [f"{where}.{line}" for line in plugin.problems(entry, None)]
+        found += [f"{where}.{line}" for line in plugin.problems({**inherited, **entry}, None)]
     elif isinstance(dataset, str) and dataset not in datasets:
         listed = ", ".join(map(str, datasets)) or "none is defined"
         found.append(
@@ -93,8 +93,22 @@ def _workload_problems(
     elif isinstance(dataset, str):
         chosen = _mapping(datasets[dataset])
         if isinstance(chosen.get("vocab_size"), int):
-            found += [f"{where}.{line}" for line in plugin.problems(entry, chosen)]
+            found += [f"{where}.{line}" for line in plugin.problems({**inherited, **entry}, chosen)]
     return found
+
+
+def _capture_problems(where: str, tools: Any, kind: str) -> list[str]:
+    """Mistakes in the list of tools that an entry asks for."""
+    if not isinstance(tools, list) or not tools:
+        return []
+    if kind != "training":
+        return [f"{where}: only training steps are captured, leave it out"]
+    known = plugins.names("captures")
+    return [
+        f"{where}.{index}: is '{tool}'; expected one of: {', '.join(known)}{nearest(tool, known)}"
+        for index, tool in enumerate(tools)
+        if isinstance(tool, str) and tool not in known
+    ]
 
 
 def _with_defaults(values: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,14 +131,16 @@ def resolve(config: Mapping[str, Any], name: str = "config") -> dict[str, Any]:
     whole["timing"] = _with_defaults(whole["timing"], properties["timing"]["properties"])
     whole["report"] = _with_defaults(whole["report"], properties["report"]["properties"])
     dataset = properties["datasets"]["additionalProperties"]["properties"]
-    whole["datasets"] = {
-        key: _with_defaults(entry, dataset) for key, entry in whole["datasets"].items()
-    }
+    for key, entry in whole["datasets"].items():
+        foreign = dataset_spec.foreign_keys(entry.get("kind", dataset["kind"]["default"]))
+        own = {name: schema for name, schema in dataset.items() if name not in foreign}
+        whole["datasets"][key] = _with_defaults(entry, own)
     for key, entry in whole["workloads"].items():
         plugin = plugins.load("workloads", entry["module"])
         filled = _with_defaults(entry, plugin.PARAMETERS)
         filled["timing"] = whole["timing"] | filled.get("timing", {})
         filled.setdefault("device_kinds", ["cpu", "gpu"])
+        filled.setdefault("capture", [])
         for axis in ("backends", "precisions", "scenarios"):
             filled.setdefault(axis, list(whole[axis]))
         whole["workloads"][key] = filled

@@ -32,8 +32,8 @@ PROBE_LIMIT_S = 180.0  # a first import from a cold network disk takes a minute
 # Distributions whose versions can change a measurement; a cell depends on the few it names.
 PACKAGES = (
     "torch", "triton", "mlx", "mlx-cpu", "mlx-metal", "mlx-cuda-12", "mlx-cuda-13", "mlx-lm",
-    "transformers", "accelerate", "peft", "deepspeed", "tokenizers", "datasets", "numpy",
-    "psutil", "zeus", "zeus-apple-silicon", "nvidia-ml-py",
+    "mlx-audio", "transformers", "accelerate", "peft", "deepspeed", "tokenizers", "datasets", "numpy",
+    "soundfile", "soxr", "psutil", "zeus-apple-silicon", "nvidia-ml-py",
 )  # fmt: skip
 CUBLAS_PACKAGES = ("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12")
 
@@ -151,6 +151,7 @@ def _gpu(name: str, vendor: str, index: int, **facts: Any) -> dict[str, Any]:
         "vendor": vendor,
         "memory_bytes": facts.get("memory_bytes"),
         "memory_kind": facts.get("memory_kind", "dedicated"),
+        "working_set_bytes": facts.get("working_set_bytes"),
         "index": index,
         "gpu_cores": facts.get("gpu_cores"),
         "driver": facts.get("driver"),
@@ -169,6 +170,7 @@ def _gpus(answers: Mapping[str, Any], cpu: Mapping[str, Any], driver: Mapping[st
             0,
             memory_bytes=cpu["memory_bytes"],
             memory_kind="unified",
+            working_set_bytes=_working_set_bytes(answers),
             gpu_cores=apple_gpu_cores(cpu["model"]),
             driver=driver["macos"],
         )
@@ -190,6 +192,14 @@ def _gpus(answers: Mapping[str, Any], cpu: Mapping[str, Any], driver: Mapping[st
             if backend and not device["error"] and found[index]["name"] == device["name"]:
                 found[index]["backends"].append(backend)
     return found
+
+
+def _working_set_bytes(answers: Mapping[str, Any]) -> int | None:
+    """What Metal recommends to use of the memory, as torch or MLX told it."""
+    told = [answers.get("torch-mps") or {}, *(answers.get("mlx-gpu") or {}).get("devices", ())]
+    return next(
+        (facts["working_set_bytes"] for facts in told if facts.get("working_set_bytes")), None
+    )
 
 
 def works(answer: Mapping[str, Any] | None) -> bool:

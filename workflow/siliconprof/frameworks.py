@@ -160,7 +160,7 @@ def _torch_mps() -> dict[str, Any]:
         raise RuntimeError("torch's MPS needs macOS 14 or newer and an Apple GPU")
     ones = torch.ones(SMALL, SMALL, device="mps")
     (ones @ ones).sum().item()
-    return {}
+    return {"working_set_bytes": int(torch.mps.recommended_max_memory())}
 
 
 def _mlx() -> dict[str, Any]:
@@ -197,6 +197,7 @@ def _mlx_gpu() -> dict[str, Any]:
         facts = mx.device_info(mx.Device(mx.gpu, index))
         size = facts.get("total_memory", facts.get("memory_size"))
         named = {"name": facts.get("device_name"), "memory_bytes": size}
+        named["working_set_bytes"] = facts.get("max_recommended_working_set_size")  # Metal only
         devices.append({**named, "error": _fault(multiply, index)})
     return _some_work(devices)
 

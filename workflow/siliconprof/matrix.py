@@ -15,10 +15,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from siliconprof import closure, config, plugins
+from siliconprof import closure, config, dataset_spec, memory_model, plugins
 from siliconprof.cell import Cell, canonical_json
 from siliconprof.errors import UserError, stage
 from siliconprof.record import write_atomically
+from siliconprof.trainers import _offload
 from siliconprof.validation import nearest
 
 DATA_DIR = "results/data"
@@ -140,9 +141,17 @@ def _planned(
 
     entry = experiment["workloads"][name]
     parameters = {k: v for k, v in entry.items() if k not in config.COMMON_WORKLOAD_KEYS}
+    if entry["capture"]:  # only then is it part of the cell
+        parameters["capture"] = entry["capture"]
     dataset = entry.get("dataset")
+    data, arrays = [], []
     if dataset:
-        parameters["dataset_vocab_size"] = experiment["datasets"][dataset]["vocab_size"]
+        asked = experiment["datasets"][dataset]
+        folder = f"{DATA_DIR}/{dataset}"
+        data = [f"{folder}/dataset.json"]
+        arrays = [f"{folder}/{file}" for file in dataset_spec.ARRAYS[asked["kind"]]]
+        for key in dataset_spec.SHAPES[asked["kind"]]:
+            parameters[f"dataset_{key}"] = asked[key]
     threads = experiment["cpu_threads"]
     cell = Cell(
         host=host["label"],
@@ -161,22 +170,26 @@ def _planned(
         dataset=f"{DATA_DIR}/{dataset}" if dataset else None,
         parameters=parameters,
         timing=entry["timing"],
+        device_usable=memory_model.usable(device),
     )
     return PlannedCell(
         cell,
         hosts.environment_slice(host, device["id"], backend, used_packages(cell)),
         closure.files(measure.code_roots(cell)),
-        [f"{DATA_DIR}/{dataset}/dataset.json"] if dataset else [],
-        [f"{DATA_DIR}/{dataset}/tokens.npy"] if dataset else [],
+        data,
+        arrays,
     )
 
 
 def used_packages(cell: Cell) -> list[str]:
     """Distributions whose version a cell's numbers depend on."""
     backend = plugins.load("backends", cell.backend)
-    names = {*backend.packages, *plugins.load("workloads", cell.module).packages(backend.framework)}
+    workload = plugins.load("workloads", cell.module)(cell.parameters)
+    names = {*backend.packages, *workload.packages(backend.framework)}
     if cell.trainer:
         names |= {*plugins.load("trainers", cell.trainer).packages(backend.framework)}
+    if cell.trainer and cell.scenario == "offload":
+        names |= {*_offload.PACKAGES}
     return sorted(names)
 
 

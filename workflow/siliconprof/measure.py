@@ -26,9 +26,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from siliconprof import closure, environment, exhaustion, lock, plugins, record, support
+from siliconprof import (
+    capture,
+    closure,
+    environment,
+    exhaustion,
+    lock,
+    memory_limit,
+    plugins,
+    record,
+    support,
+)
 from siliconprof.cell import Cell
 from siliconprof.errors import UserError, stage
+from siliconprof.probes import page_faults
 from siliconprof.timing import Plan
 
 PIPELINE_VARIABLE = "SILICONPROF_PIPELINE_PID"
@@ -46,6 +57,7 @@ def code_roots(cell: Cell) -> list[str]:
     roots.append(plugins.module_name("workloads", cell.module))
     if cell.trainer:
         roots.append(plugins.module_name("trainers", cell.trainer))
+    roots += [plugins.module_name("captures", name) for name in capture.asked(cell)]
     return roots
 
 
@@ -56,6 +68,8 @@ def child_environment(cell: Cell) -> dict[str, str]:
     inherited = os.environ.get("PYTHONPATH")
     backend = plugins.load("backends", cell.backend)
     own = backend.environment(cell.device_index, cell.precision, os.environ)
+    if cell.parameters.get("allocator") == "retain":
+        own = own | page_faults.allocator_environment()[0]
     return (
         dict(os.environ)
         | own
@@ -88,13 +102,24 @@ class PipelineGone(Exception):
 
 
 class Child:
-    """The measuring process, its last words and its last sign of progress."""
+    """The measuring process, its last words and its last sign of progress.
 
-    def __init__(self, cell: Cell, result: Path, lock_descriptor: int) -> None:
+    Args:
+        launch: how it is started where it is a capture's.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        result: Path,
+        lock_descriptor: int,
+        launch: capture.Launch = capture.MEASURE,
+    ) -> None:
         read_end, write_end = os.pipe()
         self.witness = exhaustion.Witness()
         self.process = subprocess.Popen(
             [
+                *launch.under,
                 sys.executable,
                 "-m",
                 "siliconprof.worker",
@@ -104,10 +129,10 @@ class Child:
                 str(result),
                 "--supervisor",
                 str(os.getpid()),
-                "--progress-fd",
-                str(write_end),
+                *([] if launch.under else ["--progress-fd", str(write_end)]),
+                *launch.arguments,
             ],
-            env=child_environment(cell),
+            env=child_environment(cell) | dict(launch.variables),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -200,8 +225,18 @@ def require_pipeline() -> None:
         raise PipelineGone
 
 
-def outcome(child: Child, code: int | None, limit_s: float, result: Path) -> dict[str, Any]:
-    """Status and reason, with whatever the child left behind."""
+def outcome(
+    child: Child,
+    code: int | None,
+    limit_s: float,
+    result: Path,
+    limited: memory_limit.Trace | None = None,
+) -> dict[str, Any]:
+    """Status and reason, with whatever the child left behind.
+
+    Args:
+        limited: what the child's own memory cgroup has told, if it had one.
+    """
     reached = f"while: {child.progress['doing']}, step {child.progress['step']}"
     if code is None:
         return {
@@ -213,7 +248,8 @@ def outcome(child: Child, code: int | None, limit_s: float, result: Path) -> dic
     tail = "".join(child.tail)
     last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
     if code < 0:
-        found = exhaustion.evidence(child.process.pid, -code, child.witness, tail)
+        found = limited.evidence() if limited and -code == signal.SIGKILL else None
+        found = found or exhaustion.evidence(child.process.pid, -code, child.witness, tail)
         name = signal.Signals(-code).name if -code in set(signal.Signals) else ""
         killed = f"killed by signal {-code} ({name}); {reached}"
         if found:
@@ -240,14 +276,20 @@ def compose(
         )
     accounting = dict(result.get("accounting") or {})
     accounting["wall_s"] = (datetime.now(UTC) - started).total_seconds()
-    return {
+    method = {"timing": asdict(Plan.of(cell.timing)), "clock": result.get("clock")}
+    captures = {}
+    if capture.asked(cell):
+        not_ok = f"not captured: the cell is {result['status']}"
+        captures = {"captures": result.get("captures") or capture.nothing(cell, not_ok)}
+        method["captures"] = capture.METHOD
+    return captures | {
         "schema_version": record.SCHEMA_VERSION,
         "method_version": record.METHOD_VERSION,
         "cell": json.loads(cell.to_json()),
         "status": result["status"],
         "reason": result.get("reason"),
         "started_at": started.isoformat(timespec="seconds"),
-        "scenario": support.scenario(cell),
+        "scenario": result.get("scenario") or support.scenario(cell),
         "precision": result.get("precision")
         or {"requested": cell.precision, "effective": None, "evidence": {}},
         "points": result.get("points", []),
@@ -255,11 +297,7 @@ def compose(
         "probes": result.get("probes", {}),
         "flags": flags,
         "dataset": result.get("dataset"),
-        "method": {
-            "timing": asdict(Plan.of(cell.timing)),
-            "clock": result.get("clock"),
-            **result.get("method", {}),
-        },
+        "method": method | result.get("method", {}),
         "environment": before["environment"]
         | {
             "backend": result.get("backend"),
@@ -283,31 +321,53 @@ def surroundings(cell: Cell) -> dict[str, Any]:
     return {"code": code_hashes(cell), "environment": environment.capture(CHECKOUT)}
 
 
-def supervise(cell: Cell) -> dict[str, Any]:
-    """Run the child to its end and say how it went.
+def run(
+    cell: Cell, result: Path, descriptor: int, launch: capture.Launch = capture.MEASURE
+) -> dict[str, Any]:
+    """Run one child to its end: how it went, how far it was, and how long it took.
+
+    Raises:
+        PipelineGone: the pipeline died; the child has been ended.
+    """
+    limit_s = Plan.of(cell.timing).time_limit_s
+    child = Child(cell, result, descriptor, launch)
+    try:
+        code, wall_s = child.wait(limit_s)
+    finally:
+        child.kill()
+        limited = memory_limit.remove(child.process.pid)
+    found = outcome(child, code, limit_s, result, limited)
+    if limited is not None and "scenario" not in found:
+        found["scenario"] = limited.into(support.scenario(cell))
+    accounting = dict(found.get("accounting") or {}) | {"child_wall_s": wall_s}
+    return found | {"progress": child.progress, "accounting": accounting}
+
+
+def supervise(cell: Cell, keep: Path | None = None) -> dict[str, Any]:
+    """Run the child to its end and say how it went; then the captures, where any are asked for.
+
+    Args:
+        keep: the folder for the captures' files.
 
     Raises:
         PipelineGone: the pipeline died; the child has been ended and no record is due.
     """
-    reason = support.unsupported(cell)
-    if reason:
-        return {"status": "unsupported", "reason": reason, "surroundings": surroundings(cell)}
-    limit_s = Plan.of(cell.timing).time_limit_s
+    refusal = support.refusal(cell)
+    if refusal:
+        status, reason = refusal
+        return {"status": status, "reason": reason, "surroundings": surroundings(cell)}
     show(json.dumps({"doing": "wait for the host", "step": ""}))
     locked = lock.alone(require_pipeline)
     with locked as (descriptor, waited_s), tempfile.TemporaryDirectory() as folder:
         require_pipeline()
         result = Path(folder) / "result.json"
         before = surroundings(cell)
-        child = Child(cell, result, descriptor)
-        try:
-            code, wall_s = child.wait(limit_s)
-        finally:
-            child.kill()
-        found = outcome(child, code, limit_s, result)
-        found |= {"progress": child.progress, "surroundings": before}
-        accounting = {"waited_for_lock_s": waited_s, "child_wall_s": wall_s}
-        found["accounting"] = dict(found.get("accounting") or {}) | accounting
+        found = run(cell, result, descriptor) | {"surroundings": before}
+        if found["status"] == "ok":
+            found["captures"] = capture.take(
+                cell, keep, lambda launch, result: run(cell, result, descriptor, launch)
+            )
+        found["accounting"]["waited_for_lock_s"] = waited_s
         return found
 
 
@@ -319,6 +379,8 @@ def check(cell: Cell) -> None:
     """
     try:
         support.parts(cell)
+        for name in capture.asked(cell):
+            plugins.load("captures", name)
         Plan.of(cell.timing)
     except (LookupError, TypeError) as error:
         raise UserError(f"--cell: {error}") from None
@@ -338,13 +400,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--environment", default="{}", help="versions that the pipeline declared, as JSON"
     )
     parser.add_argument("--history", type=Path, help="folder that keeps every record ever made")
+    parser.add_argument("--captures", type=Path, help="folder for what profilers leave")
     arguments = parser.parse_args(argv)
     cell = Cell.from_json(arguments.cell)
     check(cell)
     signal.signal(signal.SIGTERM, interrupt)
     started = datetime.now(UTC)
     try:
-        result = supervise(cell)
+        result = supervise(cell, arguments.captures)
     except PipelineGone:
         print("the pipeline is gone: cell ended without a record", file=sys.stderr)
         return 1

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from siliconprof import (
     closure,
     config,
+    dataset_spec,
     hosts,
     lock,
     matrix,
@@ -52,7 +53,7 @@ class Workflow:
     patterns: Mapping[str, str]  # axis -> regular expression of this host's own values
     experiment_json: str
     datasets: Mapping[str, str]  # name -> canonical JSON of the entry
-    dataset_pattern: str
+    dataset_patterns: Mapping[str, str]  # kind -> regular expression of its data sets' names
 
     def code(self, stage: str) -> list[str]:
         """The import closure of a stage's module, as inputs."""
@@ -64,9 +65,13 @@ def _pattern(values: list[str]) -> str:
 
 
 def dry_run_asked(argv: Sequence[str]) -> bool:
-    """Whether this is `snakemake -n`; Snakemake itself knows only after the parse."""
+    """Whether this is `snakemake -n`, or another that measures nothing.
+
+    Snakemake itself knows only after the parse.
+    """
     return any(
-        word in ("--dry-run", "--dryrun") or re.fullmatch(r"-[a-zA-Z]*n[a-zA-Z]*", word)
+        word in ("--dry-run", "--dryrun", "--lint", "-l", "--list-rules", "--summary")
+        or re.fullmatch(r"-[a-zA-Z]*n[a-zA-Z]*", word)
         for word in argv
     )
 
@@ -179,5 +184,8 @@ def _prepare(raw: Mapping[str, Any], main_process: bool, dry_run: bool) -> Workf
             name: canonical_json({"name": name} | entry)
             for name, entry in experiment["datasets"].items()
         },
-        dataset_pattern=_pattern(list(experiment["datasets"])),
+        dataset_patterns={
+            kind: _pattern([n for n, e in experiment["datasets"].items() if e["kind"] == kind])
+            for kind in dataset_spec.KINDS
+        },
     )

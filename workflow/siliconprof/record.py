@@ -17,9 +17,13 @@ from typing import Any
 from siliconprof.cell import AXES, canonical_json
 from siliconprof.errors import UserError
 
-SCHEMA_VERSION = 1  # the shape of the record
-METHOD_VERSION = 1  # how numbers are made; numbers of two methods are never compared silently
+SCHEMA_VERSION = 2  # the shape of the record
+METHOD_VERSION = 2  # how numbers are made; numbers of two methods are never compared silently
 STATUSES = ("ok", "oom", "failed", "timeout", "unsupported", "skipped")
+
+
+class OlderRecord(UserError):
+    """A whole record of an earlier schema: nothing is wrong with it, this version reads others."""
 
 
 def content_sha256(record: Mapping[str, Any]) -> str:
@@ -88,17 +92,18 @@ def read(path: Path, check_schema: bool = True) -> dict[str, Any]:
         raise UserError(f"{path}: damaged record: {error}") from None
     if not isinstance(record, dict) or "sha256" not in record:
         raise UserError(f"{path}: damaged record: no `sha256` of its own content")
-    if record.get("schema_version") != SCHEMA_VERSION:
-        raise UserError(
-            f"{path}: record of schema version {record.get('schema_version')}; "
-            f"this version reads {SCHEMA_VERSION}"
-        )
     try:
         sha256 = content_sha256(record)
     except (ValueError, RecursionError) as error:  # NaN, infinity, depth
         raise UserError(f"{path}: damaged record: {error}") from None
     if sha256 != record["sha256"]:
         raise UserError(f"{path}: damaged record: its content does not match its own `sha256`")
+    version = record.get("schema_version")
+    if version != SCHEMA_VERSION:
+        older = isinstance(version, int) and version < SCHEMA_VERSION
+        raise (OlderRecord if older else UserError)(
+            f"{path}: record of schema version {version}; this version reads {SCHEMA_VERSION}"
+        )
     if check_schema:
         mistakes = schema_problems(record)
         if mistakes:

@@ -13,13 +13,17 @@ from siliconprof.errors import UserError
 def damaged(paths: Iterable[str | Path]) -> dict[Path, str]:
     """Existing records that cannot be trusted, with one line each.
 
-    Content and hash are checked, not the schema: this runs at every start.
+    Content and hash are checked, not the schema: this runs at every start. An own record of an
+    earlier version is whole: its cell's code has changed, so it is measured anew in any case, and
+    the history keeps it.
     """
     found = {}
     for path in map(Path, paths):
         if path.exists():
             try:
                 record.read(path, check_schema=False)
+            except record.OlderRecord:
+                continue
             except UserError as error:
                 found[path] = str(error)
     return found

@@ -2,7 +2,8 @@
 
 `python -m siliconprof.worker --cell JSON --result FILE --progress-fd N`, started by
 `siliconprof.measure` only. It ends when its supervisor is gone, and it is the first that the
-kernel's out-of-memory killer takes.
+kernel's out-of-memory killer takes. With `--capture TOOL` it measures nothing: the same training
+runs a few steps under the tool.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import exhaustion, statistics, support
+from siliconprof import exhaustion, memory_limit, plugins, statistics, support
 from siliconprof.backends.base import Unsupported
+from siliconprof.captures.base import STEPS, Over, Window
 from siliconprof.cell import Cell
+from siliconprof.energy import EnergyMeter
 from siliconprof.errors import UserError
 from siliconprof.record import write_atomically
 from siliconprof.sampler import Sampler
@@ -34,12 +37,29 @@ from siliconprof.timing import Plan, clock_check
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 OOM_SCORE_ADJ = 800  # of -1000 to 1000: dies before its supervisor
 NOISY_ABOVE = 0.10  # IQR over median
+SPLIT_DIFFERS_ABOVE = 0.05  # of the unsplit step, for steps of at least the following
+SPLIT_CHECKED_FROM_S = 0.020
+
+
+def exists(pid: int) -> bool:
+    """Whether there is such a process of ours."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def end_with(supervisor: int) -> None:
-    """Die when the supervisor dies, by the kernel on Linux and by watching elsewhere."""
+    """Die when the supervisor dies, by the kernel on Linux and by watching elsewhere.
+
+    Where a capture's tool was started in between, the parent is the tool or what it forked, whose
+    end means nothing: there only watching helps.
+    """
+    direct = os.getppid() == supervisor
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if direct:
+            ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         try:
             score = Path("/proc/self/oom_score_adj")
             inherited = int(score.read_text(encoding="ascii"))
@@ -48,7 +68,7 @@ def end_with(supervisor: int) -> None:
             pass  # a hardened container; the evidence for oom does not rest on it
 
     def watch() -> None:
-        while os.getppid() == supervisor:
+        while os.getppid() == supervisor if direct else exists(supervisor):
             time.sleep(0.5)
         os._exit(1)
 
@@ -89,6 +109,17 @@ def noise_flags(session: Session) -> None:
                     session.flag(
                         "noisy", f"{name}{label(point)} has an IQR of {share:.0%} of its median"
                     )
+
+
+def split_flags(session: Session) -> None:
+    """Flag a training whose phases do not sum to its unsplit step."""
+    for point in session.points:
+        times = point["times"]
+        if times.get("step_s") and times.get("unsplit_step_s"):
+            unsplit = statistics.median(times["unsplit_step_s"])
+            differs = statistics.median(times["step_s"]) / unsplit - 1
+            if unsplit >= SPLIT_CHECKED_FROM_S and abs(differs) > SPLIT_DIFFERS_ABOVE:
+                session.flag("split_differs", f"the phases sum to {differs:+.1%} of the whole step")
 
 
 def label(point: dict[str, Any]) -> str:
@@ -143,10 +174,13 @@ def modules_loaded() -> list[str]:
     return sorted({*own, *(str(Path(f).resolve().relative_to(root)) for f in files if f)})
 
 
-def measure(cell: Cell, report: Any) -> dict[str, Any]:
-    """Measure a cell; the parts of its record that only the child knows."""
-    started = time.perf_counter()
-    backend_class, workload, trainer = support.parts(cell)
+def opened_session(cell: Cell, report: Any) -> Session:
+    """The cell's session on its open backend, with its scenario; nothing has run yet.
+
+    Raises:
+        Unsupported: this host cannot run the backend.
+    """
+    backend_class, workload, _ = support.parts(cell)
     backend = backend_class()
     report({"doing": f"import {backend.framework}", "step": 0})
     can, found = backend.available()
@@ -154,20 +188,56 @@ def measure(cell: Cell, report: Any) -> dict[str, Any]:
         raise Unsupported(found)
     backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
     session = Session(cell, backend, workload, report)
+    session.scenario = support.scenario(cell)
+    return session
+
+
+def look(cell: Cell, name: str, folder: Path, report: Any) -> dict[str, Any]:
+    """Let a tool look at a few steps of the cell's training; what it says of them.
+
+    Raises:
+        UserError: the tool failed, and why.
+    """
+    session = opened_session(cell, report)
+    tool = plugins.load("captures", name)(session.backend, cell.device_kind, folder)
+    session.capture = Window(tool)
+    _, _, trainer = support.parts(cell)
+    memory_limit.apply(session, trainer)
+    try:
+        trainer.run(session)
+    except Over:
+        pass
+    return {"capture": {"steps": STEPS} | session.capture.facts}
+
+
+def measure(cell: Cell, report: Any) -> dict[str, Any]:
+    """Measure a cell; the parts of its record that only the child knows."""
+    started = time.perf_counter()
+    session = opened_session(cell, report)
+    backend = session.backend
+    workload: Any = session.workload
+    _, _, trainer = support.parts(cell)
     clock = check_clock(session)
     session.evidence |= backend.prove_precision(cell.seed)
+    memory_limit.apply(session, trainer)
     opened = time.perf_counter()
-    with Sampler(session) as sampler:
+    if trainer is not None:
+        session.energy = EnergyMeter.of(backend, Plan.of(cell.timing))
+        session.energy.idle("before")
+    with Sampler(session, cell.parameters.get("probes")) as sampler:
+        session.zero = sampler.started
         if trainer is None:
             workload.measure(session)
         else:
             trainer.run(session)
     noise_flags(session)
+    split_flags(session)
     diverged(session)
     effective = effective_precision(cell.precision, session.evidence, trainer is not None)
     return {
         "points": session.points,
         "samples": sampler.samples,
+        "scenario": session.scenario,
         "probes": sampler.summaries,
         "flags": session.flags,
         "precision": {
@@ -177,7 +247,7 @@ def measure(cell: Cell, report: Any) -> dict[str, Any]:
         },
         "dataset": {
             "name": session.data.name,
-            "tokens_sha256": session.data.tokens_sha256,
+            "data_sha256": session.data.sha256,
             "vocab_size": session.data.vocab_size,
         }
         if cell.dataset
@@ -200,12 +270,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--cell", required=True)
     parser.add_argument("--result", type=Path, required=True)
     parser.add_argument("--supervisor", type=int, required=True)
-    parser.add_argument("--progress-fd", type=int, required=True)
+    parser.add_argument("--progress-fd", type=int)
+    parser.add_argument("--capture", help="look with this tool instead of measuring")
+    parser.add_argument("--capture-folder", type=Path)
     arguments = parser.parse_args(argv)
     end_with(arguments.supervisor)
     cell = Cell.from_json(arguments.cell)
     Plan.of(cell.timing)
-    progress = os.fdopen(arguments.progress_fd, "w", buffering=1)
+    # What a tool starts may not inherit the pipe.
+    where_to = os.devnull if arguments.progress_fd is None else arguments.progress_fd
+    progress = open(where_to, "w", encoding="utf-8", buffering=1)
     reached: dict[str, Any] = {"doing": "start", "step": 0}
 
     def report(message: dict[str, Any]) -> None:
@@ -217,14 +291,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     result: dict[str, Any] = {}
     try:
-        result = {"status": "ok", "reason": None} | measure(cell, report)
-        effective = result["precision"]["effective"]
-        if effective != cell.precision:
-            result["status"] = "failed"
-            result["reason"] = (
-                f"asked for {cell.precision}, but the arithmetic was {effective}: "
-                "not kept under the name it was asked for"
-            )
+        result = {"status": "ok", "reason": None}
+        if arguments.capture:
+            result |= look(cell, arguments.capture, arguments.capture_folder, report)
+        else:
+            result |= measure(cell, report)
+            effective = result["precision"]["effective"]
+            if effective != cell.precision:
+                result["status"] = "failed"
+                result["reason"] = (
+                    f"asked for {cell.precision}, but the arithmetic was {effective}: "
+                    "not kept under the name it was asked for"
+                )
     except Unsupported as error:
         result = {"status": "unsupported", "reason": str(error)}
     except UserError as error:

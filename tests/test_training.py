@@ -1,0 +1,279 @@
+"""The training study through the front door: what is trained is what was asked for."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import QUICK, ROOT, Checkout, copy_project
+from siliconprof import config, plugins, statistics, validation
+
+pytestmark = pytest.mark.slow
+
+# Ten steps: two to warm up, four split, four unsplit.
+TEN_STEPS = QUICK | {"warmup_iterations": 2, "iterations": 4, "max_iterations": 4}
+NANO = {"module": "gpt2", "size": "nano", "batch_size": 4, "seq_len": 32, "dataset": "words"}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """GPT-2 nano with and without LoRA, both trainers, both frameworks, every precision."""
+    copy = copy_project(tmp_path_factory.mktemp("study") / "project")
+    copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "host.lock")
+    copy.configure(
+        timing=TEN_STEPS,
+        datasets={"words": {"source": "builtin", "vocab_size": 300, "max_bytes": 100_000}},
+        precisions=["fp32", "amp-bf16"],
+        workloads={
+            "full-plain": NANO
+            | {"trainer": "plain", "precisions": ["fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16"]},
+            "full-hf": NANO | {"trainer": "hf", "precisions": ["fp32", "amp-fp16", "amp-bf16"]},
+            "lora-plain": NANO | {"trainer": "plain", "lora_rank": 4},
+            "lora-hf": NANO | {"trainer": "hf", "lora_rank": 4, "precisions": ["fp32"]},
+            "retained": NANO | {"trainer": "plain", "allocator": "retain", "precisions": ["fp32"],
+                                "backends": ["torch-cpu"], "batch_size": 16, "seq_len": 128},
+            "not-retained": NANO | {"trainer": "plain", "precisions": ["fp32"],
+                                    "backends": ["torch-cpu"], "batch_size": 16, "seq_len": 128},
+            "unprobed": NANO | {"trainer": "plain", "probes": [], "precisions": ["fp32"],
+                                "backends": ["torch-cpu"]},
+        },
+    )  # fmt: skip
+    copy.snakemake("report")
+    return copy
+
+
+def found(study: Checkout) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """(workload, backend, precision) -> record."""
+    return {
+        (r["cell"]["workload"], r["cell"]["backend"], r["cell"]["precision"]): r
+        for r in study.records().values()
+    }
+
+
+def losses(record: dict[str, Any]) -> list[float]:
+    assert record["status"] == "ok", record["reason"]
+    return record["points"][0]["loss"]
+
+
+def test_trainers_and_frameworks_give_the_same_losses_over_ten_steps(study: Checkout) -> None:
+    records = found(study)
+    for kind in ("full", "lora"):
+        first = losses(records[f"{kind}-plain", "torch-cpu", "fp32"])
+        assert len(first) == 10
+        assert len(set(first)) == 10
+        for other in ((f"{kind}-hf", "torch-cpu"), (f"{kind}-plain", "mlx")):
+            assert losses(records[*other, "fp32"]) == pytest.approx(first, rel=1e-5), other
+        amp = losses(records[f"{kind}-plain", "torch-cpu", "amp-bf16"])
+        assert amp == pytest.approx(first, rel=5e-3)
+        assert amp != pytest.approx(first, rel=1e-6)  # it is another arithmetic
+    full, lora = (records[f"{k}-plain", "torch-cpu", "fp32"] for k in ("full", "lora"))
+    assert losses(full)[0] == pytest.approx(losses(lora)[0], rel=1e-6)  # B begins as 0
+    assert losses(full)[-1] != pytest.approx(losses(lora)[-1], rel=1e-6)
+
+
+def test_every_precision_is_honoured_proved_or_refused(study: Checkout) -> None:
+    for (workload, backend, precision), record in found(study).items():
+        if record["status"] == "ok":
+            assert record["precision"]["effective"] == precision
+        else:
+            assert record["status"] == "unsupported", (workload, backend, precision, record)
+            assert record["reason"]
+    status = {key: record["status"] for key, record in found(study).items()}
+    for backend in ("torch-cpu", "mlx"):
+        for precision in ("fp32", "amp-bf16", "bf16", "fp16"):
+            assert status["full-plain", backend, precision] == "ok"
+        assert status["full-plain", backend, "tf32"] == "unsupported"
+    assert status["full-plain", "torch-cpu", "amp-fp16"] == "ok"
+    assert status["full-plain", "mlx", "amp-fp16"] == "unsupported"
+    assert status["full-hf", "torch-cpu", "amp-fp16"] == "unsupported"  # silently fp32, if run
+    evidence = {
+        precision: found(study)["full-plain", "mlx", precision]["precision"]["evidence"]
+        for precision in ("amp-bf16", "bf16")
+    }
+    assert [e["activations"] for e in evidence.values()] == ["bfloat16", "bfloat16"]
+    assert [e["master_weights"] for e in evidence.values()] == ["float32", "bfloat16"]
+
+
+def test_lora_trains_the_adapters_and_nothing_else(study: Checkout) -> None:
+    """Rank 4 on c_attn of two layers of width 64: 2 x 4 x (64 + 192)."""
+    for key, record in found(study).items():
+        if record["status"] != "ok":
+            continue
+        params = record["points"][0]["params"]
+        expected = 2048 if key[0].startswith("lora") else params["n_parameters"]
+        assert params["n_trainable_parameters"] == expected, key
+        assert record["precision"]["evidence"]["trained_parameters"] == expected, key
+
+
+def test_steps_samples_and_faults_lie_on_one_clock(study: Checkout) -> None:
+    for key, record in found(study).items():
+        if record["status"] != "ok":
+            continue
+        (point,) = record["points"]
+        steps = point["steps"]
+        assert steps["kind"] == ["warm-up"] * 2 + ["split", "unsplit"] * 4, key
+        assert steps["started_s"] == sorted(steps["started_s"])
+        assert all(len(values) == len(point["loss"]) for values in steps.values())
+        if record["samples"]:
+            begin, end = record["samples"][0]["t_s"], record["accounting"]["measure_s"] + 1
+            assert begin <= steps["started_s"][0] and steps["started_s"][-1] <= end, key
+    assert found(study)["unprobed", "torch-cpu", "fp32"]["samples"] == []
+
+
+def test_faults_that_are_the_allocator_s_habit_can_be_told_apart(study: Checkout) -> None:
+    """With freed memory kept in the process, a step of the same size faults far less."""
+
+    def median(workload: str) -> float:
+        record = found(study)[workload, "torch-cpu", "fp32"]
+        steps = record["points"][0]["steps"]
+        pairs = zip(steps["kind"], steps["minor_faults"], strict=True)
+        return statistics.median([count for kind, count in pairs if kind == "unsplit"])
+
+    assert losses(found(study)["retained", "torch-cpu", "fp32"])
+    assert median("not-retained") > 100
+    assert median("retained") < median("not-retained") / 10
+
+
+def test_tables_carry_the_study(study: Checkout) -> None:
+    def rows(table: str) -> list[dict[str, str]]:
+        path = study.path / f"results/tables/{table}.csv"
+        with open(path, newline="", encoding="utf-8") as stream:
+            return list(csv.DictReader(stream))
+
+    records = [r for r in study.records().values() if r["status"] == "ok"]
+    steps = sum(len(r["points"][0]["loss"]) for r in records)
+    assert len(rows("training_steps")) == steps
+    lora = [row for row in rows("points") if row["workload"] == "lora-plain"]
+    assert {row["n_trainable_parameters"] for row in lora} == {"2048"}
+    assert all(float(row["minor_faults_per_step"]) >= 0 for row in lora)
+    models = {(row["model"], row["size"]): row for row in rows("models")}
+    assert models["gpt2", "large"]["n_parameters"] == "774030080"
+    assert models["gpt2", "xl"]["n_parameters"] == "1557611200"
+    # One line each even where nothing could be read: with its reason.
+    energy = rows("energy")
+    assert {row["workload"] for row in energy} >= {"full-plain", "lora-hf"}
+    assert all(row["energy_per_step_j"] or row["reason"] for row in energy)
+
+
+def test_loss_falls_on_the_built_in_text(checkout: Checkout) -> None:
+    checkout.configure(
+        timing=QUICK | {"warmup_iterations": 60},
+        datasets={"words": {"source": "builtin", "vocab_size": 300, "max_bytes": 100_000}},
+        workloads={"learns": NANO | {"trainer": "plain", "learning_rate": 0.003}},
+    )
+    checkout.snakemake("aggregate", "--until", "aggregate")
+    for key, record in checkout.records().items():
+        series = losses(record)
+        assert statistics.median(series[-10:]) < statistics.median(series[:10]) - 0.5, key
+
+
+def test_pretrained_weights_are_read_from_a_folder(checkout: Checkout, tmp_path: Path) -> None:
+    """As save_pretrained lays it out; the first loss is that of the model it came from."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(3)
+    size = GPT2Config(vocab_size=300, n_embd=64, n_layer=2, n_head=2, resid_pdrop=0.0,
+                      embd_pdrop=0.0, attn_pdrop=0.0)  # fmt: skip
+    model = GPT2LMHeadModel(size)
+    model.save_pretrained(tmp_path / "model")
+    entry = NANO | {"trainer": "plain", "weights": "pretrained", "precisions": ["fp32"],
+                    "weights_path": str(tmp_path / "model"), "vocab_size": 300}  # fmt: skip
+    checkout.configure(
+        timing=QUICK,
+        datasets={"words": {"source": "builtin", "vocab_size": 300, "max_bytes": 100_000}},
+        workloads={
+            "given": entry,
+            "wrong": entry | {"size": "tiny"},
+            "absent": entry | {"weights_path": str(tmp_path / "nowhere")},
+        },
+    )
+    checkout.snakemake("aggregate", "--until", "aggregate")
+    records = found(checkout)
+    from siliconprof import token_data
+
+    data = token_data.load(checkout.path / "results/data/words")
+    tokens = torch.from_numpy(next(data.batches(4, 32, 0))).long()
+    with torch.no_grad():
+        expected = float(model.eval()(input_ids=tokens, labels=tokens).loss)
+    for backend in ("torch-cpu", "mlx"):
+        given = records["given", backend, "fp32"]
+        assert losses(given)[0] == pytest.approx(expected, rel=1e-5)
+        assert given["method"]["weights"]["weights_path"] == str(tmp_path / "model")
+        wrong = records["wrong", backend, "fp32"]
+        assert wrong["status"] == "failed"
+        assert "has shape (300, 64), the model's is (300, 128)" in wrong["reason"]
+        absent = records["absent", backend, "fp32"]
+        assert "no such folder" in absent["reason"] and "\n" not in absent["reason"]
+
+
+def test_the_paper_s_experiment_has_every_row_of_its_tables() -> None:
+    """Tables 3 and 4: a workload of that model and batch for every device the paper names."""
+    experiment = config.resolve(validation.load_yaml(ROOT / "config/paper.yaml"))
+    entries = list(experiment["workloads"].values())
+
+    def table(name: str) -> list[dict[str, str]]:
+        with open(ROOT / f"config/published/{name}.csv", newline="", encoding="utf-8") as stream:
+            return list(csv.DictReader(stream))
+
+    for row in table("table3_configurations"):
+        module, size = row["workload"].lower().split("-")
+        wanted = {"gpt2": "gpt2", "whisper": "whisper"}[module], size, int(row["batch_size"])
+        rows = [e for e in entries
+                if (e["module"], e.get("size"), e.get("batch_size")) == wanted
+                and e["trainer"] == "hf" and "fp32" in e["precisions"]]  # fmt: skip
+        assert rows and row["device"] in experiment["devices"], row
+        amp = {p for e in rows for p in e["precisions"]}
+        assert row["scenario"] == "3" or amp >= {"amp-fp16", "amp-bf16"} or wanted[1] == "large"
+    for row in table("table4_pass_time"):
+        wanted_plain = ("gpt2", "large", int(row["batch_size"]), "plain")
+        assert any(
+            (e["module"], e.get("size"), e.get("batch_size"), e.get("trainer")) == wanted_plain
+            and not e["lora_rank"]
+            for e in entries
+            if e["module"] == "gpt2"
+        ), row
+    sizes = {e["size"] for e in entries if e["module"] == "gpt2" and e["trainer"] == "hf"}
+    assert sizes >= {"large", "xl"}
+
+
+def test_lora_of_the_paper_s_models_has_the_published_number_of_parameters() -> None:
+    workload = plugins.load("workloads", "gpt2")
+    defaults = {k: v["default"] for k, v in workload.PARAMETERS.items() if "default" in v}
+    for size, trainable in (("large", 1_474_560), ("xl", 2_457_600)):
+        model = workload(defaults | {"size": size, "batch_size": 16, "lora_rank": 8})
+        assert model.n_trainable_parameters() == trainable
+        assert math.isclose(model.flops_per_step()[0] * 3 / 2, full_flops(size), rel_tol=0.1)
+
+
+def full_flops(size: str) -> float:
+    workload = plugins.load("workloads", "gpt2")
+    defaults = {k: v["default"] for k, v in workload.PARAMETERS.items() if "default" in v}
+    return workload(defaults | {"size": size, "batch_size": 16}).flops_per_step()[0]
+
+
+def test_mistakes_in_a_training_entry_are_one_line_each(checkout: Checkout) -> None:
+    checkout.configure(
+        datasets={"words": {"source": "builtin", "vocab_size": 300}},
+        workloads={
+            "a": NANO | {"trainer": "plain", "weights": "pretrained"},
+            "b": NANO | {"trainer": "plain", "batch_size": "auto"},
+            "c": NANO | {"trainer": "plain", "lora_rank": -1},
+            "d": NANO | {"trainer": "plain", "probes": ["memroy"]},
+        },
+    )
+    done = checkout.snakemake("report", check=False)
+    assert done.returncode != 0
+    lines = [line for line in done.stderr.splitlines() if line.startswith("config: workloads.")]
+    assert len(lines) == 4, done.stderr
+    for line, said in zip(
+        sorted(lines),
+        ("weights_path", "batch_size: is 'auto'", "lora_rank", "did you mean 'memory'"),
+        strict=True,
+    ):
+        assert said in line
+    assert not json.loads(json.dumps(checkout.records()))
