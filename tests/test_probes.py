@@ -23,6 +23,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 import psutil
 import pytest
@@ -217,6 +218,7 @@ def test_a_probe_s_cost_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_framework_s_own_counters_follow_its_arrays() -> None:
     """MLX counts on a CPU: active while an array lives, cache afterwards, peak for ever."""
     backend = opened("mlx")
+    mx.clear_cache()  # what earlier tests left there would serve the array
     backend.reset_peak_memory()
     probe = memory.Plugin()
     probe.start(backend)
