@@ -38,17 +38,27 @@ Shape = tuple[str, str, str, Mapping[str, Any], bool]
 
 
 def gpt2(
-    size: str, batch_size: int, seq_len: int, vocab_size: int | None, lora_rank: int = 0
+    size: str,
+    batch_size: int,
+    seq_len: int,
+    vocab_size: int | None,
+    lora_rank: int = 0,
+    **more: Any,
 ) -> dict[str, Any]:
     """Parameters of a GPT-2; `vocab_size` None: the size's own."""
     own = {"batch_size": batch_size, "seq_len": seq_len, "vocab_size": vocab_size}
-    return own | {"size": size, "lora_rank": lora_rank}
+    return own | {"size": size, "lora_rank": lora_rank} | more
 
 
-def whisper(size: str, batch_size: int, clip_seconds: int, target_len: int) -> dict[str, Any]:
+def whisper(
+    size: str, batch_size: int, clip_seconds: int, target_len: int, **more: Any
+) -> dict[str, Any]:
     """Parameters of a Whisper with its own vocabulary."""
     own = {"batch_size": batch_size, "dataset_clip_seconds": clip_seconds, "dataset_n_mels": 80}
-    return own | {"size": size, "target_len": target_len}
+    return own | {"size": size, "target_len": target_len} | more
+
+
+CHECKPOINTED = {"gradient_checkpointing": True}
 
 
 SHAPES: tuple[Shape, ...] = (
@@ -63,8 +73,15 @@ SHAPES: tuple[Shape, ...] = (
     ("mlx", "gpt2", "bf16", gpt2("tiny", 6, 96, 2048), False),
     ("mlx", "gpt2", "fp32", gpt2("tiny", 3, 160, 1500, lora_rank=8), False),
     ("mlx", "gpt2", "fp32", gpt2("mini", 3, 64, 4096), False),
-    ("mlx", "whisper", "fp32", whisper("tiny", 1, 1, 16), False),
+    ("mlx", "whisper", "fp32", whisper("tiny", 1, 1, 16), True),
     ("mlx", "whisper", "bf16", whisper("tiny", 2, 1, 8), False),
+    ("torch-cpu", "gpt2", "fp32", gpt2("mini", 6, 128, 1024, **CHECKPOINTED), False),
+    ("torch-cpu", "gpt2", "amp-bf16", gpt2("mini", 6, 128, 1024, **CHECKPOINTED), False),
+    ("torch-cpu", "whisper", "fp32", whisper("tiny", 8, 4, 24, **CHECKPOINTED), False),
+    ("mlx", "gpt2", "fp32", gpt2("tiny", 6, 128, 1024, **CHECKPOINTED), True),
+    ("mlx", "whisper", "fp32", whisper("tiny", 1, 2, 16, **CHECKPOINTED), True),
+    ("mlx", "gpt2", "fp32", gpt2("mini", 4, 96, 2048, lora_rank=8, **CHECKPOINTED), False),
+    ("mlx", "gpt2", "bf16", gpt2("mini", 8, 64, 4096, **CHECKPOINTED), False),
 )
 
 
@@ -131,7 +148,8 @@ def label(shape: Shape) -> str:
     clip = f" {own['dataset_clip_seconds']}s" if "dataset_clip_seconds" in own else ""
     vocabulary = f" V{own['vocab_size']}" if own.get("vocab_size") else ""
     lora = f" lora{own['lora_rank']}" if own.get("lora_rank") else ""
-    return f"{name} {module}-{own['size']} {size}{clip}{vocabulary}{lora} {precision}"
+    again = " checkpointed" if own.get("gradient_checkpointing") else ""
+    return f"{name} {module}-{own['size']} {size}{clip}{vocabulary}{lora}{again} {precision}"
 
 
 def row(index: int) -> dict[str, Any]:

@@ -34,6 +34,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
             "full-hf": NANO | {"trainer": "hf", "precisions": ["fp32", "amp-fp16", "amp-bf16"]},
             "lora-plain": NANO | {"trainer": "plain", "lora_rank": 4},
             "lora-hf": NANO | {"trainer": "hf", "lora_rank": 4, "precisions": ["fp32"]},
+            "checkpointed-plain": NANO | {"trainer": "plain", "gradient_checkpointing": True},
+            "checkpointed-hf": NANO | {"trainer": "hf", "gradient_checkpointing": True,
+                                       "precisions": ["fp32"]},
             "retained": NANO | {"trainer": "plain", "allocator": "retain", "precisions": ["fp32"],
                                 "backends": ["torch-cpu"], "batch_size": 16, "seq_len": 128},
             "not-retained": NANO | {"trainer": "plain", "precisions": ["fp32"],
@@ -70,6 +73,14 @@ def test_trainers_and_frameworks_give_the_same_losses_over_ten_steps(study: Chec
         amp = losses(records[f"{kind}-plain", "torch-cpu", "amp-bf16"])
         assert amp == pytest.approx(first, rel=5e-3)
         assert amp != pytest.approx(first, rel=1e-6)  # it is another arithmetic
+    for precision in ("fp32", "amp-bf16"):  # computed again, and not otherwise
+        for backend in ("torch-cpu", "mlx"):
+            whole = records["full-plain", backend, precision]
+            again = records["checkpointed-plain", backend, precision]
+            assert losses(again) == pytest.approx(losses(whole), rel=1e-6), (backend, precision)
+    whole = records["full-hf", "torch-cpu", "fp32"]
+    again = records["checkpointed-hf", "torch-cpu", "fp32"]
+    assert losses(again) == pytest.approx(losses(whole), rel=1e-6)
     full, lora = (records[f"{k}-plain", "torch-cpu", "fp32"] for k in ("full", "lora"))
     assert losses(full)[0] == pytest.approx(losses(lora)[0], rel=1e-6)  # B begins as 0
     assert losses(full)[-1] != pytest.approx(losses(lora)[-1], rel=1e-6)

@@ -250,7 +250,8 @@ def test_trainers_and_frameworks_give_the_same_losses(study: Checkout) -> None:
     plain, trainer = losses(study, "plain", "torch-cpu"), losses(study, "hf", "torch-cpu")
     assert (len(plain), len(trainer)) == (40, 10)
     assert trainer == pytest.approx(plain[:10], rel=1e-5)
-    assert losses(study, "plain", "mlx")[:10] == pytest.approx(plain[:10], rel=1e-5)
+    # Rounding, which grows from step to step: 1.0e-5 with MLX's own BLAS, 1.4e-5 with OpenBLAS.
+    assert losses(study, "plain", "mlx")[:10] == pytest.approx(plain[:10], rel=3e-5)
     assert losses(study, "plain", "mlx") == pytest.approx(plain, rel=1e-3)
     assert records(study)["hf", "mlx"]["status"] == "unsupported"
 

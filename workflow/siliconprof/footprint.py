@@ -19,6 +19,8 @@ STATISTIC = 4  # bytes: norms and fused attention keep theirs in fp32
 MOMENTS = 2  # AdamW's averages of the gradient and of its square, in the weights' dtype
 BUCKETS = 2  # ZeRO: gradients of the largest tensor on their way to the host, and their copy
 
+UNCHECKED = "a memory model counted on a CPU, which no peak of this backend has checked yet"
+
 
 @dataclass(frozen=True)
 class Habits:
@@ -41,8 +43,10 @@ class Habits:
     work_d: float = 0.0  # fitted: room to work on one layer, of d
     work_ff: float = 3.0  # fitted: and of d_ff, gradients before and after the activation function
     work_scores: float = 0.0  # fitted: and of heads × keys where scores are kept
+    recomputed: float = 1.0  # fitted: times a checkpointed layer's kept values when computed again
     update_all: float = 0.0  # the optimizer's room, in copies of all trained weights
     update_largest: float = 2.0  # and in copies of the largest trained tensor
+    unchecked: str | None = None  # what its predictions lack; None: compared with peaks
     workspace_bytes: int = 0  # the libraries' own, taken once from the counted memory
 
 
@@ -55,13 +59,15 @@ class Stage:
     weights: int = 0
     trained: int = 0
     cast: int = 0  # weights of which AMP makes 16-bit copies
+    input_bytes: float | None = None  # where checkpointed: what stays until it is computed again
 
 
 class Ledger:
     """Counts one model's training step for a framework's habits and a precision."""
 
-    def __init__(self, habits: Habits, precision: str) -> None:
+    def __init__(self, habits: Habits, precision: str, checkpointing: bool = False) -> None:
         self.habits = habits
+        self.checkpointing = checkpointing  # of layers
         pure = precision in ("fp16", "bf16")
         self.amp = precision.startswith("amp-")
         self.width = 2 if pure or self.amp else 4  # bytes of a computed value
@@ -137,7 +143,8 @@ class Ledger:
         habits = self.habits
         work = positions * (habits.work_d * d + habits.work_ff * d_ff)
         work += habits.work_scores * scores
-        return Stage(kept, work * self.width, weights, trained, weights)
+        entering = positions * d * self.stream if self.checkpointing else None
+        return Stage(kept, work * self.width, weights, trained, weights, entering)
 
     def head(
         self, kept: float, positions: int, d: int, vocab_size: int, trained: bool, fp32_loss: bool
@@ -175,10 +182,11 @@ class Ledger:
         moments = [_parts(0, trained * master, update * master)]
         kept = gradients = 0.0
         for stage in stages:
-            kept += self.kept_bytes(stage)
+            kept += self.waiting_bytes(stage)
         for stage in reversed(stages):
-            moments.append(_parts(kept, gradients * master, stage.work_bytes))
-            kept -= self.kept_bytes(stage)
+            again = self.again_bytes(stage)
+            moments.append(_parts(kept + again, gradients * master, stage.work_bytes))
+            kept -= self.waiting_bytes(stage)
             gradients += stage.trained
         worst = max(moments, key=lambda parts: sum(parts.values()))
         worst["temporary"] += copies + habits.workspace_bytes
@@ -186,9 +194,19 @@ class Ledger:
         return {name: math.ceil(value) for name, value in (standing | worst).items()}
 
     def kept_bytes(self, stage: Stage) -> float:
-        """What stays from a stage's forward to its backward pass, in bytes."""
+        """What a stage's backward pass works with, in bytes."""
         copies = 0 if self.habits.casts_stay or not self.amp else self.width * stage.cast
         return stage.kept_bytes + copies
+
+    def waiting_bytes(self, stage: Stage) -> float:
+        """What stays of it from a stage's forward pass until then."""
+        return self.kept_bytes(stage) if stage.input_bytes is None else stage.input_bytes
+
+    def again_bytes(self, stage: Stage) -> float:
+        """What a stage's backward pass computes again before it begins."""
+        if stage.input_bytes is None:
+            return 0.0
+        return self.habits.recomputed * self.kept_bytes(stage)
 
     def offloaded(self, stages: Sequence[Stage], largest: int, zero_stage: int) -> dict[str, int]:
         """Bytes on the device under ZeRO-Offload, which has no autocast: 16-bit weights instead.
@@ -200,10 +218,10 @@ class Ledger:
         weights = sum(stage.weights for stage in stages) if zero_stage == 2 else 2 * max(own)
         kept, activations = 0.0, _parts(0, 0, 0)
         for stage in stages:
-            kept += stage.kept_bytes
+            kept += self.waiting_bytes(stage)
             activations = max(
                 activations,
-                _parts(kept, 0, stage.work_bytes),
+                _parts(kept + self.again_bytes(stage), 0, stage.work_bytes),
                 key=lambda parts: sum(parts.values()),
             )
         buckets = {"gradients": BUCKETS * largest * self.width}

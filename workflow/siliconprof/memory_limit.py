@@ -32,6 +32,7 @@ PREFIX = "siliconprof-"
 UNLIMITED = ("max", "-1")  # in version 2, in version 1
 ABOVE_HIGH = 1.1  # a process that version 2's soft limit does not hold is ended here
 REMOVE_WITHIN_S = 2.0
+CONFIRMED_WITHIN = 0.15  # of the prediction, which is what the memory model promises
 MODEL_ONLY = "model only"
 REHEARSAL = {"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 2, "max_iterations": 2,
              "budget_s": 0, "energy_window_s": 0}  # fmt: skip
@@ -321,6 +322,40 @@ def held(session: Session, step: Callable[[], Any] | None, standing: Sequence[An
     if limit and scenario["confirmed_peak_bytes"] is None and peak_bytes is not None:
         _note(scenario, peak_bytes, means)
     return {"device_peak_bytes": peak_bytes, "device_peak_means": means}
+
+
+def sampled(session: Session, summary: Mapping[str, Any]) -> None:
+    """Let the largest sample stand for a peak that the framework does not count.
+
+    Args:
+        summary: of the memory probe.
+    """
+    most = summary.get("device_peak_sampled_bytes")
+    if most is None:
+        return
+    means = f"the largest of {summary['samples']} samples; {summary['device_means']}"
+    for point in session.points:
+        if point["memory"].get("device_peak_bytes") is None:
+            point["memory"] |= {"device_peak_bytes": most, "device_peak_means": means}
+    if session.scenario["limit"] and session.scenario["confirmed_peak_bytes"] is None:
+        _note(session.scenario, most, means)
+
+
+def check(session: Session) -> None:
+    """Flag a cell near capacity that was not as near as predicted, or went beyond.
+
+    A cgroup counts more than arrays, so only what falls short of the prediction contradicts it.
+    """
+    scenario = session.scenario
+    confirmed = scenario["confirmed_share"]
+    if scenario["applied"] != "near-capacity" or confirmed is None:
+        return
+    foreseen = scenario["share"]
+    if confirmed < (1 - CONFIRMED_WITHIN) * foreseen or confirmed > max(1, foreseen):
+        session.flag(
+            "near_capacity_missed",
+            f"{foreseen:.0%} of the memory was predicted, {confirmed:.0%} was held",
+        )
 
 
 def _note(scenario: dict[str, Any], peak_bytes: int, means: str) -> None:

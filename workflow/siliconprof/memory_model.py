@@ -13,7 +13,9 @@ from typing import Any
 
 from siliconprof import plugins
 
-NEAR_CAPACITY_ABOVE = 0.8  # share of the capacity; our reading, the paper gives none
+NEAR_CAPACITY_ABOVE = 0.88  # share of the capacity; our reading, the paper gives none
+# A cell that asks to be near capacity reaches at least this much of the share that it aims at.
+AIM_REACHED = 0.9
 # Of an Apple device's memory, where Metal's own recommendation is unknown. Seen as 75 % in
 # gpustack/gpustack issue 1375, as 74 % on an M3 with 16 GiB in AlexsJones/llmfit pull request 754,
 # as "65-75 %" in sgl-project/sglang pull request 29949; Apple documents no share.
@@ -25,13 +27,6 @@ BUDGET_SOURCE = "memory_budget_gib of the workload"
 MOST_SAMPLES = 2**20  # a batch that no search goes beyond
 
 BYTES_PER_PARAMETER = 16  # fp32 or AMP with AdamW: Rajbhandari et al. 2020, ZeRO, section 3.1
-# Seed 001, Table 2, in GiB as printed; config/published/table2_workloads.csv.
-PUBLISHED_GIB = {
-    ("whisper", "medium"): 12.016,
-    ("whisper", "large"): 24.219,
-    ("gpt2", "large"): 12.094,
-    ("gpt2", "xl"): 24.344,
-}
 VOCAB_SIZE = 1024  # in the table of models, of the data that our own sizes are made for
 LORA_RANK = 8  # in the table of models
 
@@ -72,13 +67,24 @@ def capacity(
 # -- scenario ----------------------------------------------------------------------------------
 
 
-def derive_scenario(predicted_bytes: int | None, capacity_bytes: int | None) -> str | None:
-    """`fits`, `near-capacity` or `offload`; None when either number is unknown."""
+def near_above(share: float) -> float:
+    """The share of the capacity from which a cell that aims at one counts as near it."""
+    return min(NEAR_CAPACITY_ABOVE, AIM_REACHED * share)
+
+
+def derive_scenario(
+    predicted_bytes: int | None, capacity_bytes: int | None, near: float = NEAR_CAPACITY_ABOVE
+) -> str | None:
+    """`fits`, `near-capacity` or `offload`; None when either number is unknown.
+
+    Args:
+        near: the share of the capacity above which a cell is near it.
+    """
     if predicted_bytes is None or not capacity_bytes:
         return None
     if predicted_bytes > capacity_bytes:
         return "offload"
-    return "near-capacity" if predicted_bytes > NEAR_CAPACITY_ABOVE * capacity_bytes else "fits"
+    return "near-capacity" if predicted_bytes >= near * capacity_bytes else "fits"
 
 
 def largest_batch(predict: Callable[[int], int], allowed_bytes: float) -> int:
@@ -113,10 +119,16 @@ class Question:
     cannot_offload: str | None = None  # why the backend cannot
     on_cpu: bool = False
     trains: bool = True
-    force: bool = False
+    force: bool | float = False  # a number: up to so many times the capacity
     share: float = 0.9  # of the capacity, at which near-capacity aims
     found_batch: int | None = None  # the largest within that share; None when nothing is known
     batch_is_found: bool = False  # the cell takes that batch, and does not bring one of its own
+
+    def forced(self, need_bytes: int) -> bool:
+        """Whether it is run though it needs more than there is."""
+        if isinstance(self.force, bool):
+            return self.force
+        return bool(self.capacity_bytes) and need_bytes <= self.force * (self.capacity_bytes or 0)
 
 
 @dataclass(frozen=True)
@@ -154,14 +166,14 @@ def decide(question: Question) -> Decision:
 def _offload(question: Question) -> Decision:
     """Offload, if at least what stays on the device fits."""
     need, have = question.offloaded_bytes, question.capacity_bytes
-    if need is None or not have or need <= have or question.force:
+    if need is None or not have or need <= have or question.forced(need):
         return Decision("offload")
     said = f"even offloaded it is {_sizes(question, need)}; force: true measures it all the same"
     return Decision("offload", "skipped", said)
 
 
 def _unless_forced(question: Question, said: str) -> Decision:
-    if question.force:
+    if question.predicted_bytes is not None and question.forced(question.predicted_bytes):
         return Decision("fits")
     return Decision("fits", "skipped", f"{said}; force: true measures it all the same")
 
@@ -172,19 +184,21 @@ def _near_capacity(question: Question) -> Decision:
     if need is None or not have:
         unknown = "no memory model" if need is None else "nobody knows the device's memory"
         return Decision("near-capacity", "skipped", f"near-capacity needs both numbers: {unknown}")
+    least = near_above(question.share)
     if question.batch_is_found:
-        if question.found_batch:
+        if question.found_batch and need >= least * have:
             return Decision("near-capacity")
-        said = (
-            f"a batch of 1 is {_sizes(question)}; near-capacity allows {question.share:.0%} of it"
-        )
+        allowed = f"near-capacity is {least:.0%} to {question.share:.0%} of it here"
+        batch = question.found_batch or 1
+        more = ", and one sample more is too many" if question.found_batch else ""
+        said = f"a batch of {batch} is {_sizes(question)}{more}; {allowed}"
         return Decision("near-capacity", "skipped", said)
-    if NEAR_CAPACITY_ABOVE * have <= need <= have or (need > have and question.force):
+    if least * have <= need <= have or (need > have and question.forced(need)):
         return Decision("near-capacity")
     would = "not even a batch of 1 would do"
     if question.found_batch:
         would = f"batch_size {question.found_batch} would do, as would batch_size: auto"
-    said = f"{need / have:.0%} of it, near-capacity is {NEAR_CAPACITY_ABOVE:.0%} to 100%; {would}"
+    said = f"{need / have:.0%} of it, near-capacity is {least:.0%} to 100%; {would}"
     return Decision("near-capacity", "skipped", f"{_sizes(question)}: {said}")
 
 
@@ -240,7 +254,6 @@ def model_table() -> list[dict[str, Any]]:
                     "n_parameters": workload.n_parameters(),
                     "lora_trainable": lora,
                     **theoretical_memory(workload.n_parameters()),
-                    "paper_published_gib": PUBLISHED_GIB.get((model, size)),
                 }
             )
     return rows

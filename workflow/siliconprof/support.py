@@ -8,6 +8,7 @@ from typing import Any
 from siliconprof import footprint, memory_model, plugins
 from siliconprof.cell import Cell
 from siliconprof.errors import UserError
+from siliconprof.probes import page_faults
 
 AUTO = "auto"  # a batch size that the memory model finds
 
@@ -25,9 +26,14 @@ def parts(cell: Cell) -> tuple[Any, Any, Any]:
 
 
 def _workload(cell: Cell, batch_size: int | None = None) -> Any:
-    """The cell's workload, with another batch size if one is given."""
+    """The cell's workload, with another batch size if one is given.
+
+    A cell written by hand need not name what has a default.
+    """
     own = {} if batch_size is None else {"batch_size": batch_size}
-    return plugins.load("workloads", cell.module)({**cell.parameters, **own})
+    plugin = plugins.load("workloads", cell.module)
+    defaults = {k: v["default"] for k, v in plugin.PARAMETERS.items() if "default" in v}
+    return plugin({**defaults, **cell.parameters, **own})
 
 
 def _batch_is_found(cell: Cell) -> bool:
@@ -84,11 +90,16 @@ def _question(cell: Cell) -> memory_model.Question:
         cannot_offload=backend.offload if trains else "only a training can be offloaded",
         on_cpu=cell.device_kind == "cpu",
         trains=trains,
-        force=bool(cell.parameters.get("force")),
+        force=cell.parameters.get("force", False),
         share=cell.parameters["near_capacity_share"] if near else 1.0,
         found_batch=_found_batch(cell) if near else None,
         batch_is_found=_batch_is_found(cell),
     )
+
+
+def offloads(cell: Cell) -> bool:
+    """Whether the cell is trained under ZeRO-Offload, as it asks or as the memory model derives."""
+    return bool(cell.trainer) and memory_model.decide(_question(cell)).applied == "offload"
 
 
 def scenario(cell: Cell) -> dict[str, Any]:
@@ -101,7 +112,13 @@ def scenario(cell: Cell) -> dict[str, Any]:
     offloads = trains and decision.applied == "offload"
     return {
         "requested": cell.scenario,
-        "derived": memory_model.derive_scenario(need, have),
+        "derived": memory_model.derive_scenario(
+            need,
+            have,
+            memory_model.near_above(question.share)
+            if cell.scenario == "near-capacity"
+            else memory_model.NEAR_CAPACITY_ABOVE,
+        ),
         "applied": decision.applied,
         "batch_size": workload.samples_per_step() if trains else None,
         "batch_size_found": question.batch_is_found,
@@ -122,6 +139,14 @@ def scenario(cell: Cell) -> dict[str, Any]:
     }
 
 
+def _allocator_refusal(cell: Cell) -> str | None:
+    """Why this host cannot keep freed memory in the process, where a cell asks for that."""
+    if cell.parameters.get("allocator") != "retain":
+        return None
+    why = page_faults.allocator_environment()[1]
+    return why and f"allocator retain: {why}; leave it at default"
+
+
 def refusal(cell: Cell) -> tuple[str, str] | None:
     """(status, reason) of a cell that is not to be measured, or None.
 
@@ -133,7 +158,11 @@ def refusal(cell: Cell) -> tuple[str, str] | None:
     )
     if not reason and trainer is not None:
         reason = trainer.supports(backend.framework, cell.device_kind, cell.precision)
+    reason = reason or _allocator_refusal(cell)
     if reason:
         return "unsupported", reason
     decision = memory_model.decide(_question(cell))
-    return (decision.status, decision.reason or "") if decision.status else None
+    if not decision.status:
+        return None
+    said = backend.habits.unchecked if decision.status == "skipped" else None
+    return decision.status, f"{decision.reason}{f' ({said})' if said else ''}"

@@ -51,6 +51,12 @@ TRAINING_PARAMETERS: Mapping[str, Any] = {
         "description": "ZeRO stage under scenario offload: 2 offloads optimizer and gradients, 3 "
         "the weights too",
     },
+    "gradient_checkpointing": {
+        "type": "boolean",
+        "default": False,
+        "description": "keep each layer's input only and compute the layer again in the backward "
+        "pass: less memory for one more forward pass, which FLOPs do not count",
+    },
     "memory_budget_gib": {
         "type": ["number", "null"],
         "exclusiveMinimum": 0,
@@ -65,9 +71,11 @@ TRAINING_PARAMETERS: Mapping[str, Any] = {
         "description": "share of the memory that scenario near-capacity aims at",
     },
     "force": {
-        "type": "boolean",
+        "type": ["boolean", "number"],
+        "minimum": 1,
         "default": False,
-        "description": "measure even what the memory model predicts not to fit",
+        "description": "measure even what the memory model predicts not to fit; a number: where it "
+        "predicts at most so many times the memory",
     },
     "allocator": {
         "enum": ["default", "retain"],
@@ -195,25 +203,40 @@ class TrainingWorkload(Workload):
         """Values of the largest tensor that the optimizer changes."""
         return self.n_trainable_parameters()
 
+    def _ledger(self, precision: str, backend: str) -> footprint.Ledger:
+        habits = plugins.load("backends", backend).habits
+        return footprint.Ledger(habits, precision, self.parameters["gradient_checkpointing"])
+
     def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
         """See `Workload.memory_bytes`."""
-        ledger = footprint.Ledger(plugins.load("backends", backend).habits, precision)
+        ledger = self._ledger(precision, backend)
         stages = self.stages(ledger)
         return ledger.peak(stages, self.largest_trained()) if stages else {}
 
     def offloaded_memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
         """Predicted memory on the device by part under ZeRO-Offload, in bytes."""
-        habits = plugins.load("backends", backend).habits
-        ledger = footprint.Ledger(habits, precision.removeprefix("amp-"))  # it has no autocast
+        ledger = self._ledger(precision.removeprefix("amp-"), backend)  # it has no autocast
         stages = self.stages(ledger)
         if not stages:
             return {}
         zero_stage = self.parameters["zero_stage"]
         return ledger.offloaded(stages, self.largest_trained(), zero_stage)
 
+    def import_torch(self) -> None:
+        """Import what its model in torch is made of, so that no measurement has that in it."""
+
+    def import_mlx(self) -> None:
+        """The same of its model in MLX."""
+
     def torch_model(self, seed: int) -> Any:
         """The model in torch with its initial weights, fp32, on the CPU."""
         raise NotImplementedError
+
+    def checkpointed(self, model: Any) -> Any:
+        """transformers' model, its layers checkpointed where `gradient_checkpointing` says so."""
+        if self.parameters["gradient_checkpointing"]:
+            model.activation_checkpointing_enable({"use_reentrant": False})
+        return model
 
     @staticmethod
     def torch_loss(model: Any, batch: Mapping[str, Any]) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 
 from siliconprof import footprint
 from siliconprof.weights import Checkpoint
+from siliconprof.workloads._mlx_checkpoint import checkpoint
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
 
 # n_layer, n_embd, n_head, vocab_size (None: that of the data), n_positions
@@ -268,6 +269,13 @@ class Plugin(TrainingWorkload):
 
     # -- torch -----------------------------------------------------------------------------
 
+    def import_torch(self) -> None:
+        """See `TrainingWorkload.import_torch`."""
+        from transformers import GPT2LMHeadModel  # noqa: F401
+
+        if self.lora_rank:
+            import peft  # noqa: F401
+
     def torch_model(self, seed: int) -> Any:
         """transformers' GPT2LMHeadModel, under LoRA inside a peft model; see the base."""
         import torch
@@ -290,6 +298,7 @@ class Plugin(TrainingWorkload):
         weights = {name: torch.from_numpy(array) for name, array in self.initial_weights(seed)}
         model.transformer.load_state_dict(weights)
         model.tie_weights()
+        self.checkpointed(model)
         return self._torch_adapters(model, seed) if self.lora_rank else model
 
     def _torch_adapters(self, model: Any, seed: int) -> Any:
@@ -316,6 +325,10 @@ class Plugin(TrainingWorkload):
 
     # -- MLX -------------------------------------------------------------------------------
 
+    def import_mlx(self) -> None:
+        """See `TrainingWorkload.import_mlx`."""
+        from mlx_lm.models import gpt2  # noqa: F401
+
     def mlx_model(self, seed: int) -> Any:
         """mlx-lm's GPT-2, under LoRA with mlx-lm's adapters; see the base."""
         import mlx.core as mx
@@ -337,6 +350,8 @@ class Plugin(TrainingWorkload):
         model.load_weights(list(model.sanitize(weights).items()))
         if self.lora_rank:
             self._mlx_adapters(model, seed)
+        if self.parameters["gradient_checkpointing"]:
+            checkpoint(model.model.h)
         return model
 
     def _mlx_adapters(self, model: Any, seed: int) -> None:

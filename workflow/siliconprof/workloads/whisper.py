@@ -22,6 +22,7 @@ from typing import Any
 from siliconprof import footprint
 from siliconprof.backends.base import Unsupported
 from siliconprof.weights import Checkpoint
+from siliconprof.workloads._mlx_checkpoint import checkpoint
 from siliconprof.workloads._whisper_weights import KERNEL, POSITIONS, sinusoids, weight_shapes
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
 
@@ -315,6 +316,10 @@ class Plugin(TrainingWorkload):
             begin_suppress_tokens=None,
         )
 
+    def import_torch(self) -> None:
+        """See `TrainingWorkload.import_torch`."""
+        from transformers import WhisperForConditionalGeneration  # noqa: F401
+
     def torch_model(self, seed: int) -> Any:
         """transformers' WhisperForConditionalGeneration; see the base."""
         import torch
@@ -324,24 +329,29 @@ class Plugin(TrainingWorkload):
         weights = {name: torch.from_numpy(array) for name, array in self.initial_weights(seed)}
         model.model.load_state_dict(weights)
         model.tie_weights()
-        return model
+        return self.checkpointed(model)
 
     # -- MLX -------------------------------------------------------------------------------
 
-    def mlx_model(self, seed: int) -> Any:
-        """mlx-audio's Whisper; see the base.
+    def import_mlx(self) -> Any:
+        """See `TrainingWorkload.import_mlx`; the module of the model.
 
         Raises:
             Unsupported: mlx-audio is not installed.
         """
-        import mlx.core as mx
-
         try:
             from mlx_audio.stt.models.whisper import whisper
         except ImportError as error:
             raise Unsupported(
                 f"Whisper in MLX needs the package mlx-audio: pip install mlx-audio ({error})"
             ) from None
+        return whisper
+
+    def mlx_model(self, seed: int) -> Any:
+        """mlx-audio's Whisper; see the base."""
+        import mlx.core as mx
+
+        whisper = self.import_mlx()
         model = whisper.Model(
             whisper.ModelDimensions(
                 n_mels=self.n_mels,
@@ -361,6 +371,10 @@ class Plugin(TrainingWorkload):
         # `sanitize` leaves these out: its own table is off by 1e-4, or another than a checkpoint's.
         model.encoder._positional_embedding = weights[f"model.{POSITIONS}"]
         model.load_weights(list(model.sanitize(weights).items()))
+        if self.parameters["gradient_checkpointing"]:
+            # Beside its output a block answers with keys, values and scores, for generation.
+            checkpoint(model.encoder.blocks, lambda result: (result[0], None, None))
+            checkpoint(model.decoder.blocks, lambda result: (result[0], None, None))
         return model
 
     def mlx_output(self, model: Any, batch: Mapping[str, Any]) -> Any:
