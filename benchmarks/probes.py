@@ -86,7 +86,7 @@ def sampled_block(
     step: Callable[[], float], steps: int, backend: Any, only: Sequence[str] | None
 ) -> tuple[list[float], Sampler]:
     """The same with a sampler around it, whose start and end lie outside of every step."""
-    session: Any = SimpleNamespace(backend=backend, flag=lambda code, detail: None)
+    session: Any = SimpleNamespace(backend=backend, under_way=True, flag=lambda code, detail: None)
     with Sampler(session, only) as sampler:
         step()  # the first sample, taken at once, is not what a long run sees ten times a second
         return block(step, steps), sampler

@@ -6,6 +6,7 @@ looks at how long they take.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import QUICK, Checkout, copy_project
-from siliconprof import config, hosts, matrix, plugins, registry, timing
+from siliconprof import config, hosts, matrix, offload_ops, plugins, registry, timing
 from siliconprof.render.words import FLAG_WORDS
 
 pytestmark = pytest.mark.slow
@@ -194,10 +195,10 @@ def test_nothing_is_compiled_and_little_is_said(study: dict, project: Checkout) 
 
 
 def test_what_cannot_offload_says_why(study: dict) -> None:
-    """Unified memory has nothing to offload to; pure bf16 needs what is not built here."""
+    """MLX has no DeepSpeed; pure bf16 needs what is not built here."""
     unified = study["unified", "offload", "fp32"]
     assert unified["status"] == "unsupported"
-    assert "nothing to offload to" in unified["reason"]
+    assert unified["reason"] == plugins.load("backends", "mlx").offload
     pure = study["text-plain-3", "offload", "bf16"]
     assert pure["status"] == "unsupported"
     assert "siliconprof.offload_ops" in pure["reason"]
@@ -215,22 +216,66 @@ def test_without_deepspeed_a_cell_says_how_to_get_it(project: Checkout, tmp_path
     assert "pip install -r envs/cpu.txt" in record["reason"]
 
 
-def test_deepspeeds_version_counts_for_offloaded_cells_only(project: Checkout) -> None:
-    """An upgrade reruns them, and no other cell."""
+def test_deepspeed_and_its_adam_count_for_offloaded_cells_only(project: Checkout) -> None:
+    """An upgrade or a build reruns what is offloaded, asked for or derived, and no other cell."""
+    common = TEXT | {"precisions": ["fp32"], "trainer": "hf"}
+    small = {"backends": ["torch-cuda", "torch-cpu"], "memory_budget_gib": 0.001}
     experiment = config.resolve(
-        json.loads(json.dumps({"workloads": {"text": TEXT | COMMON | BOTH | {"trainer": "hf"}},
-                               "datasets": {"words": {"source": "builtin", "vocab_size": 300}}})),
-        "here",
-    )  # fmt: skip
+        {
+            "workloads": {
+                "asked": common | BOTH | {"backends": ["torch-cpu"]},
+                "fitting": common | {"backends": ["torch-cuda"]},
+                "derived": common | small,
+            },
+            "datasets": {"words": {"source": "builtin", "vocab_size": 300}},
+        }
+    )
     devices = registry.load(project.path / "config" / "devices.yaml")
     host = hosts.resolve(project.path / "results", "auto", devices, write=False)
+    gpu = {
+        "id": "gpu",
+        "kind": "gpu",
+        "index": 0,
+        "memory_bytes": 2**30,
+        "backends": ["torch-cuda"],
+    }
+    host |= {"devices": [*host["devices"], gpu], "cpu_adam": "0" * 64}
     planned = matrix.expand(experiment, devices, host).cells
-    assert {cell.cell.scenario for cell in planned} == {"fits", "offload"}
-    for cell in planned:
-        named = "deepspeed" in cell.environment["packages"]
-        assert named == (cell.cell.scenario == "offload")
-        assert "workflow/siliconprof/trainers/_offload.py" in cell.code
-        assert "workflow/siliconprof/offload_ops.py" in cell.code
+    found = {(p.cell.workload, p.cell.device_kind, p.cell.scenario): p for p in planned}
+    offloaded = {("asked", "cpu", "offload"), ("derived", "gpu", "auto")}
+    assert found.keys() == offloaded | {
+        ("asked", "cpu", "fits"), ("fitting", "gpu", "auto"), ("derived", "cpu", "auto")
+    }  # fmt: skip
+    for key, one in found.items():
+        assert ("deepspeed" in one.environment["packages"]) == (key in offloaded), key
+        assert one.environment.get("cpu_adam") == ("0" * 64 if key in offloaded else None), key
+        assert "workflow/siliconprof/trainers/_offload.py" in one.code
+        assert "workflow/siliconprof/offload_ops.py" in one.code
+
+
+def test_a_build_is_noticed_by_the_next_run(
+    project: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its content, where torch builds, though nothing imports torch."""
+    from torch.utils import cpp_extension
+
+    for variable in ("TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    for cache in (None, tmp_path / "cache"):
+        if cache:
+            monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+        assert str(offload_ops.root()) == cpp_extension.get_default_build_root()
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    built = offload_ops.library()
+    assert built.is_relative_to(tmp_path) and offload_ops.built() is None
+    built.parent.mkdir(parents=True)
+    built.write_bytes(b"compiled")
+    plan = project.stage("cli", "plan", "--json", env={"TORCH_EXTENSIONS_DIR": str(tmp_path)})
+    adam = {
+        entry["cell"]["scenario"]: entry["environment"].get("cpu_adam", "not its own")
+        for entry in json.loads(plan.stdout)["cells"]
+    }
+    assert adam == {"fits": "not its own", "offload": hashlib.sha256(b"compiled").hexdigest()}
 
 
 def test_building_without_a_compiler_is_one_clear_line(project: Checkout) -> None:

@@ -64,6 +64,7 @@ class Sampled:
 
     def __init__(self, backend: Any) -> None:
         self.backend = backend
+        self.under_way = True
         self.flags: list[tuple[str, str]] = []
 
     def flag(self, code: str, detail: str) -> None:

@@ -75,6 +75,7 @@ class Sampler:
         while self._probes:
             sample: dict[str, Any] = {"t_s": time.perf_counter() - self.started}
             for probe in list(self._probes):
+                probe.under_way = self.session.under_way
                 begun = time.perf_counter()
                 try:
                     sample |= probe.sample()

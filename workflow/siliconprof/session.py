@@ -9,6 +9,7 @@ from typing import Any
 
 from siliconprof.backends.base import Backend
 from siliconprof.cell import Cell
+from siliconprof.timing import Plan, order, repeat, steady_repeats
 from siliconprof.workloads.base import Workload
 
 REPORT_EVERY_S = 0.2
@@ -32,7 +33,10 @@ class Session:
         self.evidence: dict[str, Any] = {}  # what proves the effective precision
         self.method: dict[str, Any] = {}  # what a trainer or workload says of its method
         self.timed_s = 0.0
+        self.retried_s = 0.0  # of the plan's retry budget, pauses included
         self.zero = time.perf_counter()  # of the steps' and the samples' times alike
+        self.under_way = True  # what is timed runs now; a training's set-up and end are not
+        self.deepspeed: Any = None  # what trainers._offload.ready answers, asked once
         self.energy: Any = None  # an energy.EnergyMeter, where a training's energy can be read
         self.capture: Any = None  # a captures.base.Window, in a process that a tool looks at
         self.scenario: dict[str, Any] = {}  # what the memory model says and what is applied
@@ -65,6 +69,38 @@ class Session:
         for name in ("warmup_step_s", "step_s", "unsplit_step_s", "forward_only_s",
                      "energy_step_s", "launch_and_wait_s"):  # fmt: skip
             self.timed(sum(times.get(name, ())))
+
+    def repeat(self, what: str, operation: Callable[[], Any]) -> dict[str, Any]:
+        """Time an operation by the cell's plan: `times` and more of its point.
+
+        With them `stopped_by`, `drift`, `change_point`, and the `attempts` that were given up.
+
+        Args:
+            operation: runs it and has a lazy framework compute the result.
+        """
+        plan = Plan.of(self.cell.timing)
+        given_up, measured = steady_repeats(
+            lambda: repeat(operation, self.backend, plan, self.stepping(what)),
+            plan,
+            plan.retry_budget_s - self.retried_s,
+        )
+        for attempt, _ in given_up:
+            self.retried_s += plan.cool_down_s + attempt.spent_s
+            self.timed(attempt.spent_s)
+        return {
+            "times": {"step_s": measured.times_s, "warmup_step_s": measured.warmup_s},
+            "stopped_by": measured.stopped_by,
+            **order(measured.times_s),
+            "attempts": [
+                {
+                    "step_s": attempt.times_s,
+                    "warmup_step_s": attempt.warmup_s,
+                    "stopped_by": attempt.stopped_by,
+                    "given_up": reason,
+                }
+                for attempt, reason in given_up
+            ],
+        }
 
     def timed(self, seconds: float) -> None:
         """Count seconds spent inside warm-up and timed regions."""

@@ -18,6 +18,7 @@ class Probe:
 
     name: ClassVar[str]
     missing: ClassVar[Mapping[str, Any]] = {}  # its summary where it is not available at all
+    under_way = True  # what is timed runs now: medians and shares are of such samples only
 
     @classmethod
     def available(cls) -> tuple[bool, str]:

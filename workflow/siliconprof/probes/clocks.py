@@ -55,12 +55,15 @@ class Plugin(Probe):
         self.values: dict[str, list[float]] = {}
         self.seen: list[Counter[str]] = [Counter() for _ in self.hardware]
         self.told = [0] * len(self.hardware)
+        self.under_way = False
         self.sample()  # what a count of throttlings stood at before
+        self.under_way = True
 
     def sample(self) -> Readings:
         """See `Probe.sample`; what is dear is read once a second and None in between."""
         now_s = time.monotonic()
-        due = now_s >= self.next_state_s
+        begins = self.under_way and not self.values
+        due = begins or now_s >= self.next_state_s
         if due:
             self.next_state_s = now_s + STATE_INTERVAL_S
         together: Readings = {}
@@ -72,18 +75,16 @@ class Plugin(Probe):
                 readings = readings | state
             together |= readings
             limits = hardware.limits(readings)
-            if limits is not None:
+            if limits is not None and self.under_way:
                 self.told[index] += 1
                 self.seen[index].update(limits)
         for name in SUMMARISED.keys() & together.keys():
-            if (value := together[name]) is not None:
+            if self.under_way and (value := together[name]) is not None:
                 self.values.setdefault(name, []).append(value)
         return self.state | together
 
     def stop(self, wall_s: float) -> dict[str, Any]:
         """See `Probe.stop`."""
-        self.next_state_s = 0.0
-        self.sample()
         found: dict[str, Any] = {"limits": {}, "throttled": None, "power_capped": None}
         flags: list[tuple[str, str]] = []
         for hardware, seen, told in zip(self.hardware, self.seen, self.told, strict=True):

@@ -53,7 +53,9 @@ class Plugin(Probe):
         self.reasons = {name: why for name, why in self.reasons.items() if name not in chosen}
         self.before: dict[str, tuple[float, float]] = {}
         self.powers: dict[str, list[float]] = {name: [] for name in chosen}
+        self.under_way = False
         self.sample()
+        self.under_way = True
 
     def sample(self) -> Readings:
         """See `Probe.sample`; a counter's power is its mean since the sample before."""
@@ -69,7 +71,7 @@ class Plugin(Probe):
                 elapsed = now_s - before_s
                 powers[name] = (value - before) / elapsed if elapsed else None
                 self.before[name] = (now_s, value)
-            if (power := powers[name]) is not None:
+            if self.under_way and (power := powers[name]) is not None:
                 self.powers[name].append(power)
         return powers
 

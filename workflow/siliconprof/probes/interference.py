@@ -49,6 +49,27 @@ def busy_seconds() -> float | None:
     return sum(times) - times.idle - getattr(times, "iowait", 0.0)
 
 
+def own_busy_seconds() -> float:
+    """Busy processor seconds of this process and of those that it started and waited for."""
+    times = os.times()
+    return time.process_time() + times.children_user + times.children_system
+
+
+def started() -> set[int]:
+    """Ids of the processes that this one has started and that live; empty where nothing tells."""
+    lists = list(Path("/proc/self/task").glob("*/children"))
+    if lists:
+        return {int(number) for path in lists for number in machine.read_text(str(path)).split()}
+    try:
+        import psutil
+    except ImportError:
+        return set()
+    try:
+        return {child.pid for child in psutil.Process().children()}
+    except (OSError, psutil.Error):
+        return set()
+
+
 def power_source() -> str | None:
     """`battery` or `mains`; None where nothing tells (servers, virtual machines)."""
     try:
@@ -105,7 +126,7 @@ class Plugin(Probe):
         self.most_bytes: int | None = None
         self.own_seen = False
         self.surroundings = [self._surroundings()]
-        self.busy, self.own = busy_seconds(), time.process_time()
+        self.busy, self.own = busy_seconds(), own_busy_seconds()
 
     @staticmethod
     def _surroundings() -> dict[str, Any]:
@@ -138,22 +159,23 @@ class Plugin(Probe):
         """(processes, bytes) of others on the GPU.
 
         In a container NVML gives process ids of the host, among which this one is not found:
-        then one of the listed is taken for this process, and nobody's bytes are known. It may
-        also list none at all, which says nothing.
+        then one of the listed is taken for this process, and one for each that it started, and
+        nobody's bytes are known. It may also list none at all, which says nothing.
         """
         listed = self.gpu.processes()
         if not listed:
             return None, None
-        others = [held for process, held in listed if process != os.getpid()]
+        own = {os.getpid()} | started()
+        others = [held for process, held in listed if process not in own]
         if len(others) < len(listed):
             self.own_seen = True
             known = [held for held in others if held is not None]
             return len(others), sum(known) if len(known) == len(others) else None
-        return max(len(listed) - 1, 0), 0 if len(listed) <= 1 else None
+        return max(len(listed) - len(own), 0), 0 if len(listed) <= len(own) else None
 
     def stop(self, wall_s: float) -> dict[str, Any]:
         """See `Probe.stop`."""
-        busy, own = busy_seconds(), time.process_time()
+        busy, own = busy_seconds(), own_busy_seconds()
         self.surroundings.append(self._surroundings())
         flags: list[tuple[str, str]] = []
         cores = None

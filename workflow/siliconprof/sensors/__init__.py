@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from siliconprof.backends.base import Backend
 
 GPUS = {"nvidia": nvml.gpu, "apple": apple.gpu}  # by the vendor in `Backend.gpu_address`
+SOURCES = {
+    source.name: source for source in (nvml.COUNTER, nvml.POWER, apple.GPU, apple.SOC, rapl.PACKAGE)
+}  # every figure of energy that a record can name
 
 
 def gpu(backend: Backend) -> Gpu:

@@ -39,12 +39,14 @@ GPU = Source(
     "gpu",
     "model",
     "zeus-apple-silicon gpu_mj: IOReport's 'GPU Energy', an estimate by the chip",
+    vendor="apple",
 )
 SOC = Source(
     "apple-soc",
     "soc",
     "model",
     "zeus-apple-silicon: cpu_total_mj, gpu_mj, ane_mj and dram_mj summed, estimates by the chip",
+    vendor="apple",
 )
 SOC_PARTS = ("cpu_total_mj", "gpu_mj", "ane_mj", "dram_mj")
 NEEDED_PARTS = ("cpu_total_mj", "gpu_mj")

@@ -27,6 +27,7 @@ class Source:
             estimated by firmware. `integral`: a power in watts, to be integrated.
         means: how it is read, and what is known of its error.
         reason: why it cannot be read here; None where it can.
+        vendor: who made what it counts, as in `sensors.GPUS`; empty where that says nothing.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Source:
     quality: str
     means: str
     reason: str | None = None
+    vendor: str = ""
 
     def without(self, reason: str) -> Source:
         """The same source, not readable."""

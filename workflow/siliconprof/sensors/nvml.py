@@ -27,6 +27,7 @@ COUNTER = Source(
     "counter",
     "nvmlDeviceGetTotalEnergyConsumption, millijoules since the driver was loaded; the board with "
     "its memory, on a Grace Hopper the whole module",
+    vendor="nvidia",
 )
 POWER = Source(
     "nvml-power",
@@ -34,6 +35,7 @@ POWER = Source(
     "integral",
     "nvmlDeviceGetPowerUsage, trapezoids between readings; a reading is the mean of 1 s on Ampere "
     "(but GA100) and newer, the moment's power on older GPUs",
+    vendor="nvidia",
 )
 
 # Bits of nvmlClocksEventReasons. Idling, chosen application clocks, a sync group and a display

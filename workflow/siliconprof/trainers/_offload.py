@@ -48,6 +48,12 @@ def ready(session: Session) -> tuple[Any, bool]:
     Raises:
         Unsupported: it is not installed, or cannot offload in this precision here.
     """
+    if session.deepspeed is None:
+        session.deepspeed = _made_ready(session)
+    return session.deepspeed
+
+
+def _made_ready(session: Session) -> tuple[Any, bool]:
     session.progress("import DeepSpeed", 0)
     backend: Any = session.backend
     # Read by DeepSpeed and accelerate; this process measures one cell and ends.
@@ -249,14 +255,19 @@ class OffloadStepper(Stepper):
         detached = loss.detach()
         return lambda: float(detached)
 
-    def forward_only(self, batch: Any) -> None:
+    def forward_only(self, batch: Any) -> Callable[[], None]:
         """See `Stepper.forward_only`."""
-        with self.backend.torch.no_grad():
-            self.loss(self.engine, self.on_device(batch))
+        on_device = self.on_device(batch)
+
+        def forward() -> None:
+            with self.backend.torch.no_grad():
+                self.loss(self.engine, on_device)
+
+        return forward
 
     def dtypes(self, batch: Any) -> dict[str, Any]:
         """See `Stepper.dtypes`."""
-        return observed_dtypes(self.engine, lambda: self.forward_only(batch))
+        return observed_dtypes(self.engine, self.forward_only(batch))
 
 
 def observed_dtypes(engine: Any, forward: Callable[[], Any]) -> dict[str, Any]:

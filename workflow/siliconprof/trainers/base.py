@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof import statistics
 from siliconprof.probes.page_faults import read_faults
 from siliconprof.timing import Pace, PhaseClock, Plan, StepTimes
+from siliconprof.trainers import _offload
 from siliconprof.workloads.base import TrainingWorkload
 
 if TYPE_CHECKING:
@@ -29,6 +31,14 @@ class Trainer:
         if framework not in self.frameworks:
             return f"this trainer drives {' and '.join(self.frameworks)} only"
         return None
+
+    def prepare(self, session: Session) -> None:
+        """Import and set up what is no part of the training; called before anything is sampled."""
+        workload: Any = session.workload
+        session.progress("import the model's libraries", 0)
+        getattr(workload, f"import_{session.backend.framework}")()
+        if session.offloads:
+            _offload.ready(session)
 
     def run(self, session: Session) -> None:
         """Train, time, and hand one point to `session.add_point`."""
@@ -77,7 +87,10 @@ class Course:
                 return "unsplit"
             if not self.pace.done():  # stops with as many split steps as unsplit ones
                 return "split"
-        return "energy" if self._energy_due() else None
+        if self._energy_due():
+            return "energy"
+        self.session.under_way = False
+        return None
 
     def _energy_due(self) -> bool:
         """Open the energy window at the first question, close it when it is long enough."""
@@ -90,6 +103,7 @@ class Course:
         elif energy.enough():
             workload: Any = self.session.workload
             energy.end(self._energy_steps, workload.samples_per_step())
+            self.session.under_way = False
             energy.idle("after")
             return False
         return True
@@ -97,6 +111,7 @@ class Course:
     def begin(self, kind: str) -> None:
         """A step, with the fetching of its data, starts."""
         if not self.losses:  # where a training that does not fit its memory ends
+            self.session.under_way = True
             self.session.progress(f"first step, {kind}", 1, always=True)
         self._kind = kind
         self._faults = read_faults()
@@ -168,6 +183,22 @@ class Course:
             "steps": self.steps,
             "split_over_unsplit": statistics.median(times.step_s)
             / statistics.median(times.unsplit_step_s),
+            "forward_only_over_forward": forward_ratio(extra.get("forward_only_s"), times.phases),
             "memory": session.memory(),
             "energy": session.energy.summary() if session.energy else None,
         }
+
+
+def forward_ratio(
+    alone_s: Sequence[float] | None, phases: Mapping[str, Sequence[float]]
+) -> float | None:
+    """Median forward pass alone over the one inside a step; None where either is missing.
+
+    What comes before a lazy framework computes, `trace_s`, is part of both.
+    """
+    if not alone_s or not phases.get("forward_s"):
+        return None
+    inside_s = statistics.median(phases["forward_s"])
+    if phases.get("trace_s"):
+        inside_s += statistics.median(phases["trace_s"])
+    return statistics.median(alone_s) / inside_s

@@ -38,9 +38,16 @@ class Plugin(Trainer):
             return "the Trainer's fp16=True silently runs fp32 on a CPU"
         return super().supports(framework, device_kind, precision)
 
+    def prepare(self, session: Session) -> None:
+        """See `Trainer.prepare`; the Trainer's own import brings what it may use."""
+        super().prepare(session)
+        import transformers
+
+        workload: Any = session.workload
+        getattr(transformers, workload.trainer_class)
+
     def run(self, session: Session) -> None:
         """See `Trainer.run`."""
-        session.progress("import transformers", 0)
         import transformers
 
         cell, backend = session.cell, session.backend
@@ -78,11 +85,13 @@ class Plugin(Trainer):
 
     @staticmethod
     def check_precision(trainer: Any, session: Session) -> None:
-        """Refuse a run in which the Trainer silently left mixed precision out."""
+        """Refuse a run in which the Trainer silently left mixed precision out, or put it in."""
         if session.offloads:
             return  # DeepSpeed does it, and its settings are checked where they are made
-        if session.cell.precision.startswith("amp-") and not trainer.accelerator.native_amp:
-            raise RuntimeError("the Trainer did not turn mixed precision on")
+        asked = session.cell.precision.startswith("amp-")
+        if asked != bool(trainer.accelerator.native_amp):
+            turned = "did not turn mixed precision on" if asked else "turned mixed precision on"
+            raise RuntimeError(f"{session.cell.precision} was asked for, but the Trainer {turned}")
 
 
 def timed(trainer_class: Any, course: Course) -> Any:

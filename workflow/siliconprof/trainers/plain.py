@@ -12,7 +12,7 @@ from siliconprof.trainers.base import Course, Trainer
 if TYPE_CHECKING:
     from siliconprof.session import Session
 
-FORWARD_ONLY_STEPS = 3
+FORWARD_ONLY_STEPS = 5
 
 
 class Plugin(Trainer):
@@ -47,10 +47,11 @@ class Plugin(Trainer):
 def forward_only(session: Session, stepper: Any, batch: Any) -> list[float]:
     """Seconds of a few forward passes by themselves: the check on the split."""
     times = []
+    forward = stepper.forward_only(batch)
     for index in range(FORWARD_ONLY_STEPS + 1):
         session.backend.synchronize()
         start = time.perf_counter()
-        stepper.forward_only(batch)
+        forward()
         session.backend.synchronize()
         if index:  # the first has something to warm up
             times.append(time.perf_counter() - start)
