@@ -57,6 +57,8 @@ def code_roots(cell: Cell) -> list[str]:
     roots.append(plugins.module_name("workloads", cell.module))
     if cell.trainer:
         roots.append(plugins.module_name("trainers", cell.trainer))
+    if "of_workload" in cell.parameters:  # whose step gives the shapes
+        roots.append(plugins.module_name("workloads", cell.parameters["of_workload"]["module"]))
     roots += [plugins.module_name("captures", name) for name in capture.asked(cell)]
     return roots
 
@@ -80,6 +82,7 @@ def child_environment(cell: Cell) -> dict[str, str]:
             "VECLIB_MAXIMUM_THREADS": threads,
             "NUMEXPR_NUM_THREADS": threads,
             "TOKENIZERS_PARALLELISM": "false",
+            "ACCELERATE_MIXED_PRECISION": "no",  # else transformers takes the shell's
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "PYTHONPATH": package_parent + (os.pathsep + inherited if inherited else ""),
             "PYTHONUNBUFFERED": "1",
@@ -276,7 +279,7 @@ def compose(
         )
     accounting = dict(result.get("accounting") or {})
     accounting["wall_s"] = (datetime.now(UTC) - started).total_seconds()
-    method = {"timing": asdict(Plan.of(cell.timing)), "clock": result.get("clock")}
+    method: dict[str, Any] = {"timing": asdict(Plan.of(cell.timing))}
     captures = {}
     if capture.asked(cell):
         not_ok = f"not captured: the cell is {result['status']}"
@@ -292,6 +295,7 @@ def compose(
         "scenario": result.get("scenario") or support.scenario(cell),
         "precision": result.get("precision")
         or {"requested": cell.precision, "effective": None, "evidence": {}},
+        "checks": result.get("checks") or {},
         "points": result.get("points", []),
         "samples": result.get("samples", []),
         "probes": result.get("probes", {}),

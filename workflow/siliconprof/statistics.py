@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import mul
+from typing import NamedTuple
+
+FEWEST_IN_ORDER = 10  # values below which nothing is said of their order
 
 
 def quantile(values: Sequence[float], q: float) -> float:
@@ -55,13 +59,20 @@ def block_median_interval(values: Sequence[float], confidence: float = 0.95) -> 
     standard deviation to the one of independent values. It is never narrower than
     `median_interval`, and takes O(n log n).
     """
+    return _stretched_interval(values, block_inflation(values), confidence)
+
+
+def _stretched_interval(
+    values: Sequence[float], inflation: float, confidence: float = 0.95
+) -> tuple[float, float]:
+    """`median_interval`, its distance from the middle, in ranks, times a number of at least 1."""
     ordered = sorted(values)
     n = len(ordered)
     if not n:
         raise ValueError("no values")
     plain = max(_below_tail((1 - confidence) / 2, n) - 1, 0)
     middle = (n - 1) / 2
-    low = max(math.floor(middle - (middle - plain) * block_inflation(values)), 0)
+    low = max(math.floor(middle - (middle - plain) * inflation), 0)
     return ordered[low], ordered[n - 1 - low]
 
 
@@ -90,6 +101,81 @@ def block_inflation(values: Sequence[float]) -> float:
     blocks = [end - begin for begin, end in zip(sums[:n], sums[length:], strict=False)]
     block_variance = sum(map(mul, blocks, blocks)) / n - expected**2
     return max(math.sqrt(block_variance / (length * variance)), 1.0)
+
+
+class Drift(NamedTuple):
+    """How the second half of a series of times compares with the first."""
+
+    first_s: float  # medians
+    second_s: float
+    significant: bool  # their 95 % block intervals have nothing in common
+
+    @property
+    def ratio(self) -> float:
+        """The second half's median over the first's."""
+        return self.second_s / self.first_s
+
+
+def drift(values: Sequence[float]) -> Drift | None:
+    """The second half of a series against its first; None with fewer than 10 values.
+
+    Significant when the halves' 95 % intervals do not overlap, which asks for more than their
+    difference being other than 0 at 5 %. Neighbours that resemble each other widen both, as in
+    `block_median_interval`, but not by what a straight line through the half explains: that is
+    what is looked for.
+    """
+    if len(values) < FEWEST_IN_ORDER:
+        return None
+    first, second = values[: len(values) // 2], values[len(values) // 2 :]
+    (low, high), (low_after, high_after) = (
+        _stretched_interval(half, block_inflation(_without_line(half))) for half in (first, second)
+    )
+    return Drift(median(first), median(second), low_after > high or high_after < low)
+
+
+def _without_line(values: Sequence[float]) -> list[float]:
+    """The values less a straight line of the slope that fits them best, by least squares."""
+    middle = (len(values) - 1) / 2
+    places = [i - middle for i in range(len(values))]
+    slope = sum(map(mul, places, values)) / sum(map(mul, places, places))
+    return [value - slope * place for value, place in zip(values, places, strict=True)]
+
+
+class ChangePoint(NamedTuple):
+    """Where the level of a series of times changes."""
+
+    after: int  # values before it
+    before_s: float  # medians
+    after_s: float
+    p: float  # of a change as clear as this one in a series without any
+
+    @property
+    def ratio(self) -> float:
+        """The median after it over the one before."""
+        return self.after_s / self.before_s
+
+
+def change_point(values: Sequence[float]) -> ChangePoint | None:
+    """The likeliest place at which the level changes; None with fewer than 10 values.
+
+    Pettitt's rank test (Applied Statistics 28, 1979, page 126) with his approximate p. It supposes
+    independent values: the statistic is divided by `block_inflation` of what is left of the values
+    once the median of its own side is taken off each. Takes O(n log n).
+    """
+    n = len(values)
+    if n < FEWEST_IN_ORDER:
+        return None
+    ordered = sorted(values)
+    # twice the mean rank of each value, minus (n + 1): the summand of Pettitt's U
+    scores = [bisect_left(ordered, v) + bisect_right(ordered, v) - n for v in values]
+    sums = list(accumulate(scores))[:-1]
+    place = max(range(n - 1), key=lambda i: abs(sums[i]))
+    before, after = values[: place + 1], values[place + 1 :]
+    levels = median(before), median(after)
+    rest = [v - levels[0] for v in before] + [v - levels[1] for v in after]
+    statistic = abs(sums[place]) / block_inflation(rest)
+    p = min(2 * math.exp(-6 * statistic**2 / (n**3 + n**2)), 1.0)
+    return ChangePoint(place + 1, *levels, p)
 
 
 def _below_tail(tail: float, n: int) -> int:

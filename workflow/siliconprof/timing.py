@@ -4,14 +4,15 @@ Warm-up runs until the step time settles; measuring runs until the confidence in
 median is narrow or the budget is spent. Every raw time is kept. That interval only ends sampling:
 fresh processes differ by far more than it, so comparing rests on them (`compare`). Splitting a
 step into phases perturbs it, so training cells interleave split and unsplit steps, and drift
-meets both alike.
+meets both alike. What scatters or drifts is measured again after a pause, within a budget, and
+nothing of it is thrown away.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +23,12 @@ SETTLE_WINDOW = 3  # steps compared with the steps before them
 SETTLE_TOLERANCE = 0.05  # relative change of the median that counts as settled
 FIRST_LOOK = 30  # times before the interval is looked at for the first time ...
 LOOK_GROWTH = 1.5  # ... and from one look to the next: 30, 45, 68, 102, ...
+NOISY_ABOVE = 0.10  # IQR over median
+DRIFTS_ABOVE = 0.05  # |ratio of levels - 1| from which a significant drift or change matters
+CHANGE_P_BELOW = 0.001  # lower than usual: times that resemble their neighbours lower Pettitt's p
+SLEEP_ASKED_S = 0.02
+SLEEPS = 5  # at most, until one was measured as itself
+SLEEP_LATE = 1.5  # a sleep may last so much longer than asked for
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,9 @@ class Plan:
     max_iterations: int = 1000
     budget_s: float = 2.0  # stop after this once the least is done
     relative_interval: float = 0.02  # width of the median's 95 % interval that is narrow enough
+    retries: int = 1  # of an operation whose times scatter or drift
+    cool_down_s: float = 0.5  # pause before each
+    retry_budget_s: float = 2.0  # of one cell for all of them, pauses included
     energy_window_s: float = 10.0  # unsplit steps over which energy is read; 0 = never
     energy_idle_s: float = 5.0  # idle power, before and after, with the context open
     time_limit_s: float = 300.0  # of the whole cell, kept by its supervisor
@@ -194,39 +204,131 @@ class Repeats(NamedTuple):
     times_s: list[float]
     stopped_by: str  # interval, budget or max_iterations
 
+    @property
+    def spent_s(self) -> float:
+        """Seconds inside all calls."""
+        return sum(self.warmup_s) + sum(self.times_s)
+
+
+def call_s(operation: Callable[[], Any], clock: Clock) -> float:
+    """Seconds of one call, synchronised before and after."""
+    clock.synchronize()
+    start = time.perf_counter()
+    operation()
+    clock.synchronize()
+    return time.perf_counter() - start
+
 
 def repeat(
     operation: Callable[[], Any], clock: Clock, plan: Plan, on_step: Callable[[str, int], None]
 ) -> Repeats:
     """Time an operation, synchronised before and after each call."""
-
-    def once() -> float:
-        clock.synchronize()
-        start = time.perf_counter()
-        operation()
-        clock.synchronize()
-        return time.perf_counter() - start
-
     pace = Pace(plan)
     while pace.warming_up():
         on_step("warm-up", len(pace.warmup_times))
-        pace.warmup_times.append(once())
+        pace.warmup_times.append(call_s(operation, clock))
     while not pace.done():
         on_step("measure", len(pace.times))
-        pace.times.append(once())
+        pace.times.append(call_s(operation, clock))
     return Repeats(pace.warmup_times, pace.times, str(pace.stopped_by))
 
 
-def clock_check() -> dict[str, float]:
-    """What the host's clock is worth: resolution, cost of a reading, and a known sleep."""
+# -- what a series of times looks like -----------------------------------------------------------
+
+
+def noise(times: Sequence[float]) -> str | None:
+    """What to say of times that scatter too widely, or None."""
+    if len(times) <= 3:
+        return None
+    share = statistics.iqr(times) / statistics.median(times)
+    return f"has an IQR of {share:.0%} of its median" if share > NOISY_ABOVE else None
+
+
+def order(times: Sequence[float]) -> dict[str, Any]:
+    """`drift` and `change_point` of a point: None where there are too few times to tell."""
+    drift, change = statistics.drift(times), statistics.change_point(times)
+    return {
+        "drift": drift
+        and {
+            "first_half_s": drift.first_s,
+            "second_half_s": drift.second_s,
+            "ratio": drift.ratio,
+            "significant": drift.significant,
+        },
+        "change_point": change
+        and {
+            "after": change.after,
+            "before_s": change.before_s,
+            "after_s": change.after_s,
+            "ratio": change.ratio,
+            "p": change.p,
+        },
+    }
+
+
+def drifting(found: Mapping[str, Any]) -> str | None:
+    """What to say of a drift that matters, or None.
+
+    Args:
+        found: what `order` answered.
+    """
+    drift = found["drift"]
+    if not drift or not drift["significant"] or abs(drift["ratio"] - 1) <= DRIFTS_ABOVE:
+        return None
+    return f"drifts: the second half's median is {drift['ratio'] - 1:+.0%} of the first's"
+
+
+def changing(found: Mapping[str, Any]) -> str | None:
+    """What to say of a change of level that matters, or None; see `drifting`."""
+    change = found["change_point"]
+    if not change or change["p"] >= CHANGE_P_BELOW or abs(change["ratio"] - 1) <= DRIFTS_ABOVE:
+        return None
+    return f"changes by {change['ratio'] - 1:+.0%} after {change['after']} repeats"
+
+
+def steady_repeats(
+    measure: Callable[[], Repeats], plan: Plan, budget_s: float
+) -> tuple[list[tuple[Repeats, str]], Repeats]:
+    """(attempts that were given up, each with the reason; the one that stands).
+
+    What scatters or drifts is measured again after a pause, while there are retries and budget.
+    The last attempt stands, whatever it shows: which one is the fastest is never asked.
+
+    Args:
+        budget_s: what may be spent on retries, pauses included.
+    """
+    given_up: list[tuple[Repeats, str]] = []
+    while True:
+        found = measure()
+        reason = noise(found.times_s) or drifting(order(found.times_s))
+        budget_s -= plan.cool_down_s + found.spent_s  # another attempt takes about as long
+        if reason is None or len(given_up) >= plan.retries or budget_s < 0:
+            return given_up, found
+        given_up.append((found, reason))
+        time.sleep(plan.cool_down_s)
+
+
+# -- the clock itself ----------------------------------------------------------------------------
+
+
+def clock_check() -> dict[str, Any]:
+    """What the host's clock is worth: resolution, cost of a reading, and known sleeps.
+
+    A sleep is never too short, but a busy host wakes up late: then another is tried.
+    """
     readings = [time.perf_counter() for _ in range(2000)]
     steps = [b - a for a, b in zip(readings, readings[1:], strict=False)]
-    start = time.perf_counter()
-    time.sleep(0.02)
-    slept = time.perf_counter() - start
+    sleeps: list[float] = []
+    while len(sleeps) < SLEEPS:
+        start = time.perf_counter()
+        time.sleep(SLEEP_ASKED_S)
+        sleeps.append(time.perf_counter() - start)
+        if sleeps[-1] <= SLEEP_LATE * SLEEP_ASKED_S:
+            break
     return {
         "resolution_s": time.get_clock_info("perf_counter").resolution,
         "reading_cost_s": statistics.median(steps),
-        "sleep_asked_s": 0.02,
-        "sleep_measured_s": slept,
+        "sleep_asked_s": SLEEP_ASKED_S,
+        "sleep_measured_s": sleeps[-1],
+        "sleeps_s": sleeps,
     }

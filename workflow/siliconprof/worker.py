@@ -9,70 +9,37 @@ runs a few steps under the tool.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import math
 import os
 import platform
-import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import exhaustion, memory_limit, plugins, statistics, support
+from siliconprof import exhaustion, memory_limit, plugins, quality, support, truth
 from siliconprof.backends.base import Unsupported
 from siliconprof.captures.base import STEPS, Over, Window
 from siliconprof.cell import Cell
 from siliconprof.energy import EnergyMeter
 from siliconprof.errors import UserError
+from siliconprof.lifetime import end_with
 from siliconprof.record import write_atomically
 from siliconprof.sampler import Sampler
 from siliconprof.session import Session
-from siliconprof.timing import Plan, clock_check
+from siliconprof.timing import Plan
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
-OOM_SCORE_ADJ = 800  # of -1000 to 1000: dies before its supervisor
-NOISY_ABOVE = 0.10  # IQR over median
-SPLIT_DIFFERS_ABOVE = 0.05  # of the unsplit step, for steps of at least the following
-SPLIT_CHECKED_FROM_S = 0.020
-
-
-def exists(pid: int) -> bool:
-    """Whether there is such a process of ours."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def end_with(supervisor: int) -> None:
-    """Die when the supervisor dies, by the kernel on Linux and by watching elsewhere.
-
-    Where a capture's tool was started in between, the parent is the tool or what it forked, whose
-    end means nothing: there only watching helps.
-    """
-    direct = os.getppid() == supervisor
-    if sys.platform == "linux":
-        if direct:
-            ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        try:
-            score = Path("/proc/self/oom_score_adj")
-            inherited = int(score.read_text(encoding="ascii"))
-            score.write_text(str(max(OOM_SCORE_ADJ, inherited)), encoding="ascii")
-        except OSError:
-            pass  # a hardened container; the evidence for oom does not rest on it
-
-    def watch() -> None:
-        while os.getppid() == supervisor if direct else exists(supervisor):
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, name="supervisor-watch", daemon=True).start()
+TRAINS_WITH = {  # precision -> dtypes of weights that are updated, of activations
+    "fp32": ("float32", "float32"),
+    "tf32": ("float32", "float32"),
+    "bf16": ("bfloat16", "bfloat16"),
+    "fp16": ("float16", "float16"),
+    "amp-bf16": ("float32", "bfloat16"),
+    "amp-fp16": ("float32", "float16"),
+}
 
 
 def out_of_memory(error: BaseException) -> str | None:
@@ -84,50 +51,28 @@ def out_of_memory(error: BaseException) -> str | None:
 
 
 def effective_precision(asked: str, evidence: dict[str, Any], training: bool) -> str | None:
-    """The precision that was really used, from what was proved numerically and observed."""
+    """The precision that was really used, from what was proved numerically and observed.
+
+    A product proves the arithmetic; what a training did with it, the dtypes of its weights and
+    activations say. Where they contradict each other, the answer is what was seen.
+    """
     product = evidence.get("effective_product")
-    if product == "tf32-or-fp16":
-        if not training:
-            return asked if asked in ("tf32", "fp16") else product
-        halves = evidence.get("activations") == "float16"
-        product = "fp16" if halves else "tf32"
     if not training or product is None:
+        if product == "tf32-or-fp16":
+            return asked if asked in ("tf32", "fp16") else product
         return product
-    if product in ("bf16", "fp16") and evidence.get("master_weights") == "float32":
-        return f"amp-{product}"
-    return product
-
-
-def noise_flags(session: Session) -> None:
-    """Flag points whose spread is wide."""
-    for point in session.points:
-        for name in ("unsplit_step_s", "step_s", "launch_and_wait_s"):
-            times = point["times"].get(name)
-            if times and len(times) > 3:
-                share = statistics.iqr(times) / statistics.median(times)
-                if share > NOISY_ABOVE:
-                    session.flag(
-                        "noisy", f"{name}{label(point)} has an IQR of {share:.0%} of its median"
-                    )
-
-
-def split_flags(session: Session) -> None:
-    """Flag a training whose phases do not sum to its unsplit step."""
-    for point in session.points:
-        times = point["times"]
-        if times.get("step_s") and times.get("unsplit_step_s"):
-            unsplit = statistics.median(times["unsplit_step_s"])
-            differs = statistics.median(times["step_s"]) / unsplit - 1
-            if unsplit >= SPLIT_CHECKED_FROM_S and abs(differs) > SPLIT_DIFFERS_ABOVE:
-                session.flag("split_differs", f"the phases sum to {differs:+.1%} of the whole step")
-
-
-def label(point: dict[str, Any]) -> str:
-    """Which of a cell's points, as ` (batch=1 k=64 …)`; nothing where there is only one."""
-    parameters = {key: v for key, v in point["params"].items() if key not in ("note", "burst")}
-    if "batch_size" in parameters:
-        return ""
-    return f" ({' '.join(f'{key}={value}' for key, value in parameters.items())})"
+    weights, activations = evidence.get("master_weights"), evidence.get("activations")
+    afterwards = evidence.get("effective_product_afterwards", product)
+    if product == "tf32-or-fp16":
+        product = "fp16" if activations == "float16" else "tf32"
+    named = product
+    if product in ("bf16", "fp16") and weights == "float32":
+        named = f"amp-{product}"
+    if afterwards != evidence["effective_product"]:
+        return f"{named} before the training, and {afterwards} after it"
+    if (weights, activations) != TRAINS_WITH[named]:
+        return f"{weights} weights, {activations} activations and {product} products"
+    return named
 
 
 def finite(value: Any) -> Any:
@@ -139,27 +84,6 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(entry) for entry in value]
     return value
-
-
-def diverged(session: Session) -> None:
-    """Flag losses that are no numbers any more; a record holds None for them."""
-    for point in session.points:
-        lost = sum(not math.isfinite(loss) for loss in point.get("loss") or [])
-        if lost:
-            session.flag(
-                "loss_not_finite", f"{lost} of {len(point['loss'])} losses are NaN or infinite"
-            )
-
-
-def check_clock(session: Session) -> dict[str, float]:
-    """Measure the clock first; flag one that measures a known sleep as shorter than it was."""
-    found = clock_check()
-    if found["sleep_measured_s"] < found["sleep_asked_s"]:
-        session.flag(
-            "clock",
-            f"a sleep of {found['sleep_asked_s']} s was measured as {found['sleep_measured_s']} s",
-        )
-    return found
 
 
 def modules_loaded() -> list[str]:
@@ -202,6 +126,7 @@ def look(cell: Cell, name: str, folder: Path, report: Any) -> dict[str, Any]:
     tool = plugins.load("captures", name)(session.backend, cell.device_kind, folder)
     session.capture = Window(tool)
     _, _, trainer = support.parts(cell)
+    trainer.prepare(session)
     memory_limit.apply(session, trainer)
     try:
         trainer.run(session)
@@ -210,36 +135,61 @@ def look(cell: Cell, name: str, folder: Path, report: Any) -> dict[str, Any]:
     return {"capture": {"steps": STEPS} | session.capture.facts}
 
 
-def measure(cell: Cell, report: Any) -> dict[str, Any]:
-    """Measure a cell; the parts of its record that only the child knows."""
+def measure(cell: Cell, report: Any, kept: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Measure a cell; the parts of its record that only the child knows.
+
+    Args:
+        kept: is filled on the way with those of them that are worth having when the cell fails.
+
+    Raises:
+        Unsupported: this host cannot run the backend, or the device computes in another precision.
+    """
+    kept = {} if kept is None else kept
     started = time.perf_counter()
     session = opened_session(cell, report)
     backend = session.backend
     workload: Any = session.workload
     _, _, trainer = support.parts(cell)
-    clock = check_clock(session)
+    report({"doing": "check clock, work and precision", "step": 0})
+    checks = kept["checks"] = {}
+    kept |= {"scenario": session.scenario, "flags": session.flags, "points": session.points}
+    checking = time.perf_counter()
+    checks |= truth.before(session)
+    checked = time.perf_counter()
     session.evidence |= backend.prove_precision(cell.seed)
+    if cell.precision == "tf32" and session.evidence["effective_product"] == "fp32":
+        raise Unsupported("tf32: asked for, this device multiplies in fp32 all the same")
+    if trainer is not None:
+        session.under_way = False  # until its first step
+        trainer.prepare(session)
+    report({"doing": "set up", "step": 0})
     memory_limit.apply(session, trainer)
     opened = time.perf_counter()
     if trainer is not None:
         session.energy = EnergyMeter.of(backend, Plan.of(cell.timing))
         session.energy.idle("before")
     with Sampler(session, cell.parameters.get("probes")) as sampler:
+        kept |= {"samples": sampler.samples, "probes": sampler.summaries}
         session.zero = sampler.started
         if trainer is None:
             workload.measure(session)
         else:
             trainer.run(session)
-    noise_flags(session)
-    split_flags(session)
-    diverged(session)
+            again = backend.prove_precision(cell.seed)  # a trainer may change global settings
+            session.evidence["effective_product_afterwards"] = again["effective_product"]
+    if trainer is not None:
+        memory_limit.sampled(session, sampler.summaries.get("memory", {}))
+        memory_limit.check(session)
+    quality.noise_flags(session)
+    quality.split_flags(session)
+    quality.diverged(session)
     effective = effective_precision(cell.precision, session.evidence, trainer is not None)
-    return {
-        "points": session.points,
-        "samples": sampler.samples,
-        "scenario": session.scenario,
-        "probes": sampler.summaries,
-        "flags": session.flags,
+    checks |= {
+        "precision": truth.precision_check(cell.precision, effective, session.evidence),
+        "results": truth.results_check(session.points),
+        "drift": quality.order_flags(session),
+    }
+    return kept | {
         "precision": {
             "requested": cell.precision,
             "effective": effective,
@@ -253,11 +203,11 @@ def measure(cell: Cell, report: Any) -> dict[str, Any]:
         if cell.dataset
         else None,
         "backend": backend.describe(),
-        "clock": clock,
-        "method": {"time": backend.time_method} | session.method,
+        "method": {"time": backend.time_method} | truth.METHOD | session.method,
         "modules_loaded": modules_loaded(),
         "accounting": {
             "open_s": opened - started,
+            "check_s": checked - checking,  # of those
             "measure_s": time.perf_counter() - opened,
             "timed_s": session.timed_s,
         },
@@ -290,12 +240,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             pass  # the supervisor is gone; end_with ends us
 
     result: dict[str, Any] = {}
+    kept: dict[str, Any] = {}
     try:
         result = {"status": "ok", "reason": None}
         if arguments.capture:
             result |= look(cell, arguments.capture, arguments.capture_folder, report)
         else:
-            result |= measure(cell, report)
+            result |= measure(cell, report, kept)
             effective = result["precision"]["effective"]
             if effective != cell.precision:
                 result["status"] = "failed"
@@ -316,6 +267,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "status": "oom" if evidence else "failed",
             "reason": f"{reason[:500]}; {where}",
         }
+    result = kept | result
     result["python"] = platform.python_version()
     write_atomically(arguments.result, json.dumps(finite(result)))
     return 0

@@ -1,0 +1,469 @@
+"""Planted faults are caught: nobody waits, the arithmetic, the clock or a result is wrong, drift.
+
+Where a fault is planted, it is planted in the measuring process of a real cell, which is started
+by the real command; what is looked at is the record that it leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import test_render as pages
+from conftest import QUICK, ROOT
+from siliconprof import plugins, record, statistics, timing
+from siliconprof.cell import Cell
+from siliconprof.render import truth as table
+from siliconprof.timing import Plan, Repeats
+
+BACKENDS = ("torch-cpu", "mlx")
+CHECKS = {"clock", "sleep", "twice_the_work", "synchronisation", "precision", "results", "drift"}
+
+
+def product(backend: str, **more: Any) -> Cell:
+    """A small product on one core: another process beside it does not stop half of the threads."""
+    keys = plugins.load("workloads", "matmul").PARAMETERS
+    defaults = {name: key["default"] for name, key in keys.items() if "default" in key}
+    fields: dict[str, Any] = {
+        "host": "here", "device": "cpu-x", "backend": backend, "workload": "product",
+        "scenario": "auto", "precision": "fp32", "module": "matmul", "trainer": None,
+        "device_kind": "cpu", "device_index": 0, "device_memory_bytes": 8 * 2**30, "threads": 1,
+        "seed": 0, "dataset": None, "timing": QUICK,
+        "parameters": defaults | {"shapes": [[1, 32, 32, 32]], "burst": 0},
+    }  # fmt: skip
+    return Cell(**fields | more)
+
+
+def measure(folder: Path, cell: Cell, fault: str = "") -> dict[str, Any]:
+    """`python -m siliconprof.measure` on a cell; its record.
+
+    Args:
+        fault: Python code that runs in the measuring process before anything else.
+    """
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(fault, encoding="utf-8")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")} | {
+        "PYTHONPATH": f"{folder}{os.pathsep}{ROOT / 'workflow'}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "SILICONPROF_LOCK_FILE": str(folder / "lock"),
+    }
+    command = ["-m", "siliconprof.measure", "--cell", cell.to_json(), "--output", "record.json"]
+    done = subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return record.read(folder / "record.json")
+
+
+def codes(made: dict[str, Any]) -> set[str]:
+    """The codes of a record's flags."""
+    return {flag["code"] for flag in made["flags"]}
+
+
+@pytest.fixture(scope="module")
+def normal(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """A cell of each backend without any fault.
+
+    Another process that takes a core for a while makes the check of proportionality fail, as it
+    must; a cell gets three chances to be left alone.
+    """
+    found = {}
+    for backend in BACKENDS:
+        for attempt in range(3):
+            folder = tmp_path_factory.mktemp(f"{backend}-{attempt}")
+            found[backend] = measure(folder, product(backend))
+            if found[backend]["checks"]["twice_the_work"]["verdict"] == "ok":
+                break
+    return found
+
+
+# -- no fault ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_normal_cell_passes_its_checks(backend: str, normal: dict[str, Any]) -> None:
+    """Everything that was checked is in the record, with its figures, and is ok."""
+    made = normal[backend]
+    checks = made["checks"]
+    assert checks.keys() == CHECKS
+    told = {name: (check["verdict"], check["reason"]) for name, check in checks.items()}
+    assert told.pop("drift")[0] == "not checked"  # two repeats have no order
+    assert set(told.values()) == {("ok", None)}, told
+    assert not codes(made) & {"clock", "not_proportional", "not_synchronised", "drift"}
+    kernels = checks["twice_the_work"]["kernels"]
+    assert [kernel["kernel"] for kernel in kernels] == ["product", "sum"]
+    for kernel in kernels:
+        assert 1.8 <= kernel["ratio"] <= 2.2
+        last = kernel["attempts"][-1]
+        assert kernel["ratio"] == min(last["twice_s"]) / min(last["once_s"])
+        assert min(last["once_s"]) > 1e-4  # work, and not the launching of it
+    assert min(checks["synchronisation"]["waited_shares"].values()) > 0.8
+    assert checks["precision"]["product_error"] < 1e-5
+    assert checks["results"]["points"] == 1
+    assert 0 < checks["results"]["worst_error"] < 1e-5
+    assert {"checks", "noise"} <= made["method"].keys()
+
+
+def test_a_device_with_little_memory_is_not_checked(tmp_path: Path) -> None:
+    """Too little room for work that takes a while: said so, and no flag."""
+    made = measure(tmp_path, product("mlx", device_memory_bytes=2**26))
+    for name in ("twice_the_work", "synchronisation"):
+        assert made["checks"][name]["verdict"] == "not checked"
+        assert "too little" in made["checks"][name]["reason"]
+    assert made["status"] == "ok"
+    assert not codes(made) & {"not_proportional", "not_synchronised"}
+
+
+TRACES = """
+import ctypes, json, sys
+from siliconprof import truth, worker
+from siliconprof.cell import Cell
+from siliconprof.probes.memory import resident_bytes
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+
+
+def maps(size):
+    block = libc.malloc(size)
+    mapped = bool(ctypes.c_size_t.from_address(block - 8).value & 2)  # IS_MMAPPED, malloc.c
+    if not mapped:
+        libc.free(block)  # freeing a mapped one would move the threshold
+    return mapped
+
+
+def threshold():
+    low, high = 2**12, 2**26
+    while high - low > 2**12:
+        middle = (low + high) // 2
+        low, high = (low, middle) if maps(middle) else (middle, high)
+    return low
+
+
+session = worker.opened_session(Cell.from_json(sys.argv[1]), lambda message: None)
+session.backend.prove_precision(0)
+before = threshold(), resident_bytes(), session.backend.memory_bytes()
+checks = truth.before(session)
+after = threshold(), resident_bytes(), session.backend.memory_bytes()
+print(json.dumps([checks["twice_the_work"]["kernels"][0]["kernel"], before, after]))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="looks into glibc's malloc")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_checks_leave_no_trace_in_memory(backend: str) -> None:
+    """What is measured after them meets the allocator and the memory as they were before."""
+    done = subprocess.run(
+        [sys.executable, "-c", TRACES, product(backend).to_json()],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "workflow")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ran, before, after = json.loads(done.stdout)
+    assert ran == "product"
+    assert after[0] <= max(before[0], 2**21)  # from which size on glibc maps blocks
+    assert after[1] - before[1] < 8 * 2**20  # resident; the vector alone was 64 MiB
+    assert (after[2] or 0) <= (before[2] or 0)
+
+
+# -- planted faults ----------------------------------------------------------------------------
+
+MLX = "from siliconprof.backends.mlx import Plugin\n"
+NOBODY_EVALUATES = (
+    MLX
+    + """
+Plugin.evaluate = lambda self, value: None
+Plugin.synchronize = lambda self: None
+"""
+)
+NOBODY_WAITS = (
+    MLX
+    + """
+Plugin.evaluate = lambda self, value: self.mx.async_eval(value)
+Plugin.synchronize = lambda self: None
+"""
+)
+
+
+@pytest.mark.parametrize("fault", [NOBODY_EVALUATES, NOBODY_WAITS], ids=["evaluate", "wait"])
+def test_a_synchronisation_left_out_is_caught(fault: str, tmp_path: Path) -> None:
+    """Handing twice the work over takes no longer, and the result is not there: both are said."""
+    made = measure(tmp_path, product("mlx"), fault)
+    assert {"not_synchronised", "not_proportional"} <= codes(made)
+    checks = made["checks"]
+    assert checks["synchronisation"]["verdict"] == "failed"
+    assert min(checks["synchronisation"]["waited_shares"].values()) < 0.5
+    assert checks["twice_the_work"]["verdict"] == "failed"
+    for kernel in checks["twice_the_work"]["kernels"]:
+        if kernel["verdict"] == "failed":
+            assert len(kernel["attempts"]) > 1  # all are kept
+    assert made["points"]  # flagged, never hidden
+
+
+def test_marks_that_do_not_wait_are_caught(tmp_path: Path) -> None:
+    """Where phases are timed by marks of the backend's own, twice the work shows in those too."""
+    fault = MLX + (
+        "import time\n"
+        "Plugin.evaluate = lambda self, value: self.mx.async_eval(value)\n"
+        "Plugin.mark = lambda self: time.perf_counter()\n"
+    )
+    made = measure(tmp_path, product("mlx"), fault)
+    verdicts = {
+        (kernel["clock"], kernel["verdict"])
+        for kernel in made["checks"]["twice_the_work"]["kernels"]
+    }
+    assert ("the backend's marks", "failed") in verdicts
+    assert ("the host's clock", "ok") in verdicts  # synchronising waits
+    assert made["checks"]["synchronisation"]["verdict"] == "ok"
+    assert "not_proportional" in codes(made)
+
+
+def test_another_precision_than_the_one_claimed_is_caught(tmp_path: Path) -> None:
+    """A product in bf16 under the name fp32: wrong where its operator is checked, else no fp32."""
+    narrow = "    a, b = a.astype(self.mx.bfloat16), b.astype(self.mx.bfloat16)\n"
+    lines = (
+        "right = Plugin.matmul\n"
+        "def matmul(self, a, b):\n"
+        "    wide = right(self, a, b)\n"
+        "{condition}"
+        f"{narrow}"
+        "    self._last = (a @ b).astype(self.dtype)\n"
+        "    return self._last\n"
+        "Plugin.matmul = matmul\n"
+    )
+    made = measure(tmp_path / "all", product("mlx"), MLX + lines.format(condition=""))
+    assert made["status"] == "failed"
+    assert "against float64" in made["reason"]
+    unseen = "    if a.ndim > 2:\n        return wide\n"  # not by the operator's own check
+    made = measure(tmp_path / "unseen", product("mlx"), MLX + lines.format(condition=unseen))
+    assert made["status"] == "failed"
+    assert "asked for fp32, but the arithmetic was bf16" in made["reason"]
+    assert made["checks"]["precision"]["verdict"] == "failed"
+    assert made["checks"]["precision"]["effective"] == "bf16"
+
+
+@pytest.mark.parametrize("speed", [0.5, 2.0])
+def test_a_clock_that_runs_wrong_is_caught(speed: float, tmp_path: Path) -> None:
+    """A sleep of 20 ms is measured as 10 or as 40."""
+    fault = f"import time\nreal = time.perf_counter\ntime.perf_counter = lambda: {speed} * real()\n"
+    made = measure(tmp_path, product("mlx"), fault)
+    assert "clock" in codes(made)
+    sleep = made["checks"]["sleep"]
+    assert sleep["verdict"] == "failed"
+    assert sleep["measured_s"] == pytest.approx(speed * 0.02, rel=0.4)
+
+
+def test_a_wrong_result_is_not_timed(tmp_path: Path) -> None:
+    """An operator that is off by 1 % ends its cell; what was checked before is kept."""
+    fault = MLX + (
+        "right = Plugin.matmul\n"
+        "def matmul(self, a, b):\n"
+        "    self._last = right(self, a, b) * (1.01 if a.ndim > 2 else 1)\n"
+        "    return self._last\n"
+        "Plugin.matmul = matmul\n"
+    )
+    made = measure(tmp_path, product("mlx"), fault)
+    assert made["status"] == "failed"
+    assert "is wrong: relative error 1.0" in made["reason"]
+    assert made["points"] == []
+    assert made["checks"]["sleep"]["verdict"] == "ok"
+    assert "results" not in made["checks"]
+
+
+REPEATS = {"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 40, "max_iterations": 40,
+           "budget_s": 0, "retries": 1, "cool_down_s": 0.05, "retry_budget_s": 5}  # fmt: skip
+
+
+def test_a_planted_drift_is_measured_again_and_flagged(tmp_path: Path) -> None:
+    """Every call takes a little longer than the one before it; both attempts are in the record."""
+    fault = MLX + (
+        "import itertools, time\n"
+        "right, calls = Plugin.evaluate, itertools.count()\n"
+        "def evaluate(self, value):\n"
+        "    if value.ndim == 3:\n"  # the operation, and not the checks before it
+        "        time.sleep(0.002 + 0.0002 * next(calls))\n"
+        "    right(self, value)\n"
+        "Plugin.evaluate = evaluate\n"
+    )
+    made = measure(tmp_path, product("mlx", timing=QUICK | REPEATS), fault)
+    (point,) = made["points"]
+    assert "drift" in codes(made)
+    assert made["checks"]["drift"]["verdict"] == "failed"
+    assert point["drift"]["significant"]
+    assert point["drift"]["ratio"] > 1.05
+    (attempt,) = point["attempts"]
+    assert len(attempt["step_s"]) == len(point["times"]["step_s"]) == 40
+    assert "IQR" in attempt["given_up"] or "drifts" in attempt["given_up"]
+    assert made["accounting"]["timed_s"] > sum(attempt["step_s"]) + sum(point["times"]["step_s"])
+
+
+# -- drift, change points and attempts -----------------------------------------------------------
+
+
+def said(times: Sequence[float]) -> tuple[bool, bool]:
+    """Whether a series is said to drift, and to change."""
+    found = timing.order(times)
+    return timing.drifting(found) is not None, timing.changing(found) is not None
+
+
+def wandering(source: random.Random, size: int) -> list[float]:
+    """Times that resemble their neighbours: lag-1 correlation 0.6, 5 % standard deviation."""
+    value, found = 0.0, []
+    for _ in range(size + 50):
+        value = 0.6 * value + 0.8 * source.gauss(0, 1)
+        found.append(1 + 0.05 * value)
+    return found[50:]
+
+
+@pytest.mark.parametrize("size", [12, 30, 102, 345])
+def test_constant_noise_is_no_drift(size: int) -> None:
+    """Of 50 series of each kind 3 at most are said to drift or change: constant, with outliers,
+    of two levels at random, or alike from one to the next.
+    """
+    kinds: dict[str, Callable[[random.Random], list[float]]] = {
+        "normal": lambda r: [r.gauss(1, 0.08) for _ in range(size)],
+        "outliers": lambda r: [math.exp(r.gauss(0, 0.3)) for _ in range(size)],
+        "two levels": lambda r: [1 + 0.4 * (r.random() < 0.3) for _ in range(size)],
+        "neighbours": lambda r: wandering(r, size),
+    }
+    for kind, draw in kinds.items():
+        found = [said(draw(random.Random(seed))) for seed in range(50)]
+        assert sum(drifts or changes for drifts, changes in found) <= 3, kind
+
+
+@pytest.mark.parametrize("size", [30, 102])
+def test_drifts_and_jumps_are_found(size: int) -> None:
+    """45 of 50 series at least: times that grow by 20 %, and a jump by 10 % and where it is."""
+    grows = jumps = placed = 0
+    for seed in range(50):
+        source = random.Random(seed)
+        noise = [source.gauss(1, 0.02) for _ in range(size)]
+        grows += any(said([x * (1 + 0.2 * i / size) for i, x in enumerate(noise)]))
+        jump = [x * (1.1 if i >= size // 2 else 1) for i, x in enumerate(noise)]
+        jumps += said(jump) == (True, True)
+        change = statistics.change_point(jump)
+        assert change is not None
+        placed += abs(change.after - size // 2) <= 1
+    assert grows >= 45
+    assert jumps >= 45
+    assert placed >= 45
+
+
+def test_a_late_jump_is_found_where_it_is() -> None:
+    """Halves that agree hide it; the change point does not."""
+    source = random.Random(8)
+    times = [source.gauss(1, 0.01) * (1.3 if i >= 90 else 1) for i in range(120)]
+    assert said(times) == (False, True)
+    change = statistics.change_point(times)
+    assert change is not None
+    assert change.after == 90
+    assert change.ratio == pytest.approx(1.3, rel=0.02)
+
+
+def test_few_times_have_no_order() -> None:
+    """Under ten, nothing is said; equal times neither drift nor change."""
+    assert timing.order([1.0] * 9) == {"drift": None, "change_point": None}
+    assert said([2.0] * 40) == (False, False)
+
+
+def attempts(*series: Sequence[float], **plan: Any) -> tuple[list[str], Sequence[float], int]:
+    """(reasons of attempts given up, times that stand, attempts made) of scripted attempts."""
+    made = iter(series)
+    count = 0
+
+    def one() -> Repeats:
+        nonlocal count
+        count += 1
+        return Repeats([], list(next(made)), "budget")
+
+    kept = Plan(**{"cool_down_s": 0.0, "retry_budget_s": 1000.0, "retries": 1} | plan)
+    given_up, found = timing.steady_repeats(one, kept, kept.retry_budget_s)
+    return [reason for _, reason in given_up], found.times_s, count
+
+
+STEADY = [1.0, 1.01] * 10
+SCATTERED = [1.0, 1.3] * 10
+SCATTERED_FAST = [0.5, 0.7] * 10
+DRIFTING = [1 + 0.01 * i for i in range(20)]
+
+
+def test_a_steady_operation_is_measured_once() -> None:
+    """No retry without a reason, also of few times."""
+    assert attempts(STEADY) == ([], STEADY, 1)
+    assert attempts([1.0, 9.0]) == ([], [1.0, 9.0], 1)
+
+
+def test_what_scatters_or_drifts_is_measured_again() -> None:
+    """The last attempt stands, whether it is faster or slower; the reason is kept."""
+    reasons, times, count = attempts(SCATTERED, STEADY)
+    assert (times, count) == (STEADY, 2)
+    assert "IQR" in reasons[0]
+    reasons, times, _ = attempts(DRIFTING, STEADY, retries=3)
+    assert times == STEADY
+    assert "drifts" in reasons[0]
+    for first, last in ((SCATTERED_FAST, SCATTERED), (SCATTERED, SCATTERED_FAST)):
+        reasons, times, count = attempts(first, last)
+        assert (len(reasons), times, count) == (1, last, 2)
+
+
+def test_retries_end_with_their_number_and_their_budget() -> None:
+    """Neither is exceeded by an attempt that would take about as long as the last one."""
+    assert attempts(SCATTERED, retries=0)[2] == 1
+    assert attempts(SCATTERED, SCATTERED, SCATTERED, STEADY, retries=2)[2] == 3
+    assert attempts(SCATTERED, STEADY, retry_budget_s=sum(SCATTERED) - 1)[2] == 1
+    assert attempts(SCATTERED, SCATTERED, STEADY, retries=5, retry_budget_s=50)[2] == 3
+    assert attempts(SCATTERED, SCATTERED, STEADY, retries=5, retry_budget_s=40)[2] == 2
+
+
+def test_a_host_that_wakes_up_late_has_its_sleep_measured_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A busy host is no broken clock; one that always wakes up late is told from it by nothing."""
+    real = timing.time.sleep
+    naps = iter([0.06, 0.0])
+    monkeypatch.setattr(timing.time, "sleep", lambda s: real(s + next(naps, 0.0)))
+    found = timing.clock_check()
+    assert len(found["sleeps_s"]) >= 2
+    assert found["sleeps_s"][0] > 0.07
+    assert found["sleep_measured_s"] == found["sleeps_s"][-1] < 0.07
+
+
+# -- the report ----------------------------------------------------------------------------------
+
+
+def test_the_page_tells_whether_the_numbers_are_true(
+    normal: dict[str, Any], tmp_path: Path
+) -> None:
+    """One row per device, backend and precision; what failed is counted, with its figures."""
+    good, bad = pages.matmul(), pages.kernel_launch()
+    good["checks"] = normal["mlx"]["checks"]
+    bad["checks"] = json.loads(json.dumps(good["checks"]))
+    sleep = {"verdict": "failed", "reason": "a sleep took too long", "measured_s": 0.04}
+    bad["checks"]["sleep"] |= sleep
+    bad["flags"] = [{"code": "clock", "detail": "a sleep took too long"}]
+    results = pages.make(tmp_path, [good, bad, pages.kernel_launch(backend="mlx")])
+    page = pages.render(results)
+    (row,) = [line for line in page.tables["table-truth"] if "torch-cpu" in line]
+    heads = [head.split("(")[0].strip() for head in page.tables["table-truth"][0]]
+    shown = dict(zip(heads, row, strict=True))
+    assert shown["Cells"] == "2"
+    assert "1 of 2 failed" in shown["Known sleep"]
+    assert "40.0" in shown["Known sleep"]
+    for head in ("Clock", "Twice the work", "Waited for", "Precision", "Results"):
+        assert shown[head].startswith("ok"), head
+    assert "product 1." in shown["Twice the work"] or "product 2." in shown["Twice the work"]
+    assert "repeats tell nothing" in page.of("quality")  # why drift is a dash
+    assert "trust no time here" in page.of("quality")
+    unchecked = pages.load(pages.make(tmp_path / "old", [pages.matmul()]))
+    assert table.table(unchecked, []).rows == []
