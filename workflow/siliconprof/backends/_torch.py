@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, ClassVar
 
+from siliconprof.backends import _streams
 from siliconprof.backends.base import Backend, Stepper, Unsupported
 
 TRAINING_ONLY = ("amp-fp16", "amp-bf16")
@@ -17,6 +18,10 @@ class TorchBackend(Backend):
     framework = "torch"
     packages: ClassVar[Sequence[str]] = ("torch",)
     torch_device: ClassVar[str]
+
+    def import_framework(self) -> None:
+        """See `Backend.import_framework`."""
+        import torch  # noqa: F401
 
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
         """See `Backend.open`. TF32 and reduced-precision fp32 are pinned, never a default."""
@@ -70,11 +75,42 @@ class TorchBackend(Backend):
         with self.autocast():
             return self.torch.matmul(a, b)
 
-    def product_error(self, a: Any, b: Any, product: Any) -> float:
-        """See `Backend.product_error`; the reference is computed on the CPU."""
-        reference = a.cpu().double() @ b.cpu().double()
-        error = product.cpu().double() - reference
-        return float(error.square().mean().sqrt() / reference.square().mean().sqrt())
+    def vjp(self, a: Any, b: Any, cotangent: Any, forward: bool) -> Callable[[], Any]:
+        """See `Backend.vjp`: without `forward`, every launch walks one kept graph backwards."""
+        torch = self.torch
+        a, b = a.detach().requires_grad_(), b.detach().requires_grad_()  # the same memory
+        if not forward:
+            product = torch.matmul(a, b)
+            return lambda: torch.autograd.grad(product, (a, b), cotangent, retain_graph=True)
+
+        def launch() -> Any:
+            product = torch.matmul(a, b)
+            return product.detach(), *torch.autograd.grad(product, (a, b), cotangent)
+
+        return launch
+
+    def copied(self, value: Any) -> Any:
+        """See `Backend.copied`."""
+        return value.clone()
+
+    def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
+        """See `Backend.relative_error`."""
+        wide = reference(*(value.cpu().double() for value in inputs))
+        error = result.cpu().double() - wide
+        return float(error.square().mean().sqrt() / wide.square().mean().sqrt())
+
+    def from_host(self, values: list[Any]) -> Any:
+        """See `Backend.from_host`."""
+        return self.torch.tensor(values, dtype=self.dtype).to(self.device)
+
+    def much_normal(self, count: int, seed: int) -> Any:
+        """See `Backend.much_normal`."""
+        drawn = self.normal((min(count, _streams.DRAWN),), seed)
+        return drawn.repeat(-(-count // _streams.DRAWN))[:count]
+
+    def stream(self, kernel: str) -> _streams.Stream:
+        """See `Backend.stream`."""
+        return _streams.torch_stream(self.torch, kernel)
 
     def add_one(self, value: Any) -> Any:
         """See `Backend.add_one`; in place."""
@@ -109,8 +145,13 @@ class TorchStepper(Stepper):
             [p for p in self.model.parameters() if p.requires_grad],
             **workload.optimizer_settings(backend.precision),
         )
-        scaling = backend.precision == "amp-fp16"
-        self.scaler = torch.amp.GradScaler(backend.device.type, enabled=scaling)
+        self.scaling = backend.precision == "amp-fp16"
+        self.scaler = torch.amp.GradScaler(backend.device.type, enabled=self.scaling)
+        if self.scaling:
+            # Unscaling and the search for infinities come before the update, or in its place; the
+            # Trainer's way of timing has them in other_s.
+            self.optimizer.register_step_pre_hook(lambda *_: self.clock.edge("other_s"))
+            self.optimizer.register_step_post_hook(lambda *_: self.clock.edge("optimizer_s"))
 
     def on_device(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """The batch as tensors on the device."""
@@ -128,18 +169,24 @@ class TorchStepper(Stepper):
         clock.edge("forward_s")
         self.scaler.scale(loss).backward()
         clock.edge("backward_s")
+        self.clock: Any = clock
         self.scaler.step(self.optimizer)
+        if not self.scaling:
+            clock.edge("optimizer_s")
         self.scaler.update()
-        clock.edge("optimizer_s")
         self.optimizer.zero_grad(set_to_none=True)  # other_s, as under the Trainer
         detached = loss.detach()
         return lambda: float(detached)
 
-    def forward_only(self, batch: Any) -> None:
+    def forward_only(self, batch: Any) -> Callable[[], None]:
         """See `Stepper.forward_only`."""
         on_device = self.on_device(batch)
-        with self.backend.torch.no_grad(), self.backend.autocast():
-            self.loss(self.model, on_device)
+
+        def forward() -> None:
+            with self.backend.torch.no_grad(), self.backend.autocast():
+                self.loss(self.model, on_device)
+
+        return forward
 
     def standing(self) -> list[Any]:
         """See `Stepper.standing`."""
@@ -147,7 +194,7 @@ class TorchStepper(Stepper):
 
     def dtypes(self, batch: Any) -> dict[str, Any]:
         """See `Stepper.dtypes`."""
-        return observed_dtypes(self.model, lambda: self.forward_only(batch))
+        return observed_dtypes(self.model, self.forward_only(batch))
 
 
 def standing(model: Any, optimizer: Any) -> list[Any]:

@@ -6,11 +6,14 @@ no framework; `open` does.
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
+from siliconprof import caches
+from siliconprof.backends._streams import Stream, Transfer
 from siliconprof.footprint import Habits
 
 # Relative error of an n = 256 product of normal matrices against float64, per effective dtype,
@@ -39,8 +42,11 @@ class Stepper:
         """Run one step on a batch: name -> numpy array whose first axis is the batch."""
         raise NotImplementedError
 
-    def forward_only(self, batch: Any) -> None:
-        """Run the forward pass alone, with nothing kept for a backward pass."""
+    def forward_only(self, batch: Any) -> Callable[[], None]:
+        """What runs the forward pass alone, on a batch that is on the device already.
+
+        Nothing is kept for a backward pass.
+        """
         raise NotImplementedError
 
     def standing(self) -> list[Any]:
@@ -67,9 +73,13 @@ class Backend:
     offload: ClassVar[str | None] = None  # why it cannot offload to the host, None = can
     habits: ClassVar[Habits] = Habits()  # what it keeps from a forward pass, for the memory model
     memory_prefix: ClassVar[str] = "device"  # of the columns that `memory_counters` fills
+    writes_into: ClassVar[bool] = True  # a `Stream` writes into memory that it is given
     peak_means: ClassVar[str] = "no counter"  # what counts the peak, or why nothing does
     memory_means: ClassVar[str]  # what the counters count, or why there are none
     capture_ranges: ClassVar[tuple[str, ...]] = ()  # what `capture_range` can be asked for
+    queue_depth: ClassVar[int | None] = None  # launches under way before one waits; None = no end
+    # Why compiling a kernel of one's own is one with its first launch; None = it is not.
+    compiles_at_launch: ClassVar[str | None] = None
 
     @classmethod
     def environment(
@@ -82,6 +92,10 @@ class Backend:
             inherited: the environment that these are laid over.
         """
         return {}
+
+    def import_framework(self) -> None:
+        """Import it, and whatever must be loaded before it, and look at nothing."""
+        raise NotImplementedError
 
     def available(self) -> tuple[bool, str]:
         """Whether this host can run it, and what was found or what is missing. May import."""
@@ -126,6 +140,9 @@ class Backend:
     def reset_peak_memory(self) -> None:
         """Start a new peak."""
 
+    def release_memory(self) -> None:
+        """Give back what is freed and kept for reuse, where the framework keeps any."""
+
     def step_peak_bytes(
         self, step: Callable[[], Any] | None, standing: Sequence[Any]
     ) -> tuple[int | None, str]:
@@ -153,6 +170,10 @@ class Backend:
         """What the device's driver recommends to stay below, or its whole memory; None on a CPU."""
         return None
 
+    def last_level_cache(self) -> tuple[int | None, str]:
+        """(bytes of the last cache before the device's memory or None, who says so or why not)."""
+        return caches.last_level_bytes()
+
     # -- sensors -------------------------------------------------------------------------
 
     def gpu_address(self) -> tuple[str, str] | None:
@@ -172,23 +193,76 @@ class Backend:
         """Product of (…, m, k) and (…, k, n), handed to the device."""
         raise NotImplementedError
 
+    def vjp(self, a: Any, b: Any, cotangent: Any, forward: bool) -> Callable[[], Any]:
+        """A launcher of the gradients of `a @ b` by both, for a cotangent of the product.
+
+        It answers with (product, gradient by a, gradient by b), or without `forward` with the
+        gradients alone; then no launch computes the product.
+
+        Args:
+            a, b, cotangent: (…, m, k), (…, k, n) and (…, m, n).
+        """
+        raise NotImplementedError
+
+    def copied(self, value: Any) -> Any:
+        """The same values in memory of their own."""
+        raise NotImplementedError
+
     def evaluate(self, value: Any) -> None:
         """Have a lazy framework compute a value; nothing to do in an eager one."""
 
     def dispatch(self, value: Any) -> None:
         """Have a lazy framework start on a value without waiting; nothing to do in an eager one."""
 
-    def product_error(self, a: Any, b: Any, product: Any) -> float:
-        """Root mean square error of a product against float64, over the result's own."""
+    def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
+        """Root mean square error of a result against float64, over the reference's own.
+
+        Args:
+            reference: what the result should be, in operators that torch and MLX share; it is
+                given the inputs in float64 and computed on the CPU.
+        """
         raise NotImplementedError
+
+    def from_host(self, values: list[Any]) -> Any:
+        """Array of the cell's dtype from (nested) lists, on the device: no kernel runs for it."""
+        raise NotImplementedError
+
+    def much_normal(self, count: int, seed: int) -> Any:
+        """Flat array of many normal values: some drawn as `normal` does, over and over again."""
+        raise NotImplementedError
+
+    def stream(self, kernel: str) -> Stream:
+        """How `copy`, `triad` (two arrays in, one out) or `reduction` (sums) is done here."""
+        raise NotImplementedError
+
+    def transfer(
+        self, direction: str, pinned: bool, count: int, seed: int
+    ) -> tuple[Transfer | None, str]:
+        """A transfer of some fp32 values, or None and why there is none.
+
+        Args:
+            direction: `host-to-device` or `device-to-host`.
+            pinned: whether the host's memory is page-locked.
+        """
+        return None, "the device works in the host's memory: there is nothing to transfer"
 
     def add_one(self, value: Any) -> Any:
         """A trivial operator, handed to the device without waiting: dispatch cost."""
         raise NotImplementedError
 
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
-        """A launcher of a compiled kernel that does nothing, or None and why there is none."""
+        """A launcher of a compiled kernel that does nothing, or None and why there is none.
+
+        It is compiled and loaded when this returns, but for `compiles_at_launch`.
+        """
         return None, f"{self.name} has no kernels of its own to launch on this device"
+
+    def launch_means(self) -> dict[str, str]:
+        """What the time of a launch that is handed over (`enqueue`) and of a `cold` one includes.
+
+        Of the trivial operator and of the empty kernel, where they differ.
+        """
+        raise NotImplementedError
 
     # -- training ------------------------------------------------------------------------
 
@@ -206,7 +280,7 @@ class Backend:
         b = self.normal((256, 256), seed + 1)
         product = self.matmul(a, b)
         self.evaluate(product)
-        error = self.product_error(a, b, product)
+        error = self.relative_error(product, operator.matmul, a, b)
         return {"product_error": error, "effective_product": effective_dtype(error)}
 
 

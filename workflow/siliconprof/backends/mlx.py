@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from siliconprof import blas
+from siliconprof.backends._streams import DRAWN, Stream, Transfer, mlx_stream, mlx_transfer
 from siliconprof.backends.base import Backend, Stepper, Unsupported
 from siliconprof.footprint import Habits
 
@@ -29,7 +31,7 @@ class Plugin(Backend):
     name = "mlx"
     framework = "mlx"
     device_kind = None
-    offload = "the device's memory is the host's: there is nothing to offload to"
+    offload = "DeepSpeed, which offloads, has no MLX"
     packages = ("mlx",)
     time_method = "perf_counter after mx.eval of each phase's results and mx.synchronize()"
     memory_prefix = "mlx"
@@ -39,7 +41,8 @@ class Plugin(Backend):
     )
     # Counted on a CPU; a GPU's own kernels for norm and loss keep less. Fitted: the work, because
     # results wait in a queue until they have been computed, the logits of a step that is evaluated
-    # as a whole, and the update, whose new weights do not replace the old ones before the next.
+    # as a whole, the update, whose new weights replace the old ones one by one, and checkpointed
+    # layers, of which more than one is computed again at a time.
     habits = Habits(
         stream_fp32=False,
         keeps_norm_input=False,
@@ -53,9 +56,11 @@ class Plugin(Backend):
         work_d=10,
         work_ff=5,
         work_scores=2,
-        update_all=1,
+        recomputed=1.7,
+        update_all=0.5,
         update_largest=1.5,
     )
+    writes_into = False
     peak_means = "mx.get_peak_memory over all steps"
     precisions = {
         "fp32": None,
@@ -66,6 +71,13 @@ class Plugin(Backend):
         "amp-bf16": None,  # done by hand: fp32 master weights, bf16 compute, fp32 loss
     }
     capture_ranges = ("metal",)
+    # With more than ten tasks under way `async_eval` waits for one (mlx/transforms.cpp), and a launch
+    # is one at most: behind a slow product 20 were handed over at once on a CPU, 30 were not.
+    queue_depth = 10
+    compiles_at_launch = (
+        "MLX compiles and loads a kernel of one's own at its first launch: that is in compile and "
+        "load"
+    )
 
     @classmethod
     def environment(
@@ -74,8 +86,17 @@ class Plugin(Backend):
         """See `Backend.environment`: read when MLX is imported; fp32 means fp32."""
         return {"MLX_ENABLE_TF32": "1" if precision == "tf32" else "0"}
 
+    def import_framework(self) -> None:
+        """See `Backend.import_framework`; the fast BLAS of `available` too."""
+        blas.load_for_mlx()
+        import mlx.core  # noqa: F401
+
     def available(self) -> tuple[bool, str]:
-        """See `Backend.available`."""
+        """See `Backend.available`; on Linux a fast BLAS is loaded first, see `blas`."""
+        try:
+            blas.load_for_mlx()
+        except ValueError as error:
+            return False, str(error)
         try:
             import mlx.core as mx
         except Exception as error:
@@ -108,6 +129,7 @@ class Plugin(Backend):
             "device_name": information.get("device_name"),
             "enable_tf32": os.environ.get("MLX_ENABLE_TF32"),
             "compiled": False,
+            **(blas.of_mlx() if self.device.type == self.mx.cpu else {"blas": None}),
             "amp_method": "manual: fp32 master weights, bf16 compute, fp32 loss"
             if self.precision == "amp-bf16"
             else None,
@@ -131,6 +153,10 @@ class Plugin(Backend):
     def reset_peak_memory(self) -> None:
         """See `Backend.reset_peak_memory`."""
         self.mx.reset_peak_memory()
+
+    def release_memory(self) -> None:
+        """See `Backend.release_memory`."""
+        self.mx.clear_cache()
 
     def limit_memory(self, limit_bytes: int) -> str | None:
         """See `Backend.limit_memory`; on a CPU only the system can."""
@@ -163,6 +189,12 @@ class Plugin(Backend):
         told = self._device_info()
         return told.get("max_recommended_working_set_size") or told.get("total_memory")
 
+    def last_level_cache(self) -> tuple[int | None, str]:
+        """See `Backend.last_level_cache`."""
+        if self.device.type != self.mx.gpu:
+            return super().last_level_cache()
+        return None, "MLX does not tell the caches of a GPU"
+
     def gpu_address(self) -> tuple[str, str] | None:
         """See `Backend.gpu_address`."""
         if self.device.type != self.mx.gpu:
@@ -185,6 +217,27 @@ class Plugin(Backend):
         self._last = a @ b
         return self._last
 
+    def vjp(self, a: Any, b: Any, cotangent: Any, forward: bool) -> Callable[[], Any]:
+        """See `Backend.vjp`: `mx.vjp` computes nothing, it adds product and gradients to the graph.
+
+        The gradients depend on a, b and the cotangent alone, so evaluating them, and nothing
+        else, leaves the product uncomputed; with `forward` it is evaluated beside them.
+        """
+        mx = self.mx
+
+        def launch() -> Any:
+            products, gradients = mx.vjp(mx.matmul, [a, b], [cotangent])
+            self._last = products + gradients if forward else gradients
+            return self._last
+
+        return launch
+
+    def copied(self, value: Any) -> Any:
+        """See `Backend.copied`; an array of an array would share its memory."""
+        copy = value + 0
+        self.mx.eval(copy)
+        return copy
+
     def evaluate(self, value: Any) -> None:
         """See `Backend.evaluate`."""
         self.mx.eval(value)
@@ -193,15 +246,40 @@ class Plugin(Backend):
         """See `Backend.dispatch`."""
         self.mx.async_eval(value)
 
-    def product_error(self, a: Any, b: Any, product: Any) -> float:
-        """See `Backend.product_error`; float64 exists on MLX's CPU only."""
+    def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
+        """See `Backend.relative_error`; float64 exists on MLX's CPU only."""
         mx = self.mx
         with mx.stream(mx.cpu):
-            wide_a, wide_b, wide = (x.astype(mx.float64) for x in (a, b, product))
-            reference = wide_a @ wide_b
-            error = mx.sqrt(mx.mean(mx.square(wide - reference)))
-            scale = mx.sqrt(mx.mean(mx.square(reference)))
+            wide = reference(*(value.astype(mx.float64) for value in inputs))
+            error = mx.sqrt(mx.mean(mx.square(result.astype(mx.float64) - wide)))
+            scale = mx.sqrt(mx.mean(mx.square(wide)))
             return (error / scale).item()
+
+    def from_host(self, values: list[Any]) -> Any:
+        """See `Backend.from_host`."""
+        return self.mx.array(values, dtype=self.dtype)
+
+    def much_normal(self, count: int, seed: int) -> Any:
+        """See `Backend.much_normal`."""
+        drawn = self.normal((min(count, DRAWN),), seed)
+        value = self.mx.tile(drawn, -(-count // DRAWN))[:count]
+        self.mx.eval(value)
+        return value
+
+    def stream(self, kernel: str) -> Stream:
+        """See `Backend.stream`."""
+        return mlx_stream(self.mx, self.dtype, kernel)
+
+    def transfer(
+        self, direction: str, pinned: bool, count: int, seed: int
+    ) -> tuple[Transfer | None, str]:
+        """See `Backend.transfer`: what conversion from and to numpy costs."""
+        if self.device.type != self.mx.gpu:
+            return super().transfer(direction, pinned, count, seed)
+        if pinned:
+            return None, "memory is unified: MLX has no page-locked host memory"
+        found = mlx_transfer(self.mx, direction, count, seed)
+        return found, found.means
 
     def add_one(self, value: Any) -> Any:
         """See `Backend.add_one`; MLX arrays are immutable, so a new one is handed on."""
@@ -209,6 +287,20 @@ class Plugin(Backend):
         self.mx.async_eval(result)
         self._last = result
         return result
+
+    def launch_means(self) -> dict[str, str]:
+        """See `Backend.launch_means`."""
+        if self.device.type == self.mx.cpu:
+            hands, first = "hands it to the stream's thread", "so its code is read in"
+        elif self.mx.metal.is_available():
+            hands = "encodes it and commits a command buffer"
+            first = "and its pipeline is made in it"
+        else:
+            hands, first = "hands it to the stream as a CUDA graph", "and is loaded in it"
+        return {
+            "enqueue": f"one node of the graph and mx.async_eval, which {hands}",
+            "cold": f"with its evaluation; the operator comes compiled with MLX, {first}",
+        }
 
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
         """See `Backend.empty_kernel`."""
@@ -234,7 +326,7 @@ class Plugin(Backend):
             return out
 
         path = "Metal" if metal else "CUDA"
-        return launch, f"{path} by mx.fast; MLX compiles at the first launch, so cold includes it"
+        return launch, f"{path}, by mx.fast"
 
     @contextmanager
     def capture_range(self, kind: str, path: str) -> Iterator[None]:
@@ -313,13 +405,17 @@ class MlxStepper(Stepper):
             mx.eval(gradients)
         clock.edge("backward_s")
         self.parameters = self.optimizer.apply_gradients(gradients, self.parameters)
+        del gradients
+        self.model.update(self.parameters)  # what it held of this step is free to go
         mx.eval(self.parameters, self.optimizer.state, loss)
         clock.edge("optimizer_s")
         return loss.item
 
-    def forward_only(self, batch: Any) -> None:
-        """See `Stepper.forward_only`."""
-        self.backend.mx.eval(self.loss(self.parameters, self.arrays(batch)))
+    def forward_only(self, batch: Any) -> Callable[[], None]:
+        """See `Stepper.forward_only`; building the graph of the forward pass is in it."""
+        arrays = self.arrays(batch)
+        self.backend.mx.eval(arrays)
+        return lambda: self.backend.mx.eval(self.loss(self.parameters, arrays))
 
     def dtypes(self, batch: Any) -> dict[str, Any]:
         """See `Stepper.dtypes`; the activation's is that of the model's own output."""

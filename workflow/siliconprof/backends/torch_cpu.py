@@ -64,6 +64,15 @@ class Plugin(TorchBackend):
         above = max(accumulate((n_bytes for _, n_bytes in changes), initial=0))
         return sum(storages.values()) + above, self.peak_means
 
+    def launch_means(self) -> dict[str, str]:
+        """See `Backend.launch_means`."""
+        return {
+            "enqueue": "eager, the call itself: the operator has been computed when it returns, "
+            "and nothing is queued",
+            "cold": "the operator's first call; it comes compiled with torch, so its code is read "
+            "in and its dispatch set up",
+        }
+
     def describe(self) -> dict[str, Any]:
         """See `Backend.describe`; with the instruction set that torch dispatches to."""
         capability = self.torch.backends.cpu.get_cpu_capability()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+from siliconprof.backends._streams import Transfer, torch_transfer
 from siliconprof.backends._torch import TorchBackend, refuse
-from siliconprof.footprint import Habits
+from siliconprof.footprint import UNCHECKED, Habits
 
 EMPTY_KERNEL = 'extern "C" __global__ void siliconprof_empty() {}'
 
@@ -24,7 +26,13 @@ class Plugin(TorchBackend):
     )
     # Its AdamW walks all tensors at once; 8 MiB: cuBLAS's default workspace (32 on Hopper), from
     # docs.nvidia.com/cuda/cublas, section 2.1.9, `cublasSetWorkspace`.
-    habits = Habits(cubes_fp32=True, update_all=1, update_largest=0, workspace_bytes=2**23)
+    habits = Habits(
+        cubes_fp32=True,
+        update_all=1,
+        update_largest=0,
+        workspace_bytes=2**23,
+        unchecked=UNCHECKED,
+    )
     precisions = dict.fromkeys(("fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16"))
     memory_means = (
         "torch.cuda: allocated = live tensors, reserved = with the allocator's cache, driver = "
@@ -32,6 +40,8 @@ class Plugin(TorchBackend):
     )
     peak_means = "torch.cuda.max_memory_allocated over all steps"
     capture_ranges = ("cuda-profiler",)
+    # Seen by others, not documented: forums.developer.nvidia.com/t/68937
+    queue_depth = 1000
 
     @classmethod
     def environment(
@@ -109,10 +119,16 @@ class Plugin(TorchBackend):
         """See `Backend.reset_peak_memory`."""
         self.torch.cuda.reset_peak_memory_stats(self.device)
 
+    def release_memory(self) -> None:
+        """See `Backend.release_memory`."""
+        self.torch.cuda.empty_cache()
+
     def limit_memory(self, limit_bytes: int) -> str:
         """See `Backend.limit_memory`."""
         total = self.torch.cuda.get_device_properties(self.device).total_memory
-        share = min(1.0, limit_bytes / total)
+        share = limit_bytes / total
+        if share >= 1:
+            return "the GPU's own memory: CUDA raises when it is used up"
         self.torch.cuda.set_per_process_memory_fraction(share, self.device)
         return (
             f"torch.cuda.set_per_process_memory_fraction({share:.4f}): beyond it the allocator "
@@ -133,6 +149,21 @@ class Plugin(TorchBackend):
         """See `Backend.memory_limit_bytes`."""
         return self.torch.cuda.mem_get_info(self.device)[1]
 
+    def last_level_cache(self) -> tuple[int | None, str]:
+        """See `Backend.last_level_cache`: the GPU's level 2."""
+        properties = self.torch.cuda.get_device_properties(self.device)
+        size = getattr(properties, "L2_cache_size", None)
+        if not size:
+            return None, "this torch does not tell the GPU's L2_cache_size"
+        return size, "torch.cuda.get_device_properties: L2_cache_size"
+
+    def transfer(
+        self, direction: str, pinned: bool, count: int, seed: int
+    ) -> tuple[Transfer | None, str]:
+        """See `Backend.transfer`."""
+        found = torch_transfer(self.torch, self.device, direction, pinned, count, seed)
+        return found, found.means
+
     def gpu_address(self) -> tuple[str, str]:
         """See `Backend.gpu_address`; torch leaves out the prefix that NVML's UUIDs have."""
         uuid = str(self.torch.cuda.get_device_properties(self.device).uuid)
@@ -141,6 +172,21 @@ class Plugin(TorchBackend):
     def capture_range(self, kind: str, path: str) -> AbstractContextManager[Any]:
         """See `Backend.capture_range`: cudaProfilerStart and cudaProfilerStop."""
         return self.torch.cuda.profiler.profile()
+
+    def launch_means(self) -> dict[str, str]:
+        """See `Backend.launch_means`.
+
+        Lazy loading and what ends it are described in the CUDA programming guide, section 4.7:
+        `cuModuleGetFunction`, which torch calls when it compiles a kernel, loads it.
+        """
+        loading = os.environ.get("CUDA_MODULE_LOADING", "not set, lazy from CUDA 12.2 on")
+        return {
+            "enqueue": "the driver's enqueue (cuLaunchKernel), with Python and torch's dispatcher "
+            "before it; for the empty kernel Python and ctypes",
+            "cold": "the operator comes compiled with torch and, where loading is lazy "
+            f"(CUDA_MODULE_LOADING: {loading}), is loaded in it; the empty kernel has been "
+            "compiled and loaded before",
+        }
 
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
         """See `Backend.empty_kernel`. The compiler torch offers is private: it may be gone."""

@@ -5,12 +5,15 @@ MPS events have hung and come out reversed in some versions of torch, so they ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from siliconprof.backends._streams import Transfer, torch_transfer
 from siliconprof.backends._torch import TorchBackend, refuse
-from siliconprof.footprint import Habits
+from siliconprof.footprint import UNCHECKED, Habits
 
 EMPTY_KERNEL = "kernel void siliconprof_empty(device float* x) {}"
 
@@ -28,7 +31,9 @@ class Plugin(TorchBackend):
         "limit is recommended_max_memory()"
     )
     # Attention that trains is not fused there; counted on a CPU with attention of that kind.
-    habits = Habits(keeps_scores=True, scores_fp32=True, cubes_fp32=True, work_scores=2)
+    habits = Habits(
+        keeps_scores=True, scores_fp32=True, cubes_fp32=True, work_scores=2, unchecked=UNCHECKED
+    )
     precisions = {
         "fp32": None,
         "tf32": "tf32 is an NVIDIA tensor-core format; an Apple GPU has none",
@@ -65,8 +70,12 @@ class Plugin(TorchBackend):
         self.torch.mps.synchronize()
 
     def memory_bytes(self) -> int:
-        """See `Backend.memory_bytes`: what the Metal driver holds for this process."""
-        return self.torch.mps.driver_allocated_memory()
+        """See `Backend.memory_bytes`: live tensors, not the allocator's cache."""
+        return self.torch.mps.current_allocated_memory()
+
+    def release_memory(self) -> None:
+        """See `Backend.release_memory`."""
+        self.torch.mps.empty_cache()
 
     def limit_memory(self, limit_bytes: int) -> str:
         """See `Backend.limit_memory`; the share is one of Metal's recommended working-set size."""
@@ -88,20 +97,65 @@ class Plugin(TorchBackend):
         """See `Backend.memory_limit_bytes`."""
         return self.torch.mps.recommended_max_memory()
 
+    def last_level_cache(self) -> tuple[int | None, str]:
+        """See `Backend.last_level_cache`."""
+        return None, "macOS tells neither the GPU's caches nor the system-level cache"
+
+    def transfer(
+        self, direction: str, pinned: bool, count: int, seed: int
+    ) -> tuple[Transfer | None, str]:
+        """See `Backend.transfer`. Pinned memory is not what it is elsewhere, so it is not timed.
+
+        Some versions of torch hand back a tensor on the GPU for it (pytorch issue 181374); later
+        ones lend the host a view of memory that both share.
+        """
+        if pinned:
+            return None, "memory is unified: torch-mps has no page-locked memory as CUDA has"
+        found = torch_transfer(self.torch, self.device, direction, pinned, count, seed)
+        return found, found.means
+
     def gpu_address(self) -> tuple[str, str]:
         """See `Backend.gpu_address`."""
         return "apple", ""
 
-    def capture_range(self, kind: str, path: str) -> AbstractContextManager[Any]:
-        """See `Backend.capture_range`."""
-        return self.torch.mps.profiler.metal_capture(path)
+    @contextmanager
+    def capture_range(self, kind: str, path: str) -> Iterator[None]:
+        """See `Backend.capture_range`.
+
+        torch names the file by itself: `0000-{name}.gputrace` in the working directory.
+        """
+        target = Path(path)
+        recording = self.torch.mps.profiler.metal_capture(target.stem)
+        before = Path.cwd()
+        os.chdir(target.parent)
+        try:
+            recording.__enter__()
+        finally:
+            os.chdir(before)
+        try:
+            yield
+        finally:
+            recording.__exit__(None, None, None)
+
+    def launch_means(self) -> dict[str, str]:
+        """See `Backend.launch_means`; from torch's MPSStream.mm and OperationUtils.mm.
+
+        There is one command buffer, which only synchronising commits: nothing is under way that a
+        launch could wait for.
+        """
+        return {
+            "enqueue": "encoding into the open command buffer, without commit, with Python and "
+            "torch's dispatcher before it",
+            "cold": "with commit and wait; the operator comes compiled with torch and its pipeline "
+            "is made in it; the empty kernel's has been made before",
+        }
 
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
-        """See `Backend.empty_kernel`."""
+        """See `Backend.empty_kernel`. Looking a kernel up by its name makes its pipeline."""
         try:
             library = self.torch.mps.compile_shader(EMPTY_KERNEL)
         except Exception as error:
             return None, f"torch could not compile an empty Metal kernel: {error}"
-        one = self.torch.zeros(1, device="mps")
+        one = self.from_host([0.0])
         kernel = library.siliconprof_empty  # looked up once, not in every launch
-        return (lambda: kernel(one)), "Metal by torch.mps; the cold launch makes the pipeline too"
+        return (lambda: kernel(one)), "Metal, compiled by torch.mps.compile_shader"

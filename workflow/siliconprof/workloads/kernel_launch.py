@@ -1,20 +1,69 @@
 """Kernel launch, which is several numbers: cold, enqueue only, launch and wait, amortised.
 
 An empty compiled kernel where the backend can make one; the trivial operator everywhere, which
-is labelled dispatch because it also pays for the framework's own path.
+is labelled dispatch because it also pays for the framework's own path. A process has one cold
+launch to give, so those come from fresh processes (`cold_launch`), with what precedes them: the
+framework's import, the context, another kernel, compile and load.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.timing import Plan, repeat
+from siliconprof import cold_launch
+from siliconprof.timing import Plan
+from siliconprof.workloads._operation import checked
 from siliconprof.workloads.base import KernelWorkload
 
 if TYPE_CHECKING:
     from siliconprof.session import Session
+
+DISPATCH, EMPTY_KERNEL = "dispatch", "empty kernel"
+CHECKED_VALUES = 64  # of the trivial operator
+# Shares of the cell's time limit, so that fresh processes that hang leave time for the rest.
+ONE_PROCESS, ALL_PROCESSES = 0.25, 0.5
+COMES_COMPILED = "the operator comes compiled with the framework"
+
+
+@dataclass
+class Cold:
+    """What the fresh processes told."""
+
+    processes: int
+    seconds: dict[str, list[float]] = field(default_factory=dict)  # one entry per process
+    failed: list[str] = field(default_factory=list)  # one reason per process that did not end well
+
+    def into(self, point: dict[str, Any], compiles_at_launch: str | None) -> dict[str, Any]:
+        """The point of one launcher with its cold times, and why any of them is missing.
+
+        Args:
+            compiles_at_launch: see `Backend`.
+        """
+        empty = point["params"]["launch"] == EMPTY_KERNEL
+        times = {
+            "import_s": self.seconds.get(cold_launch.IMPORT_S),
+            "context_s": self.seconds.get(cold_launch.CONTEXT_S),
+            "other_kernel_s": self.seconds.get(cold_launch.OTHER_KERNEL_S),
+            "compile_and_load_s": self.seconds.get(cold_launch.COMPILE_AND_LOAD_S)
+            if empty
+            else None,
+            "cold_s": self.seconds.get(
+                cold_launch.EMPTY_COLD_S if empty else cold_launch.DISPATCH_COLD_S
+            ),
+        }
+        none_came = f"no fresh process came so far: {'; '.join(self.failed)}"
+        reasons = {name: none_came for name, values in times.items() if not values}
+        if not empty:
+            reasons["compile_and_load_s"] = COMES_COMPILED
+        elif compiles_at_launch:
+            reasons["cold_s"] = compiles_at_launch
+        return point | {
+            "times": point["times"] | {name: values for name, values in times.items() if values},
+            "cold": {"processes": self.processes, "failed": self.failed, "reasons": reasons},
+        }
 
 
 class Plugin(KernelWorkload):
@@ -26,13 +75,20 @@ class Plugin(KernelWorkload):
             "type": "integer",
             "minimum": 1,
             "default": 100,
-            "description": "launches between two synchronisations; below the queue's depth (1024)",
+            "description": "launches in a row, waited for once; those whose handing over is timed "
+            "are fewer where the backend's queue takes fewer without waiting",
         },
         "repeats": {
             "type": "integer",
             "minimum": 10,
             "default": 200,
-            "description": "bursts measured for enqueue and amortised time",
+            "description": "bursts measured for enqueue and amortised time, each",
+        },
+        "processes": {
+            "type": "integer",
+            "minimum": 10,
+            "default": 10,
+            "description": "fresh processes, one after the other, each with one cold launch",
         },
     }
     REQUIRED = ()
@@ -45,59 +101,87 @@ class Plugin(KernelWorkload):
 
     def measure(self, session: Session) -> None:
         """See `KernelWorkload.measure`."""
-        backend = session.backend
-        other = backend.matmul(backend.normal((8, 8), 0), backend.normal((8, 8), 1))
-        backend.evaluate(other)  # the context exists and another kernel has run
-        backend.synchronize()
-        value = backend.normal((1,), session.cell.seed)
-        backend.synchronize()
-        session.add_point(
-            self.point(session, "dispatch", "a + 1 on one element", lambda: backend.add_one(value))
-        )
+        backend, seed = session.backend, session.cell.seed
+        cold = self.cold(session)
+        values, same = (backend.normal((CHECKED_VALUES,), seed) for _ in range(2))
+        error = backend.relative_error(backend.add_one(values), lambda x: x + 1, same)
+        value = backend.normal((1,), seed)
+        note = "a + 1 on one element"
+        point = self.point(session, DISPATCH, note, lambda: backend.add_one(value))
+        point["result_error"] = checked(error, session.cell.precision, "a + 1")
+        session.add_point(cold.into(point, None))
         kernel, note = backend.empty_kernel()
         if kernel is None:
             session.flag("no_empty_kernel", note)
-        else:
-            try:
-                session.add_point(self.point(session, "empty kernel", note, kernel))
-            except Exception as error:  # made by private or young interfaces: keep the dispatch
-                session.flag("no_empty_kernel", f"its launch failed: {error}")
+            return
+        try:
+            point = self.point(session, EMPTY_KERNEL, note, kernel)
+        except Exception as error:  # made by private or young interfaces: keep the dispatch
+            session.flag("no_empty_kernel", f"its launch failed: {error}")
+            return
+        session.add_point(cold.into(point, backend.compiles_at_launch))
+
+    def cold(self, session: Session) -> Cold:
+        """Cold launches, one process after the other; those that fail leave their reason."""
+        cell = session.cell
+        limit_s = Plan.of(cell.timing).time_limit_s
+        cold = Cold(self.parameters["processes"])
+        stepping = session.stepping("fresh process")
+        end = time.monotonic() + ALL_PROCESSES * limit_s
+        for number in range(1, cold.processes + 1):
+            left_s = end - time.monotonic()
+            if left_s <= 0:
+                spent = f"{ALL_PROCESSES:.0%} of the cell's time limit of {limit_s:g} s is spent"
+                cold.failed.append(f"processes {number} to {cold.processes}: not started, {spent}")
+                break
+
+            def on_stage(doing: str, number: int = number) -> None:
+                stepping(doing, number)
+
+            one_s = min(left_s, ONE_PROCESS * limit_s)
+            told, reason = cold_launch.fresh(cell, one_s, on_stage)
+            for name, seconds in told.items():
+                cold.seconds.setdefault(name, []).append(seconds)
+            if reason:
+                cold.failed.append(f"process {number}: {reason}")
+        session.timed(sum(map(sum, cold.seconds.values())))
+        if cold.failed:
+            session.flag("fresh_process_failed", "; ".join(cold.failed))
+        return cold
 
     def point(
         self, session: Session, what: str, note: str, launch: Callable[[], Any]
     ) -> dict[str, Any]:
-        """All four numbers of one launcher."""
+        """The numbers of one launcher that this process can give."""
         backend, burst = session.backend, self.parameters["burst"]
-        start = time.perf_counter()
-        launch()
-        backend.synchronize()
-        cold_s = time.perf_counter() - start
-        warmup, waited, stopped_by = repeat(
-            launch, backend, Plan.of(session.cell.timing), session.stepping(f"{what} and wait")
-        )
-        enqueue, amortised = [], []
+        measured = session.repeat(f"{what} and wait", launch)
+        times = {
+            "launch_and_wait_s" if name == "step_s" else name: values
+            for name, values in measured.pop("times").items()
+        }
+        depth = backend.queue_depth
+        below_depth = burst if depth is None else min(burst, depth)
         stepping = session.stepping(f"{what} burst")
         begin = time.perf_counter()
+        enqueue, amortised = [], []
         for index in range(self.parameters["repeats"]):
             stepping("measure", index)
             start = time.perf_counter()
+            for _ in range(below_depth):
+                launch()
+            enqueue.append((time.perf_counter() - start) / below_depth)
+            backend.synchronize()
+            start = time.perf_counter()
             for _ in range(burst):
                 launch()
-            handed_over = time.perf_counter()
             backend.synchronize()
-            enqueue.append((handed_over - start) / burst)
             amortised.append((time.perf_counter() - start) / burst)
         session.timed(time.perf_counter() - begin)
-        return {
+        return measured | {
             "params": {"launch": what, "note": note, "burst": burst},
-            "times": {
-                "cold_s": [cold_s],
-                "launch_and_wait_s": waited,
-                "warmup_step_s": warmup,
-                "enqueue_s": enqueue,
-                "amortised_s": amortised,
-            },
-            "stopped_by": stopped_by,
+            "enqueue_burst": below_depth,
+            "times": times | {"enqueue_s": enqueue, "amortised_s": amortised},
+            "means": backend.launch_means(),
             "flops": None,
             "bytes": None,
             "memory": session.memory(),

@@ -1,148 +1,246 @@
-"""Batched matrix product over a sweep of shapes: the paper's method and an adaptive median.
+"""Batched matrix product: a sweep of shapes, those of a training step, a search for the fastest.
 
-The paper warms up with 10 launches, then launches 100 times in a row and divides (seed 001,
-section 4.4). That mean lies beside our own median of separately synchronised products.
+What may be asked for, alone or together: `shapes`; `of`, the products that a training workload of
+the same config really does in its step, read from the step itself (`step_shapes`); and a search
+for the shape with the highest throughput, which is the device's measured ceiling for the dtype.
+Operands are always laid out row by row, whatever layout they have in a training step.
 """
 
 from __future__ import annotations
 
+import operator
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.timing import Plan, repeat
-from siliconprof.workloads.base import KernelWorkload
+from siliconprof import plugins, statistics, step_shapes
+from siliconprof.timing import Plan
+from siliconprof.workloads._operation import (
+    BURST_PARAMETERS,
+    WIDTH_BYTES,
+    OperationWorkload,
+    checked,
+)
+from siliconprof.workloads._search import Search, Shape
 
 if TYPE_CHECKING:
     from siliconprof.session import Session
 
-CHECKED_ROWS = (
-    64  # of the first product; float64 on a CPU would take minutes for all of a large one
-)
-WRONG_ABOVE = {"fp32": 1e-4, "tf32": 5e-3, "fp16": 5e-3, "bf16": 3e-2}  # relative RMS error
+# Rows and columns that are checked: float64 on a CPU would take minutes for all of a large product.
+CHECKED_ROWS, CHECKED_COLUMNS = 64, 1024
+UNKNOWN_MEMORY_BYTES = 2**30  # that a search shares where the device's memory is unknown
 
 
-class Plugin(KernelWorkload):
+class Plugin(OperationWorkload):
     """matmul"""
 
-    frameworks = ("torch", "mlx")
     PARAMETERS = {
         "shapes": {
             "type": "array",
-            "minItems": 1,
             "items": {
                 "type": "array",
                 "minItems": 4,
                 "maxItems": 4,
                 "items": {"type": "integer", "minimum": 1},
             },
+            "default": [],
             "description": "products as [batch, m, k, n]; all are points of one cell",
         },
-        "burst_warmup": {
-            "type": "integer",
-            "minimum": 0,
-            "default": 10,
-            "description": "launches before the burst, the paper's 10",
+        "of": {
+            "type": ["string", "null"],
+            "default": None,
+            "description": "name of a workload of this config that trains: the products of its own "
+            "step are points too, each with its count per step",
         },
-        "burst": {
+        "max_shapes": {
             "type": "integer",
-            "minimum": 0,
-            "default": 100,
-            "description": "launches in a row whose mean is taken, the paper's 100; 0 = none",
+            "minimum": 1,
+            "default": 16,
+            "description": "with `of`: shapes measured at most, those with the most operations; "
+            "the record says which share of the step's they are",
         },
-        "burst_budget_s": {
+        "search_budget_s": {
             "type": "number",
             "minimum": 0,
-            "default": 3.0,
-            "description": "seconds that a burst may be expected to take; else it is not run",
+            "default": 0,
+            "description": "seconds of search for the shape with the highest throughput; 0 = none",
         },
+        "search_memory_share": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "maximum": 1,
+            "default": 0.25,
+            "description": "share of the device's memory that the search's operands may take",
+        },
+        **BURST_PARAMETERS,
     }
-    REQUIRED = ("shapes",)
 
-    def supports(self, framework: str, precision: str) -> str | None:
-        """See `Workload.supports`."""
-        if precision.startswith("amp-"):
-            return (
-                "mixed precision is a way to train; a product has one dtype: ask for fp16 or bf16"
-            )
-        return super().supports(framework, precision)
+    @classmethod
+    def problems(
+        cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
+    ) -> list[str]:
+        """See `Workload.problems`."""
+        if any(parameters.get(key) for key in ("shapes", "of", "search_budget_s")):
+            return []
+        return ["shapes: is missing; expected a list of [batch, m, k, n], `of` or search_budget_s"]
+
+    def packages(self, framework: str) -> tuple[str, ...]:
+        """See `Workload.packages`: what the step is traced with, whatever it is measured in."""
+        named = self.parameters.get("of_workload")
+        if not named:
+            return ()
+        trained = plugins.load("workloads", named["module"])(named["parameters"])
+        return ("torch", *trained.packages("torch"))
 
     def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
-        """See `Workload.memory_bytes`: the largest point's operands and result."""
-        width = 2 if precision in ("fp16", "bf16") else 4
-        largest = max(b * (m * k + k * n + m * n) for b, m, k, n in self.parameters["shapes"])
-        return {"operands": largest * width}
+        """See `Workload.memory_bytes`: operands and result of the largest of the `shapes`.
+
+        The step's are known once it is traced, and the search keeps within its share.
+        """
+        width = WIDTH_BYTES.get(precision, 4)
+        return {"operands": width * max(map(values, self.parameters["shapes"]), default=0)}
 
     def measure(self, session: Session) -> None:
         """See `KernelWorkload.measure`."""
+        step = self.of_step(session) if self.parameters["of"] else []  # or refused, before all else
         for shape in self.parameters["shapes"]:
             session.add_point(self.point(session, shape))
+        for product in step:
+            taken = {"of": self.parameters["of"], "count": product["count"]}
+            session.add_point(self.point(session, product["shape"], taken))
+        if self.parameters["search_budget_s"]:
+            self.search(session)
 
-    def point(self, session: Session, shape: list[int]) -> dict[str, Any]:
-        """One shape: checked against float64 on random data, then timed."""
-        backend, cell = session.backend, session.cell
-        batch, m, k, n = shape
-        a = backend.normal((batch, m, k), cell.seed)
-        b = backend.normal((batch, k, n), cell.seed + 1)
-        product = backend.matmul(a[:1], b[:1])
-        backend.evaluate(product)
-        error = backend.product_error(a[:1, :CHECKED_ROWS], b[:1], product[:, :CHECKED_ROWS])
-        if not error < WRONG_ABOVE[cell.precision]:
-            raise ArithmeticError(
-                f"the product {shape} is wrong: relative error {error:.2e} against float64"
+    def of_step(self, session: Session) -> list[dict[str, Any]]:
+        """The products of the named workload's step that will be measured.
+
+        Raises:
+            Unsupported: the step cannot be traced here.
+        """
+        name = self.parameters["of"]
+        session.progress(f"trace a step of {name}", 0, always=True)
+        step = step_shapes.of(self.parameters["of_workload"])
+        found = step["products"]
+        kept = found[: self.parameters["max_shapes"]]
+
+        def work(products: list[dict[str, Any]]) -> float:
+            return sum(p["count"] * step_shapes.flops(p["shape"]) for p in products)
+
+        session.method["step_shapes"] = {
+            "of": name,
+            "how": "forward and backward traced in torch on tensors without values; attention's "
+            "inner products included, causal masking not subtracted, convolutions left out",
+            "products_per_step": sum(p["count"] for p in found),
+            "shapes_per_step": len(found),
+            "shapes_measured": len(kept),
+            "product_flops": work(found),
+            "measured_share": work(kept) / work(found),
+            "product_flops_over_flops_per_step": work(found) / step["step_flops"],
+        }
+        return kept
+
+    def search(self, session: Session) -> None:
+        """Look for the fastest shape; everything tried is a point."""
+        width = WIDTH_BYTES[session.cell.precision]
+        plan = Plan.of(session.cell.timing)
+        share = self.parameters["search_memory_share"]
+        memory_bytes = session.cell.device_memory_bytes
+        last: dict[str, float] = {}  # of the shape tried last: FLOP/s, set-up seconds, bytes
+
+        def n_bytes(shape: Shape) -> int:
+            return width * values(shape)
+
+        def rate(shape: Shape) -> float:
+            began, timed_before_s = time.perf_counter(), session.timed_s
+            point = self.point(session, list(shape))
+            session.add_point(point)
+            found = point["flops"] / statistics.median(point["times"]["step_s"])
+            pauses_s = len(point["attempts"]) * plan.cool_down_s
+            timed_s = session.timed_s - timed_before_s
+            set_up_s = time.perf_counter() - began - timed_s - pauses_s
+            last.update(rate=found, set_up_s=set_up_s, bytes=n_bytes(shape))
+            return found
+
+        def cost_s(shape: Shape) -> float:
+            once_s = step_shapes.flops(shape) / last["rate"]
+            attempt_s = (
+                max(plan.warmup_budget_s, plan.warmup_iterations * once_s)
+                + max(plan.budget_s, plan.iterations * once_s)
+                + once_s
             )
-        del product
-        backend.reset_peak_memory()
-        label = "x".join(map(str, shape))
+            again_s = plan.retries * (plan.cool_down_s + attempt_s)
+            return (
+                attempt_s
+                + min(again_s, max(0.0, plan.retry_budget_s - session.retried_s))
+                + self.parameters["burst_budget_s"]
+                + last["set_up_s"] * max(1.0, n_bytes(shape) / last["bytes"])
+            )
 
-        def operation() -> None:
-            backend.evaluate(backend.matmul(a, b))
-
-        warmup, times, stopped_by = repeat(
-            operation, backend, Plan.of(cell.timing), session.stepping(f"matmul {label}")
+        search = Search(
+            rate,
+            cost_s,
+            n_bytes,
+            self.parameters["search_budget_s"],
+            int(share * memory_bytes) if memory_bytes else UNKNOWN_MEMORY_BYTES,
         )
-        point = {
-            "params": {"batch": batch, "m": m, "k": k, "n": n},
-            "times": {"step_s": times, "warmup_step_s": warmup},
+        began = time.perf_counter()
+        stopped_by = search.run()
+        best = search.best
+        session.method["search"] = {
+            "tried": len(search.rates),
+            "best": list(best) if best else None,
+            "best_flop_per_s": search.rates[best] if best else None,
             "stopped_by": stopped_by,
-            "flops": 2.0 * batch * m * k * n,
-            "flops_source": "2 batch m k n, one multiplication and one addition per term",
-            "bytes": self._bytes(shape, cell.precision),
-            "result_error": error,
-            "memory": session.memory(),
+            "budget_s": search.budget_s,
+            "spent_s": time.perf_counter() - began,
+            "limit_bytes": search.limit_bytes,
         }
 
-        def launch() -> None:
-            backend.dispatch(backend.matmul(a, b))
+    def point(
+        self, session: Session, shape: list[int], taken: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """One shape: checked against float64 on random data, then timed.
 
-        return point | self.burst(session, launch, min(times))
-
-    def burst(self, session: Session, launch: Any, fastest_s: float) -> dict[str, Any]:
-        """The paper's method: the mean of launches in a row, synchronised once."""
-        count, warm = self.parameters["burst"], self.parameters["burst_warmup"]
-        expected_s = fastest_s * (count + warm)
-        if not count or expected_s > self.parameters["burst_budget_s"]:
-            reason = (
-                "switched off"
-                if not count
-                else f"{count + warm} launches would take about {expected_s:.1f} s, "
-                f"the budget is {self.parameters['burst_budget_s']} s"
-            )
-            return {"burst_mean_s": None, "burst_reason": reason}
-        began = time.perf_counter()
-        for _ in range(warm):
-            launch()
-        session.backend.synchronize()
-        start = time.perf_counter()
-        for _ in range(count):
-            launch()
-        session.backend.synchronize()
-        end = time.perf_counter()
-        session.timed(end - began)
-        elapsed = end - start
-        return {"burst_mean_s": elapsed / count, "burst_count": count, "burst_warmup": warm}
-
-    @staticmethod
-    def _bytes(shape: list[int], precision: str) -> int:
-        """Bytes that must move at least once: both operands and the result."""
+        Args:
+            taken: `of`, the workload from whose step it was taken, and its `count` there.
+        """
+        backend, cell = session.backend, session.cell
         batch, m, k, n = shape
-        return batch * (m * k + k * n + m * n) * (2 if precision in ("fp16", "bf16") else 4)
+        what = f"the product {batch}x{m}x{k}x{n}"
+        a = backend.normal((batch, m, k), cell.seed)
+        b = backend.normal((batch, k, n), cell.seed + 1)
+        errors = results_errors(backend, backend.matmul(a, b), a, b)
+        return self.timed_point(
+            session,
+            what,
+            {"batch": batch, "m": m, "k": k, "n": n} | dict(taken or {}),
+            lambda: backend.matmul(a, b),
+            {
+                "flops": step_shapes.flops(shape),
+                "flops_source": "2 batch m k n, one multiplication and one addition per term",
+                "bytes": WIDTH_BYTES[cell.precision] * values(shape),
+                "result_error": max(checked(error, cell.precision, what) for error in errors),
+            },
+        )
+
+
+def results_errors(backend: Any, product: Any, a: Any, b: Any) -> list[float]:
+    """The errors of a product's two far corners: first of the first batch, last of the last."""
+    backend.evaluate(product)
+    errors = []
+    for one, rows, columns in (
+        (slice(None, 1), slice(None, CHECKED_ROWS), slice(None, CHECKED_COLUMNS)),
+        (slice(-1, None), slice(-CHECKED_ROWS, None), slice(-CHECKED_COLUMNS, None)),
+    ):
+        errors.append(
+            backend.relative_error(
+                product[one, rows, columns], operator.matmul, a[one, rows], b[one, :, columns]
+            )
+        )
+    return errors
+
+
+def values(shape: Any) -> int:
+    """Values that must move at least once: both operands and the result."""
+    batch, m, k, n = shape
+    return batch * (m * k + k * n + m * n)

@@ -1,0 +1,387 @@
+"""Memory bandwidth, transfers and first touches through the front door: bytes, caches, faults."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import mmap
+import os
+from typing import Any
+
+import pytest
+from conftest import QUICK, Checkout, copy_project
+from siliconprof import caches, machine, plugins, statistics, support, validation
+from siliconprof.backends import _streams
+from siliconprof.backends.base import Unsupported
+from siliconprof.cell import PRECISIONS, Cell
+from siliconprof.probes import page_faults
+from siliconprof.session import Session
+from siliconprof.workloads import bandwidth, first_touch
+
+CPU_BACKENDS = ("torch-cpu", "mlx")
+SMALL, LARGE = 2**16, 2**20
+# Bytes of every kernel at the small size: values in whole steps, times width, read and written.
+COUNTED = {"copy": 2 * 8192 * 4, "triad": 3 * 5440 * 4, "reduction": (16384 + 256) * 4}
+FAULTING = {"kernels": ["copy"], "working_sets_bytes": [3 * 2**25], "caches": ["warm"]}
+# What a kernel would give that was left out: the memory as it was, or what went in.
+LEFT_OUT = {
+    ("torch-cpu", "copy"): lambda into, a: into,
+    ("torch-cpu", "triad"): lambda into, b, c: into,
+    ("torch-cpu", "reduction"): lambda into, a: into.view(a.shape[0], a.shape[2]),
+    ("mlx", "copy"): lambda into, a: a,
+    ("mlx", "triad"): lambda into, b, c: b,
+    ("mlx", "reduction"): lambda into, a: a[:, 0],
+}
+CELLS = {
+    "bandwidth": {"working_sets_bytes": [LARGE, SMALL], "burst": 20},
+    "copy": {"transfer_bytes": [SMALL]},
+    "first_touch": {"pages": [512, 2048]},
+}
+
+
+def cell(backend: str, module: str, name: str | None = None, **parameters: Any) -> Cell:
+    """A cell on this machine's CPU, with the defaults that the config would fill in."""
+    described = plugins.load("workloads", module).PARAMETERS
+    defaults = {key: value["default"] for key, value in described.items() if "default" in value}
+    return Cell(
+        host="here",
+        device="cpu-x",
+        backend=backend,
+        workload=name or module,
+        scenario="auto",
+        precision="fp32",
+        module=module,
+        trainer=None,
+        device_kind="cpu",
+        device_index=0,
+        device_memory_bytes=2**34,
+        threads=2,
+        seed=0,
+        dataset=None,
+        parameters=defaults | parameters,
+        timing=QUICK,
+    )
+
+
+def session(asked: Cell) -> Session:
+    """A session as the measuring process has it, on an open backend."""
+    backend_class, workload, _ = support.parts(asked)
+    backend = backend_class()
+    assert backend.available()[0]
+    backend.open(asked.device_kind, asked.device_index, asked.threads, asked.precision)
+    return Session(asked, backend, workload, lambda message: None)
+
+
+def measured(project: Checkout, asked: Cell) -> dict[str, Any]:
+    """The record that `python -m siliconprof.measure` leaves of a cell."""
+    path = f"results/records/{asked.path}.json"
+    project.stage("measure", "--cell", asked.to_json(), "--output", path)
+    record = json.loads((project.path / path).read_text(encoding="utf-8"))
+    assert validation.problems(record, validation.load_schema("record")) == []
+    return record
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    copy = copy_project(tmp_path_factory.mktemp("bandwidth") / "project")
+    copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "host.lock")
+    return copy
+
+
+@pytest.fixture(scope="module")
+def records(project: Checkout) -> dict[tuple[str, str], dict[str, Any]]:
+    """(workload, backend) -> record."""
+    return {
+        (module, backend): measured(project, cell(backend, module, **parameters))
+        for module, parameters in CELLS.items()
+        for backend in CPU_BACKENDS
+    }
+
+
+def codes(record: dict[str, Any]) -> set[str]:
+    return {flag["code"] for flag in record["flags"]}
+
+
+# -- bandwidth ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_every_kernel_size_and_cache_is_a_point(records: Any, backend: str) -> None:
+    """What was computed is right, and its bytes are what the kernel reads and writes."""
+    record = records["bandwidth", backend]
+    assert record["status"] == "ok", record["reason"]
+    names = ("kernel", "working_set_bytes", "cache")
+    found = {tuple(point["params"][name] for name in names): point for point in record["points"]}
+    assert len(found) == len(record["points"])
+    assert found.keys() == set(itertools.product(COUNTED, (SMALL, LARGE), ("warm", "cold")))
+    for (kernel, size, _), point in found.items():
+        if size == SMALL:
+            assert point["bytes"] == COUNTED[kernel]
+        assert point["bytes"] == pytest.approx(size, rel=0.02)
+        assert len(point["times"]["step_s"]) == QUICK["iterations"]
+        assert min(point["times"]["step_s"]) > 0
+        assert (point["flops"] is None) == (kernel == "copy")
+        assert (point["result_error"] == 0) == (kernel == "copy")
+        assert point["result_error"] < 1e-6
+        assert (point["burst_mean_s"] is None) == bool(point.get("burst_reason"))
+    kernels = record["method"]["bandwidth"]["kernels"]
+    assert kernels.keys() == COUNTED.keys()
+    assert ("MLX has no copy" in kernels["copy"]) == (backend == "mlx")
+    assert "faulted_anew" not in codes(record)
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_a_cold_cache_goes_round_more_than_the_cache_holds(records: Any, backend: str) -> None:
+    record = records["bandwidth", backend]
+    cache_bytes, source = caches.last_level_bytes()
+    assert record["method"]["bandwidth"]["last_level_cache_bytes"] == cache_bytes
+    for point in record["points"]:
+        rotation = point.get("rotation")
+        assert bool(rotation) == (point["params"]["cache"] == "cold")
+        if rotation:
+            assert rotation["buffer_bytes"] == point["bytes"]
+            assert rotation["buffers"] * point["bytes"] > 2 * (cache_bytes or 0)
+            assert (rotation["cache_bytes"], rotation["cache_source"]) == (cache_bytes, source)
+
+
+def test_cold_arrays_are_apart_and_each_has_its_turn() -> None:
+    """No two sets share a byte, all are used before the first again, all held different data."""
+    asked = session(cell("torch-cpu", "bandwidth"))
+    stream = asked.backend.stream("triad")
+    arrays = bandwidth.Arrays(asked, "triad", stream, SMALL, round_bytes=10 * SMALL)
+    launches = arrays.launches()
+    assert arrays.sets == len(launches) == 11
+    parts = [part for launch in launches for part in (launch.into, *launch.inputs)]
+    ranges = sorted((part.data_ptr(), part.data_ptr() + 4 * part.numel()) for part in parts)
+    assert all(low[1] <= high[0] for low, high in itertools.pairwise(ranges))
+    assert sum(high - low for low, high in ranges) == arrays.sets * arrays.bytes
+    assert len({part[:8].numpy().tobytes() for part in parts}) == len(parts)
+
+
+@pytest.mark.parametrize(("backend", "kernel"), list(LEFT_OUT))
+def test_a_kernel_that_does_not_do_its_work_is_not_timed(
+    backend: str, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The memory that it should write to never holds the right result before."""
+    asked = session(cell(backend, "bandwidth", kernels=[kernel], working_sets_bytes=[SMALL]))
+    idle = asked.backend.stream(kernel)._replace(run=LEFT_OUT[backend, kernel])
+    monkeypatch.setattr(asked.backend, "stream", lambda name: idle)
+    with pytest.raises(ArithmeticError, match=f"the warm {kernel} of {SMALL} bytes is wrong"):
+        asked.workload.measure(asked)
+    assert asked.points == []
+
+
+def test_results_that_are_faulted_in_anew_are_flagged(project: Checkout) -> None:
+    """MLX makes every result anew; where malloc returns large blocks, their pages are new too.
+
+    The same cell as it is, and with glibc's own thresholds.
+    """
+    own = {"allocator": "default"}
+    keeps = measured(project, cell("mlx", "bandwidth", "keeps", **FAULTING))
+    returns = measured(project, cell("mlx", "bandwidth", "returns", **FAULTING, **own))
+    (kept,), (faulted,) = keeps["points"], returns["points"]
+    assert "faulted_anew" not in codes(keeps)
+    pages = kept["bytes"] / 2 / mmap.PAGESIZE
+    assert kept["minor_faults"] < 0.01 * pages
+    if page_faults.allocator_environment()[0]:
+        assert "faulted_anew" in codes(returns)
+        assert faulted["minor_faults"] >= 3 * pages  # once in warm-up, twice measured
+
+
+def test_arrays_that_memory_cannot_hold_are_left_out_and_named() -> None:
+    """Nothing above an eighth of the memory is allocated, cold sets together included."""
+    asked = cell("torch-cpu", "bandwidth", kernels=["copy"], working_sets_bytes=[SMALL, LARGE])
+    small = session(dataclasses.replace(asked, device_memory_bytes=2**20))
+    small.workload.measure(small)
+    assert [point["params"] for point in small.points] == [
+        {"kernel": "copy", "working_set_bytes": SMALL, "cache": "warm"}
+    ]
+    assert [flag["code"] for flag in small.flags] == ["not_measured"] * 2
+    assert f"working set of {LARGE} bytes" in small.flags[0]["detail"]
+    assert "cold arrays" in small.flags[1]["detail"]
+
+
+def test_the_sweep_reaches_from_the_smallest_to_beyond_the_cache() -> None:
+    sizes = list(bandwidth.sweep(2**25, 4))
+    assert sizes == [2**15, 2**17, 2**19, 2**21, 2**23, 2**25, 2**27]
+    assert list(bandwidth.sweep(3 * 2**20, 64)) == [2**15, 2**21, 12 * 2**20]
+
+
+def test_what_moves_no_values_has_no_precision() -> None:
+    """Refused before anything is imported: formats that are none in memory, or do not matter."""
+    for module, refused in (
+        ("bandwidth", {"tf32", "amp-fp16", "amp-bf16"}),
+        ("copy", {*PRECISIONS} - {"fp32"}),
+        ("first_touch", {*PRECISIONS} - {"fp32"}),
+    ):
+        asked = cell("mlx", module)
+        for precision in PRECISIONS:
+            refusal = support.refusal(dataclasses.replace(asked, precision=precision))
+            assert (refusal is not None) == (precision in refused), (module, precision)
+
+
+# -- transfers ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_on_a_cpu_there_is_nothing_to_transfer(records: Any, backend: str) -> None:
+    record = records["copy", backend]
+    assert record["status"] == "unsupported"
+    assert "nothing to transfer" in record["reason"]
+    assert record["points"] == []
+
+
+@pytest.mark.parametrize("direction", [_streams.HOST_TO_DEVICE, _streams.DEVICE_TO_HOST])
+def test_what_arrives_is_compared_with_what_was_sent(direction: str) -> None:
+    """The frameworks' own code for a transfer, from this host's memory to this host's memory."""
+    torch, mx = (
+        getattr(session(cell(backend, "copy")).backend, name)
+        for backend, name in (("torch-cpu", "torch"), ("mlx", "mx"))
+    )
+    cpu = torch.device("cpu")
+    for transfer in (
+        _streams.torch_transfer(torch, cpu, direction, False, 1000, 3),
+        _streams.mlx_transfer(mx, direction, 1000, 3),
+    ):
+        arrived = transfer.launch()
+        assert transfer.arrived(arrived)
+        assert not transfer.arrived(arrived + 1)
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param("torch-cuda", marks=pytest.mark.gpu),
+        pytest.param("torch-mps", marks=pytest.mark.apple),
+        pytest.param("mlx", marks=pytest.mark.apple),
+    ],
+)
+def test_a_gpu_transfers_both_ways(project: Checkout, backend: str) -> None:
+    """Every variant is a point or has its reason; only CUDA has pinned memory."""
+    asked = dataclasses.replace(
+        cell(backend, "copy", "copy-gpu", **CELLS["copy"]), device="gpu-x", device_kind="gpu"
+    )
+    can, why = plugins.load("backends", backend)().available()
+    if not can or (backend == "mlx" and not machine.is_mac()):
+        pytest.skip(why)
+    record = measured(project, asked)
+    assert record["status"] == "ok", record["reason"]
+    found = {(p["params"]["direction"], p["params"]["pinned"]) for p in record["points"]}
+    directions = (_streams.HOST_TO_DEVICE, _streams.DEVICE_TO_HOST)
+    assert found == set(itertools.product(directions, {False, backend == "torch-cuda"}))
+    assert all(point["bytes"] == SMALL for point in record["points"])
+    assert ("not_measured" in codes(record)) == (backend != "torch-cuda")
+
+
+# -- first touch -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+def test_a_first_touch_faults_once_a_page_and_a_second_does_not(records: Any, backend: str) -> None:
+    record = records["first_touch", backend]
+    assert record["status"] == "ok", record["reason"]
+    assert [point["params"]["pages"] for point in record["points"]] == [512, 2048]
+    for point in record["points"]:
+        pages, times, faults = point["params"]["pages"], point["times"], point["faults"]
+        assert point["params"]["page_size_bytes"] == mmap.PAGESIZE
+        assert point["bytes"] == pages * mmap.PAGESIZE
+        assert len(times["step_s"]) == QUICK["iterations"]
+        runs = len(times["step_s"]) + len(times["warmup_step_s"])
+        assert runs == len(times["first_pass_s"]) == len(times["second_pass_s"])
+        assert runs == len(faults["first_pass"]) == len(faults["second_pass"])
+        assert statistics.median(faults["first_pass"]) == pages
+        assert statistics.median(faults["second_pass"]) == 0
+        first, second = (statistics.median(times[f"{n}_pass_s"]) for n in ("first", "second"))
+        assert first > 2 * second
+        assert 0 < point["fault_s_per_page"] < first / pages
+    assert "faults_differ" not in codes(record)
+    assert "huge pages" in record["method"]["first_touch"]["huge_pages"]
+
+
+def test_huge_pages_show_in_the_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for instead of refused, one fault brings hundreds of pages in: that is flagged."""
+    told = machine.read_text(first_touch.HUGE_PAGES)
+    monkeypatch.setattr(mmap, "MADV_NOHUGEPAGE", getattr(mmap, "MADV_HUGEPAGE", None), False)
+    asked = session(cell("mlx", "first_touch", pages=[16384]))
+    asked.workload.measure(asked)
+    flagged = [flag["code"] for flag in asked.flags]
+    assert flagged == (["faults_differ"] if told and "[never]" not in told else [])
+
+
+def test_a_mapping_is_small_beside_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_touch, "free_bytes", lambda: 16 * 512 * mmap.PAGESIZE)
+    asked = session(cell("mlx", "first_touch", pages=[2048, 512]))
+    asked.workload.measure(asked)
+    assert [point["params"]["pages"] for point in asked.points] == [512]
+    assert [flag["code"] for flag in asked.flags] == ["not_measured"]
+    none = session(cell("mlx", "first_touch", pages=[2048]))
+    with pytest.raises(Unsupported, match="2048 pages .* free memory"):
+        none.workload.measure(none)
+
+
+# -- the last-level cache ----------------------------------------------------------------------
+
+
+def on_linux(monkeypatch: pytest.MonkeyPatch, usable: set[int], files: dict[str, str]) -> None:
+    """A machine whose sysfs holds these files below /sys/devices/system/cpu."""
+    monkeypatch.setattr(machine, "is_mac", lambda: False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: usable, raising=False)
+    monkeypatch.setattr(
+        machine, "read_text", lambda path: files.get(path.removeprefix(caches.CPUS + "/"), "")
+    )
+
+
+def sysfs(cpu: int, last: str) -> dict[str, str]:
+    """One CPU's caches as Linux lays them out; a level 3 shared with others."""
+    levels = [("1", "Data", "32K", f"{cpu}"), ("1", "Instruction", "64M", f"{cpu}"),
+              ("2", "Unified", "1024K", f"{cpu}"), ("3", "Unified", "16384K", last)]  # fmt: skip
+    names = ("level", "type", "size", "shared_cpu_list")
+    return {
+        f"cpu{cpu}/cache/index{index}/{name}": f"{value}\n"
+        for index, values in enumerate(levels)
+        for name, value in zip(names, values, strict=True)
+    }
+
+
+def test_the_cache_of_a_linux_host_is_that_of_the_cpus_in_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Shared caches count once; those of CPUs that this process may not use do not count."""
+    files = {k: v for cpu in range(4) for k, v in sysfs(cpu, "0-1" if cpu < 2 else "2-3").items()}
+    for usable, expected in (({0, 1, 2, 3}, 32), ({0, 1}, 16), ({1, 2}, 32)):
+        on_linux(monkeypatch, usable, files)
+        found, source = caches.last_level_bytes()
+        assert found == expected * 2**20
+        assert f"{expected // 16} level-3" in source
+    on_linux(monkeypatch, {0}, {k: v for k, v in files.items() if "index3" not in k})
+    assert caches.last_level_bytes()[0] == 2**20
+    on_linux(monkeypatch, {0}, {})
+    found, reason = caches.last_level_bytes()
+    assert found is None
+    assert "tells no caches" in reason
+    assert caches.beyond_bytes(None) > caches.beyond_bytes(2**25) == 2**26
+
+
+# Names from Apple's "Determining system capabilities"; on Apple silicon hw.l3cachesize is absent.
+MACS = [
+    ({"hw.nperflevels": "2", "hw.perflevel0.l2cachesize": "12582912",
+      "hw.perflevel0.physicalcpu": "8", "hw.perflevel0.cpusperl2": "4",
+      "hw.perflevel1.l2cachesize": "4194304", "hw.perflevel1.physicalcpu": "2",
+      "hw.perflevel1.cpusperl2": "2"}, 28 * 2**20, "all clusters"),
+    ({"hw.l3cachesize": "9437184", "hw.l2cachesize": "262144"}, 9 * 2**20, "hw.l3cachesize"),
+    ({}, None, "tells neither"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("values", "expected", "words"), MACS)
+def test_the_cache_of_a_mac(
+    values: dict[str, str], expected: int | None, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "is_mac", lambda: True)
+    monkeypatch.setattr(
+        machine, "run", lambda command: f"{values[command[-1]]}\n" if command[-1] in values else ""
+    )
+    found, source = caches.last_level_bytes()
+    assert found == expected
+    assert words in source

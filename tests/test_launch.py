@@ -1,0 +1,317 @@
+"""Kernel launch through the front door: four numbers, ten fresh processes, and those that fail."""
+
+from __future__ import annotations
+
+import csv
+import html
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import QUICK, Checkout, copy_project
+from siliconprof import plugins, statistics
+from siliconprof.cell import Cell
+from siliconprof.probes import interference
+from test_faults import begin_measure, measure, processes, until
+
+PROCESSES = 10
+BEFORE = ("import_s", "context_s", "other_kernel_s")
+
+# Python reads this file when it starts. It does its harm in fresh processes alone, and says which
+# is which by the order of their starts.
+PLANTED = """\
+import os
+import sys
+import time
+
+
+class Hangs:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mlx":
+            time.sleep(600)
+
+
+if "siliconprof.cold_launch" in sys.orig_argv:
+    with open({starts!r}, "a+") as stream:
+        stream.write("a start\\n")
+        stream.seek(0)
+        fault = {faults!r}.get(len(stream.readlines()))
+    if fault == "dies":
+        os.kill(os.getpid(), 9)
+    if fault == "has no framework":
+        sys.modules["mlx.core"] = None
+    if fault == "hangs":
+        sys.meta_path.insert(0, Hangs())
+"""
+
+
+# Appended to the copy's MLX: a kernel takes 0.1 s to compile and 0.03 s more for its first launch.
+COMPILING = """
+
+class Compiling(Plugin):
+    compiles_at_launch = {compiles_at_launch!r}
+
+    def empty_kernel(self):
+        import time
+
+        due_s = [0.03]
+        if self.compiles_at_launch:
+            due_s.append(0.1)
+        else:
+            time.sleep(0.1)
+
+        def launch():
+            while due_s:
+                time.sleep(due_s.pop())
+
+        return launch, "sleeps"
+
+
+Plugin = Compiling
+"""
+
+
+def launch_cell(**timing: Any) -> Cell:
+    """A cell as `measure` takes it by hand."""
+    return Cell(
+        host="desk", device="cpu", backend="mlx", workload="launch", scenario="auto",
+        precision="fp32", module="kernel_launch", trainer=None, device_kind="cpu", device_index=0,
+        device_memory_bytes=None, threads=2, seed=0, dataset=None,
+        parameters={"burst": 100, "repeats": 10, "processes": PROCESSES}, timing=QUICK | timing,
+    )  # fmt: skip
+
+
+def plant(checkout: Checkout, faults: dict[int, str]) -> None:
+    """Let fresh processes fail: which start -> how."""
+    folder = checkout.path.parent / "planted"
+    folder.mkdir()
+    text = PLANTED.format(starts=str(folder / "starts"), faults=faults)
+    (folder / "sitecustomize.py").write_text(text, encoding="utf-8")
+    checkout.environment["PYTHONPATH"] = f"workflow{os.pathsep}{folder}"
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """MLX, whose processes start fast, from the configuration to the page.
+
+    `test_default_run` looks at what torch leaves, which takes two seconds a process.
+    """
+    copy = copy_project(tmp_path_factory.mktemp("launch") / "project")
+    copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "host.lock")
+    copy.configure(
+        host="desk",
+        timing=QUICK | {"iterations": 30, "max_iterations": 30},
+        workloads={
+            "launch": {"module": "kernel_launch", "repeats": 20, "backends": ["mlx"],
+                       "device_kinds": ["cpu"], "precisions": ["fp32"]},
+        },
+    )  # fmt: skip
+    copy.snakemake("report")
+    return copy
+
+
+def dispatch(study: Checkout) -> dict[str, Any]:
+    """The point of the trivial operator, the only one on a CPU."""
+    (data,) = study.records().values()
+    assert data["status"] == "ok", data["reason"]
+    assert "fresh_process_failed" not in {flag["code"] for flag in data["flags"]}
+    (point,) = data["points"]
+    assert point["params"]["launch"] == "dispatch"
+    return point
+
+
+@pytest.mark.slow
+def test_every_fresh_process_gives_a_cold_launch_and_what_precedes_it(study: Checkout) -> None:
+    point = dispatch(study)
+    times = point["times"]
+    for name in ("cold_s", *BEFORE):
+        assert len(times[name]) == PROCESSES, name
+        assert min(times[name]) > 0
+        assert len(set(times[name])) == PROCESSES  # ten readings, not one ten times
+    assert "compile_and_load_s" not in times  # nobody compiled anything
+    reasons = {"compile_and_load_s": "the operator comes compiled with the framework"}
+    assert point["cold"] == {"processes": PROCESSES, "failed": [], "reasons": reasons}
+    assert statistics.median(times["import_s"]) > 10 * statistics.median(times["cold_s"])
+
+
+@pytest.mark.slow
+def test_the_four_numbers_are_what_they_are_called(study: Checkout) -> None:
+    """A first launch, and one that is waited for, cost more than one of many."""
+    point = dispatch(study)
+    middle = {name: statistics.median(values) for name, values in point["times"].items()}
+    assert middle["cold_s"] > 2 * middle["amortised_s"]
+    assert middle["launch_and_wait_s"] > 1.2 * middle["amortised_s"]
+    assert len(point["times"]["enqueue_s"]) == len(point["times"]["amortised_s"]) == 20
+    assert point["params"]["burst"] == 100
+    assert point["enqueue_burst"] == 10  # more would have to wait
+    assert "async_eval" in point["means"]["enqueue"]
+    assert point["result_error"] < 1e-6
+
+
+@pytest.mark.slow
+def test_tables_and_page_show_spread_ratios_and_what_enqueue_includes(study: Checkout) -> None:
+    point = dispatch(study)
+    times = point["times"]
+    middle = {name: statistics.median(values) for name, values in times.items()}
+    (row,) = table(study.path / "results/tables/points.csv")
+    for name in ("cold_s", *BEFORE):
+        stem = name.removesuffix("_s")
+        assert float(row[f"{stem}_median_s"]) == pytest.approx(middle[name])
+        quarter = statistics.quantile(times[name], 0.25)
+        assert float(row[f"{stem}_q25_s"]) == pytest.approx(quarter)
+        assert float(row[f"{stem}_n"]) == PROCESSES
+    assert row["compile_and_load_median_s"] == ""
+    figures = study.path / "results/figures"
+    (row,) = table(figures / "table-kernel-launch.csv")
+    for head, over, under in (
+        ("wait / amortised", "launch_and_wait_s", "amortised_s"),
+        ("amortised / enqueue", "amortised_s", "enqueue_s"),
+        ("cold / wait", "cold_s", "launch_and_wait_s"),
+    ):
+        assert float(row[head]) == pytest.approx(middle[over] / middle[under])
+    assert "–" in row["cold (µs): range"]
+    (row,) = table(figures / "table-cold-launch.csv")
+    assert float(row["processes"]) == PROCESSES
+    assert float(row["import (ms)"]) == pytest.approx(1e3 * middle["import_s"])
+    assert float(row["spread (%)"]) == pytest.approx(
+        100 * statistics.iqr(times["cold_s"]) / middle["cold_s"]
+    )
+    assert row["compile and load (ms)"] == ""
+    page = html.unescape((study.path / "results/report.html").read_text(encoding="utf-8"))
+    assert point["means"]["enqueue"] in page
+    assert point["means"]["cold"] in page
+    assert "How the paper defines its own two numbers is not known" in page
+
+
+@pytest.mark.slow
+def test_fresh_processes_that_fail_leave_a_reason_and_the_others_stand(checkout: Checkout) -> None:
+    plant(checkout, {2: "dies", 4: "hangs", 7: "has no framework"})
+    env = {"PYTHONPATH": checkout.environment["PYTHONPATH"]}
+    data = measure(checkout, launch_cell(time_limit_s=24), env=env)
+    assert data["status"] == "ok"
+    (point,) = data["points"]
+    for name in ("cold_s", *BEFORE):
+        assert len(point["times"][name]) == PROCESSES - 3
+    died, hung, without = point["cold"]["failed"]
+    assert died == "process 2: killed by signal 9 (SIGKILL); while: start"
+    assert hung == "process 4: still running after 6 s; while: import mlx"
+    assert without.startswith("process 7: exit status 1; while: import mlx; ModuleNotFoundError")
+    (flag,) = [flag for flag in data["flags"] if flag["code"] == "fresh_process_failed"]
+    assert flag["detail"] == "; ".join([died, hung, without])
+    assert len(point["times"]["launch_and_wait_s"]) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiles_at_launch", [None, "with its first launch"])
+def test_an_empty_kernel_s_compiling_is_apart_from_its_cold_launch(
+    checkout: Checkout, compiles_at_launch: str | None
+) -> None:
+    """Also where both are one: then there is no cold launch of a kernel that is compiled."""
+    with open(checkout.path / "workflow/siliconprof/backends/mlx.py", "a") as module:
+        module.write(COMPILING.format(compiles_at_launch=compiles_at_launch))
+    data = measure(checkout, launch_cell())
+    assert data["status"] == "ok", data["reason"]
+    operator, empty = data["points"]
+    assert (operator["params"]["launch"], empty["params"]["launch"]) == ("dispatch", "empty kernel")
+    assert empty["params"]["note"] == "sleeps"
+    assert len(operator["times"]["cold_s"]) == len(empty["times"]["context_s"]) == PROCESSES
+    assert "compile_and_load_s" not in operator["times"]
+    compiled = empty["times"]["compile_and_load_s"]
+    assert len(compiled) == PROCESSES
+    if compiles_at_launch:
+        assert min(compiled) >= 0.13
+        assert "cold_s" not in empty["times"]
+        assert empty["cold"]["reasons"] == {"cold_s": "with its first launch"}
+    else:
+        assert len(empty["times"]["cold_s"]) == PROCESSES
+        assert min(compiled) >= 0.1
+        assert min(empty["times"]["cold_s"]) >= 0.03
+        assert statistics.median(empty["times"]["cold_s"]) < 0.1
+        assert empty["cold"]["reasons"] == {}
+
+
+@pytest.mark.slow
+def test_no_fresh_process_so_far_is_no_cold_launch(checkout: Checkout) -> None:
+    """Those that hang are stopped in time for the rest, and what is missing says why."""
+    plant(checkout, dict.fromkeys(range(1, 11), "hangs"))
+    env = {"PYTHONPATH": checkout.environment["PYTHONPATH"]}
+    data = measure(checkout, launch_cell(time_limit_s=8), env=env)
+    assert data["status"] == "ok"
+    (point,) = data["points"]
+    assert not {"cold_s", *BEFORE} & set(point["times"])
+    assert point["times"]["enqueue_s"]
+    last = point["cold"]["failed"][-1]
+    assert "not started, 50% of the cell's time limit of 8 s is spent" in last
+    for name in ("cold_s", *BEFORE):
+        assert "process 1: still running after 2 s" in point["cold"]["reasons"][name]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_no_fresh_process_outlives_the_supervisor(
+    checkout: Checkout, number: signal.Signals
+) -> None:
+    plant(checkout, {1: "hangs"})
+    supervisor = begin_measure(checkout, launch_cell())
+    try:
+        progress = checkout.path.parent / "progress.json"
+        until(lambda: progress.exists() and "fresh process" in progress.read_text())
+        (fresh,) = until(lambda: processes(checkout, "siliconprof.cold_launch"))
+        supervisor.send_signal(number)
+        supervisor.wait(5)
+        until(lambda: not fresh.is_running() or fresh.status() == psutil.STATUS_ZOMBIE, 3)
+        until(lambda: processes(checkout) == [], 3)
+        assert not (checkout.path / "launch.json").exists()
+    finally:
+        for process in processes(checkout):
+            process.kill()
+
+
+def test_a_full_burst_is_handed_over_without_waiting() -> None:
+    """As many launches as MLX's queue is said to take return while a slow product still runs."""
+    backend = plugins.load("backends", "mlx")()
+    assert backend.available()[0]
+    backend.open("cpu", 0, 2, "fp32")
+    wide, value = backend.normal((800, 800), 0), backend.normal((1,), 1)
+    shares = []
+    for _ in range(5):
+        backend.synchronize()
+        backend.dispatch(wide @ wide @ wide)
+        start = time.perf_counter()
+        for _ in range(backend.queue_depth):
+            backend.add_one(value)
+        handed_over = time.perf_counter() - start
+        backend.synchronize()
+        shares.append(handed_over / (time.perf_counter() - start))
+    assert min(shares) < 0.2
+
+
+def test_what_a_cell_starts_is_no_foreign_load() -> None:
+    """Processor time of a process that was waited for is one's own, and a live one is known."""
+    before = interference.own_busy_seconds()
+    spin = "import time\nwhile time.process_time() < 0.3: pass"
+    subprocess.run([sys.executable, "-c", spin], check=True)
+    assert 0.25 < interference.own_busy_seconds() - before < 3
+    if sys.platform == "linux":
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        assert child.pid in interference.started()
+        child.communicate(b"\n")
+        assert child.pid not in interference.started()
+
+
+def test_fewer_than_ten_fresh_processes_are_refused(checkout: Checkout) -> None:
+    checkout.configure(workloads={"launch": {"module": "kernel_launch", "processes": 9}})
+    done = checkout.snakemake("--dry-run", check=False)
+    assert done.returncode != 0
+    assert "workloads.launch.processes: is 9" in done.stdout + done.stderr
+    assert checkout.records() == {}

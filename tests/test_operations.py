@@ -1,0 +1,326 @@
+"""Operations through the front door: their work, their results, a step's shapes, the ceiling."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import QUICK, ROOT, Checkout, copy_project
+from siliconprof import config, matrix, plugins, registry, statistics, step_shapes
+from siliconprof.workloads import _search
+from siliconprof.workloads._operation import WRONG_ABOVE
+from test_config import cpu_host
+
+pytestmark = pytest.mark.slow
+
+BATCH, SEQ_LEN, VOCAB = 3, 32, 512
+D, LAYERS, HEADS = 64, 2, 2  # of nano
+KEPT = 5  # of the step's shapes
+NANO = {"module": "gpt2", "trainer": "plain", "size": "nano", "batch_size": BATCH,
+        "seq_len": SEQ_LEN, "dataset": "words"}  # fmt: skip
+FAST = QUICK | {"retries": 0}
+EXPERIMENT: dict[str, Any] = {
+    "cpu_threads": 1,  # two would wait for each other wherever tests share the cores
+    "timing": FAST,
+    "datasets": {
+        "words": {"source": "builtin", "vocab_size": VOCAB},
+        "sounds": {"kind": "speech", "source": "builtin", "vocab_size": VOCAB, "clip_seconds": 1},
+    },
+    "workloads": {
+        "nano": NANO,
+        "matvec": {"module": "matvec", "shapes": [[96, 160], [3, 64, 32]], "cold_bytes": 2**18,
+                   "precisions": ["fp32", "bf16"]},
+        "vjp": {"module": "vjp", "shapes": [[1, 320, 320, 320], [2, 48, 80, 32]],
+                "timing": FAST | {"iterations": 20, "max_iterations": 20}},
+        "step": {"module": "matmul", "of": "nano", "max_shapes": KEPT, "burst": 0},
+        "search": {"module": "matmul", "search_budget_s": 1.5, "burst_budget_s": 0.05},
+        "product": {"module": "matmul", "shapes": [[2, 40, 24, 56]]},
+    },
+}  # fmt: skip
+
+
+def planned(raw: dict[str, Any] = EXPERIMENT) -> dict[tuple[str, str, str], matrix.PlannedCell]:
+    """(workload, backend, precision) -> what the matrix makes of a config on a CPU."""
+    devices = registry.load(ROOT / "config" / "devices.yaml")
+    host = cpu_host("here")
+    cells = matrix.expand(config.resolve(copy.deepcopy(raw)), devices, host).cells
+    return {(p.cell.workload, p.cell.backend, p.cell.precision): p for p in cells}
+
+
+def measured(
+    checkout: Checkout, workload: str, backend: str, precision: str = "fp32", **more: Any
+) -> dict[str, Any]:
+    """The record of one cell, measured by the command that a rule runs."""
+    output = checkout.path / "results" / f"{workload}-{backend}-{precision}.json"
+    cell = planned()[workload, backend, precision].cell.to_json()
+    checkout.stage("measure", "--cell", cell, "--output", str(output), **more)
+    return json.loads(output.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A copy of the project with a lock of its own."""
+    made = copy_project(tmp_path_factory.mktemp("operations") / "project")
+    made.environment["SILICONPROF_LOCK_FILE"] = str(made.path.parent / "host.lock")
+    return made
+
+
+def points(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The points of a record without fault, each with a right result."""
+    assert record["status"] == "ok", record["reason"]
+    assert record["points"]
+    precision = record["cell"]["precision"]
+    for point in record["points"]:
+        assert 0 < point["result_error"] < WRONG_ABOVE[precision]
+        assert point["result_error"] > 1e-3 or precision == "fp32"  # bf16 is not fp32 in disguise
+        assert all(seconds > 0 for seconds in point["times"]["step_s"])
+        assert point["burst_mean_s"] or point["burst_reason"]
+    return record["points"]
+
+
+@pytest.mark.parametrize(("backend", "precision"), [("torch-cpu", "bf16"), ("mlx", "fp32")])
+def test_matvec_from_a_warm_and_a_cold_cache(
+    project: Checkout, backend: str, precision: str
+) -> None:
+    width = {"fp32": 4, "bf16": 2}[precision]
+    found = points(measured(project, "matvec", backend, precision))
+    shapes = [(1, 96, 160), (3, 64, 32)]
+    assert [(p["params"]["batch"], p["params"]["m"], p["params"]["k"], p["params"]["cache"])
+            for p in found] == [(*s, c) for s in shapes for c in ("warm", "cold")]  # fmt: skip
+    for point in found:
+        batch, m, k = (point["params"][name] for name in ("batch", "m", "k"))
+        assert point["params"]["n"] == 1
+        assert point["flops"] == 2 * batch * m * k
+        assert point["bytes"] == width * batch * (m * k + m + k)
+        if point["params"]["cache"] == "warm":
+            assert "rotation" not in point
+            continue
+        rotation = point["rotation"]
+        assert rotation["buffer_bytes"] == width * batch * m * k
+        assert rotation["buffers"] == 2**18 // rotation["buffer_bytes"] + 1
+        assert rotation["cache_source"]
+        assert rotation["cache_bytes"] is None or rotation["cache_bytes"] > 0
+
+
+@pytest.mark.parametrize("backend", ["torch-cpu", "mlx"])
+def test_vjp_with_and_without_its_forward_pass(project: Checkout, backend: str) -> None:
+    found = {(p["params"]["batch"], p["params"]["forward"]): p
+             for p in points(measured(project, "vjp", backend))}  # fmt: skip
+    assert len(found) == 4
+    for (batch, forward), point in found.items():
+        m, k, n = (point["params"][name] for name in "mkn")
+        assert point["flops"] == {"without": 4, "with": 6}[forward] * batch * m * k * n
+        moved = 2 * m * k + 2 * k * n + {"without": 1, "with": 2}[forward] * m * n
+        assert point["bytes"] == 4 * batch * moved
+    # Three products of a size against two.
+    fastest = {f: min(found[1, f]["times"]["step_s"]) for f in ("without", "with")}
+    assert fastest["with"] > 1.15 * fastest["without"]
+
+
+def test_a_wrong_result_is_refused(tmp_path: Path) -> None:
+    """Each backend with an operator that is off by 1 %: no points, and a reason."""
+    wrong = copy_project(tmp_path / "project")
+    wrong.environment["SILICONPROF_LOCK_FILE"] = str(tmp_path / "host.lock")
+    for name, right, planted in (
+        ("_torch", "return self.torch.matmul(a, b)", "return self.torch.matmul(a, b) * 1.01"),
+        ("_torch", "(a, b), cotangent, retain", "(a, b), 1.01 * cotangent, retain"),
+        ("mlx", "self._last = a @ b\n", "self._last = 1.01 * (a @ b)\n"),
+        ("mlx", "[a, b], [cotangent])", "[a, b], [1.01 * cotangent])"),
+    ):
+        path = wrong.path / f"workflow/siliconprof/backends/{name}.py"
+        text = path.read_text(encoding="utf-8")
+        assert text.count(right) == 1
+        path.write_text(text.replace(right, planted), encoding="utf-8")
+    for workload, backend, what in (
+        ("matvec", "mlx", "the warm matrix-vector product 1x96x160"),
+        ("vjp", "torch-cpu", "the vjp 1x320x320x320 without its forward pass"),
+        ("vjp", "mlx", "the vjp 1x320x320x320 without its forward pass"),
+    ):
+        record = measured(wrong, workload, backend)
+        assert record["status"] == "failed"
+        assert record["points"] == []
+        assert f"{what} is wrong: relative error 1.0" in record["reason"], record["reason"]
+        assert "\n" not in record["reason"]
+
+
+# -- the shapes of a training step ---------------------------------------------------------------
+
+
+def expected_products() -> Counter[tuple[int, ...]]:
+    """[batch, m, k, n] -> count in one step of GPT-2 nano, from its architecture."""
+    n, heads, per_head = BATCH * SEQ_LEN, BATCH * HEADS, D // HEADS
+    found: Counter[tuple[int, ...]] = Counter()
+    for wide_in, wide_out in ((D, 3 * D), (D, D), (D, 4 * D), (4 * D, D)):
+        found[1, n, wide_in, wide_out] += LAYERS  # the projection itself
+        found[1, n, wide_out, wide_in] += LAYERS  # gradient by its input
+        found[1, wide_in, n, wide_out] += LAYERS  # gradient by its weight
+    found[1, n, D, VOCAB] += 1
+    found[1, n, VOCAB, D] += 1
+    found[1, VOCAB, n, D] += 1  # the head's weight is stored the other way round
+    found[heads, SEQ_LEN, per_head, SEQ_LEN] += 2 * LAYERS  # scores; gradient by softmax's output
+    found[heads, SEQ_LEN, SEQ_LEN, per_head] += 3 * LAYERS  # values; gradients by them, by queries
+    found[heads, per_head, SEQ_LEN, SEQ_LEN] += LAYERS  # gradient by keys
+    return found
+
+
+def work(shapes: Counter[tuple[int, ...]]) -> int:
+    """Operations of products by shape."""
+    return sum(2 * count * math.prod(shape) for shape, count in shapes.items())
+
+
+def traced(**changes: Any) -> tuple[dict[str, Any], Counter[tuple[int, ...]]]:
+    """(what the matrix says of a training, the products of its step)."""
+    raw = copy.deepcopy(EXPERIMENT)
+    raw["workloads"]["nano"] = {k: v for k, v in (NANO | changes).items() if v is not None}
+    named = planned(raw)["step", "mlx", "fp32"].cell.parameters["of_workload"]
+    products = step_shapes.trace(**named)["products"]
+    return named, Counter({tuple(p["shape"]): p["count"] for p in products})
+
+
+def test_a_step_s_shapes_follow_from_the_architecture(project: Checkout) -> None:
+    expected = expected_products()
+    assert traced()[1] == expected
+    # 6 operations per multiplied weight and token, and attention's 12 n_layer n_embd seq_len.
+    tokens = BATCH * SEQ_LEN
+    weights = LAYERS * 12 * D * D + VOCAB * D
+    assert work(expected) == 6 * weights * tokens + 12 * LAYERS * D * SEQ_LEN * tokens
+    record = measured(project, "step", "mlx")
+    found = {tuple(p["params"][name] for name in ("batch", "m", "k", "n")): p["params"]["count"]
+             for p in points(record)}  # fmt: skip
+    assert len(found) == KEPT
+    assert found.items() <= expected.items()
+    assert {p["params"]["of"] for p in record["points"]} == {"nano"}
+    most = sorted((work(Counter({s: c})) for s, c in expected.items()), reverse=True)[:KEPT]
+    assert sum(most) == work(Counter(found))
+    said = record["method"]["step_shapes"]
+    assert said["product_flops"] == work(expected)
+    assert said["measured_share"] == pytest.approx(sum(most) / work(expected))
+    assert (said["shapes_per_step"], said["products_per_step"]) == (
+        len(expected),
+        sum(expected.values()),
+    )
+    # The step's formula counts biases and norms as multiplied: at this size 1.4 % of the weights.
+    assert 0.98 < said["product_flops_over_flops_per_step"] < 1
+
+
+def test_with_adapters_a_step_does_less() -> None:
+    """No gradients by frozen weights, two thirds of the work; products of rank 4 instead."""
+    _, found = traced(lora_rank=4)
+    full = expected_products()
+    assert 0.9 * 2 / 3 < work(found) / work(full) < 1
+    assert (1, D, BATCH * SEQ_LEN, D) in full and (1, D, BATCH * SEQ_LEN, D) not in found
+    assert found[1, BATCH * SEQ_LEN, D, 4] == LAYERS  # what goes into the adapters
+
+
+def test_what_a_step_computes_twice_counts_twice() -> None:
+    """Checkpointing runs the layers' forward pass again, a third of their work.
+
+    But for each layer's last product: torch stops once all is there that the backward pass reads.
+    """
+    _, found = traced(gradient_checkpointing=True)
+    full = work(expected_products())
+    layers = full - 6 * VOCAB * D * BATCH * SEQ_LEN
+    assert work(found) == full + layers / 3 - LAYERS * 2 * BATCH * SEQ_LEN * 4 * D * D
+
+
+def test_whisper_s_products_are_all_but_its_convolutions() -> None:
+    named, found = traced(module="whisper", seq_len=None, dataset="sounds")
+    whisper = plugins.load("workloads", "whisper")(named["parameters"])
+    convolutions = BATCH * 3 * D * whisper.source_len * (6 * D + 4 * 80 * 2)
+    assert work(found) == whisper.flops_per_step()[0] - convolutions
+
+
+def test_whatever_decides_a_step_is_part_of_the_cell() -> None:
+    before = planned()["step", "mlx", "fp32"]
+    assert "workflow/siliconprof/workloads/gpt2.py" in before.code
+    assert {"torch", "transformers", "mlx"} <= set(before.environment["packages"])
+    raw = copy.deepcopy(EXPERIMENT)
+    raw["workloads"]["nano"]["seq_len"] = 2 * SEQ_LEN
+    after = planned(raw)
+    assert after["step", "mlx", "fp32"].cell.to_json() != before.cell.to_json()
+    raw = copy.deepcopy(EXPERIMENT)
+    raw["datasets"]["words"]["vocab_size"] = VOCAB + 1
+    assert planned(raw)["step", "mlx", "fp32"].cell.to_json() != before.cell.to_json()
+    assert after["product", "mlx", "fp32"] == planned()["product", "mlx", "fp32"]
+
+
+def test_a_step_that_nobody_takes_is_refused_in_one_line() -> None:
+    def said(**changes: Any) -> list[str]:
+        raw = copy.deepcopy(EXPERIMENT)
+        raw["workloads"]["step"] |= changes
+        return config.check(raw)
+
+    assert said(of="nanoo") == [
+        "workloads.step.of: is 'nanoo'; expected a workload that trains: nano; did you mean 'nano'?"
+    ]
+    assert said(of="vjp") == [
+        "workloads.step.of: is 'vjp', which is not trained; expected a workload that trains: nano"
+    ]
+    assert said(of=None) == [
+        "workloads.step.shapes: is missing; expected a list of [batch, m, k, n], `of` or "
+        "search_budget_s"
+    ]
+
+
+def test_without_torch_a_step_s_shapes_are_unsupported(project: Checkout, tmp_path: Path) -> None:
+    """As on a Mac that has MLX alone."""
+    package = tmp_path / "torch"
+    package.mkdir()
+    missing = "raise ModuleNotFoundError(\"No module named 'torch'\")\n"
+    (package / "__init__.py").write_text(missing, encoding="utf-8")
+    search = {"PYTHONPATH": f"workflow:{tmp_path}"}
+    record = measured(project, "step", "mlx", env=search)
+    assert record["status"] == "unsupported"
+    assert "read from its step in torch: No module named 'torch'" in record["reason"]
+
+
+# -- the search for the ceiling ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["torch-cpu", "mlx"])
+def test_the_search_finds_its_best_within_its_budget(project: Checkout, backend: str) -> None:
+    record = measured(project, "search", backend)
+    rates = {
+        tuple(p["params"][name] for name in ("batch", "m", "k", "n")): p["flops"]
+        / statistics.median(p["times"]["step_s"])
+        for p in points(record)
+    }
+    said = record["method"]["search"]
+    assert said["tried"] == len(rates) == len(record["points"]) >= 3
+    assert rates[tuple(said["best"])] == max(rates.values()) == said["best_flop_per_s"]
+    assert said["spent_s"] < 1.5 * said["budget_s"]  # what one try costs is a forecast
+    assert said["stopped_by"]
+    assert all(p["params"].keys() == {"batch", "m", "k", "n"} for p in record["points"])
+
+
+def test_the_search_climbs_and_ends() -> None:
+    """On a device that likes deep batches of tall matrices up to a size, then no more."""
+
+    def search(limit_bytes: int, cost_s: float = 0.0) -> tuple[_search.Search, str]:
+        def rate(shape: tuple[int, ...]) -> float:
+            batch, m, k, n = shape
+            small = min(1.0, batch * m * k * n / 1024**3)
+            return small * (1 + 0.1 * math.log2(min(batch, 16)) + 0.2 * (m > n) - 0.3 * (k > n))
+
+        found = _search.Search(
+            rate, lambda shape: cost_s, lambda s: 4 * math.prod(s), 1.0, limit_bytes
+        )
+        return found, found.run()
+
+    found, why = search(2**60)
+    assert why == _search.SETTLED
+    assert found.best is not None
+    batch, m, k, n = found.best
+    assert batch >= 16 and m > n and k <= n
+    assert len(found.rates) < 60
+    small, why = search(4 * 512**3)
+    assert why == "memory"
+    assert all(4 * math.prod(shape) <= 4 * 512**3 for shape in small.rates)
+    first, why = search(2**60, cost_s=2.0)
+    assert why == "its budget of 1 s"
+    assert len(first.rates) == 1  # measured whatever it costs

@@ -1,0 +1,140 @@
+"""Kernels and transfers that move many bytes and compute little, in torch and in MLX.
+
+What is counted is what an operation reads and writes. On a CPU a store that misses the cache may
+read its line first (write-allocate); that is traffic too, and nobody's to count from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+SCALE = 0.5  # of the triad, a = b + SCALE * c
+SUMMED = 64  # values that a reduction adds up
+DRAWN = 1_000_003  # values drawn for a long array; a prime, so that no two parts of it are alike
+HOST_TO_DEVICE = "host-to-device"
+DEVICE_TO_HOST = "device-to-host"
+
+
+class Stream(NamedTuple):
+    """A kernel that moves much and computes little, as one framework does it."""
+
+    view: Callable[[Any], Any]  # how it sees a flat array; nothing is copied
+    run: Callable[..., Any]  # (into, *views) -> result; `into` is written to where it is used
+    reference: Callable[..., Any]  # of the views in float64, see `Backend.relative_error`
+    flops_per_value: int  # of one input
+    means: str
+
+
+class Transfer(NamedTuple):
+    """A copy between the host's memory and the device's."""
+
+    launch: Callable[[], Any]  # hands it over and answers with what arrives
+    arrived: Callable[[Any], bool]  # whether that equals what was sent, bit by bit
+    means: str
+
+
+def sum_blocks(count: int) -> tuple[int, int, int]:
+    """The shape in which a reduction sees a flat array: its middle axis is summed away.
+
+    Sums of 64 values keep a 16-bit sum exact enough to be checked, write little, and run through
+    memory in order; MLX on a CPU sums rows, and a whole array, several times slower than this.
+    """
+    return (count // SUMMED**2, SUMMED, SUMMED)
+
+
+def torch_stream(torch: Any, kernel: str) -> Stream:
+    """See `Backend.stream`: all write into memory that exists already."""
+    return {
+        "copy": Stream(
+            view=lambda flat: flat,
+            run=lambda into, a: into.copy_(a),
+            reference=lambda a: a,
+            flops_per_value=0,
+            means="into.copy_(a)",
+        ),
+        "triad": Stream(
+            view=lambda flat: flat,
+            run=lambda into, b, c: torch.add(b, c, alpha=SCALE, out=into),
+            reference=lambda b, c: b + SCALE * c,
+            flops_per_value=2,
+            means=f"torch.add(b, c, alpha={SCALE}, out=into), one pass",
+        ),
+        "reduction": Stream(
+            view=lambda flat: flat.view(sum_blocks(flat.numel())),
+            run=lambda into, a: torch.sum(a, 1, out=into.view(a.shape[0], a.shape[2])),
+            reference=lambda a: a.sum(1),
+            flops_per_value=1,
+            means=f"torch.sum(a, 1, out=into), a in blocks of {SUMMED} x {SUMMED}",
+        ),
+    }[kernel]
+
+
+def torch_transfer(
+    torch: Any, device: Any, direction: str, pinned: bool, count: int, seed: int
+) -> Transfer:
+    """See `Backend.transfer`, for a device with tensors of its own."""
+    sent = torch.randn(count, generator=torch.Generator().manual_seed(seed))
+    if direction == HOST_TO_DEVICE:
+        source = sent.pin_memory() if pinned else sent
+        into = torch.zeros_like(sent, device=device)
+    else:
+        source = sent.to(device)
+        into = torch.zeros(count, pin_memory=pinned)
+    return Transfer(
+        launch=lambda: into.copy_(source, non_blocking=pinned),
+        arrived=lambda found: torch.equal(found.cpu(), sent),
+        means=f"into.copy_(source, non_blocking={pinned}), both exist already",
+    )
+
+
+def mlx_stream(mx: Any, dtype: Any, kernel: str) -> Stream:
+    """See `Backend.stream`. Arrays are immutable: each result is a new one, in recycled memory.
+
+    MLX has no plain copy, and the scaling of a triad would be a pass of its own. What stands for
+    them moves the same bytes. The copy sees integers: a 16-bit float costs a CPU arithmetic.
+    """
+    bits = mx.int32 if dtype == mx.float32 else mx.int16
+    return {
+        "copy": Stream(
+            view=lambda flat: flat.view(bits),
+            run=lambda into, a: -a,
+            reference=lambda a: -a,
+            flops_per_value=0,
+            means="-a of the values' bits as integers, since MLX has no copy: reads n, writes n",
+        ),
+        "triad": Stream(
+            view=lambda flat: flat,
+            run=lambda into, b, c: b + c,
+            reference=lambda b, c: b + c,
+            flops_per_value=1,
+            means="b + c (STREAM's add), since scaling is another pass: reads 2 n, writes n",
+        ),
+        "reduction": Stream(
+            view=lambda flat: flat.reshape(sum_blocks(flat.size)),
+            run=lambda into, a: a.sum(1),
+            reference=lambda a: a.sum(1),
+            flops_per_value=1,
+            means=f"a.sum(1), a in blocks of {SUMMED} x {SUMMED}",
+        ),
+    }[kernel]
+
+
+def mlx_transfer(mx: Any, direction: str, count: int, seed: int) -> Transfer:
+    """See `Backend.transfer`: what conversion from and to numpy costs."""
+    import numpy as np
+
+    drawn = mx.random.normal((count,), key=mx.random.key(seed))
+    mx.eval(drawn)
+    host = np.array(drawn)
+    if direction == HOST_TO_DEVICE:
+        return Transfer(
+            launch=lambda: mx.array(host),
+            arrived=lambda found: np.array_equal(np.array(found), host),
+            means="mx.array(numpy array): a copy into new unified memory",
+        )
+    return Transfer(
+        launch=lambda: np.array(drawn),
+        arrived=lambda found: np.array_equal(found, host),
+        means="np.array(mlx array): a copy into new host memory, its page faults included",
+    )

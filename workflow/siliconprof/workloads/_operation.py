@@ -1,0 +1,124 @@
+"""What the operations timed one by one share: parameters, the check of results, both methods.
+
+The paper warms up with 10 launches, then launches 100 times in a row and divides (seed 001,
+section 4.4). That mean lies beside our own median of separately synchronised calls.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from siliconprof.workloads.base import KernelWorkload
+
+if TYPE_CHECKING:
+    from siliconprof.session import Session
+
+WIDTH_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
+# Relative root mean square error against float64 above which a result is wrong, not imprecise.
+WRONG_ABOVE = {"fp32": 1e-4, "tf32": 5e-3, "fp16": 5e-3, "bf16": 3e-2}
+BURST_PARAMETERS: Mapping[str, Any] = {
+    "burst_warmup": {
+        "type": "integer",
+        "minimum": 0,
+        "default": 10,
+        "description": "launches before the burst, the paper's 10",
+    },
+    "burst": {
+        "type": "integer",
+        "minimum": 0,
+        "default": 100,
+        "description": "launches in a row whose mean is taken, the paper's 100; 0 = none",
+    },
+    "burst_budget_s": {
+        "type": "number",
+        "minimum": 0,
+        "default": 3.0,
+        "description": "seconds that a burst may be expected to take; else it is not run",
+    },
+}
+
+
+class OperationWorkload(KernelWorkload):
+    """Operations on arrays, each timed alone (median) and in a burst (the paper's mean)."""
+
+    frameworks = ("torch", "mlx")
+    PARAMETERS: ClassVar[Mapping[str, Any]] = BURST_PARAMETERS
+
+    def supports(self, framework: str, precision: str) -> str | None:
+        """See `Workload.supports`."""
+        if precision.startswith("amp-"):
+            return (
+                "mixed precision is a way to train; an operation has one dtype: ask for fp16 or "
+                "bf16"
+            )
+        return super().supports(framework, precision)
+
+    def timed_point(
+        self,
+        session: Session,
+        what: str,
+        params: Mapping[str, Any],
+        launch: Callable[[], Any],
+        work: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """The point of one operation whose result has been checked.
+
+        Args:
+            what: its name, for the live display.
+            launch: hands the operation to a lazy or asynchronous framework's arrays and answers
+                with the result; it must not wait.
+            work: `flops`, `flops_source`, `bytes` and `result_error`.
+        """
+        backend = session.backend
+        backend.reset_peak_memory()
+        measured = session.repeat(what, lambda: backend.evaluate(launch()))
+        point = {"params": dict(params)} | measured | dict(work) | {"memory": session.memory()}
+        fastest_s = min(measured["times"]["step_s"])
+        return point | self.burst(session, lambda: backend.dispatch(launch()), fastest_s)
+
+    def burst(
+        self, session: Session, launch: Callable[[], Any], fastest_s: float
+    ) -> dict[str, Any]:
+        """The paper's method: the mean of launches in a row, synchronised once."""
+        count, warm = self.parameters["burst"], self.parameters["burst_warmup"]
+        expected_s = fastest_s * (count + warm)
+        if not count or expected_s > self.parameters["burst_budget_s"]:
+            reason = (
+                "switched off"
+                if not count
+                else f"{count + warm} launches would take about {expected_s:.1f} s, "
+                f"the budget is {self.parameters['burst_budget_s']} s"
+            )
+            return {"burst_mean_s": None, "burst_reason": reason}
+        began = time.perf_counter()
+        for _ in range(warm):
+            launch()
+        session.backend.synchronize()
+        start = time.perf_counter()
+        for _ in range(count):
+            launch()
+        session.backend.synchronize()
+        end = time.perf_counter()
+        session.timed(end - began)
+        elapsed = end - start
+        return {"burst_mean_s": elapsed / count, "burst_count": count, "burst_warmup": warm}
+
+
+def checked(error: float, precision: str, what: str) -> float:
+    """The error of a result, once it is sure that the result is right.
+
+    Raises:
+        ArithmeticError: it is wrong.
+    """
+    if not error < WRONG_ABOVE[precision]:
+        raise ArithmeticError(f"{what} is wrong: relative error {error:.2e} against float64")
+    return error
+
+
+def rotating(launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
+    """One launcher that goes round several, each on arrays of its own: none finds its own cached."""
+    turn = itertools.cycle(launches)
+    return lambda: next(turn)()

@@ -1,0 +1,90 @@
+"""Transfers between the host's memory and the device's, from and to pinned memory and not.
+
+Each is timed until the device has finished, so that a transfer that may return early counts whole.
+Where the device works in the host's memory there is nothing to transfer, and the backend says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from siliconprof.backends._streams import DEVICE_TO_HOST, HOST_TO_DEVICE, Transfer
+from siliconprof.backends.base import Unsupported
+from siliconprof.workloads._operation import BURST_PARAMETERS, OperationWorkload
+
+if TYPE_CHECKING:
+    from siliconprof.session import Session
+
+WIDTH = 4  # bytes of a value
+
+
+class Plugin(OperationWorkload):
+    """copy"""
+
+    PARAMETERS = {
+        "transfer_bytes": {
+            "type": "array",
+            "minItems": 1,
+            "items": {"type": "integer", "minimum": WIDTH, "multipleOf": WIDTH},
+            "default": [2**16, 2**20, 2**24, 2**28],
+            "description": "bytes of one transfer; all are points of one cell",
+        },
+        **BURST_PARAMETERS,
+    }
+
+    def supports(self, framework: str, precision: str) -> str | None:
+        """See `Workload.supports`."""
+        if precision != "fp32":
+            return "a transfer moves bytes, whatever they mean: measured under fp32 only"
+        return super().supports(framework, precision)
+
+    def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
+        """See `Workload.memory_bytes`: the largest transfer's end on the device."""
+        return {"buffer": max(self.parameters["transfer_bytes"])}
+
+    def measure(self, session: Session) -> None:
+        """See `KernelWorkload.measure`.
+
+        Raises:
+            Unsupported: there is nothing to transfer, or no way that the backend knows.
+        """
+        means: dict[str, str] = {}
+        reasons: dict[str, str] = {}  # variant -> why it is not measured
+        for direction in (HOST_TO_DEVICE, DEVICE_TO_HOST):
+            for pinned in (False, True):
+                variant = f"{direction}, {'pinned' if pinned else 'pageable'}"
+                for size in sorted(self.parameters["transfer_bytes"]):
+                    transfer, said = session.backend.transfer(
+                        direction, pinned, size // WIDTH, session.cell.seed
+                    )
+                    if transfer is None:
+                        reasons[variant] = said
+                        break
+                    means[variant] = said
+                    params = {"direction": direction, "pinned": pinned, "transfer_bytes": size}
+                    session.add_point(self.point(session, params, transfer))
+        if not means:
+            raise Unsupported("; ".join(dict.fromkeys(reasons.values())))
+        session.method["copy"] = means
+        for variant, reason in reasons.items():
+            session.flag("not_measured", f"{variant}: {reason}")
+
+    def point(self, session: Session, params: dict[str, Any], transfer: Transfer) -> dict[str, Any]:
+        """One transfer: what arrives is compared with what was sent, then it is timed.
+
+        Raises:
+            ArithmeticError: something else arrives.
+        """
+        what = f"the {params['direction']} transfer of {params['transfer_bytes']} bytes"
+        arrived = transfer.launch()
+        session.backend.evaluate(arrived)
+        session.backend.synchronize()
+        if not transfer.arrived(arrived):
+            raise ArithmeticError(f"{what} is wrong: what arrives is not what was sent")
+        work = {
+            "flops": None,
+            "flops_source": "none",
+            "bytes": params["transfer_bytes"],
+            "result_error": 0.0,
+        }
+        return self.timed_point(session, what, params, transfer.launch, work)

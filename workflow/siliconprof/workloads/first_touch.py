@@ -1,0 +1,154 @@
+"""What the first touch of a page costs: a page fault and a page of zeros.
+
+A fresh anonymous mapping is written to once per page, twice over. Only the first pass faults, so
+the difference between both, per page, is the cost of a fault. It is the operating system's and
+independent of the framework. Huge pages are refused where the system can be told (madvise(2),
+MADV_NOHUGEPAGE), since one fault would bring many pages in; the count of minor faults shows it.
+Swap is not touched: a mapping takes a small share of the memory that is free, and is given back
+before the next.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from siliconprof import machine, statistics
+from siliconprof.backends.base import Unsupported
+from siliconprof.probes.page_faults import read_faults
+from siliconprof.workloads.base import KernelWorkload
+
+if TYPE_CHECKING:
+    from siliconprof.session import Session
+
+FREE_SHARE = 1 / 16  # of the free memory that a mapping may take
+HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
+FAULTS_DIFFER_ABOVE = 0.02  # of the pages: faults that the mapping's pages do not explain
+
+
+class Plugin(KernelWorkload):
+    """first_touch"""
+
+    frameworks = ("torch", "mlx")
+    PARAMETERS = {
+        "pages": {
+            "type": "array",
+            "minItems": 1,
+            "items": {"type": "integer", "minimum": 64},
+            "default": [1024, 4096, 16384],
+            "description": "pages of a mapping; all are points of one cell",
+        },
+    }
+
+    def supports(self, framework: str, precision: str) -> str | None:
+        """See `Workload.supports`."""
+        if precision != "fp32":
+            return "a page fault computes nothing, so it has no precision: measured under fp32 only"
+        return super().supports(framework, precision)
+
+    def measure(self, session: Session) -> None:
+        """See `KernelWorkload.measure`.
+
+        Raises:
+            Unsupported: no mapping that was asked for is small beside the free memory.
+        """
+        free = free_bytes()
+        huge_pages = huge_pages_setting()
+        session.method["first_touch"] = {
+            "times": "step_s: a mapping made, written to twice and given back; first_pass_s and "
+            "second_pass_s: one write per page, in every run, warm-up and given-up attempts included",
+            "huge_pages": huge_pages,
+        }
+        too_large = []
+        for pages in sorted(self.parameters["pages"]):
+            if free is not None and pages * mmap.PAGESIZE > FREE_SHARE * free:
+                too_large.append(pages)
+                continue
+            session.add_point(self.point(session, pages))
+        if too_large:
+            reason = (
+                f"mappings of {', '.join(map(str, too_large))} pages of {mmap.PAGESIZE} bytes are "
+                f"more than a sixteenth of the free memory ({free} bytes)"
+            )
+            if not session.points:
+                raise Unsupported(reason)
+            session.flag("not_measured", reason)
+
+    def point(self, session: Session, pages: int) -> dict[str, Any]:
+        """One size of mapping."""
+        touch = Touch(pages)
+        measured = session.repeat(f"the first touch of {pages} pages", touch)
+        times = measured.pop("times") | {
+            "first_pass_s": touch.first_s,
+            "second_pass_s": touch.second_s,
+        }
+        costs = [a - b for a, b in zip(touch.first_s, touch.second_s, strict=True)]
+        faults = statistics.median(touch.first_faults)
+        if abs(faults - pages) > FAULTS_DIFFER_ABOVE * pages:
+            session.flag(
+                "faults_differ",
+                f"{faults:.0f} faults for {pages} pages: a fault brings in another number of pages",
+            )
+        size = pages * mmap.PAGESIZE
+        return {
+            "params": {"pages": pages, "page_size_bytes": mmap.PAGESIZE},
+            "times": times,
+            "fault_s_per_page": statistics.median(costs) / pages,
+            "faults": {"first_pass": touch.first_faults, "second_pass": touch.second_faults},
+            "flops": None,
+            "flops_source": "none",
+            "bytes": size,
+            "result_error": None,
+            "memory": session.memory(),
+        } | measured
+
+
+class Touch:
+    """Maps, touches every page twice and unmaps; keeps the seconds and faults of both passes."""
+
+    def __init__(self, pages: int) -> None:
+        self.size = pages * mmap.PAGESIZE
+        self.ones = b"\1" * pages
+        self.first_s: list[float] = []
+        self.second_s: list[float] = []
+        self.first_faults: list[int] = []
+        self.second_faults: list[int] = []
+
+    def __call__(self) -> None:
+        with mmap.mmap(-1, self.size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+            if hasattr(mmap, "MADV_NOHUGEPAGE"):
+                memory.madvise(mmap.MADV_NOHUGEPAGE)
+            before, _ = read_faults()
+            start = time.perf_counter()
+            memory[:: mmap.PAGESIZE] = self.ones  # one byte of each page, in a loop in C
+            touched = time.perf_counter()
+            between, _ = read_faults()
+            again = time.perf_counter()
+            memory[:: mmap.PAGESIZE] = self.ones
+            end = time.perf_counter()
+            after, _ = read_faults()
+        self.first_s.append(touched - start)
+        self.second_s.append(end - again)
+        self.first_faults.append(between - before)
+        self.second_faults.append(after - between)
+
+
+def free_bytes() -> int | None:
+    """Memory that is free without swapping, as the system tells it; None where it does not."""
+    if machine.is_mac():
+        free_pages = machine.sysctl("vm.page_free_count")
+        return int(free_pages) * mmap.PAGESIZE if free_pages.isdigit() else None
+    found = re.search(r"^MemAvailable:\s*(\d+) kB", machine.read_text("/proc/meminfo"), re.M)
+    return int(found[1]) * 1024 if found else None
+
+
+def huge_pages_setting() -> str:
+    """What the system says of transparent huge pages, and what was done about them."""
+    told = machine.read_text(HUGE_PAGES).strip()
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        return f"transparent huge pages: {told or 'not told'}; refused by MADV_NOHUGEPAGE"
+    return (
+        "this system has no MADV_NOHUGEPAGE; the count of faults shows how many pages each brings"
+    )

@@ -1,0 +1,158 @@
+"""Matrix times vector over a sweep of shapes, from a warm cache and from memory.
+
+Every value of the matrix is used once, so what limits it is where the matrix comes from. Warm: the
+same matrix every time, found in the cache as far as it fits. Cold: one copy of it after another,
+together more than twice the last-level cache, so that each comes from memory. A single product is
+(m, k) by (k,), a matrix-vector product of the library; a batch is (batch, m, k) by (batch, k, 1).
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from siliconprof import caches
+from siliconprof.workloads._operation import (
+    BURST_PARAMETERS,
+    WIDTH_BYTES,
+    OperationWorkload,
+    checked,
+    rotating,
+)
+
+if TYPE_CHECKING:
+    from siliconprof.session import Session
+
+CACHES = ("warm", "cold")
+MOST_COPIES = 4096  # more would be tiny ones, whose launches cost more than what they move
+CHECKED_VALUES = 2**24  # of the matrix: its float64 copy takes eight times as many bytes
+
+
+class Plugin(OperationWorkload):
+    """matvec"""
+
+    PARAMETERS = {
+        "shapes": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "array",
+                "minItems": 2,
+                "maxItems": 3,
+                "items": {"type": "integer", "minimum": 1},
+            },
+            "description": "matrices as [m, k] or [batch, m, k]; all are points of one cell",
+        },
+        "caches": {
+            "type": "array",
+            "minItems": 1,
+            "uniqueItems": True,
+            "items": {"enum": list(CACHES)},
+            "default": list(CACHES),
+            "description": "`warm`: the same matrix every time; `cold`: copies of it in turn, "
+            "together more than `cold_bytes`",
+        },
+        "cold_bytes": {
+            "type": ["integer", "null"],
+            "minimum": 1,
+            "default": None,
+            "description": "bytes that cold goes round; null = twice the last-level cache, and "
+            f"{caches.BEYOND_UNKNOWN_BYTES // 2**20} MiB where its size is unknown",
+        },
+        **BURST_PARAMETERS,
+    }
+    REQUIRED = ("shapes",)
+
+    def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
+        """See `Workload.memory_bytes`: the copies of the largest point.
+
+        The cache's size is known where it is measured; until then it counts as unknown.
+        """
+        width = WIDTH_BYTES.get(precision, 4)
+        largest = width * max(values(batched(shape)) for shape in self.parameters["shapes"])
+        if "cold" not in self.parameters["caches"]:
+            return {"operands": largest}
+        round_bytes = self.parameters["cold_bytes"] or caches.BEYOND_UNKNOWN_BYTES
+        return {"operands": round_bytes + 2 * largest}
+
+    def measure(self, session: Session) -> None:
+        """See `KernelWorkload.measure`."""
+        for shape in self.parameters["shapes"]:
+            for cache in self.parameters["caches"]:
+                point = self.point(session, batched(shape), cache)
+                if point is not None:
+                    session.add_point(point)
+
+    def point(
+        self, session: Session, shape: tuple[int, int, int], cache: str
+    ) -> dict[str, Any] | None:
+        """One shape: checked against float64 on random data, then timed.
+
+        None, and a flag, where a cold cache would take too many copies.
+        """
+        backend, cell = session.backend, session.cell
+        batch, m, k = shape
+        what = f"the {cache} matrix-vector product {batch}x{m}x{k}"
+        width = WIDTH_BYTES[cell.precision]
+        rotation = self.rotation(backend, width * batch * m * k) if cache == "cold" else None
+        if rotation is not None and rotation["buffers"] > MOST_COPIES:
+            session.flag(
+                "not_measured",
+                f"{what} would go round {rotation['buffers']} matrices, at most {MOST_COPIES} are "
+                "made: the matrix is too small to be found anywhere but in a cache",
+            )
+            return None
+        one = batch == 1
+        a = backend.normal((m, k) if one else (batch, m, k), cell.seed)
+        x = backend.normal((k,) if one else (batch, k, 1), cell.seed + 1)
+        rows = slice(None, max(1, CHECKED_VALUES // k))
+        product = backend.matmul(a, x)
+        backend.evaluate(product)
+        if one:
+            error = backend.relative_error(product[rows], operator.matmul, a[rows], x)
+        else:
+            error = backend.relative_error(
+                product[-1:, rows], operator.matmul, a[-1:, rows], x[-1:]
+            )
+        result_error = checked(error, cell.precision, what)
+        copies = rotation["buffers"] - 1 if rotation else 0
+        matrices = [a, *(backend.copied(a) for _ in range(copies))]
+        point = self.timed_point(
+            session,
+            what,
+            {"batch": batch, "m": m, "k": k, "n": 1, "cache": cache},
+            rotating([partial(backend.matmul, matrix, x) for matrix in matrices]),
+            {
+                "flops": 2.0 * batch * m * k,
+                "flops_source": "2 batch m k, one multiplication and one addition per term",
+                "bytes": width * values(shape),
+                "result_error": result_error,
+            },
+        )
+        return point | ({"rotation": rotation} if rotation else {})
+
+    def rotation(self, backend: Any, matrix_bytes: int) -> dict[str, Any]:
+        """How many matrices of a size a cold cache takes, and why so many."""
+        cache_bytes, source = backend.last_level_cache()
+        round_bytes = self.parameters["cold_bytes"] or caches.beyond_bytes(cache_bytes)
+        return {
+            # More than that many bytes, and never one matrix alone: it would find its own end.
+            "buffers": max(2, math.floor(round_bytes / matrix_bytes) + 1),
+            "buffer_bytes": matrix_bytes,
+            "cache_bytes": cache_bytes,
+            "cache_source": source,
+        }
+
+
+def batched(shape: list[int]) -> tuple[int, int, int]:
+    """(batch, m, k) of a shape as the config gives it."""
+    batch, m, k = shape if len(shape) == 3 else [1, *shape]
+    return batch, m, k
+
+
+def values(shape: tuple[int, int, int]) -> int:
+    """Values that must move at least once: matrix, vector and result."""
+    batch, m, k = shape
+    return batch * (m * k + m + k)

@@ -1,0 +1,121 @@
+"""Vector-Jacobian product of a batched matrix product: what its backward pass computes.
+
+For C = A B and a cotangent G of C, the gradients by both operands: G Bᵀ and Aᵀ G. Without the
+forward pass these are two products of the forward's size, with it three; the paper does not say
+which of the two its Figure 7 shows, so both are measured and each point says which it is.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+from siliconprof.workloads._operation import (
+    BURST_PARAMETERS,
+    WIDTH_BYTES,
+    OperationWorkload,
+    checked,
+)
+
+if TYPE_CHECKING:
+    from siliconprof.session import Session
+
+# Rows and columns of every result that are checked: float64 on a CPU would take minutes for all.
+CHECKED_ROWS, CHECKED_COLUMNS = 64, 1024
+PASSES = {"without": 2, "with": 3}  # products of 2 batch m k n each
+SOURCES = {
+    "without": "4 batch m k n: two gradients of 2 batch m k n each",
+    "with": "6 batch m k n: the product and two gradients of 2 batch m k n each",
+}
+
+
+class Plugin(OperationWorkload):
+    """vjp"""
+
+    PARAMETERS = {
+        "shapes": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "array",
+                "minItems": 4,
+                "maxItems": 4,
+                "items": {"type": "integer", "minimum": 1},
+            },
+            "description": "products [batch, m, k, n] whose gradients by both operands are "
+            "computed; all are points of one cell",
+        },
+        "forward": {
+            "type": "array",
+            "minItems": 1,
+            "uniqueItems": True,
+            "items": {"enum": list(PASSES)},
+            "default": list(PASSES),
+            "description": "whether the product itself is computed in every repeat",
+        },
+        **BURST_PARAMETERS,
+    }
+    REQUIRED = ("shapes",)
+
+    def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
+        """See `Workload.memory_bytes`: the largest point's operands, product and gradients."""
+        width = WIDTH_BYTES.get(precision, 4)
+        return {"operands": width * max(values(s, "with") for s in self.parameters["shapes"])}
+
+    def measure(self, session: Session) -> None:
+        """See `KernelWorkload.measure`."""
+        for shape in self.parameters["shapes"]:
+            for forward in self.parameters["forward"]:
+                session.add_point(self.point(session, shape, forward))
+
+    def point(self, session: Session, shape: list[int], forward: str) -> dict[str, Any]:
+        """One shape: its results checked against float64 on random data, then timed."""
+        backend, cell = session.backend, session.cell
+        batch, m, k, n = shape
+        what = f"the vjp {batch}x{m}x{k}x{n} {forward} its forward pass"
+        a = backend.normal((batch, m, k), cell.seed)
+        b = backend.normal((batch, k, n), cell.seed + 1)
+        cotangent = backend.normal((batch, m, n), cell.seed + 2)
+        launch = backend.vjp(a, b, cotangent, forward == "with")
+        errors = results_errors(backend, launch(), a, b, cotangent)
+        return self.timed_point(
+            session,
+            what,
+            {"batch": batch, "m": m, "k": k, "n": n, "forward": forward},
+            launch,
+            {
+                "flops": 2.0 * PASSES[forward] * batch * m * k * n,
+                "flops_source": SOURCES[forward],
+                "bytes": WIDTH_BYTES[cell.precision] * values(shape, forward),
+                "result_error": max(checked(error, cell.precision, what) for error in errors),
+            },
+        )
+
+
+def results_errors(backend: Any, results: Any, a: Any, b: Any, cotangent: Any) -> list[float]:
+    """The errors of both gradients, and of the product where it is among the results.
+
+    Looked at are the last rows and columns of the last batch, where kernels have their edges.
+    """
+    backend.evaluate(results)
+    *product, by_a, by_b = results
+    wanted = [
+        (by_a, cotangent, b.swapaxes(-1, -2)),
+        (by_b, a.swapaxes(-1, -2), cotangent),
+        *((value, a, b) for value in product),
+    ]
+    return [
+        backend.relative_error(
+            result[-1:, -CHECKED_ROWS:, -CHECKED_COLUMNS:],
+            operator.matmul,
+            left[-1:, -CHECKED_ROWS:],
+            right[-1:, :, -CHECKED_COLUMNS:],
+        )
+        for result, left, right in wanted
+    ]
+
+
+def values(shape: list[int], forward: str) -> int:
+    """Values that must move at least once: operands, cotangent, gradients, product if computed."""
+    batch, m, k, n = shape
+    return batch * (2 * (m * k + k * n) + (2 if forward == "with" else 1) * m * n)
