@@ -110,10 +110,14 @@ def test_two_runs_detect_once_and_find_the_same(
 def test_the_blas_that_is_named_is_the_one_that_is_mapped(host: dict[str, Any]) -> None:
     """Seen from outside the detector: the file in brackets is among the child's mapped files."""
     program = (
+        "from siliconprof import plugins; plugins.load('backends', 'mlx')().available();"
         "import mlx.core as mx; mx.eval(mx.ones((64, 64)) @ mx.ones((64, 64)));"
         "print(open('/proc/self/maps').read())"
     )
-    maps = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout
+    maps = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "workflow")},
+    ).stdout  # fmt: skip
     name = host["blas"]["mlx"].rpartition("(")[2].rstrip(")")
     assert "blas" in name and f"/{name}\n" in maps
 

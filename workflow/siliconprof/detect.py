@@ -24,7 +24,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from siliconprof import machine
+from siliconprof import blas, machine, offload_ops
 from siliconprof.frameworks import ANSWER_MARK
 
 PROBE_LIMIT_S = 180.0  # a first import from a cold network disk takes a minute
@@ -41,6 +41,7 @@ CUBLAS_PACKAGES = ("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12")
 MENDS = (
     ("no module named 'torch'", "install this host's pins: pip install -r envs/cpu.txt "
      "(envs/cuda.txt with an NVIDIA GPU, envs/apple.txt on a Mac)"),
+    (blas.VARIABLE.lower(), f"set {blas.VARIABLE}={blas.OWN} to keep MLX's own BLAS, or unset it"),
     ("no module named 'mlx", "install MLX: pip install mlx on a Mac, 'mlx[cpu]' on Linux, "
      "'mlx[cuda12]' with an NVIDIA GPU"),
     ("libmlx", "MLX's backend package is missing: pip install 'mlx[cpu]', or 'mlx[cuda12]' with "
@@ -300,6 +301,7 @@ def detect() -> dict[str, Any]:
         "packages": package_versions(),
         "blas": {name: answers[name].get("blas") for name in ("torch", "mlx", "numpy")},
         "driver": driver,
+        "cpu_adam": offload_ops.built(),
     }
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import environment, hosts, machine, plugins, registry, validation
+from siliconprof import blas, environment, hosts, machine, plugins, registry, validation
 from siliconprof.errors import UserError, stage
 
 RESULTS = Path("results")
@@ -125,14 +125,17 @@ def _backend_advice(host: Mapping[str, Any]) -> Iterator[Advice]:
     for name, state in host["backends"].items():
         if not state["available"] and state["mend"]:
             yield _advice(name, state["reason"], state["mend"])
-    if (host["blas"]["mlx"] or "").startswith("reference BLAS"):
+    if (host["blas"]["mlx"] or "").startswith(blas.REFERENCE):
         yield _advice(
             "mlx on the CPU",
-            f"MLX multiplies with {host['blas']['mlx']}, which is slow: 5 GFLOP/s against 190 "
-            "with OpenBLAS, seen on two cores",
-            "a fact of MLX's wheel, and a fair one to report; for the other figure install "
-            "libopenblas0-pthread and start with LD_PRELOAD=libopenblas.so.0. torch's CPU cells "
-            "then use OpenBLAS too, so give that run a `host:` label of its own",
+            f"MLX multiplies with {host['blas']['mlx']}, which its wheel brings and which is slow: "
+            "5 GFLOP/s against 190 with OpenBLAS, seen on two cores; the report says so beside "
+            "every number",
+            f"unset {blas.VARIABLE}, which asks for it"
+            if os.environ.get(blas.VARIABLE)
+            else f"install {blas.SONAME} where the loader finds it (apt install "
+            "libopenblas0-pthread on Debian or Ubuntu): it is then loaded before MLX, in MLX's "
+            f"processes alone, and its cells run again. {blas.VARIABLE}={blas.OWN} keeps MLX's own",
         )
 
 

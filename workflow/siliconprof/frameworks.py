@@ -8,78 +8,16 @@ answer is one line of JSON behind a mark, since frameworks print banners of thei
 
 from __future__ import annotations
 
-import ctypes
 import json
 import re
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-from siliconprof import machine
+from siliconprof import blas
 
 ANSWER_MARK = "siliconprof-answer: "
 SMALL = 64  # rows and columns of the product that proves a device to work
-
-
-def _mapped_files() -> list[tuple[int, int, str]]:
-    """(start, end, path) of every file mapped into this process; empty where /proc is not."""
-    found = []
-    for line in machine.read_text("/proc/self/maps").splitlines():
-        parts = line.split(maxsplit=5)
-        if len(parts) == 6 and parts[5].startswith("/"):
-            start, end = (int(bound, 16) for bound in parts[0].split("-"))
-            found.append((start, end, parts[5]))
-    return found
-
-
-def _mapped(pattern: str) -> str | None:
-    """The first mapped file whose name matches."""
-    for _, _, path in _mapped_files():
-        if re.search(pattern, Path(path).name):
-            return path
-    return None
-
-
-def _global_owner(symbol: str) -> str | None:
-    """The mapped file whose `symbol` every library of this process gets, None if none does.
-
-    A library in the global scope (LD_PRELOAD, RTLD_GLOBAL) goes before the one that a framework
-    was linked with. Seen: under LD_PRELOAD=libopenblas.so.0 torch no longer calls its own MKL.
-    """
-    try:
-        function = getattr(ctypes.CDLL(None), symbol)
-    except (AttributeError, OSError, TypeError):
-        return None
-    address = ctypes.cast(function, ctypes.c_void_p).value or 0
-    for start, end, path in _mapped_files():
-        if start <= address < end:
-            return path
-    return None
-
-
-def blas_name(path: str) -> str:
-    """What a BLAS library is, with its version where it tells; file name without folder."""
-    name = Path(path).name
-    try:
-        config = ctypes.CDLL(path).openblas_get_config
-        config.restype = ctypes.c_char_p
-        version = re.search(r"OpenBLAS (\S+)", config().decode())
-        return f"OpenBLAS {version[1] if version else 'of unknown version'} ({name})"
-    except (AttributeError, OSError):
-        pass
-    if "mkl" in name:
-        return f"oneMKL ({name})"
-    if re.match(r"lib(c?blas)\b", name):
-        version = re.search(r"\.so\.(\d+\.\d+[\d.]*)$", name)
-        return f"reference BLAS {version[1] + ' ' if version else ''}({name})"
-    return name
-
-
-def _accelerate() -> str | None:
-    """Apple's BLAS, which comes with the system; None elsewhere."""
-    system = machine.operating_system()["distribution"]
-    return f"Accelerate ({system})" if machine.is_mac() else None
 
 
 def _fault(function: Callable[[int], None], index: int) -> str | None:
@@ -118,16 +56,16 @@ def _torch() -> dict[str, Any]:
     (ones @ ones).sum().item()
     built = torch.__config__.show()
     mkl = re.search(r"Math Kernel Library Version (\S+)", built)
-    owner = _global_owner("sgemm_")
-    linked = _mapped("openblas")
+    owner = blas.owner("sgemm_")
+    linked = blas.mapped("openblas")
     if owner:
-        blas: str | None = blas_name(owner)
+        found: str | None = blas.name_of(owner)
     elif mkl:
-        blas = f"oneMKL {mkl[1].removesuffix('-Product')} (in torch)"
+        found = f"oneMKL {mkl[1].removesuffix('-Product')} (in torch)"
     else:
-        blas = blas_name(linked) if linked else None
+        found = blas.name_of(linked) if linked else None
     return {
-        "blas": _accelerate() or blas,
+        "blas": blas.of_the_system() or found,
         "cuda_runtime": torch.version.cuda,
         "rocm_runtime": torch.version.hip,
         "mps_built": torch.backends.mps.is_built(),
@@ -175,10 +113,9 @@ def _mlx() -> dict[str, Any]:
     mx.set_default_device(mx.cpu)
     ones = mx.ones((SMALL, SMALL))
     mx.eval(ones @ ones)
-    path = _global_owner("cblas_sgemm") or _mapped(r"openblas|mkl_rt|lib(c?blas)\b")
     gpus = [kind for kind in ("metal", "cuda") if hasattr(mx, kind)]
     return {
-        "blas": _accelerate() or (blas_name(path) if path else None),
+        "blas": blas.of_mlx()["blas"],
         "gpu": next((kind for kind in gpus if getattr(mx, kind).is_available()), None),
     }
 
@@ -207,7 +144,9 @@ def _numpy() -> dict[str, Any]:
     import numpy
 
     built = numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    return {"blas": _accelerate() or " ".join((built["name"], built.get("version", ""))).strip()}
+    return {
+        "blas": blas.of_the_system() or " ".join((built["name"], built.get("version", ""))).strip()
+    }
 
 
 PROBES: Mapping[str, Callable[[], dict[str, Any]]] = {

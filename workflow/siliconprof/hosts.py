@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import closure, detect, machine, registry
+from siliconprof import blas, closure, detect, machine, offload_ops, registry
 from siliconprof.cell import canonical_json
 from siliconprof.errors import UserError
 from siliconprof.record import write_atomically
@@ -29,14 +29,15 @@ REQUIRED = ("schema_version", "label", "hostname", "fingerprint", "fingerprint_p
             "devices", "backends", "packages", "blas", "driver", "quick_facts_sha256")  # fmt: skip
 DETECT_LIMIT_S = 600.0
 # What finds the facts; MLX is imported the way its backend does it, see `frameworks`.
-DETECTOR = ("detect.py", "frameworks.py", "machine.py", "backends/mlx.py")
+DETECTOR = ("detect.py", "frameworks.py", "blas.py", "machine.py", "offload_ops.py",
+            "backends/mlx.py")  # fmt: skip
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 BLAS_LIBRARIES = ("libopenblas.so.0", "libblas.so.3", "libcblas.so.3", "libmkl_rt.so.2",
                   "libblis.so.4")  # fmt: skip
 # Variables that decide which BLAS or GPU a framework gets.
 DECIDING_VARIABLES = ("LD_PRELOAD", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
                       "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "DYLD_LIBRARY_PATH",
-                      "DYLD_INSERT_LIBRARIES")  # fmt: skip
+                      "DYLD_INSERT_LIBRARIES", blas.VARIABLE)  # fmt: skip
 TORCH_DRIVER_FACTS = ("cuda_runtime", "rocm_runtime", "cublas")
 
 
@@ -76,6 +77,7 @@ def quick_facts() -> dict[str, Any]:
         "nvidia": machine.read_text("/proc/driver/nvidia/version"),
         "gpus": sorted(_nvidia_models()),
         "blas": list(_blas_files()),
+        "cpu_adam": offload_ops.built(),
         "variables": {name: os.environ.get(name) for name in DECIDING_VARIABLES},
     }
 
@@ -292,6 +294,7 @@ def assemble(
         "packages": facts["packages"],
         "blas": facts["blas"],
         "driver": facts["driver"],
+        "cpu_adam": facts["cpu_adam"],
         "quick_facts_sha256": quick_sha256,
     }
 
@@ -333,16 +336,21 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def environment_slice(
-    host: Mapping[str, Any], device_id: str, backend: str, packages: Sequence[str]
+    host: Mapping[str, Any],
+    device_id: str,
+    backend: str,
+    packages: Sequence[str],
+    offloaded: bool = False,
 ) -> dict[str, Any]:
     """The part of a host that one cell uses: a change in it reruns the cell, so no more than that.
 
     A CPU cell uses its framework's BLAS, a GPU cell the driver and, under torch, the CUDA runtime
-    and cuBLAS.
+    and cuBLAS; an offloaded one DeepSpeed's compiled Adam, where that is built.
 
     Args:
         device_id: an id of `host["devices"]`.
         packages: distributions whose versions the cell's numbers depend on.
+        offloaded: whether it is trained under ZeRO-Offload.
 
     Raises:
         LookupError: no such device, or a package that `detect.PACKAGES` does not track.
@@ -363,4 +371,6 @@ def environment_slice(
             for name, value in host["driver"].items()
             if value is not None and (framework == "torch" or name not in TORCH_DRIVER_FACTS)
         }
+    if offloaded:
+        part["cpu_adam"] = host.get("cpu_adam")
     return part

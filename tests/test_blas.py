@@ -1,0 +1,230 @@
+"""Which BLAS MLX multiplies with: loaded where it is, recorded as it was, named on the page."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+from siliconprof import blas, detect, doctor, hosts, plugins, record, registry, statistics
+from siliconprof.cell import Cell
+from siliconprof.render import words
+from test_layers import cell
+from test_render import (
+    Page,
+    base_record,
+    kernel_launch,
+    load,
+    make,
+    matmul,
+    probed,
+    render,
+    training,
+)
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="a Mac has Accelerate")
+REFERENCE = "reference BLAS 3.10.0 (libblas.so.3.10.0)"
+OPENBLAS = "OpenBLAS 0.3.21 (libopenblasp-r0.3.21.so)"
+
+
+def environment(**more: str) -> dict[str, str]:
+    own = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
+    return own | {"PYTHONPATH": str(ROOT / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"} | more
+
+
+def python(program: str, **more: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", program], env=environment(**more),
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def product(shape: list[int]) -> Cell:
+    """A product in MLX on this machine's CPU, everything else as it is by default."""
+    parameters = plugins.load("workloads", "matmul").PARAMETERS
+    defaults = {key: entry["default"] for key, entry in parameters.items() if "default" in entry}
+    return cell("mlx", **defaults | {"shapes": [shape], "burst": 0})
+
+
+def measured(wanted: Cell, folder: Path, **more: str) -> dict[str, Any]:
+    """The record that the measuring command leaves of a cell."""
+    lock = {"SILICONPROF_LOCK_FILE": str(folder / "lock")}
+    command = [sys.executable, "-m", "siliconprof.measure", f"--cell={wanted.to_json()}",
+               f"--output={folder / 'record.json'}"]  # fmt: skip
+    done = subprocess.run(command, env=environment(**lock, **more), capture_output=True, text=True,
+                          check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return record.read(folder / "record.json")
+
+
+@pytest.fixture(scope="module")
+def openblas() -> None:
+    """Skip where there is none; it is looked for as MLX's processes look for it."""
+    program = f"import ctypes; ctypes.CDLL({blas.SONAME!r})"
+    if subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode:
+        pytest.skip(f"no {blas.SONAME} here: apt install libopenblas0-pthread")
+
+
+# -- loaded and recorded -------------------------------------------------------------------------
+
+
+@LINUX
+def test_a_cell_records_the_blas_that_it_was_measured_with(openblas: None, tmp_path: Path) -> None:
+    """OpenBLAS with the cell's threads, and several times as fast as what MLX brings."""
+    wanted = product([1, 320, 320, 320])
+    fast = measured(wanted, tmp_path)
+    own = measured(wanted, tmp_path, SILICONPROF_MLX_BLAS="own")
+    for made in (fast, own):
+        assert made["status"] == "ok", made["reason"]
+        assert made["precision"]["effective"] == "fp32"
+        assert made["points"][0]["result_error"] < 1e-5
+    backend = fast["environment"]["backend"]
+    assert backend["blas"].startswith("OpenBLAS ") and backend["blas_threads"] == wanted.threads
+    assert own["environment"]["backend"]["blas"].startswith("reference BLAS ")
+    assert own["environment"]["backend"]["blas_threads"] is None
+    times = [statistics.median(made["points"][0]["times"]["step_s"]) for made in (fast, own)]
+    assert times[0] * 3 < times[1]
+
+
+@LINUX
+def test_torch_keeps_its_own(openblas: None) -> None:
+    """Its processes never load OpenBLAS, whatever is installed."""
+    program = (
+        "from siliconprof import plugins; p = plugins.load('backends', 'torch-cpu')();"
+        "p.available(); p.open('cpu', 0, 1, 'fp32'); a = p.normal((64, 64), 0); p.matmul(a, a);"
+        "print('libopenblas' in open('/proc/self/maps').read())"
+    )
+    assert python(program) == "False"
+
+
+@LINUX
+def test_once_mlx_is_there_nothing_is_loaded_and_the_truth_is_told(openblas: None) -> None:
+    """Its calls are bound by then: a library loaded later would be named and not be used."""
+    program = (
+        "import mlx.core as mx; mx.eval(mx.ones((9, 9)) @ mx.ones((9, 9)));"
+        "from siliconprof import blas, plugins; plugins.load('backends', 'mlx')().available();"
+        "print(blas.of_mlx()['blas']); print('libopenblas' in open('/proc/self/maps').read())"
+    )
+    assert python(program).splitlines()[0].startswith("reference BLAS ")
+    assert python(program).splitlines()[1] == "False"
+
+
+@LINUX
+def test_the_switch_is_part_of_what_a_cell_depends_on(
+    openblas: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So switching it, like installing the library, measures MLX's CPU cells again, not torch's."""
+    devices = registry.load(ROOT / "config" / "devices.yaml")
+    slices = []
+    for value in (None, "own"):
+        if value:
+            monkeypatch.setenv(blas.VARIABLE, value)
+        else:
+            monkeypatch.delenv(blas.VARIABLE, raising=False)
+        # the second time the file is there and is looked into again, since a quick fact changed
+        host = hosts.resolve(tmp_path, "here", devices)
+        of_cpu = host["devices"][-1]["id"]
+        slices.append([hosts.environment_slice(host, of_cpu, name, []) for name in
+                       ("mlx", "torch-cpu")])  # fmt: skip
+    (fast, torch), (own, torch_again) = slices
+    assert fast["blas"].startswith("OpenBLAS ") and own["blas"].startswith("reference BLAS ")
+    assert torch == torch_again and "OpenBLAS" not in torch["blas"]
+
+
+def test_a_wrong_value_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(blas.VARIABLE, "mine")
+    works, why = plugins.load("backends", "mlx")().available()
+    assert not works and why == "SILICONPROF_MLX_BLAS is 'mine'; expected 'own', or leave it unset"
+    error = detect.probe("mlx")["error"]
+    assert why in error and "unset it" in detect.mend_of(error, "mlx")
+    made = measured(product([1, 8, 8, 8]), tmp_path, SILICONPROF_MLX_BLAS="mine")
+    assert (made["status"], made["reason"]) == ("unsupported", why)
+
+
+def test_the_doctor_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    host: Mapping[str, Any] = {"backends": {}, "blas": {"mlx": REFERENCE}}
+    monkeypatch.delenv(blas.VARIABLE, raising=False)
+    (missing,) = doctor._backend_advice(host)
+    assert REFERENCE in str(missing["why"])
+    assert "apt install libopenblas0-pthread" in str(missing["mend"])
+    monkeypatch.setenv(blas.VARIABLE, "own")
+    (switched,) = doctor._backend_advice(host)
+    assert str(switched["mend"]).startswith(f"unset {blas.VARIABLE}")
+    assert not list(doctor._backend_advice({"backends": {}, "blas": {"mlx": OPENBLAS}}))
+
+
+# -- named on the page ----------------------------------------------------------------------------
+
+
+def of_mlx(made: dict[str, Any], name: str | None, declared: str | None = None) -> dict[str, Any]:
+    """A record of MLX's, measured with a BLAS on a host that was said to have another."""
+    made["environment"]["declared"] = {"blas": declared}
+    made["environment"]["backend"]["blas"] = name
+    return made
+
+
+def results_of(folder: Path, name: str | None, declared: str | None = None, **axes: Any) -> Path:
+    """MLX beside torch in every kind of table."""
+    mlx = {"backend": "mlx"} | axes
+    cost = {"memory": {"rss_at_start_bytes": 10**8}}
+    failed = of_mlx(base_record("gpt2", "gpt2-nano-hf", trainer="hf", **mlx), name, declared)
+    lora = {"parameters": {"lora_rank": 8}, "trained": 8192, "workload": "gpt2-nano-lora-plain"}
+    own = [
+        probed(training(0.010), **cost), matmul(), kernel_launch(),
+        failed | {"status": "unsupported", "reason": "this trainer drives torch only"},
+        *(of_mlx(made, name, declared) for made in (
+            probed(training(0.030, **mlx), **cost), training(0.020, precision="amp-bf16", **mlx),
+            training(0.025, **lora, **mlx), matmul(**mlx), kernel_launch(**mlx),
+        )),
+    ]  # fmt: skip
+    return make(folder, own)
+
+
+def backend_cells(made: Page) -> set[str]:
+    """What stands under `Backend` in any table of the page but the published ones."""
+    found = set()
+    for name, lines in made.tables.items():
+        if name.startswith("table-published"):
+            continue
+        heads = [" ".join(cell.split()) for cell in lines[0]] if lines else []
+        for index, head in enumerate(heads):
+            if head.startswith("Backend"):
+                found |= {" ".join(line[index].split()) for line in lines[1:]}
+    return found
+
+
+def test_a_slow_blas_stands_beside_every_number(tmp_path: Path) -> None:
+    """What the process itself found counts, whatever its host was said to have."""
+    made = render(results_of(tmp_path, REFERENCE, declared=OPENBLAS))
+    assert backend_cells(made) == {"torch-cpu", "mlx (reference BLAS)"}
+    spoken = made.of("summary", "training", "memory", "cost", "ceilings", "matmul", "launch")
+    assert "mlx (reference BLAS) · plain · fp32" in spoken
+    # On a phone the remark of a figure's label stands in its second line; paths keep their names.
+    two_lines = r" · \w+ · [\w()\- ]+ reference BLAS"
+    bare = re.findall(rf"(?<!/)\bmlx\b(?! \(reference BLAS\)|{two_lines}).{{0,40}}", spoken)
+    assert bare == []
+
+
+@pytest.mark.parametrize(
+    ("found", "declared", "axes", "called"),
+    [
+        (OPENBLAS, REFERENCE, {}, "mlx"),
+        (None, REFERENCE, {}, "mlx (reference BLAS)"),  # a record that does not tell
+        (None, None, {"device": "h200", "device_kind": "gpu"}, "mlx"),
+    ],
+)
+def test_what_the_backend_is_called(
+    tmp_path: Path, found: str | None, declared: str | None, axes: dict[str, str], called: str
+) -> None:
+    """In every row that names one: cells, points and probes."""
+    data = load(results_of(tmp_path, found, declared, **axes))
+    for rows in (data.cells, data.points, data.probes):
+        names = {words.backend_name(row) for row in rows}
+        assert names == {"torch-cpu", called}
