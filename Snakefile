@@ -7,6 +7,7 @@ include: "workflow/rules/common.smk"
 include: "workflow/rules/prepare.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/aggregate.smk"
+include: "workflow/rules/analyse.smk"
 include: "workflow/rules/render.smk"
 
 
@@ -14,6 +15,7 @@ localrules:
     report,
     matrix,
     aggregate,
+    ceilings,
     render,
 
 

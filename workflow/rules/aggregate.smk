@@ -64,6 +64,7 @@ rule aggregate:
         "results/tables/samples.csv",
         "results/tables/energy.csv",
         "results/tables/probes.csv",
+        "results/tables/captures.csv",
         "results/tables/models.csv",
         "results/tables/outside.csv",
     log:

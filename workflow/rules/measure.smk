@@ -1,6 +1,7 @@
 # measure: one cell, one process, one record.
 #
-# in:   the cell's code (its static import closure), the arrays it reads, the versions it uses
+# in:   the cell's code (its static import closure), the arrays it reads, the files of its weights
+#       where they lie in a folder, the versions it uses
 # out:  results/records/{host}/{device}/{backend}/{workload}/{scenario}/{precision}.json
 # by:   results/history/…, results/captures/…: by-products that no rule owns
 #
@@ -13,9 +14,10 @@ CELL = "{host}/{device}/{backend}/{workload}/{scenario}/{precision}"
 rule measure:
     """Measure one cell and leave its record."""
     input:
-        code=lookup(dpath=f"{CELL}/code", within=FLOW.cells),
-        data=lookup(dpath=f"{CELL}/data", within=FLOW.cells),
-        arrays=ancient(lookup(dpath=f"{CELL}/arrays", within=FLOW.cells)),
+        code=FLOW.of_cell("code"),
+        data=FLOW.of_cell("data"),
+        arrays=ancient(FLOW.of_cell("arrays")),
+        weights=FLOW.of_cell("weights"),
     output:
         f"results/records/{CELL}.json",
     log:
@@ -25,8 +27,8 @@ rule measure:
     resources:
         accelerator=1,
     params:
-        cell=lookup(dpath=f"{CELL}/cell", within=FLOW.cells),
-        environment=lookup(dpath=f"{CELL}/environment", within=FLOW.cells),
+        cell=FLOW.of_cell("cell"),
+        environment=FLOW.of_cell("environment"),
     shell:
         r"""
         python -m siliconprof.measure \

@@ -3,6 +3,8 @@
 # in:   an entry of `datasets` in the config (built-in, hub data set or folder)
 # out:  results/data/{dataset}/dataset.json with checksums, tokenizer.json and the arrays beside it:
 #       tokens.npy of text; features.npy, decoder_input_ids.npy and labels.npy of speech
+# by:   sources.json beside them: which files of a folder were read. It is no output, because it is
+#       what the next run compares those files with, and `params.sources` is the answer
 #
 # A kind's rule matches the names of that kind's data sets alone, and depends on its code alone.
 
@@ -11,7 +13,7 @@ rule prepare:
     """Tokenise one text data set, once, for all frameworks."""
     input:
         code=FLOW.code("prepare"),
-        text="workflow/siliconprof/data/builtin_text.txt",
+        text=lookup(dpath="{dataset}", within=FLOW.dataset_texts),
     output:
         "results/data/{dataset}/dataset.json",
         "results/data/{dataset}/tokens.npy",
@@ -23,11 +25,13 @@ rule prepare:
     params:
         dataset=lookup(dpath="{dataset}", within=FLOW.datasets),
         folder="results/data/{dataset}",
+        sources=lookup(dpath="{dataset}", within=FLOW.sources),
     shell:
         r"""
         python -m siliconprof.prepare \
             --dataset {params.dataset:q} \
             --output-dir {params.folder:q} \
+            --sources-state {params.sources:q} \
             >{log:q} 2>&1
         """
 
@@ -49,10 +53,12 @@ rule prepare_speech:
     params:
         dataset=lookup(dpath="{dataset}", within=FLOW.datasets),
         folder="results/data/{dataset}",
+        sources=lookup(dpath="{dataset}", within=FLOW.sources),
     shell:
         r"""
         python -m siliconprof.prepare_speech \
             --dataset {params.dataset:q} \
             --output-dir {params.folder:q} \
+            --sources-state {params.sources:q} \
             >{log:q} 2>&1
         """

@@ -1,6 +1,7 @@
 # render: tables into figures and one page that opens offline.
 #
-# in:   results/tables/*.csv, results/matrix.json, config/published/*.csv, report/
+# in:   results/tables/*.csv, results/matrix.json, config/published/*.csv, report/,
+#       results/noise-floor/{host}.json of the hosts that have one
 # out:  results/report.html, results/figures/
 
 
@@ -14,6 +15,8 @@ rule render:
         schema="workflow/schemas/devices.schema.yaml",
         matrix="results/matrix.json",
         tables=rules.aggregate.output,
+        ceilings=rules.ceilings.output,
+        floors=FLOW.noise_floors,
     output:
         page="results/report.html",
         figures=directory("results/figures"),
@@ -26,6 +29,7 @@ rule render:
             --tables results/tables \
             --published config/published \
             --registry {input.registry:q} \
+            --noise-floors {input.floors:q} \
             --template report \
             --figures {output.figures:q} \
             --output {output.page:q} \

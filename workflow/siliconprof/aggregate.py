@@ -1,5 +1,5 @@
 """Records -> tidy tables: one line per cell, point, iteration, training step, sample, source of
-energy, probe and model.
+energy, probe, captured file and model.
 
     python -m siliconprof.aggregate --matrix results/matrix.json --output-dir results/tables
 
@@ -16,8 +16,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import footprint, memory_model, record, statistics
-from siliconprof.cell import AXES
+from siliconprof import (
+    check_columns,
+    footprint,
+    memory_model,
+    record,
+    result_sets,
+    sensors,
+    statistics,
+    table_files,
+)
+from siliconprof.cell import AXES, canonical_json
 from siliconprof.errors import UserError, stage
 from siliconprof.matrix import foreign_records
 from siliconprof.timing import PHASES
@@ -26,19 +35,22 @@ HERE, IMPORTED, REFERENCE = "this host", "another host", "reference"
 KEY = ("source", *AXES)
 SERIES = (
     *PHASES, "step_s", "unsplit_step_s", "warmup_step_s", "energy_step_s", "forward_only_s",
-    "cold_s", "launch_and_wait_s", "enqueue_s", "amortised_s",
+    "cold_s", "launch_and_wait_s", "enqueue_s", "amortised_s", "import_s", "context_s",
+    "other_kernel_s", "compile_and_load_s",
 )  # fmt: skip
 SUMMARISED = tuple(name for name in SERIES if name != "warmup_step_s")
-PARAMS = ("batch", "m", "k", "n", "batch_size", "n_parameters", "n_trainable_parameters",
-          "samples_per_step",
-          "tokens_per_step", "audio_s_per_step", "launch", "note", "burst")  # fmt: skip
+PARAMS = ("batch", "m", "k", "n", "of", "count", "cache", "forward", "kernel", "working_set_bytes",
+          "direction", "pinned", "transfer_bytes", "pages", "page_size_bytes", "batch_size",
+          "n_parameters", "n_trainable_parameters", "samples_per_step", "tokens_per_step",
+          "audio_s_per_step", "launch", "note", "burst")  # fmt: skip
 
 
 ENERGY = (
     "name", "scope", "quality", "energy_j", "updates", "energy_per_step_j", "energy_per_sample_j",
     "idle_before_w", "idle_after_w", "net_energy_per_step_j", "reason",
 )  # fmt: skip
-HOST_POWER_ASSUMED_W = 70.0
+# By the vendor of a GPU whose host draws power of its own: seed 001, section 4.2, after Lewis et al.
+HOST_POWER_ASSUMED_W = {"nvidia": 70.0}
 
 
 def gather(
@@ -105,7 +117,18 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
         "confirmed_peak_bytes": data["scenario"].get("confirmed_peak_bytes"),
         "size": parameters.get("size"),
         "lora_rank": parameters.get("lora_rank"),
+        "lora_alpha": parameters.get("lora_alpha") if parameters.get("lora_rank") else None,
+        "learning_rate": parameters.get("learning_rate"),
+        "seq_len": parameters.get("seq_len"),
+        "target_len": parameters.get("target_len"),
+        "clip_seconds": parameters.get("dataset_clip_seconds"),
+        "zero_stage": parameters.get("zero_stage")
+        if data["scenario"]["applied"] == "offload"
+        else None,
         "weights": parameters.get("weights"),
+        "gradient_checkpointing": bool(parameters.get("gradient_checkpointing"))
+        if cell["trainer"]
+        else None,
         "allocator": parameters.get("allocator"),
         "offload": _line(data["method"].get("offload")),
         "effective_precision": data["precision"]["effective"],
@@ -116,6 +139,7 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
         "seed": cell["seed"],
         "dataset": (data["dataset"] or {}).get("name"),
         "data_sha256": (data["dataset"] or {}).get("data_sha256"),
+        **_last_level_cache(data),
         "points": len(data["points"]),
         "flags": ";".join(sorted({flag["code"] for flag in data["flags"]})),
         "flag_details": "; ".join(f"{flag['code']}: {flag['detail']}" for flag in data["flags"]),
@@ -136,7 +160,9 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
         "python": environment["python"],
         "framework_version": (environment.get("backend") or {}).get("framework_version"),
         "device_name": (environment.get("backend") or {}).get("device_name"),
-        "blas": environment["declared"].get("blas"),
+        # What the measuring process found mapped, before what its host was said to have.
+        "blas": (environment.get("backend") or {}).get("blas")
+        or environment["declared"].get("blas"),
         "git_commit": environment["git_commit"],
         "started_at": data["started_at"],
         "schema_version": data["schema_version"],
@@ -145,6 +171,7 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
         "record_sha256": data["sha256"],
         "earlier_records": len(earlier),
         "earlier_ok_record": _earlier_ok(earlier) if data["status"] != "ok" else None,
+        **check_columns.of(data.get("checks") or {}),
     }
 
 
@@ -152,6 +179,17 @@ def _offloaded_bytes(scenario: Mapping[str, Any]) -> int | None:
     """What is predicted to stay on the device of an offloaded cell; None for any other."""
     parts = scenario.get("offloaded_parts_bytes")
     return footprint.total(parts) if parts else None
+
+
+def _last_level_cache(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Its size and who says so, of a cell that looked at it; None for any other."""
+    told = data["method"].get("bandwidth") or {}
+    rotations = [point["rotation"] for point in data["points"] if point.get("rotation")]
+    if not told and rotations:
+        told = {
+            f"last_level_{name}": rotations[0][name] for name in ("cache_bytes", "cache_source")
+        }
+    return {name: told.get(name) for name in ("last_level_cache_bytes", "last_level_cache_source")}
 
 
 def _line(method: Mapping[str, Any] | None) -> str | None:
@@ -179,6 +217,9 @@ def point_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]
             "trainer": data["cell"]["trainer"],
             "effective_precision": data["precision"]["effective"],
             "point": index,
+            "params": canonical_json(
+                {k: v for k, v in params.items() if k not in result_sets.WORDS}
+            ),  # as `compare` and the noise floor name a point
             **{name: params.get(name) for name in PARAMS},
             "flops": point["flops"],
             "bytes": point["bytes"],
@@ -186,9 +227,12 @@ def point_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]
             "device_peak_means": point["memory"].get("device_peak_means"),
             **faults_per_step(data, point.get("steps")),
             "result_error": point.get("result_error"),
+            "fault_s_per_page": point.get("fault_s_per_page"),
             "stopped_by": point.get("stopped_by"),
+            "forward_only_over_forward": point.get("forward_only_over_forward"),
             "burst_mean_s": point.get("burst_mean_s"),
             "burst_reason": point.get("burst_reason"),
+            **launch_columns(point),
             "loss_first": (point.get("loss") or [None])[0],
             "loss_last": (point.get("loss") or [None])[-1],
             "training_steps": len(point.get("loss") or []) or None,
@@ -196,6 +240,21 @@ def point_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]
         for name in SUMMARISED:
             row |= summary(name, times.get(name) or [])
         yield row | rates(row)
+
+
+def launch_columns(point: Mapping[str, Any]) -> dict[str, Any]:
+    """How a kernel's launch was timed and why a time is missing; None for every other point."""
+    means, cold = point.get("means") or {}, point.get("cold") or {}
+    reasons = cold.get("reasons") or {}
+    return {
+        "enqueue_burst": point.get("enqueue_burst"),
+        "enqueue_means": means.get("enqueue"),
+        "cold_means": means.get("cold"),
+        "cold_processes": cold.get("processes"),
+        "cold_failures": "; ".join(cold.get("failed") or []) or None,
+        "cold_reason": reasons.get("cold_s"),
+        "compile_and_load_reason": reasons.get("compile_and_load_s"),
+    }
 
 
 def faults_per_step(
@@ -291,8 +350,8 @@ def training_step_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[st
 def energy_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Lines of energy.csv: one per source of energy of a training, or its reason.
 
-    The paper adds 70 W for the host of an NVIDIA GPU (seed 001, section 4.2, after Lewis et al.):
-    an assumption, in a column that says so.
+    What the paper adds for the host of an NVIDIA GPU is an assumption, in a column that says so.
+    An Apple GPU has no host beside its own chip, and the paper adds nothing there.
     """
     for point in data["points"]:
         energy = point.get("energy")
@@ -301,14 +360,28 @@ def energy_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]
         window_s, steps = energy.get("window_s"), energy.get("steps")
         for found in energy.get("sources") or [{"reason": energy.get("reason")}]:
             joules = found.get("energy_per_step_j")
-            plus = joules is not None and found.get("scope") == "gpu" and window_s and steps
-            yield key(source, data) | {"window_s": window_s, "energy_steps": steps} | {
-                name: found.get(name) for name in ENERGY
-            } | {
-                "assumed_host_w": HOST_POWER_ASSUMED_W if plus else None,
-                "energy_per_step_plus_assumed_host_j":
-                    joules + HOST_POWER_ASSUMED_W * window_s / steps if plus else None,
-            }  # fmt: skip
+            host_w, host_j = assumed_host_w(found.get("name")), None
+            if joules is not None and host_w is not None and window_s and steps:
+                host_j = host_w * window_s / steps
+            yield (
+                key(source, data)
+                | {"window_s": window_s, "energy_steps": steps}
+                | {name: found.get(name) for name in ENERGY}
+                | {
+                    "assumed_host_w": None if host_j is None else host_w,
+                    "energy_per_step_plus_assumed_host_j": None
+                    if host_j is None
+                    else joules + host_j,
+                }
+            )
+
+
+def assumed_host_w(name: str | None) -> float | None:
+    """What the paper assumes that the host draws beside a source of energy, in watts, or None."""
+    source = sensors.SOURCES.get(name or "")
+    if source is None or source.scope != "gpu":
+        return None
+    return HOST_POWER_ASSUMED_W.get(source.vendor)
 
 
 def probe_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -326,6 +399,19 @@ def probe_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]
         )
 
 
+def capture_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of captures.csv: each file that a tool left of a cell, or why it left none."""
+    for tool, found in (data.get("captures") or {}).items():
+        told = {name: found[name] for name in ("steps", "means", "reason")}
+        for file in found["files"] or [{}]:
+            yield key(source, data) | {
+                "tool": tool,
+                "file": file.get("path"),
+                "file_bytes": file.get("bytes"),
+                "file_sha256": file.get("sha256"),
+            } | told  # fmt: skip
+
+
 def sample_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Lines of samples.csv: the probes over time."""
     for sample in data["samples"]:
@@ -340,8 +426,6 @@ def write_tables(
     Raises:
         UserError: damaged records, all of them, one line each.
     """
-    import pandas as pd
-
     rows_of: dict[str, Callable[[str, Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
         "points": point_rows,
         "steps": step_rows,
@@ -349,6 +433,7 @@ def write_tables(
         "samples": sample_rows,
         "energy": energy_rows,
         "probes": probe_rows,
+        "captures": capture_rows,
     }
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in ("cells", *rows_of)}
     damaged = []
@@ -366,12 +451,10 @@ def write_tables(
     output.mkdir(parents=True, exist_ok=True)
     columns = {"steps": ["point", "series", "iteration", "time_s", "loss"], "samples": ["t_s"]}
     for name, lines in tables.items():
-        empty = [*KEY, *columns.get(name, ())]
-        frame = pd.DataFrame(lines) if lines else pd.DataFrame(columns=empty)
-        frame.to_csv(output / f"{name}.csv", index=False)
+        table_files.write(output / f"{name}.csv", lines, [*KEY, *columns.get(name, ())])
     others = [{"record": path, "note": "not in this experiment"} for path in outsiders]
-    pd.DataFrame(others, columns=["record", "note"]).to_csv(output / "outside.csv", index=False)
-    pd.DataFrame(memory_model.model_table()).to_csv(output / "models.csv", index=False)
+    table_files.write(output / "outside.csv", others, ["record", "note"])
+    table_files.write(output / "models.csv", memory_model.model_table())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
