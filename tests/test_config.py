@@ -361,7 +361,7 @@ def test_no_config_ends_in_a_traceback(quick_schema: None) -> None:
         experiment = config.resolve(document)
         json.dumps(experiment, allow_nan=False)
         try:
-            json.dumps(matrix.expand(experiment, devices, host).nested(), allow_nan=False)
+            json.dumps(matrix.expand(experiment, devices, host).by_path(), allow_nan=False)
         except UserError as error:
             assert "is neither in" in str(error)  # a device that nobody knows
         return True

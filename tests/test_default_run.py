@@ -52,6 +52,12 @@ def test_every_cell_has_a_record_and_the_promised_ones_are_ok(default_run):
             if r["status"] == "ok"}  # fmt: skip
     for backend in ("torch-cpu", "mlx"):
         assert {(backend, "matmul"), (backend, "kernel_launch")} <= done
+    for record in records.values():
+        if record["cell"]["module"] == "kernel_launch" and record["status"] == "ok":
+            point = record["points"][0]
+            assert point["cold"]["failed"] == []
+            for name in ("cold_s", "import_s", "context_s", "other_kernel_s"):
+                assert len(point["times"][name]) == 10
 
 
 def test_losses_of_equal_data_agree_between_frameworks_and_trainers(default_run):

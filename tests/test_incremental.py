@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import QUICK, Checkout, copy_project
+from siliconprof import config, hosts, plan, plugins, registry
 
 pytestmark = pytest.mark.slow
 
@@ -116,8 +123,9 @@ def test_a_shape_added_to_a_sweep_reruns_that_cell_alone(project):
 def test_an_edited_module_reruns_its_cells_and_the_record_shows_the_edit(project):
     module = project.path / "workflow/siliconprof/workloads/matmul.py"
     text = module.read_text()
-    assert "2.0 * batch * m * k * n" in text
-    module.write_text(text.replace("2.0 * batch * m * k * n", "7.0 * batch * m * k * n"))
+    counted = '"flops": step_shapes.flops(shape)'
+    assert counted in text
+    module.write_text(text.replace(counted, '"flops": 3.5 * step_shapes.flops(shape)'))
     assert rerun(project) == {"mlx/product/fp32", "torch-cpu/product-torch/fp32"}
     flops = {p["flops"] for r in project.records().values() for p in r["points"]
              if r["cell"]["module"] == "matmul"}  # fmt: skip
@@ -134,6 +142,117 @@ def test_what_the_child_loaded_was_declared(measured):
     for key, record in measured.records().items():
         loaded, declared = set(record["modules_loaded"]), set(record["code"])
         assert loaded and loaded <= declared, (key, loaded - declared)
+
+
+# Runs a module as `-m` does and tells last which files of this project it has loaded.
+LOADER = """\
+import os, runpy, sys
+from pathlib import Path
+module = sys.argv.pop(1)
+sys.path[0] = "workflow"
+os._exit = sys.exit  # a stage that ends so would not tell
+try:
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+except SystemExit as end:
+    assert not end.code
+files = (getattr(m, "__file__", None) for n, m in sys.modules.items() if "siliconprof" in n)
+print(*{Path(file).relative_to(Path.cwd()).as_posix() for file in files if file})
+"""
+JOB = re.compile(
+    r"^(?:local)?rule (\w+):\n    input: (.*)\n(?:.*\n)*?\n? *(python -m (\S+)(?:.*\\\n)*.*)$", re.M
+)
+
+
+def test_what_a_stage_loads_was_declared(project, tmp_path):
+    """Plug-ins too, which it loads by name: seen in the commands that Snakemake would run."""
+    (tmp_path / "loader.py").write_text(LOADER)
+    jobs = {
+        rule: (set(inputs.split(", ")), command.replace("-m ", f"{tmp_path}/loader.py ", 1))
+        for rule, inputs, command, _ in JOB.findall(project.snakemake("report", "-nFp").stdout)
+        if rule != "measure"  # the record tells what its child loaded
+    }
+    assert jobs.keys() >= {"prepare", "matrix", "aggregate", "render"}
+    assert "workflow/siliconprof/data/builtin_text.txt" in jobs["prepare"][0]
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+    def loaded(rule: str) -> set[str]:
+        command = jobs[rule][1].split(">results/logs")[0] + " 2>&1"
+        done = subprocess.run(command, shell=True, cwd=project.path, env=environment,
+                              capture_output=True, text=True)  # fmt: skip
+        assert done.returncode == 0, done.stdout
+        return set(done.stdout.splitlines()[-1].split())
+
+    with ThreadPoolExecutor(2) as pool:
+        for rule, found in zip(jobs, pool.map(loaded, jobs), strict=True):
+            assert found and found <= jobs[rule][0], (rule, found - jobs[rule][0])
+
+
+def jobs_due(project: Checkout) -> set[str]:
+    """The rules that a run would have jobs of, up to the table of cells."""
+    said = project.snakemake("-n", "results/tables/cells.csv").stdout
+    return set(re.findall(r"^(\w+) +\d+$", said, re.M)) - {"total", "matrix", "aggregate"}
+
+
+def test_a_persons_own_files_are_looked_at(checkout, tmp_path, monkeypatch):
+    """A data set's folder and a folder of weights: content counts, and what is not read does not."""
+    from safetensors.numpy import save_file
+
+    entry = TINY["workloads"]["nano-2"] | {
+        "dataset": "own",
+        "weights": "pretrained",
+        "weights_path": str(tmp_path / "weights"),
+    }
+    own = {"source": "folder", "path": str(tmp_path / "own"), "vocab_size": 300}
+    experiment = TINY | {
+        "datasets": {"own": own, "absent": own | {"path": "nowhere"}},
+        "workloads": {"own": entry},
+    }
+    parameters = config.resolve(experiment)["workloads"]["own"] | {"dataset_vocab_size": 300}
+    shapes = plugins.load("workloads", "gpt2")(parameters).weight_shapes()
+    (tmp_path / "weights").mkdir()
+    weights = tmp_path / "weights" / "model.safetensors"
+    save_file({name: np.full(shape, 0.01, np.float32) for name, shape in shapes.items()}, weights)
+    (tmp_path / "own").mkdir()
+    lines = tmp_path / "own" / "train.jsonl"
+    lines.write_text("".join(f'{{"text": "line {n} of a text"}}\n' for n in range(300)))
+    before = {path: path.read_bytes() for path in (lines, weights)}
+    checkout.configure(**experiment)
+    checkout.snakemake("results/tables/cells.csv")
+    (record,) = checkout.records().values()
+    assert record["status"] == "ok", record["reason"]
+    monkeypatch.chdir(checkout.path)
+
+    def said() -> tuple[str | None, dict[str, str]]:
+        """Why the cell is due, and which data are to be prepared again, by the plan."""
+        resolved, devices = config.resolve(experiment), registry.load("config/devices.yaml")
+        made = plan.make(resolved, devices, hosts.stored("results", "desk"))
+        (row,) = made["cells"]
+        return row["why"], made["data_refused"]
+
+    text = checkout.path / "workflow/siliconprof/data/builtin_text.txt"
+    text.write_text(text.read_text() + "another line\n")  # which this data set does not read
+    os.utime(lines)  # another time, the same content
+    assert jobs_due(checkout) == set() and said() == (None, {})
+
+    lines.write_bytes(before[lines].replace(b"line 7 ", b"line 8 "))
+    assert jobs_due(checkout) == {"prepare", "measure"}
+    why, refused = said()
+    assert why and "not prepared here" in why
+    assert refused == {"results/data/own": f"it was prepared before {lines} changed"}
+    checkout.snakemake("results/tables/cells.csv")
+    assert jobs_due(checkout) == set() and said() == (None, {})
+
+    weights.write_bytes(before[weights][:-4] + bytes(4))
+    assert jobs_due(checkout) == {"measure"}
+    assert said() == (f"its weights in {tmp_path / 'weights'} changed", {})
+    weights.unlink()
+    assert said()[0] == f"its weights are not in {tmp_path / 'weights'}"
+    weights.write_bytes(before[weights])
+    (tmp_path / "own").rename(tmp_path / "taken-away")  # what was prepared from it stands
+    assert said() == (None, {})
 
 
 def test_a_changed_version_reruns_what_uses_it(project):
@@ -181,7 +300,9 @@ def test_records_outside_the_experiment_are_named_and_used_in_nothing(project):
 
 def test_every_stage_refuses_the_code_of_another_checkout(project, measured):
     foreign = {"PYTHONPATH": str(measured.path / "workflow")}
-    for module in ("measure", "aggregate", "prepare", "matrix", "render.page", "bundle"):
+    for module in (
+        "measure", "aggregate", "ceilings", "prepare", "matrix", "render.page", "bundle",
+    ):  # fmt: skip
         done = project.stage(module, "--help", check=False, env=foreign)
         assert done.returncode == 2, module
         assert "this folder is a checkout, but the code that runs lies in" in done.stderr, module

@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ from siliconprof import (  # noqa: E402
     dataset_spec,
     prepare,
     preparing,
+    source_files,
     token_data,
 )
 from siliconprof import repository as repository_module  # noqa: E402
@@ -42,7 +44,7 @@ DATA = WORKFLOW / "siliconprof" / "data"
 BUILTIN = {"name": "builtin", "source": "builtin", "vocab_size": 512}
 REPOSITORY = "owner/small"
 CLOSED_PORT = "http://127.0.0.1:9"
-FILES = ("dataset.json", "tokenizer.json", "tokens.npy")
+FILES = ("dataset.json", "sources.json", "tokenizer.json", "tokens.npy")
 FACTS = (
     "name kind source path subset split text_column asked_revision vocab_size tokenizer max_bytes"
     " revision licence synthetic n_documents n_bytes n_tokens vocab_size_actual"
@@ -214,6 +216,58 @@ def test_folder(
     assert facts["n_documents"] == n
     assert facts["licence"] == "cc-by-4.0"
     assert facts["revision"] is None
+    (root,) = json.loads((output / "sources.json").read_text())["roots"].items()
+    assert root[0] == str(repository) and root[1]["names_sha256"]
+    assert {"README.md", f"{subset or 'plain'}/{(split or 'train').split('[')[0]}-00000-of-00001"
+            ".parquet"} <= root[1]["files"].keys()  # fmt: skip
+
+
+def test_files_of_a_folder_are_looked_at_again(gpt2_like: Path, tmp_path: Path) -> None:
+    """Another content, another file, another tokenizer; not other times, nor a folder that left."""
+    folder, given, output = tmp_path / "lines", tmp_path / "given", tmp_path / "data"
+    folder.mkdir()
+    shutil.copytree(gpt2_like, given)
+    lines, more, card = folder / "train.jsonl", folder / "train-2.jsonl", folder / "README.md"
+    lines.write_text('{"text": "one"}\n{"text": "two"}\n')
+    dataset = {"name": "own", "source": "folder", "path": str(folder), "tokenizer": str(given),
+               "vocab_size": 1000}  # fmt: skip
+    assert source_files.state(output) == source_files.NEW
+    prepared(run_stage(dataset, output, tmp_path / "home"), output)
+    same = source_files.state(output)
+    assert same == source_files.NEW and source_files.changed(output) == []
+
+    def differs(path: Path) -> bool:
+        assert source_files.changed(output) == [str(path)]
+        assert source_files.state(output) == source_files.state(output) != same
+        return True
+
+    for file in (lines, given / "tokenizer.json"):
+        content = file.read_bytes()
+        file.write_bytes(content.replace(b"o", b"0"))
+        assert differs(file)
+        file.write_bytes(content)  # another time, the same content
+        assert source_files.state(output) == same
+        os.utime(file, (1, 1))
+        assert source_files.state(output) == same
+    assert b"o" in content
+    for file in (more, card):
+        file.write_text('{"text": "three"}\n')
+        assert str(folder) in source_files.changed(output)
+        file.unlink()
+    lines.rename(tmp_path / "away")
+    assert set(source_files.changed(output)) == {str(folder), str(lines)}
+    (tmp_path / "away").rename(lines)
+    folder.rename(tmp_path / "taken-away")
+    assert source_files.state(output) == same
+    (tmp_path / "taken-away").rename(folder)
+
+    # What a state is kept with is given by the pipeline, so that it stays once it is prepared.
+    lines.write_text('{"text": "four"}\n')
+    other = source_files.state(output)
+    prepare.prepare(dataset_spec.parse(json.dumps(dataset)), output, other)
+    assert source_files.state(output) == other != same
+    (output / "sources.json").write_text("[]")
+    assert source_files.state(output) == source_files.NEW
 
 
 def test_folder_of_json_lines_without_a_card_is_cut_at_max_bytes(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from siliconprof import (
     prepare_speech,
     prepared,
     preparing,
+    source_files,
     speech_data,
     speech_source,
     speech_synthesis,
@@ -44,7 +45,7 @@ WORKFLOW = ROOT / "workflow"
 RATE = 16_000
 BUILTIN = {"name": "words", "kind": "speech", "source": "builtin", "vocab_size": 512}
 ARRAYS = ("features", "decoder_input_ids", "labels")
-FILES = ("dataset.json", "tokenizer.json", *(f"{array}.npy" for array in ARRAYS))
+FILES = ("dataset.json", "sources.json", "tokenizer.json", *(f"{array}.npy" for array in ARRAYS))
 FACTS = (
     "name kind source path subset split text_column audio_column asked_revision vocab_size"
     " tokenizer clip_seconds max_clips n_mels revision licence synthetic n_clips sampling_rate_hz"
@@ -389,6 +390,24 @@ def test_common_voice_as_mozilla_gives_it_out(mozilla: Path, tmp_path: Path) -> 
         assert facts["left_out"] == LEFT_OUT
         assert (facts["revision"], facts["licence"]) == (None, None)
 
+    # Of the folder only what was read counts: other lists and clips may come, go and change.
+    (root,) = json.loads((output / "sources.json").read_text())["roots"].items()
+    assert root[0] == str(mozilla.parent) and root[1]["names_sha256"] is None
+    read = [f"en/clips/common_voice_en_{n}.mp3" for n in (*range(len(SENTENCES)), 99)]
+    named = {"en/README.md", "en/validated.tsv", *read}
+    assert root[1]["files"].keys() <= named and len(root[1]["files"]) > 4
+    same = source_files.state(output)
+    (mozilla / "dev.tsv").write_text("other\n")
+    (mozilla / "clips" / "new.mp3").write_bytes(b"new")
+    assert source_files.state(output) == same
+    missing = mozilla / "clips" / "common_voice_en_99.mp3"
+    missing.write_bytes(b"now it is there")
+    assert source_files.changed(output) == [str(missing)]
+    clip = mozilla / "clips" / "common_voice_en_1.mp3"
+    clip.write_bytes(clip.read_bytes()[:-1])
+    assert set(source_files.changed(output)) == {str(missing), str(clip)}
+    (mozilla / "dev.tsv").write_text((mozilla / "validated.tsv").read_text().splitlines()[0] + "\n")
+
     none = tmp_path / "none"
     said = objection(by_language | {"split": "train"}, none)
     assert "no train.tsv" in said and "set split to one of: dev, validated" in said
@@ -431,6 +450,11 @@ def test_audio_folder_keeps_every_sample(audio_folder: Path, tmp_path: Path) -> 
         assert np.array_equal(features, log_mel.log_mel(samples, 2, 80))
     digest = hashlib.sha256(b"".join(samples.astype("<i2").tobytes() for samples, _ in clips))
     assert facts["audio_sha256"] == digest.hexdigest()
+    (seen,) = json.loads((output / "sources.json").read_text())["roots"].values()
+    clip_files = {f"train/c{number}.wav" for number in range(3)}
+    assert seen["names_sha256"] and seen["files"].keys() - {"README.md"} == {
+        "train/metadata.csv", *clip_files
+    }  # fmt: skip
     with hub_server.served({"datasets/owner/af": {"main": audio_folder}}) as endpoint:
         named = dataset | {"source": "hub", "path": "owner/af"}
         run = run_stage(named, output, tmp_path / "home", HF_ENDPOINT=endpoint)
@@ -568,7 +592,7 @@ def folder(tmp_path: Path) -> Path:
     facts |= {f"{name}_sha256": prepared.array_sha256(array) for name, array in arrays.items()}
     facts["sha256"] = speech_data.combined_sha256(facts)
     files = {f"{name}.npy": array for name, array in arrays.items()}
-    preparing.write_folder("ten", tmp_path, files, b"{}", facts)
+    preparing.write_folder("ten", tmp_path, files, b"{}", facts, {})
     return tmp_path
 
 

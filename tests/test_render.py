@@ -13,9 +13,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -23,9 +25,11 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT / "workflow") not in sys.path:
     sys.path.insert(0, str(ROOT / "workflow"))
 
-from siliconprof import aggregate, record  # noqa: E402
+from siliconprof import aggregate, ceilings, plugins, record  # noqa: E402
 from siliconprof.errors import UserError  # noqa: E402
-from siliconprof.render import figures, page, style, words  # noqa: E402
+from siliconprof.render import data as data_  # noqa: E402
+from siliconprof.render import figures, models, page, published, style, words  # noqa: E402
+from siliconprof.render import summary as summary_  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SHA = "ab" * 32
@@ -166,6 +170,36 @@ def probed(made: dict[str, Any], **summaries: Any) -> dict[str, Any]:
     return made
 
 
+def of_the_paper(module: str, size: str, samples: int, **axes: Any) -> dict[str, Any]:
+    """A training of one of the paper's models, with the counts that its workload gives.
+
+    Args:
+        axes: see `training`; besides `joules` of a step, by the GPU's counter.
+    """
+    plugin, joules = plugins.load("workloads", module), axes.pop("joules", None)
+    defaults = {key: v["default"] for key, v in plugin.PARAMETERS.items() if "default" in v}
+    shape = {"size": size, "batch_size": samples}
+    shape |= {"dataset_clip_seconds": 30} if module == "whisper" else {"dataset_vocab_size": 512}
+    parameters = defaults | shape | axes.pop("parameters", {})
+    workload = plugin(parameters)
+    place = {"device": "rtx-4090", "backend": "torch-cuda", "device_kind": "gpu", "trainer": "hf"}
+    own = place | {"workload": f"{module}-{size}"} | axes
+    made = training(0.4, module=module, samples=samples, parameters=parameters,
+                    trained=workload.n_trainable_parameters(), **own)  # fmt: skip
+    made["points"][0]["params"] |= {
+        "n_parameters": workload.n_parameters(), "tokens_per_step": workload.tokens_per_step(),
+        "audio_s_per_step": workload.audio_s_per_step(),
+    }  # fmt: skip
+    made["scenario"] |= {"batch_size": samples, "applied": own.get("scenario", "fits")}
+    if joules:
+        sources = [energy_source("nvml-counter", "gpu", "counter", joules),
+                   energy_source("rapl-package", "cpu-package", "counter", 55.0)]  # fmt: skip
+        made["points"][0]["energy"] = {
+            "window_s": 10.0, "steps": 25, "reason": None, "sources": sources,
+        }  # fmt: skip
+    return made
+
+
 def matmul(**axes: Any) -> dict[str, Any]:
     """A measured matrix product cell of two shapes, the second without a burst."""
     made = base_record("matmul", "matmul-small", **axes)
@@ -295,6 +329,18 @@ def make(
     bundles = ["--reference", str(results / "reference/lab")] if reference else []
     aggregate.main(["--matrix", str(matrix), "--results", str(results),
                     "--output-dir", str(results / "tables"), *bundles])  # fmt: skip
+    ceilings.main(
+        [
+            "--matrix",
+            str(matrix),
+            "--tables",
+            str(results / "tables"),
+            "--registry",
+            str(ROOT / "config/devices.yaml"),
+            "--output-dir",
+            str(results / "tables"),
+        ]
+    )
     return results
 
 
@@ -313,6 +359,12 @@ def render(results: Path) -> Page:
     """Run the stage and read its page."""
     assert page.main(arguments(results)) == 0
     return Page((results / "report.html").read_text(encoding="utf-8"))
+
+
+def load(results: Path, printed: Path = ROOT / "config/published") -> data_.Data:
+    """What the stage reads, where a test needs no figure."""
+    tables, registry = results / "tables", ROOT / "config/devices.yaml"
+    return data_.load(results / "matrix.json", tables, printed, registry)
 
 
 @pytest.fixture(scope="module")
@@ -440,7 +492,7 @@ def test_points_of_a_cell_that_failed_are_no_result(tmp_path: Path) -> None:
     said = render(make(tmp_path, [training(0.010), wrong]))
     assert "Backends" not in said.of("summary")
     assert "the arithmetic was tf32" in said.of("summary")
-    assert said.column("table-training-times", "unsplit")["gpt2-nano-plain/mlx/fp32"] == "–c"
+    assert said.column("table-training-times", "unsplit")["gpt2-nano-plain/mlx/fp32"] == "–d"
 
 
 def test_losses_are_compared_at_equal_checksums_only(tmp_path: Path) -> None:
@@ -600,7 +652,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lora = training(0.020, workload="gpt2-lora-plain", parameters={"lora_rank": 8}, trained=8192)
     phases = lora["points"][0]["times"]
     phases["optimizer_s"] = [value / 10 for value in phases["optimizer_s"]]
-    offload = training(0.007, workload="gpt2-offload", scenario="offload")
+    offload = training(0.007, workload="gpt2-offload", scenario="offload",
+                       parameters={"zero_stage": 2})  # fmt: skip
     offload["method"] = {"offload": {"library": "DeepSpeed", "zero_stage": 2}}
     offload["flags"] = [{"code": "offload_on_cpu", "detail": "one memory"},
                         {"code": "split_differs", "detail": "sums to +9 %"}]  # fmt: skip
@@ -755,19 +808,241 @@ def test_every_model_size_has_its_theoretical_memory(study_page: Page) -> None:
     assert large[4:6] == ["11.53", "12.09"] and large[6].startswith("12.094")
 
 
-def test_device_memory_of_the_paper_is_never_compared_with_another_scope(tmp_path: Path) -> None:
-    gpu = {"device": "rtx-4090", "backend": "torch-cuda", "device_kind": "gpu"}
-    made = training(0.4, workload="whisper-medium-hf", trainer="hf", samples=4, trained=763857920,
-                    parameters={"size": "medium"}, module="whisper", **gpu)  # fmt: skip
-    made["points"][0]["params"] |= {"n_parameters": 763857920, "tokens_per_step": None}
+def test_the_papers_energy_is_compared_with_the_same_training_and_scope_only(
+    tmp_path: Path,
+) -> None:
+    whisper = partial(of_the_paper, "whisper", "medium", 4)
+    own = [
+        whisper(joules=111.0),
+        whisper(joules=222.0, trainer="plain", workload="whisper-medium-plain"),
+        whisper(joules=333.0, scenario="offload", parameters={"zero_stage": 3}),
+        whisper(joules=444.0, precision="bf16"),
+    ]
+    found = load(make(tmp_path, own, devices=(H200 | {"id": "rtx-4090"}, CPU)))
+    table = published.table5(found)
+    (line,) = [[value.text for value in row] for row in table.rows if row[1].text == "108.58"]
+    assert line[6] == (
+        "111.0 J by nvml-counter, counter (torch-cuda · hf · fp32; 30 s clips, 32 tokens) "
+        "[here: desk]"
+    )
+    assert table.notes[-1].startswith("The paper tells neither the tokens of a sequence nor")
+    assert table.notes[-1] == published.table3(found).notes[-1]
+    assert table.notes[-1] not in published.table4(found).notes  # nothing of ours is shown there
+
+
+def test_the_papers_configurations_stand_beside_what_is_like_them(tmp_path: Path) -> None:
+    large, xl = partial(of_the_paper, "gpt2", "large", 16), partial(of_the_paper, "gpt2", "xl", 16)
+    adapted = large(workload="gpt2-lora", parameters={"lora_rank": 8, "seq_len": 96})
+    skipped = of_the_paper("whisper", "large", 32, device="m2-max-38", backend="torch-mps")
+    skipped = without_result(skipped, "skipped", "predicted 217 GiB, the device has 48 GiB")
+    skipped["scenario"] |= {"derived": "offload"}
+    own = [
+        large(), large(precision="tf32"), large(trainer="plain", workload="gpt2-large-plain"),
+        large(scenario="offload", workload="gpt2-large-offload"), adapted, xl(precision="bf16"),
+        xl(scenario="offload", parameters={"zero_stage": 3}),
+        of_the_paper("whisper", "medium", 4), skipped,
+        of_the_paper("whisper", "medium", 4, workload="whisper-medium-checkpointed",
+                     parameters={"gradient_checkpointing": True}),
+    ]  # fmt: skip
+    for made in own:
+        if made["cell"]["workload"] == "gpt2-xl":
+            made["scenario"] |= {"derived": "offload"}
+    a6000 = partial(of_the_paper, "gpt2", "large", 8, device="rtx-a6000")
+    own += [a6000(trainer="plain"), a6000(workload="gpt2-large-hf"), a6000(trainer="plain", scenario="offload"),
+            a6000(trainer="plain", precision="bf16")]  # fmt: skip
+    devices = [CPU, *(H200 | {"id": name, "registry_id": name}
+                      for name in ("rtx-4090", "rtx-a6000", "m2-max-38"))]  # fmt: skip
+    found = load(make(tmp_path, own, devices=devices))
+    table = published.table3(found)
+    heads = [column.head.partition(":")[0] for column in table.columns]
+    derived, measured = heads.index("derived here"), heads.index("measured")
+
+    def row(scenario: str, workload: str, device: str) -> list[str]:
+        (line,) = [line for line in table.rows if (line[0].text, line[2].text) ==
+                   (scenario, workload) and device in line[4].text]  # fmt: skip
+        refused.append(line[measured].reason)
+        return [" ".join(line[index].text.split()) for index in (derived, measured)]
+
+    refused: list[str] = []
+
+    told = row("1", "GPT2-large", "4090")
+    assert told[0] == "1 fits (fp32, tf32; 128 tokens) [here: desk]"
+    assert told[1].count("400 ms") == 2 and told[1].count("hf") == 2 and "LoRA" not in told[1]
+    assert told[1].startswith("400 ms (torch-cuda · hf · fp32; 128 tokens) [here: desk]; 400 ms")
+    told = row("1", "Whisper-medium", "4090")
+    assert told[0] == "; ".join(f"1 fits (fp32; {said}30 s clips, 32 tokens) [here: desk]"
+                                for said in ("", "checkpointed, "))  # fmt: skip
+    assert told[1] == "; ".join(f"400 ms (torch-cuda · hf · fp32{said}; 30 s clips, 32 tokens) "
+                                "[here: desk]" for said in ("", " · checkpointed"))  # fmt: skip
+    told = row("2", "GPT2-XL", "4090")
+    assert told[0].startswith("2 offload (") and "offload stage 3" in told[1]
+    assert told[1].count("400 ms") == 1
+    assert row("3", "GPT2-XL", "4090")[1] == (
+        "400 ms (torch-cuda · hf · bf16; 128 tokens) [here: desk]"
+    )
+    told = row("3", "Whisper-large", "M2 Max")
+    assert told[0] == "2 offload (fp32; 30 s clips, 32 tokens) [here: desk]"
+    assert (told[1], refused[-1]) == ("–", "skipped: predicted 217 GiB, the device has 48 GiB")
+    passes = [" ".join(line[5].text.split()) for line in published.table4(found).rows]
+    assert [said for said in passes if said != "–"] == ["400 ms (128 tokens) [here: desk]"]
+
+
+def test_the_assumed_host_is_that_of_an_nvidia_gpu_only(tmp_path: Path) -> None:
+    sources = [energy_source("nvml-counter", "gpu", "counter", 20.0),
+               energy_source("nvml-power", "gpu", "integral", 21.0),
+               energy_source("apple-gpu", "gpu", "model", 4.0),
+               energy_source("apple-soc", "soc", "model", 5.0),
+               energy_source("another-gpu", "gpu", "counter", 6.0)]  # fmt: skip
+    made = training(0.1)
     made["points"][0]["energy"] = {
-        "window_s": 10.0, "steps": 25, "reason": None,
-        "sources": [energy_source("nvml-counter", "gpu", "counter", 111.0),
-                    energy_source("rapl-package", "cpu-package", "counter", 55.0)],
+        "window_s": 10.0, "steps": 100, "reason": None, "sources": sources,
     }  # fmt: skip
-    said = render(make(tmp_path, [made], devices=(H200 | {"id": "rtx-4090"}, CPU)))
-    cells = [line for line in said.tables["table-published-5"] if line[1].startswith("108.58")]
-    assert "111.0 J by nvml-counter, counter" in cells[0][6] and "55" not in cells[0][6]
+    with open(make(tmp_path, [made]) / "tables/energy.csv", encoding="utf-8") as stream:
+        rows = {row["name"]: row for row in csv.DictReader(stream)}
+    watts = {name: row["assumed_host_w"] for name, row in rows.items()}
+    assert {name for name, value in watts.items() if value} == {"nvml-counter", "nvml-power"}
+    joules = {name: row["energy_per_step_plus_assumed_host_j"] for name, row in rows.items()}
+    assert float(joules["nvml-counter"]) == pytest.approx(27.0)
+    assert joules["apple-gpu"] == joules["apple-soc"] == joules["another-gpu"] == ""
+
+
+def test_what_is_offloaded_is_compared_like_with_like(tmp_path: Path) -> None:
+    """On a GPU with what was to stay on it; on a CPU with nothing, in memory and in energy."""
+    place = {"scenario": "offload", "parameters": {"zero_stage": 2}}
+    check = training(0.01, workload="check", **place)
+    check["flags"] = [{"code": "offload_on_cpu", "detail": "one memory"}]
+    gpu = training(0.02, workload="away", device="h200", backend="torch-cuda", device_kind="gpu",
+                   **place)  # fmt: skip
+    for made in (check, gpu):
+        parts = {"weights": 600_000 if made is gpu else 500_000}
+        made["scenario"] |= {"applied": "offload", "derived": "offload",
+                             "offloaded_parts_bytes": parts}  # fmt: skip
+        made["points"][0]["memory"] |= {"device_peak_bytes": 590_000,
+                                        "device_peak_means": "all tensors"}  # fmt: skip
+    plain = training(0.01, workload="kept")
+    for made, joules in ((check, 20.0), (gpu, 30.0), (plain, 40.0)):
+        made["points"][0]["energy"] = {
+            "window_s": 10.0, "steps": 100, "reason": None,
+            "sources": [energy_source("nvml-counter", "gpu", "counter", joules)],
+        }  # fmt: skip
+    said = render(make(tmp_path, [check, gpu, plain], devices=(H200, CPU)))
+
+    def row(table: str, workload: str) -> dict[str, str]:
+        head, *lines = said.tables[table]
+        (line,) = [line for line in lines if line[0].startswith(workload)]
+        return {
+            " ".join(name.split()): " ".join(v.split()) for name, v in zip(head, line, strict=True)
+        }
+
+    memory = row("table-memory", "away")
+    assert memory["predictedMiB"] == "0.572" and memory["predicted / measured"] == "1.02"
+    assert memory["Verdict"].startswith("within")
+    memory = row("table-memory", "check")
+    assert memory["predictedMiB"] == "0.477"
+    assert memory["predicted / measured"][0] == memory["Verdict"][0] == "–"
+    assert row("table-scenarios", "away")["predicted, offloadedMiB"] == "0.572"
+    energy = row("table-energy", "check")
+    joules = [
+        value for name, value in energy.items() if name.endswith(("J per step", "J per sample"))
+    ]
+    assert [value[0] for value in joules] == ["–"] * 4
+    energy = row("table-energy", "away")
+    assert energy["above idleJ per step"] == "24.50"
+    assert energy["with 70 W assumedJ per step"] == "37.00"
+
+
+OFFLOADED = {"scenario": "offload", "device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
+
+
+@pytest.mark.parametrize(
+    ("said", "alike", "other", "axes"),
+    [
+        ("as long as", {"target_len": 32}, {"target_len": 448}, {"module": "whisper"}),
+        ("differ by at most", {"target_len": 32}, {"target_len": 448}, {"module": "whisper"}),
+        ("hf changes a step", {"zero_stage": 2}, {"zero_stage": 3}, OFFLOADED),
+        ("as long as", {"gradient_checkpointing": False}, {"gradient_checkpointing": True}, {}),
+        ("differ by at most", {"learning_rate": 1e-3}, {"learning_rate": 3e-4}, {}),
+        ("differ by at most", {"lora_alpha": 16}, {"lora_alpha": 32}, {}),
+    ],
+    ids=["target_len", "target_len losses", "zero_stage", "checkpointing", "learning_rate", "lora_alpha"],
+)  # fmt: skip
+def test_only_equal_work_is_compared(
+    tmp_path: Path, said: str, alike: dict[str, Any], other: dict[str, Any], axes: dict[str, Any]
+) -> None:
+    """A statement that two cells give, and do not give once they differ in a parameter."""
+    rank = {"lora_rank": 8 if "lora_alpha" in alike else 0}
+    twin = {"trainer": "hf"} if "h200" in axes.values() else {"backend": "mlx"}
+
+    def sentences(folder: Path, theirs: dict[str, Any]) -> str:
+        own = [training(0.010, parameters=alike | rank, **axes),
+               training(0.030, (6.0, 5.5, 5.2505), parameters=theirs | rank, **axes | twin)]  # fmt: skip
+        for made in own:
+            made["scenario"]["applied"] = axes.get("scenario", "fits")
+        found = summary_.findings(load(make(folder, own, devices=(H200, CPU))))
+        return " ".join(line for f in found for line in (f.sentence, *f.rows))
+
+    assert said in sentences(tmp_path / "alike", alike)
+    assert said not in sentences(tmp_path / "other", other)
+
+
+def test_groups_of_losses_that_differ_in_a_setting_have_figures_of_their_own(
+    tmp_path: Path,
+) -> None:
+    own = [
+        training(0.01, parameters={"learning_rate": rate}, workload=f"gpt2-{rate:g}", backend=backend)
+        for rate in (1e-3, 3e-4) for backend in ("torch-cpu", "mlx")
+    ]  # fmt: skip
+    said = render(make(tmp_path, own))
+    drawn = {path.stem.rpartition("-cpu-x")[0] for path in
+             (tmp_path / "results/figures").glob("loss-*.svg")}  # fmt: skip
+    assert drawn == {
+        "loss-gpt2-nano-4-256-learningrate0.001",
+        "loss-gpt2-nano-4-256-learningrate0.0003",
+    }
+    assert "learning rate 0.0003" in said.of("training")
+
+
+def test_what_the_paper_printed_of_a_model_is_read_from_its_table(tmp_path: Path) -> None:
+    folder = tmp_path / "published"
+    shutil.copytree(ROOT / "config/published", folder)
+    table = folder / "table2_workloads.csv"
+    table.write_text(table.read_text(encoding="utf-8").replace("12.094", "12.5"), encoding="utf-8")
+    rows = models.table(load(make(tmp_path, []), folder)).rows
+    shown = {(row[0].text, row[1].text): row[6] for row in rows if row[6].mark == "published"}
+    assert shown["gpt2", "large"].text == "12.5" and "Table 2" in shown["gpt2", "large"].title
+    assert set(shown) == {("gpt2", "large"), ("gpt2", "xl"), ("whisper", "medium"),
+                          ("whisper", "large")}  # fmt: skip
+
+
+def test_captures_are_linked_or_say_why_there_is_none(tmp_path: Path, full_page: Page) -> None:
+    assert "captures" not in {values.get("id") for _, values in full_page.tags}
+    path = "cpu-x/torch-cpu/gpt2-nano-plain/auto/fp32/torch-profiler/trace of rank 0.json"
+    gone = "cpu-x/torch-cpu/gpt2-nano-plain/auto/fp32/perf-stat/perf.txt"
+    file = {"bytes": 2**20, "sha256": SHA}
+    none = {"reason": None, "means": "a trace", "steps": 3}
+    made = training(0.01) | {
+        "captures": {
+            "torch-profiler": none | {"files": [file | {"path": path}]},
+            "perf-stat": none | {"files": [file | {"path": gone}]},
+            "nsight": none | {"reason": "no nsys on the PATH", "steps": None, "files": []},
+        }
+    }  # fmt: skip
+    results = make(tmp_path, [made])
+    kept = results / "captures" / path
+    kept.parent.mkdir(parents=True)
+    kept.write_text("{}", encoding="utf-8")
+    said = render(results)
+    (link,) = [values["href"] for tag, values in said.tags
+               if tag == "a" and not (values["href"] or "#").startswith("#")]  # fmt: skip
+    assert link and link.startswith("captures/") and " " not in link
+    assert (results / unquote(link)).samefile(kept)
+    rows = {
+        line[1]: [" ".join(cell.split()) for cell in line] for line in said.tables["table-captures"]
+    }
+    assert rows["torch-profiler"][2:5] == ["trace of rank 0.json", "1.00", "3"]
+    assert rows["nsight"][2].startswith("–") and rows["perf-stat"][2].startswith("perf.txt")
+    quality = said.of("quality")
+    assert "no nsys on the PATH" in quality and "it was moved or deleted after" in quality
 
 
 # -- other machines -------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from siliconprof import statistics, timing
+from siliconprof import quality, statistics, timing
+from siliconprof.session import Session
 from siliconprof.timing import Pace, PhaseClock, Plan, StepTimes
 
 
@@ -95,6 +96,38 @@ class Unsynchronised(Device):
 
     def synchronize(self) -> None:
         """Return at once, with work still under way."""
+
+
+# -- flags ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("unsplit_s", "differs", "flagged"),
+    [
+        (0.020, 0.051, True), (0.020, -0.051, True), (0.020, 0.049, False), (0.020, -0.049, False),
+        (0.0199, 0.5, False), (0.0199, -0.5, False), (1.0, 0.051, True), (1.0, 0.0, False),
+    ],
+)  # fmt: skip
+def test_phases_that_do_not_sum_to_the_step_are_flagged(
+    unsplit_s: float, differs: float, flagged: bool
+) -> None:
+    """By more than 5 % either way, in medians, and from 20 ms on: shorter steps cost too much."""
+    cell: Any = None
+    session = Session(cell, cell, cell, lambda _: None)
+    split_s = unsplit_s * (1 + differs)
+    session.points = [
+        {
+            "times": {
+                "step_s": [split_s, split_s, 9.0],
+                "unsplit_step_s": [unsplit_s, unsplit_s, 9.0],
+            }
+        },
+        {"times": {"step_s": [1.0]}},  # of a kernel: there is no unsplit step
+    ]
+    quality.split_flags(session)
+    said = [flag["detail"] for flag in session.flags if flag["code"] == "split_differs"]
+    assert said == [f"the phases sum to {differs:+.1%} of the whole step"] * flagged
+    assert len(session.flags) == flagged
 
 
 # -- statistics --------------------------------------------------------------------------------

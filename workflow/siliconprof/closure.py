@@ -17,6 +17,7 @@ PACKAGE_DIR = Path(__file__).resolve().parent
 PACKAGE = PACKAGE_DIR.name
 
 
+@cache
 def _module_file(module: str) -> Path | None:
     """The file of a dotted module of this package, or None for anything else."""
     parts = module.split(".")
@@ -74,10 +75,17 @@ def modules(roots: Iterable[str]) -> dict[str, Path]:
 
 def files(roots: Iterable[str]) -> list[str]:
     """The closure as sorted paths relative to the checkout (`workflow/siliconprof/…`)."""
+    return list(_files(frozenset(roots)))
+
+
+@cache
+def _files(roots: frozenset[str]) -> tuple[str, ...]:
+    """Many cells share their roots, and every parse of the Snakefile asks for all cells."""
     checkout = PACKAGE_DIR.parent.parent
-    return sorted(path.relative_to(checkout).as_posix() for path in modules(roots).values())
+    return tuple(sorted(p.relative_to(checkout).as_posix() for p in modules(roots).values()))
 
 
 def sha256(path: Path | str) -> str:
     """Hex SHA-256 of a file's bytes."""
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    with open(path, "rb") as stream:  # some are weights of gigabytes
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -80,6 +80,8 @@ def _workload_problems(
     elif plugin.kind != "training" and trainer is not None:
         found.append(f"{where}.trainer: is '{trainer}'; {module} is not trained, leave it out")
     found += _capture_problems(f"{where}.capture", entry.get("capture"), plugin.kind)
+    if "of" in plugin.PARAMETERS:
+        found += _of_problems(f"{where}.of", entry.get("of"), _mapping(config.get("workloads")))
     datasets = _mapping(config.get("datasets"))
     dataset = entry.get("dataset")
     if "dataset" not in entry:
@@ -109,6 +111,29 @@ def _capture_problems(where: str, tools: Any, kind: str) -> list[str]:
         for index, tool in enumerate(tools)
         if isinstance(tool, str) and tool not in known
     ]
+
+
+def _of_problems(where: str, of: Any, workloads: Mapping[str, Any]) -> list[str]:
+    """Mistakes in the name of the workload whose step gives the shapes."""
+    if not isinstance(of, str):
+        return []  # absent, or the schema has said so
+    modules = {name: _mapping(entry).get("module") for name, entry in workloads.items()}
+    known = [
+        name
+        for name, module in modules.items()
+        if module in plugins.names("workloads")
+        and plugins.load("workloads", module).kind == "training"
+    ]
+    if of not in known:
+        said = ", which is not trained" if of in workloads else ""
+        listed = ", ".join(map(str, known)) or "there is none"
+        return [
+            f"{where}: is '{of}'{said}; expected a workload that trains: {listed}"
+            f"{nearest(of, known)}"
+        ]
+    if workloads[of].get("batch_size") == "auto":
+        return [f"{where}: is '{of}', whose batch_size is auto; name one that has a number"]
+    return []
 
 
 def _with_defaults(values: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:

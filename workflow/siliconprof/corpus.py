@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ class Corpus:
     documents: list[str]
     licence: str | None
     revision: str | None  # the hub's commit, where it is known
+    files: Sequence[Path] = ()  # those of a folder that it was read from
 
     @property
     def text(self) -> str:
@@ -64,7 +65,8 @@ def read_corpus(spec: DatasetSpec) -> Corpus:
             f"dataset '{spec.name}': column '{spec.text_column}' of {repository.place(spec)} "
             "holds no text"
         )
-    return Corpus(documents, opened.licence(), opened.revision)
+    files = opened.files() if spec.source == "folder" else ()
+    return Corpus(documents, opened.licence(), opened.revision, files)
 
 
 def _documents(opened: repository.Repository, spec: DatasetSpec) -> Iterator[str]:

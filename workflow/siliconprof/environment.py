@@ -11,9 +11,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+# A bare host has no host file: here are all on which a number can depend.
 PACKAGES = (
-    "accelerate", "datasets", "deepspeed", "mlx", "mlx-lm", "numpy", "peft", "tokenizers",
-    "torch", "transformers",
+    "accelerate", "datasets", "deepspeed", "mlx", "mlx-audio", "mlx-cpu", "mlx-cuda-12",
+    "mlx-cuda-13", "mlx-lm", "mlx-metal", "numpy", "nvidia-ml-py", "peft", "psutil", "safetensors",
+    "tokenizers", "torch", "transformers", "zeus-apple-silicon",
 )  # fmt: skip
 
 

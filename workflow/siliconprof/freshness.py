@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from siliconprof import (
     data_folder,
     dataset_spec,
     log_mel,
+    source_files,
     speech_data,
     speech_synthesis,
+    weights,
 )
 from siliconprof.cell import canonical_json
 from siliconprof.errors import UserError
@@ -47,7 +50,27 @@ def differences(
     declared = record["environment"]["declared"]
     for name in sorted({*planned.environment, *declared}):
         found += _changes(name, declared.get(name), planned.environment.get(name))
-    return found + _data_changes(planned, record, tokens)
+    return found + _data_changes(planned, record, tokens) + _weight_changes(planned, record)
+
+
+def _weight_changes(planned: PlannedCell, record: Mapping[str, Any]) -> list[str]:
+    """Whether the record began with the weights that lie in the folder now; the hub's may differ."""
+    used = record["method"].get("weights") or {}
+    if not used.get("weights_sha256") or used["weights_revision"]:
+        return []
+    files = [Path(file) for file in planned.weights if not file.endswith(weights.INDEX)]
+    if not files:
+        return [f"its weights are not in {used['weights_path']}"]
+    now = {path.name: _sha256(path, path.stat().st_mtime_ns) for path in files}
+    if now == used["weights_sha256"]:
+        return []
+    return [f"its weights in {used['weights_path']} changed"]
+
+
+@cache
+def _sha256(path: Path, mtime_ns: int) -> str:
+    """Of a file of weights, which may be large and which many cells begin with."""
+    return closure.sha256(path)
 
 
 def _data_changes(
@@ -102,12 +125,29 @@ def verify_data(folder: Path, name: str, entry: Mapping[str, Any]) -> str:
         _same(key, facts.get(key), today)
     if spec.source == "builtin":  # only these data belong to the code and change with it
         _verify_builtin(spec, facts, data)
+    if spec.source == "folder":
+        _verify_sources(folder)
     tokenizer = folder / "tokenizer.json"
     if not tokenizer.is_file():
         raise UserError("tokenizer.json is missing")
     if hashlib.sha256(tokenizer.read_bytes()).hexdigest() != facts.get("tokenizer_sha256"):
         raise UserError("tokenizer.json is damaged: its SHA-256 is not that of dataset.json")
     return data.sha256
+
+
+def _verify_sources(folder: Path) -> None:
+    """See that the files that a data set was prepared from have not changed.
+
+    Raises:
+        UserError: they have, or nobody knows.
+    """
+    try:
+        changed = source_files.changed(folder)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        raise UserError(f"{source_files.FILE} is missing or damaged") from None
+    if changed:
+        others = f" and {len(changed) - 1} others" if len(changed) > 1 else ""
+        raise UserError(f"it was prepared before {changed[0]}{others} changed")
 
 
 def _verify_builtin(

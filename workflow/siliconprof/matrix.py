@@ -15,7 +15,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from siliconprof import closure, config, dataset_spec, memory_model, plugins
+from siliconprof import (
+    closure,
+    config,
+    dataset_spec,
+    memory_model,
+    plugins,
+    support,
+    weights,
+)
 from siliconprof.cell import Cell, canonical_json
 from siliconprof.errors import UserError, stage
 from siliconprof.record import write_atomically
@@ -34,6 +42,7 @@ class PlannedCell:
     code: Sequence[str]  # import closure, relative paths
     data: Sequence[str]  # what the prepared data are, with checksums: a change reruns the cell
     arrays: Sequence[str]  # the data themselves, which must be there
+    weights: Sequence[str] = ()  # files of pretrained weights in a folder; none of the hub's
 
 
 @dataclass(frozen=True)
@@ -48,21 +57,19 @@ class Matrix:
         """Paths of this host's records."""
         return [record_path(planned.cell) for planned in self.cells]
 
-    def nested(self) -> dict[str, Any]:
-        """host -> device -> … -> precision -> what the rule looks up."""
-        tree: dict[str, Any] = {}
-        for planned in self.cells:
-            node = tree
-            for part in planned.cell.path.split("/"):
-                node = node.setdefault(part, {})
-            node |= {
+    def by_path(self) -> dict[str, dict[str, Any]]:
+        """A cell's path -> what its rule looks up."""
+        return {
+            planned.cell.path: {
                 "cell": planned.cell.to_json(),
                 "environment": canonical_json(planned.environment),
                 "code": list(planned.code),
                 "data": list(planned.data),
                 "arrays": list(planned.arrays),
+                "weights": list(planned.weights),
             }
-        return tree
+            for planned in self.cells
+        }
 
     def values(self, axis: str) -> list[str]:
         """The values that an axis takes in this host's cells, sorted."""
@@ -140,7 +147,14 @@ def _planned(
     from siliconprof import hosts, measure
 
     entry = experiment["workloads"][name]
-    parameters = {k: v for k, v in entry.items() if k not in config.COMMON_WORKLOAD_KEYS}
+    parameters = _parameters(experiment, entry)
+    if parameters.get("of"):  # whatever decides that workload's step is part of this cell too
+        named = experiment["workloads"][parameters["of"]]
+        parameters["of_workload"] = {
+            "module": named["module"],
+            "parameters": _parameters(experiment, named),
+            "dataset_kind": experiment["datasets"].get(named.get("dataset"), {}).get("kind"),
+        }
     if entry["capture"]:  # only then is it part of the cell
         parameters["capture"] = entry["capture"]
     dataset = entry.get("dataset")
@@ -150,8 +164,6 @@ def _planned(
         folder = f"{DATA_DIR}/{dataset}"
         data = [f"{folder}/dataset.json"]
         arrays = [f"{folder}/{file}" for file in dataset_spec.ARRAYS[asked["kind"]]]
-        for key in dataset_spec.SHAPES[asked["kind"]]:
-            parameters[f"dataset_{key}"] = asked[key]
     threads = experiment["cpu_threads"]
     cell = Cell(
         host=host["label"],
@@ -172,23 +184,36 @@ def _planned(
         timing=entry["timing"],
         device_usable=memory_model.usable(device),
     )
+    offloaded = support.offloads(cell)
+    packages = used_packages(cell, offloaded)
     return PlannedCell(
         cell,
-        hosts.environment_slice(host, device["id"], backend, used_packages(cell)),
+        hosts.environment_slice(host, device["id"], backend, packages, offloaded),
         closure.files(measure.code_roots(cell)),
         data,
         arrays,
+        weights.local_files(parameters),
     )
 
 
-def used_packages(cell: Cell) -> list[str]:
+def _parameters(experiment: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What a workload entry tells its module, with the shapes of its data as `dataset_KEY`."""
+    parameters = {k: v for k, v in entry.items() if k not in config.COMMON_WORKLOAD_KEYS}
+    if entry.get("dataset"):
+        asked = experiment["datasets"][entry["dataset"]]
+        for key in dataset_spec.SHAPES[asked["kind"]]:
+            parameters[f"dataset_{key}"] = asked[key]
+    return parameters
+
+
+def used_packages(cell: Cell, offloaded: bool) -> list[str]:
     """Distributions whose version a cell's numbers depend on."""
     backend = plugins.load("backends", cell.backend)
     workload = plugins.load("workloads", cell.module)(cell.parameters)
     names = {*backend.packages, *workload.packages(backend.framework)}
     if cell.trainer:
         names |= {*plugins.load("trainers", cell.trainer).packages(backend.framework)}
-    if cell.trainer and cell.scenario == "offload":
+    if offloaded:
         names |= {*_offload.PACKAGES}
     return sorted(names)
 

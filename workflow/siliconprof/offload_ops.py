@@ -23,11 +23,19 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from siliconprof import machine
+from siliconprof import closure, machine
 from siliconprof.errors import UserError, stage
 
 EXTENSION = "cpu_adam"
 BUILD = "python -m siliconprof.offload_ops"
+
+
+def root() -> Path:
+    """Where torch builds extensions: `cpp_extension.get_default_build_root`, torch unimported."""
+    if own := os.environ.get("TORCH_EXTENSIONS_DIR"):
+        return Path(own)
+    caches = "~/Library/Caches" if machine.is_mac() else os.getenv("XDG_CACHE_HOME", "~/.cache")
+    return Path(os.path.realpath(os.path.expanduser(f"{caches}/torch_extensions")))
 
 
 def folder() -> Path:
@@ -36,19 +44,27 @@ def folder() -> Path:
     Raises:
         importlib.metadata.PackageNotFoundError: DeepSpeed or torch is not installed.
     """
-    from torch.utils import cpp_extension
-
-    root = os.environ.get("TORCH_EXTENSIONS_DIR") or cpp_extension.get_default_build_root()
     cpu = machine.cpu()
     processor = hashlib.sha256(f"{cpu['model']} {cpu['features']}".encode()).hexdigest()[:8]
     python = f"py{sys.version_info.major}{sys.version_info.minor}"
     versions = [f"{name}{metadata.version(name)}" for name in ("deepspeed", "torch")]
-    return Path(root) / "-".join(["siliconprof", *versions, python, processor])
+    return root() / "-".join(["siliconprof", *versions, python, processor])
 
 
 def library() -> Path:
     """The extension's file, whether it is there or not."""
     return folder() / EXTENSION / f"{EXTENSION}.so"
+
+
+def built() -> str | None:
+    """SHA-256 of the extension that a cell would load, None when there is none; imports nothing.
+
+    With it an offloaded cell has another optimizer, and pure bf16 at all.
+    """
+    try:
+        return closure.sha256(library())
+    except (metadata.PackageNotFoundError, OSError):
+        return None
 
 
 def load() -> bool:

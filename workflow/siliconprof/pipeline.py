@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,18 +22,27 @@ from siliconprof import (
     hosts,
     lock,
     matrix,
+    plugins,
     progress,
     records,
     registry,
+    source_files,
     validation,
 )
-from siliconprof.cell import canonical_json
+from siliconprof.cell import AXES, canonical_json
 from siliconprof.errors import USER_ERROR_EXIT_STATUS, UserError
 from siliconprof.measure import PIPELINE_VARIABLE, PROGRESS_FILE_VARIABLE
 
 RESULTS = Path("results")
 REGISTRY = Path("config/devices.yaml")
 BUNDLE_SCHEMAS = [f"workflow/schemas/{name}.schema.yaml" for name in ("manifest", "record", "host")]
+BUILTIN_TEXT = "workflow/siliconprof/data/builtin_text.txt"
+# Plug-ins that a stage loads by name, for all of which it says something: the parameters of every
+# model, the code and the packages of every cell.
+PLUGINS_OF = {
+    "aggregate": ("workloads",),
+    "matrix": ("backends", "workloads", "trainers", "probes", "captures"),
+}
 NOTHING = "(?!)"  # a pattern that matches no wildcard value
 
 
@@ -43,10 +52,11 @@ class Workflow:
 
     experiment: Mapping[str, Any]  # resolved config
     host: str  # label
-    cells: Mapping[str, Any]  # nested by axis, for lookup()
+    cells: Mapping[str, Mapping[str, Any]]  # path of a cell -> what its rule needs
     records: list[str]  # own
     foreign: list[str]  # other hosts', plain leaf inputs
     reference: list[str]  # folders of shipped bundles
+    noise_floors: list[str]  # of the hosts that have measured one
     bundle_schemas: list[str]
     template: list[str]  # the page's own files
     published: list[str]
@@ -54,10 +64,24 @@ class Workflow:
     experiment_json: str
     datasets: Mapping[str, str]  # name -> canonical JSON of the entry
     dataset_patterns: Mapping[str, str]  # kind -> regular expression of its data sets' names
+    dataset_texts: Mapping[str, list[str]]  # name -> the built-in text, where it is of that
+    sources: Mapping[str, str]  # name -> a word that changes with the files of a person's folder
+
+    def of_cell(self, key: str) -> Callable[[Any], Any]:
+        """What a cell's rule needs, as a function of its wildcards.
+
+        Snakemake's `lookup` would walk through every list of every cell each time.
+        """
+        return lambda wildcards: self.cells["/".join(getattr(wildcards, a) for a in AXES)][key]
 
     def code(self, stage: str) -> list[str]:
-        """The import closure of a stage's module, as inputs."""
-        return closure.files([f"siliconprof.{stage}"])
+        """The import closure of a stage's module and of the plug-ins it loads, as inputs."""
+        roots = [
+            plugins.module_name(kind, name)
+            for kind in PLUGINS_OF.get(stage, ())
+            for name in plugins.names(kind)
+        ]
+        return closure.files([f"siliconprof.{stage}", *roots])
 
 
 def _pattern(values: list[str]) -> str:
@@ -171,10 +195,11 @@ def _prepare(raw: Mapping[str, Any], main_process: bool, dry_run: bool) -> Workf
     return Workflow(
         experiment=experiment,
         host=host["label"],
-        cells=expansion.nested(),
+        cells=expansion.by_path(),
         records=own,
         foreign=foreign,
         reference=[f"results/reference/{path.stem}" for path in _files("config/measured/*.zip")],
+        noise_floors=[path.as_posix() for path in _files("results/noise-floor/*.json")],
         bundle_schemas=BUNDLE_SCHEMAS,
         template=[path.as_posix() for path in _files("report/*")],
         published=[path.as_posix() for path in _files("config/published/*.csv")],
@@ -187,5 +212,13 @@ def _prepare(raw: Mapping[str, Any], main_process: bool, dry_run: bool) -> Workf
         dataset_patterns={
             kind: _pattern([n for n, e in experiment["datasets"].items() if e["kind"] == kind])
             for kind in dataset_spec.KINDS
+        },
+        dataset_texts={
+            name: [BUILTIN_TEXT] if entry["source"] == "builtin" else []
+            for name, entry in experiment["datasets"].items()
+        },
+        sources={
+            name: source_files.state(Path(matrix.DATA_DIR) / name)
+            for name in experiment["datasets"]
         },
     )

@@ -102,7 +102,7 @@ def data_bytes(entry: Mapping[str, Any]) -> int:
 def make(experiment: Mapping[str, Any], devices: registry.Registry, host: Mapping[str, Any]) -> Any:
     """The whole plan as data."""
     expansion = matrix.expand(experiment, devices, host)
-    tokens, _ = freshness.verified_data(experiment["datasets"])
+    tokens, refused = freshness.verified_data(experiment["datasets"])
     rows = [row(planned, tokens) for planned in expansion.cells]
     due = [entry for entry in rows if entry["due"]]
     missing_data = {
@@ -116,6 +116,7 @@ def make(experiment: Mapping[str, Any], devices: registry.Registry, host: Mappin
         "host": host["label"],
         "cells": rows,
         "not_measured": expansion.not_measured,
+        "data_refused": refused,
         "backends_unavailable": {
             name: {"reason": entry["reason"], "mend": entry.get("mend")}
             for name, entry in host["backends"].items()
@@ -182,6 +183,8 @@ def as_text(plan: Mapping[str, Any]) -> str:
     limits = {(entry["limit"], entry["capacity_source"]) for entry in plan["cells"]}
     for how, source in sorted(limit for limit in limits if limit[0]):
         text.append(f"limit ({source}): {how}")
+    for folder, reason in plan["data_refused"].items():
+        text.append(f"prepared again: {folder}: {reason}")
     for missing in plan["not_measured"]:
         text.append(f"not measured: {missing['device']}: {missing['reason']}")
     for name, entry in plan["backends_unavailable"].items():

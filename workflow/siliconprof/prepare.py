@@ -10,6 +10,7 @@ bytes as in GPT-2), or of the `tokenizer` that the data set names. The folder ge
 
     tokens.npy       1-D, uint16, or uint32 when vocab_size is above 65536; little endian
     tokenizer.json   as the `tokenizers` library reads it
+    sources.json     which files of a folder were read: whether they change is looked at
     dataset.json     what it is, its licence, sizes and checksums; written last
 
 `token_data.py` reads the folder back and needs numpy only. Speech: `prepare_speech.py`.
@@ -21,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siliconprof import dataset_spec, prepared, preparing, tokenizer
+from siliconprof import dataset_spec, prepared, preparing, source_files, tokenizer
 from siliconprof.corpus import END_OF_TEXT, read_corpus
 from siliconprof.dataset_spec import DatasetSpec
 from siliconprof.errors import stage
@@ -44,8 +45,13 @@ def encode(
     return np.concatenate(parts[1:])  # no END_OF_TEXT before the first document
 
 
-def prepare(spec: DatasetSpec, output_dir: Path) -> dict[str, Any]:
+def prepare(
+    spec: DatasetSpec, output_dir: Path, sources_state: str = source_files.NEW
+) -> dict[str, Any]:
     """Prepare one text data set and return the content of its `dataset.json`.
+
+    Args:
+        sources_state: as `source_files.state` gave it for the folder.
 
     Raises:
         PrepareError: the data set cannot be read, a library is missing, the folder not writable.
@@ -74,7 +80,9 @@ def prepare(spec: DatasetSpec, output_dir: Path) -> dict[str, Any]:
         "sha256": tokens_sha256,
         "tokenizers_version": tokenizers.__version__,
     }
-    preparing.write_folder(spec.name, output_dir, {"tokens.npy": tokens}, chosen.json, facts)
+    sources = source_files.read(spec, corpus.files, True, sources_state)
+    arrays = {"tokens.npy": tokens}
+    preparing.write_folder(spec.name, output_dir, arrays, chosen.json, facts, sources)
     return facts
 
 

@@ -11,6 +11,7 @@ The clips are generated (`builtin`, labelled synthetic), or come from a folder o
     labels.npy             int32 (n_clips, L): the same one token further, with the end of the
                            text; -100 where there is nothing to learn
     tokenizer.json         as the `tokenizers` library reads it
+    sources.json           which files of a folder were read: whether they change is looked at
     dataset.json           what it is, its licence, sizes and checksums; written last
 
 `speech_data.py` reads the folder back and needs numpy only. The memory this takes is twice that
@@ -30,6 +31,7 @@ from siliconprof import (
     log_mel,
     prepared,
     preparing,
+    source_files,
     speech_data,
     speech_source,
     tokenizer,
@@ -99,8 +101,13 @@ def heard(
     return np.stack(features).astype("<f4", copy=False), texts, n_samples, audio.hexdigest()
 
 
-def prepare(spec: DatasetSpec, output_dir: Path) -> dict[str, Any]:
+def prepare(
+    spec: DatasetSpec, output_dir: Path, sources_state: str = source_files.NEW
+) -> dict[str, Any]:
     """Prepare one speech data set and return the content of its `dataset.json`.
+
+    Args:
+        sources_state: as `source_files.state` gave it for the folder.
 
     Raises:
         PrepareError: the data set cannot be read, a library is missing, the folder not writable.
@@ -149,7 +156,8 @@ def prepare(spec: DatasetSpec, output_dir: Path) -> dict[str, Any]:
         "decoder_input_ids.npy": inputs,
         "labels.npy": labels,
     }
-    preparing.write_folder(spec.name, output_dir, arrays, chosen.json, facts)
+    sources = source_files.read(spec, speech.files, speech.whole_folder, sources_state)
+    preparing.write_folder(spec.name, output_dir, arrays, chosen.json, facts, sources)
     return facts
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from siliconprof import dataset_spec
+from siliconprof import dataset_spec, source_files
 from siliconprof.dataset_spec import DatasetSpec, PrepareError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def run(
     kind: str,
     description: str,
-    prepare: Callable[[DatasetSpec, Path], dict[str, Any]],
+    prepare: Callable[[DatasetSpec, Path, str], dict[str, Any]],
     summary: Callable[[Mapping[str, Any]], str],
     argv: Sequence[str] | None,
 ) -> int:
@@ -36,6 +36,9 @@ def run(
     )
     parser.add_argument("--dataset", required=True, help="JSON: name, source, vocab_size, ...")
     parser.add_argument("--output-dir", required=True, type=Path, help="results/data/NAME")
+    parser.add_argument(
+        "--sources-state", default=source_files.NEW, help="kept in sources.json for the pipeline"
+    )
     arguments = parser.parse_args(argv)
     spec = dataset_spec.parse(arguments.dataset)
     if spec.kind != kind:
@@ -43,7 +46,7 @@ def run(
             f"dataset '{spec.name}': is of kind {spec.kind}; "
             f"use python -m siliconprof.{stages[spec.kind]}"
         )
-    print(summary(prepare(spec, arguments.output_dir)))
+    print(summary(prepare(spec, arguments.output_dir, arguments.sources_state)))
     return 0
 
 
@@ -66,11 +69,15 @@ def write_folder(
     arrays: Mapping[str, np.ndarray],
     tokenizer_json: bytes,
     facts: Mapping[str, Any],
+    sources: Mapping[str, Any],
 ) -> None:
     """Write a prepared folder.
 
     Old files stay untouched until everything new is computed; without its `dataset.json` the
     folder counts as not prepared, so a crash leaves no mixture behind.
+
+    Args:
+        sources: what `source_files.read` gave.
 
     Raises:
         PrepareError: the folder cannot be written.
@@ -82,6 +89,7 @@ def write_folder(
         for file, array in arrays.items():
             replace(output_dir / file, array)
         replace(output_dir / "tokenizer.json", tokenizer_json)
+        replace(output_dir / source_files.FILE, json.dumps(sources, indent=1).encode() + b"\n")
         replace(output_dir / "dataset.json", facts_json)
     except OSError as error:
         raise PrepareError(

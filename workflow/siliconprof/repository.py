@@ -36,6 +36,14 @@ class Repository:
         """The licence that the README.md names in its front matter, or None."""
         return licence(self.card)
 
+    def files(self) -> list[Path]:
+        """The files on disk that it is read from; clips that are files by themselves left out."""
+        named = (self.builder.config.data_files or {}).values()
+        clips = tuple(getattr(self.builder, "EXTENSIONS", ()))
+        paths = [Path(str(file)) for files in named for file in files]
+        read = [path for path in paths if path.suffix.lower() not in clips]
+        return [*read, *([self.card] if self.card else [])]
+
 
 def open_repository(spec: DatasetSpec) -> Repository:
     """Open what the spec names.

@@ -44,6 +44,8 @@ class Speech:
     synthetic: bool
     left_out: Counter[str] = field(default_factory=Counter)  # reason -> clips, as far as read
     example: str | None = None  # why the first unreadable file could not be read
+    files: list[Path] = field(default_factory=list)  # read of a folder, clips as far as read
+    whole_folder: bool = False  # whether any file there may be one of them
 
 
 def read_speech(spec: DatasetSpec) -> Speech:
@@ -58,11 +60,15 @@ def read_speech(spec: DatasetSpec) -> Speech:
     repository.quiet_libraries(spec)
     unpacked = _mozilla_folder(spec) if spec.source == "folder" else None
     if unpacked is not None:
-        speech = Speech(iter(()), repository.licence(unpacked / "README.md"), None, False)
+        card = unpacked / "README.md"
+        speech = Speech(iter(()), repository.licence(card), None, False)
+        speech.files = [card, unpacked / f"{spec.split}.tsv"]
         rows = _mozilla_rows(spec, unpacked)
     else:
         opened = repository.open_repository(spec)
         speech = Speech(iter(()), opened.licence(), opened.revision, False)
+        if spec.source == "folder":
+            speech.files, speech.whole_folder = opened.files(), True
         rows = _repository_rows(spec, opened)
     speech.clips = _usable(spec, rows, speech)
     return speech
@@ -81,6 +87,8 @@ def _usable(
         if not said:
             speech.left_out[NO_TEXT] += 1
             continue
+        if audio and not isinstance(audio, bytes) and "://" not in str(audio):
+            speech.files.append(Path(audio))
         try:
             samples = decode(audio, spec.clip_seconds)
         except (OSError, ValueError, RuntimeError) as error:  # soundfile's own is a RuntimeError

@@ -14,6 +14,7 @@ from typing import Any
 from siliconprof.closure import sha256
 from siliconprof.errors import UserError
 
+INDEX = "model.safetensors.index.json"
 # What transformers puts in front of a bare model's names, or leaves out.
 PREFIXES = ("", "transformer.", "model.")
 
@@ -87,6 +88,23 @@ class Checkpoint:
             yield name, array.astype(np.float32)
 
 
+def local_files(parameters: Mapping[str, Any]) -> list[str]:
+    """The files that a cell reads its weights from; none of the hub's, or where a file is missing.
+
+    Args:
+        parameters: of a workload.
+    """
+    folder = Path(parameters.get("weights_path") or "").expanduser()
+    if parameters.get("weights") != "pretrained" or not folder.is_dir():
+        return []
+    try:
+        files = _files(folder, str(folder))
+    except (UserError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []  # a damaged index; the cell says so
+    index = folder / INDEX
+    return [str(file) for file in [*files, *([index] if index.is_file() else [])]]
+
+
 def locate(path: str) -> tuple[Path, str | None]:
     """(folder, commit or None) of a checkpoint.
 
@@ -121,7 +139,7 @@ def _files(folder: Path, path: str) -> list[Path]:
     Raises:
         UserError: there are none.
     """
-    index = folder / "model.safetensors.index.json"
+    index = folder / INDEX
     if index.is_file():
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     else:

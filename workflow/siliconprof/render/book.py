@@ -52,6 +52,7 @@ class Book:
         self.captions, self.source, self.folder = captions, source, folder
         self.sections: list[Section] = []
         self.numbers = {"figure": 0, "table": 0}
+        self.common: dict[str, Any] = {}  # values that any text may name
         self.origin = ""  # what marks figures and tables that are not this host's
 
     def words(self, kind: str, key: str, **values: Any) -> str:
@@ -64,7 +65,7 @@ class Book:
         if not isinstance(entry, str):
             raise UserError(f"{self.source}: no text {kind}.{key}")
         try:
-            return " ".join(entry.split()).format(**values)
+            return " ".join(entry.split()).format(**{**self.common, **values})
         except (KeyError, IndexError, ValueError) as error:
             raise UserError(f"{self.source}: {kind}.{key}: bad placeholder: {error}") from None
 

@@ -161,12 +161,12 @@ def _name(row: Row) -> str:
 
 
 class Panel(NamedTuple):
-    """One quantity over the whole run: per cell the minutes, the values and the colour."""
+    """One quantity over the whole run: per cell the minutes, the values and the colour; the cells."""
 
     title: str
     unit: str
     series: list[tuple[list[float], list[float], str]]
-    backends: list[str]
+    cells: list[Row]
 
 
 def _panels(data: Data, cells: Sequence[Row]) -> list[Panel]:
@@ -177,7 +177,7 @@ def _panels(data: Data, cells: Sequence[Row]) -> list[Panel]:
     zero = datetime.fromisoformat(timed[0]["started_at"])
     found = []
     for column, title, unit, scale in CLOCK_PANELS:
-        series, backends = [], []
+        series, told = [], []
         for cell in timed:
             frame = data.traces.sampled(cell)
             if frame is None or column not in frame or frame[column].notna().sum() < 1:
@@ -187,17 +187,16 @@ def _panels(data: Data, cells: Sequence[Row]) -> list[Panel]:
             minutes = ((kept["t_s"] + offset) / 60).tolist()
             values = (kept[column] / scale).tolist()
             series.append((*style.thin(minutes, values, POINTS_PER_CELL), style.colour(cell)))
-            backends.append(cell["backend"])
+            told.append(cell)
         if series:
-            found.append(Panel(title, unit, series, list(dict.fromkeys(backends))))
+            found.append(Panel(title, unit, series, told))
     return found
 
 
 def draw(panels: Sequence[Panel], narrow: bool) -> Any:
     """One panel below the other on one axis of time; every dot is a sample."""
     width, left, title, high, foot = style.width_in(narrow), 0.46, 0.26, 0.8, 0.4
-    backends = list(dict.fromkeys(name for panel in panels for name in panel.backends))
-    entries = [(style.sample("o", color=style.shade(b), markersize=2.6), b) for b in backends]
+    entries = style.backends((cell for panel in panels for cell in panel.cells), 2.6)
     head = style.legend_height(entries, width)
     figure = style.canvas(width, head + len(panels) * (title + high) + foot)
     style.legend(figure, entries, 0.0)
@@ -250,7 +249,8 @@ def table(data: Data, rows: Sequence[Row]) -> Table:
     place = {key(cell): index for index, cell in enumerate(data.cells)}
     for row in sorted(rows, key=lambda row: place.get(key(row), len(place))):
         result.add(
-            row["workload"], row["device"], row["backend"], row["precision"], row["scenario"],
+            row["workload"], row["device"], words.backend_name(row), row["precision"],
+            row["scenario"],
             *(_spread(row, stem, unit) for stem, unit, _, _ in shown),
             *(_answer(row, column) for column in ("throttled", "power_capped")),
         )  # fmt: skip

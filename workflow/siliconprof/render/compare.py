@@ -1,7 +1,7 @@
 """Comparing step times: a median, its interval, a ratio of two, and the words for them.
 
-Every interval here is made from the 95 % intervals of two series of one process each. Another
-process may differ by more, which one process per cell cannot show; the page says so.
+Every interval here is made from the 95 % intervals of the two sides, which rest on the noise floor
+of their host where there is one and else hold within a process, see `uncertainty`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def pairs(steps_: Sequence[Step], axis: str, first: str | None = None) -> Iterat
 
 
 def ratio_words(slow: Step, fast: Step) -> str:
-    """`2.41 × [2.35, 2.48]` of medians, with the interval that both series allow."""
+    """`2.41 × [2.35, 2.48]` of medians, with the range that both intervals allow."""
     ratio, low, high = slow.middle / fast.middle, slow.low / fast.high, slow.high / fast.low
     return f"{words.significant(ratio)} × [{words.significant(low)}, {words.significant(high)}]"
 

@@ -81,14 +81,14 @@ def probes_table(rows: Sequence[Row]) -> Table:
     for row in rows:
         if row["means"] != SWITCHED_OFF:
             # what is available nowhere is told once
-            backend = row["backend"] if _all([row], "samples") else ""
+            backend = words.backend_name(row) if _all([row], "samples") else ""
             groups.setdefault((row["probe"], row["device"], backend), []).append(row)
     for (probe, device, _), group in sorted(groups.items()):
         why = "it is not available here: see the column before"
         result.add(
             probe,
             device,
-            ", ".join(sorted({row["backend"] for row in group})),
+            ", ".join(sorted({words.backend_name(row) for row in group})),
             Value("; ".join(dict.fromkeys(str(row["means"]) for row in group)), mark="note"),
             Value(str(len(group)), len(group)),
             integer(_middle(group, "samples"), why),
@@ -122,10 +122,9 @@ def _middle_and_worst(rows: Sequence[Row], column: str, scale: float, why: str) 
 def draw(points: Sequence[tuple[Row, float]], narrow: bool) -> Any:
     """Split over unsplit against the step time: a dot a cell, a ring where it is flagged."""
     width, left, foot, high = style.width_in(narrow), 0.5, 0.42, 2.0
-    backends = list(dict.fromkeys(row["backend"] for row, _ in points))
     precisions = [p for p in PRECISION_ORDER if any(row["precision"] == p for row, _ in points)]
     entries = [
-        *((style.sample("o", color=style.shade(b), markersize=3.4), b) for b in backends),
+        *style.backends((row for row, _ in points), 3.4),
         (style.sample("o", color=style.INK, markersize=6, markerfacecolor="none",
                       markeredgewidth=0.8), "flagged"),
         (style.swatch(style.shade("grey", 12)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,36 +17,31 @@ from typing import Any
 
 import pandas as pd
 
-from siliconprof import aggregate, registry
+from siliconprof import aggregate, noise_floor, registry
+from siliconprof.datasheet import DataSheets
 from siliconprof.errors import UserError
+from siliconprof.render import uncertainty
 from siliconprof.render.variants import Family, Row, family, family_order, label, model, order, stem
+from siliconprof.table_files import read, rows
+from siliconprof.throughputs import FLAG_OF_VERDICT, device_of
 
 KEY = aggregate.KEY
-TEXT = {
-    *KEY, "module", "trainer", "device_kind", "status", "reason", "scenario_derived",
-    "scenario_applied", "capacity_source", "limit_how", "limit_reason", "confirmed_by", "size",
-    "weights", "allocator", "offload",
-    "effective_precision", "master_weights_dtype", "activations_dtype", "dataset",
-    "data_sha256", "flags", "flag_details", "hostname", "system", "python",
-    "framework_version", "device_name", "blas", "git_commit", "started_at", "record",
-    "record_sha256", "earlier_ok_record", "launch", "note", "burst_reason", "series",
-    "device_peak_means", "kind", "name", "scope", "quality", "probe", "means", "model",
-    "limits_means", "power_source", "low_power_means", "cpu_governor", "cpu_governor_driver",
-    "gpu_means", "device_means", "swap_means",
-}  # fmt: skip
 FROM_CELL = ("status", "flags", "flag_details", "seed", "data_sha256", "dataset", "threads",
-             "method_version", "device_kind", "rss_at_start_bytes", "rss_peak_sampled_bytes",
-             "started_at", "hostname", "scenario_applied", "predicted_memory_bytes",
+             "method_version", "device_kind", "blas", "rss_at_start_bytes",
+             "rss_peak_sampled_bytes", "started_at", "hostname", "scenario_applied", "predicted_memory_bytes",
              "predicted_offloaded_bytes", "capacity_bytes", "batch_size_found", "limit_enforced",
-             "limit_how", "limit_reason", "confirmed_peak_bytes", "size", "lora_rank", "weights",
+             "limit_how", "limit_reason", "confirmed_peak_bytes", "size", "lora_rank", "lora_alpha",
+             "learning_rate", "seq_len", "target_len", "clip_seconds", "zero_stage", "weights",
+             "gradient_checkpointing",
              "allocator", "offload", "offloads", "minor_faults", "major_faults",
              "page_size_bytes", "probes_off")  # fmt: skip
 PUBLISHED = ("table1_devices", "table2_workloads", "table3_configurations", "table4_pass_time",
              "table5_energy", "table6_kernel_launch", "seed001_statements", "seed003_speedups",
              "seed004_speedups")  # fmt: skip
 TABLES = ("cells", "points", "steps", "samples", "outside", "training_steps", "energy", "probes",
-          "models")  # fmt: skip
-OF_CELLS = ("cells", "points", "steps", "samples", "training_steps", "energy", "probes")
+          "captures", "models", "ceilings", "checks")  # fmt: skip
+OF_CELLS = ("cells", "points", "steps", "samples", "training_steps", "energy", "probes", "captures",
+            "checks")  # fmt: skip
 SWITCHED_OFF = "switched off for this cell"  # what the sampler says of a probe left out on purpose
 SERIES_OF_KIND = {"warm-up": "warmup_step_s", "split": "step_s", "unsplit": "unsplit_step_s",
                   "energy": "energy_step_s"}  # fmt: skip
@@ -131,7 +126,11 @@ class Data:
     results: Path
     energy: list[Row] = field(default_factory=list)  # one per source of energy of a training
     probes: list[Row] = field(default_factory=list)  # one per probe of a cell
+    captures: list[Row] = field(default_factory=list)  # one per file of a tool, or its reason
     models: list[Row] = field(default_factory=list)
+    ceilings: list[Row] = field(default_factory=list)  # see `siliconprof.ceilings`
+    checks: list[Row] = field(default_factory=list)  # one per throughput
+    floors: Mapping[str, noise_floor.Floor] = field(default_factory=dict)  # host -> noise floor
     damaged: list[Path] = field(default_factory=list)
 
     @property
@@ -151,6 +150,9 @@ class Data:
             points=[row for row in self.points if kept(row)],
             energy=[row for row in self.energy if kept(row)],
             probes=[row for row in self.probes if kept(row)],
+            captures=[row for row in self.captures if kept(row)],
+            ceilings=[row for row in self.ceilings if kept(row)],
+            checks=[row for row in self.checks if kept(row)],
         )
 
     def hosts(self) -> list[tuple[str, str]]:
@@ -184,19 +186,44 @@ class Data:
 
     def device(self, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The registry's entry of a row's device, None when there is none."""
-        devices = self.registry["devices"]
-        if row["source"] == aggregate.HERE:
-            for device in self.host["devices"]:
-                if device["id"] == row["device"]:
-                    return devices.get(device["registry_id"])
-        name = row["device"]
-        return devices.get(name) or devices.get(name.rpartition("-")[0])  # the second of a kind
+        return DataSheets(self.registry, self.host).entry(row)
 
     def peak_flop_per_s(self, row: Mapping[str, Any]) -> float | None:
         """The data sheet's peak for a row's precision, None when nobody knows it."""
         entry = self.device(row)
-        peak = registry.peak_tflops(dict(entry), row["precision"]) if entry else None
+        peak = registry.peak_tflops(entry, row["precision"]) if entry else None
         return None if peak is None else peak * 1e12
+
+    def ceiling(self, row: Mapping[str, Any], quantity: str) -> Row | None:
+        """The line of ceilings.csv for a row's device, backend and number format, or None.
+
+        Memory knows neither backends nor number formats: the best of any counts.
+        """
+        lines = self._ceilings.get((*device_of(row), quantity), [])
+        own = registry.PEAK_OF_PRECISION[row["precision"]]
+        if quantity != "memory_bandwidth":
+            lines = [
+                line
+                for line in lines
+                if (line["backend"], line["precision"]) == (row["backend"], own)
+            ]
+        return max(lines, key=lambda line: line["value"] or 0.0, default=None)
+
+    def check(self, point: Mapping[str, Any], quantity: str) -> Row | None:
+        """The line of checks.csv for a throughput of a point, or None."""
+        return self._checks.get((*key(point), int(point["point"]), quantity))
+
+    @cached_property
+    def _ceilings(self) -> dict[tuple, list[Row]]:
+        found: dict[tuple, list[Row]] = {}
+        for line in self.ceilings:
+            name = (*device_of(line), line["quantity"])
+            found.setdefault(name, []).append(line)
+        return found
+
+    @cached_property
+    def _checks(self) -> dict[tuple, Row]:
+        return {(*key(line), int(line["point"]), line["quantity"]): line for line in self.checks}
 
     def device_name(self, row: Mapping[str, Any]) -> str:
         """What people call a row's device."""
@@ -208,28 +235,6 @@ class Data:
                 if device["id"] == row["device"]:
                     return device["name"]
         return row["device"]
-
-
-def rows(frame: pd.DataFrame) -> list[Row]:
-    """A frame as dictionaries; what is not there is None."""
-    plain = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    return [{str(name): value for name, value in row.items()} for row in plain]
-
-
-def read_table(path: Path) -> pd.DataFrame:
-    """One table of `aggregate`; names stay text, whatever they look like.
-
-    Raises:
-        UserError: it is missing or no table.
-    """
-    try:
-        return pd.read_csv(
-            path, dtype=dict.fromkeys(TEXT, "object"), keep_default_na=False, na_values=[""]
-        )
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; `snakemake --cores 1 report` makes it") from None
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path}: not a table ({' '.join(str(error).split())})") from None
 
 
 def read_published(folder: Path) -> dict[str, list[Row]]:
@@ -254,8 +259,13 @@ def read_published(folder: Path) -> dict[str, list[Row]]:
     return found
 
 
-def load(matrix: Path, tables: Path, published: Path, registry_: Path) -> Data:
+def load(
+    matrix: Path, tables: Path, published: Path, registry_: Path, floors: Sequence[Path] = ()
+) -> Data:
     """Everything, checked as far as the page needs it.
+
+    Args:
+        floors: noise floors of any hosts, on which the intervals of their cells then rest.
 
     Raises:
         UserError: a file is missing or damaged.
@@ -269,7 +279,7 @@ def load(matrix: Path, tables: Path, published: Path, registry_: Path) -> Data:
         raise UserError(f"{matrix}: damaged ({error}); delete it to have it made again") from None
     if missing:
         raise UserError(f"{matrix}: damaged (no {', '.join(sorted(missing))}); delete it")
-    frames = {name: read_table(tables / f"{name}.csv") for name in TABLES}
+    frames = {name: read(tables / f"{name}.csv") for name in TABLES}
     for name in OF_CELLS:
         absent = [column for column in KEY if column not in frames[name].columns]
         if absent:
@@ -277,11 +287,16 @@ def load(matrix: Path, tables: Path, published: Path, registry_: Path) -> Data:
     probes = rows(frames["probes"])
     cells = sorted(rows(frames["cells"]), key=order) if len(frames["cells"]) else []
     _circumstances(cells, probes)
+    checks = rows(frames["checks"])
+    _flag_impossible(cells, checks)
     results = tables.parent
+    points = _measured(cells, rows(frames["points"]))
+    known = {floor.host: floor for floor in map(noise_floor.read, floors)}
+    uncertainty.rest_on(points, known)
     return Data(
         matrix=document,
         cells=cells,
-        points=_measured(cells, rows(frames["points"])),
+        points=points,
         traces=Traces(frames["steps"], frames["samples"], frames["training_steps"]),
         outside=rows(frames["outside"]),
         registry=registry.load(registry_),
@@ -289,19 +304,47 @@ def load(matrix: Path, tables: Path, published: Path, registry_: Path) -> Data:
         results=results,
         energy=rows(frames["energy"]),
         probes=probes,
+        captures=rows(frames["captures"]),
         models=rows(frames["models"]),
+        ceilings=rows(frames["ceilings"]),
+        checks=checks,
+        floors=known,
         damaged=sorted((results / "damaged").glob("**/*.json")),
     )
 
 
-def _circumstances(cells: Iterable[Row], probes: Iterable[Row]) -> None:
-    """Tell each cell whether it was offloaded, and whether it ran without any probe on purpose."""
+def _circumstances(cells: Sequence[Row], probes: Iterable[Row]) -> None:
+    """Tell each cell whether it was offloaded, and whether it ran without any probe on purpose.
+
+    And each probe what its cell multiplied with, since it is told with the backend's name.
+    """
     means: dict[tuple, set[str]] = {}
+    by_key = {key(cell): cell for cell in cells}
     for probe in probes:
+        cell_ = by_key.get(key(probe), {})
+        probe |= {name: cell_.get(name) for name in ("device_kind", "blas")}
         means.setdefault(key(probe), set()).add(probe["means"] or "")
     for cell in cells:
         cell["offloads"] = cell.get("scenario_applied") == "offload"
         cell["probes_off"] = means.get(key(cell)) == {SWITCHED_OFF}
+
+
+def _flag_impossible(cells: Iterable[Row], checks: Iterable[Row]) -> None:
+    """Flag the cells that have a throughput above what their device can do.
+
+    Their records stay as they are: what stands above what shows only beside other records.
+    """
+    by_key = {key(cell): cell for cell in cells}
+    for check in checks:
+        code = FLAG_OF_VERDICT.get(check["verdict"])
+        cell = by_key.get(key(check))
+        if code and cell is not None:
+            for name, said in (("flags", code), ("flag_details", f"{code}: {check['reason']}")):
+                cell[name] = (
+                    f"{cell[name]}{'; ' if name == 'flag_details' else ';'}{said}"
+                    if cell[name]
+                    else said
+                )
 
 
 def _measured(cells: Iterable[Row], points: Iterable[Row]) -> list[Row]:
@@ -311,7 +354,10 @@ def _measured(cells: Iterable[Row], points: Iterable[Row]) -> list[Row]:
     for point in points:
         cell = by_key.get(key(point))
         if cell is not None and cell["status"] == "ok":
-            found.append(point | {name: cell.get(name) for name in FROM_CELL})
+            beside = {name: cell.get(name) for name in FROM_CELL}
+            found.append(
+                beside | {k: v for k, v in point.items() if v is not None or k not in beside}
+            )
     _tell_twins_apart([point for point in found if point["trainer"]])
     return found
 

@@ -9,11 +9,13 @@ from typing import Any
 from siliconprof.render import style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data, key
-from siliconprof.render.tables import Column, Table, integer, missing, quantity
+from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity
 from siliconprof.render.training import NAMES, names
 from siliconprof.render.variants import Row, has_no_speed, label, model
 
 NO_IDLE = "idle power was not measured"
+CHECK_ONLY = "a mechanism check's energy per step says nothing"
+NO_HOST = "the paper's assumption is for the host of an NVIDIA GPU"
 MOST_NAMED = 6
 CELLS_PER_FIGURE = 36
 FOLD_ABOVE = 16
@@ -154,27 +156,25 @@ def table(rows: Sequence[tuple[Row, Row]]) -> Table:
     )  # fmt: skip
     for point, row in rows:
         why = row.get("reason") or NO_IDLE
-        assumed = quantity(
-            row.get("energy_per_step_plus_assumed_host_j"),
-            "the paper's assumption is for the GPU scope",
-            digits=4,
-        )
         result.add(
             *names(point),
             row["name"],
             row["scope"],
             row["quality"],
-            *(
-                missing("a mechanism check's energy per step says nothing")
-                if has_no_speed(point)
-                else quantity(row[name], why, digits=4)
-                for name in ("energy_per_step_j", "energy_per_sample_j")
-            ),
+            _joules(point, row, "energy_per_step_j", why),
+            _joules(point, row, "energy_per_sample_j", why),
             quantity(row["idle_before_w"], why),
             quantity(row["idle_after_w"], why),
-            quantity(row["net_energy_per_step_j"], why, digits=4),
-            assumed,
+            _joules(point, row, "net_energy_per_step_j", why),
+            _joules(point, row, "energy_per_step_plus_assumed_host_j", NO_HOST),
             quantity(row.get("window_s"), "not recorded"),
             integer(row.get("energy_steps"), "not recorded"),
         )  # fmt: skip
     return result
+
+
+def _joules(point: Row, row: Row, column: str, reason: str) -> Value:
+    """An energy of a cell, unless the cell says nothing of speed and so nothing of this either."""
+    if has_no_speed(point):
+        return missing(CHECK_ONLY)
+    return quantity(row.get(column), reason, digits=4)

@@ -195,7 +195,8 @@ def allocators_table(pairs: Sequence[tuple[Row, Row]]) -> Table:
     )  # fmt: skip
     for default, other in pairs:
         result.add(
-            default["workload"], default["device"], default["backend"], precision(default),
+            default["workload"], default["device"], words.backend_name(default),
+            precision(default),
             other["allocator"],
             _whole(default.get("minor_faults_per_step"), NO_STEPS),
             _whole(other.get("minor_faults_per_step"), NO_STEPS),

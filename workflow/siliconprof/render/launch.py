@@ -10,22 +10,33 @@ from siliconprof.render import style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.matmul import why_none
-from siliconprof.render.tables import Column, Table, Value, ranged
+from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged
 from siliconprof.render.variants import Row
 
 US = 1e-6
 MS = 1e-3
 KINDS = (  # series, what it is called, marker
-    ("cold", "cold: the first launch", "D"),
+    ("cold", "cold: the first launch of a process", "D"),
     ("launch_and_wait", "launch and wait", "o"),
     ("amortised", "amortised over a burst", "s"),
     ("enqueue", "enqueue only", "<"),
+)
+RATIOS = (  # (over, under): how far the four numbers are apart
+    ("launch_and_wait", "amortised"),
+    ("amortised", "enqueue"),
+    ("cold", "launch_and_wait"),
+)
+BEFORE = (  # what a fresh process does before its cold launch: series, column, help
+    ("import", "import", "of the framework, its files in the system's cache"),
+    ("context", "context", "opening the device, with the first arrays on it"),
+    ("other_kernel", "another kernel", "a product, with what its library sets up"),
+    ("compile_and_load", "compile and load", "of the empty kernel; compilers keep caches on disk"),
 )
 PUBLISHED_KINDS = (("cold_launch_ms", "cold", "D"), ("followup_launch_ms", "follow-up", "o"))
 
 
 def add(data: Data, book: Book, prefix: str = "", with_published: bool = True) -> None:
-    """One figure, one table."""
+    """One figure, two tables."""
     points = data.of_module("kernel_launch")
     printed = data.published["table6_kernel_launch"] if with_published else []
     if not points:
@@ -36,13 +47,14 @@ def add(data: Data, book: Book, prefix: str = "", with_published: bool = True) -
         "launch" if printed else "launch-only",
         partial(draw, data, points, printed),
     )
-    book.table(f"{prefix}kernel-launch", "launch", table(points))
+    book.table(f"{prefix}kernel-launch", "launch", table(data, points))
+    book.table(f"{prefix}cold-launch", "launch-cold", cold_table(data, points))
 
 
 def label(data: Data, point: Row, devices: int) -> str:
     """`torch-cpu · dispatch`, with the device where there are several."""
     where = f"{data.device_name(point)} · " if devices > 1 else ""
-    return f"{where}{point['backend']} · {point['launch']}"
+    return f"{where}{words.backend_name(point)} · {point['launch']}"
 
 
 def draw(data: Data, points: Sequence[Row], printed: Sequence[Row], narrow: bool) -> Any:
@@ -63,7 +75,7 @@ def draw(data: Data, points: Sequence[Row], printed: Sequence[Row], narrow: bool
     )
     values = [
         v for p in points for kind, _, _ in KINDS
-        for v in (p[f"{kind}_low_s"], p[f"{kind}_high_s"]) if v
+        for v in _ends(data, p, kind) if v
     ] + [float(r[column]) * MS for r in printed for column, _, _ in PUBLISHED_KINDS]  # fmt: skip
     low, high = min(values) / 1.6 / US, max(values) * 1.6 / US
     style.write(figure, 0, head + 0.12, "Measured here" if printed else "Measured", weight="bold",
@@ -71,7 +83,7 @@ def draw(data: Data, points: Sequence[Row], printed: Sequence[Row], narrow: bool
     ax = style.axes(figure, left, head + title, width - left - 0.1, len(points) * step)
     _frame(ax, labels, low, high)
     for y, point in enumerate(points):
-        _point(ax, y, point)
+        _point(ax, y, point, data)
     if printed:
         top = head + title + len(points) * step + foot
         style.write(figure, 0, top + 0.12, "Published, not measured here", weight="bold",
@@ -102,44 +114,122 @@ def _frame(ax: Any, labels: Sequence[str], low: float, high: float, muted: bool 
     ax.set_xlabel("time of one launch / µs", size=style.SMALL_PT)
 
 
-def _point(ax: Any, y: int, point: Row) -> None:
-    """All numbers of one launcher, each with its 95 % interval where it has one."""
+def _ends(data: Data, point: Row, kind: str) -> tuple[float | None, float | None]:
+    """Where a number's line begins and ends, in seconds.
+
+    The 95 % interval of the median; of cold launches the lowest and the highest process.
+    """
+    if kind == "cold":
+        every = data.traces.series(point, "cold_s")
+        return (min(every), max(every)) if every else (None, None)
+    return words.number(point[f"{kind}_low_s"]), words.number(point[f"{kind}_high_s"])
+
+
+def _point(ax: Any, y: int, point: Row, data: Data) -> None:
+    """All numbers of one launcher, each with its line where it has one."""
     ink = style.shade(point["backend"])
     for kind, _, marker in KINDS:
         middle = words.number(point[f"{kind}_median_s"])
-        if middle is None:
+        low, high = _ends(data, point, kind)
+        if middle is None or low is None or high is None:
             continue
-        low, high = point[f"{kind}_low_s"], point[f"{kind}_high_s"]
         ax.plot([low / US, high / US], [y, y], color=ink, linewidth=0.9)
         ax.plot([middle / US], [y], marker, color=ink, markersize=3.4)
 
 
-def table(points: Sequence[Row]) -> Table:
-    """Medians in µs with their 95 % interval; cold is one launch of one process."""
+def table(data: Data, points: Sequence[Row]) -> Table:
+    """The four numbers in µs, and how far they are apart."""
     result = Table(
         [
             Column("Device", folds=True),
             Column("Backend"),
             Column("Launched"),
-            Column("What it is"),
-            Column("cold", "µs", True, "the first launch; a single value"),
+            Column("What it is", folds=True),
+            Column("cold", "µs", True, "median of fresh processes; below, lowest and highest"),
             Column("launch and wait", "µs", True, "median, 95 % interval"),
             Column("amortised", "µs", True, "burst with one wait at its end, per launch"),
             Column("enqueue", "µs", True, "handing over, per launch of a burst"),
-            Column("burst", "launches", True),
+            *(Column(f"{_short(over)} / {_short(under)}", "", True, "ratio of the medians")
+              for over, under in RATIOS),
+            Column("burst", "launches", True, "over which the launch is amortised"),
+        ]
+    )  # fmt: skip
+    for point in points:
+        result.add(
+            point["device"],
+            words.backend_name(point),
+            point["launch"],
+            point["note"],
+            _cold(data, point),
+            *(ranged(point, kind, US, "not recorded", "low", "high", 3)
+              for kind in ("launch_and_wait", "amortised", "enqueue")),
+            *(quantity(_ratio(point, over, under), "one of the two is missing")
+              for over, under in RATIOS),
+            integer(point["burst"], "not recorded"),
+        )  # fmt: skip
+        if point["enqueue_means"]:
+            said = f"Enqueue, {point['backend']}, in bursts of {point['enqueue_burst']:.0f}: "
+            said += f"{point['enqueue_means']}."
+            if said not in result.notes:
+                result.notes.append(said)
+    return result
+
+
+def cold_table(data: Data, points: Sequence[Row]) -> Table:
+    """What a fresh process spends up to its first launch: medians of the processes."""
+    result = Table(
+        [
+            Column("Device", folds=True),
+            Column("Backend"),
+            Column("Launched"),
+            Column("processes", "", True, "that came so far, each with one cold launch"),
+            *(Column(name, "ms", True, help) for _, name, help in BEFORE),
+            Column("cold", "µs", True, "with its wait; below, lowest and highest"),
+            Column("spread", "%", True, "inter-quartile range of the cold launches over median"),
         ]
     )
     for point in points:
-        burst = words.number(point["burst"])
-        cold = ranged(point, "cold", US, "not recorded", "low", "high", 3)
+        n = words.number(point["cold_n"])
+        iqr = n and n > 1 and (point["cold_q75_s"] - point["cold_q25_s"]) / point["cold_median_s"]
         result.add(
             point["device"],
-            point["backend"],
+            words.backend_name(point),
             point["launch"],
-            point["note"],
-            Value(cold.text, cold.sort, reason=cold.reason, mark=cold.mark, title="one launch"),
-            *(ranged(point, kind, US, "not recorded", "low", "high", 3)
-              for kind in ("launch_and_wait", "amortised", "enqueue")),
-            Value(f"{burst:.0f}", sort=burst) if burst else None,
+            Value(f"{n:.0f}", sort=n, reason=point["cold_failures"] or "")
+            if n
+            else missing(point["cold_reason"] or "not recorded"),
+            *(quantity(point[f"{series}_median_s"], _why(point, series), MS)
+              for series, *_ in BEFORE),
+            _cold(data, point),
+            quantity(iqr * 100, "", digits=2) if iqr else missing("fewer than two processes"),
         )  # fmt: skip
+        if point["cold_means"]:
+            said = f"Cold, {point['backend']}: {point['cold_means']}."
+            if said not in result.notes:
+                result.notes.append(said)
     return result
+
+
+def _short(kind: str) -> str:
+    return "wait" if kind == "launch_and_wait" else kind
+
+
+def _ratio(point: Row, over: str, under: str) -> float | None:
+    above, below = (words.number(point[f"{kind}_median_s"]) for kind in (over, under))
+    return above / below if above is not None and below else None
+
+
+def _why(point: Row, series: str) -> str:
+    """Why a time before the cold launch is missing."""
+    reason = point["compile_and_load_reason"] if series == "compile_and_load" else None
+    return reason or point["cold_failures"] or "not recorded"
+
+
+def _cold(data: Data, point: Row) -> Value:
+    """The cold launch: median of the processes, with the lowest and the highest."""
+    value = quantity(point["cold_median_s"], point["cold_reason"] or "not recorded", US)
+    low, high = _ends(data, point, "cold")
+    if low is None or high is None:
+        return value
+    below = "–".join(words.significant(end / US) for end in (low, high))
+    return Value(value.text, value.sort, below, title=f"n = {point['cold_n']:.0f}")

@@ -70,7 +70,7 @@ def finding(data: Data) -> Finding | None:
 
 
 def _place(row: Row) -> str:
-    return f"{family(row).name} on {row['backend']} ({manner(row)})"
+    return f"{family(row).name} on {words.backend_name(row)} ({manner(row)})"
 
 
 def _adapters(row: Row) -> str:
@@ -176,7 +176,7 @@ def table(found: Sequence[tuple[Row, Row]]) -> Table:
         result.add(
             family(full).name,
             full["device"],
-            full["backend"],
+            words.backend_name(full),
             full["trainer"],
             precision(full),
             _adapters(adapted),

@@ -27,15 +27,18 @@ from siliconprof.render.variants import (
 )
 
 LINES_PER_FIGURE = 20
+# What losses depend on and the time of a step does not, with the words for it.
+SETTINGS = {"learning_rate": "learning rate", "lora_alpha": "LoRA alpha"}
 
 
 def loss_groups(data: Data) -> list[list[Row]]:
-    """Training points that must give equal losses: same data, seed, weights and work."""
+    """Training points that must give equal losses: same data, seed, weights, work, settings."""
     groups: dict[tuple, list[Row]] = {}
     for point in data.training():
         if point["data_sha256"] is None or not point["training_steps"]:
             continue
-        groups.setdefault(tuple(point.get(name) for name in WORK), []).append(point)
+        same = tuple(point.get(name) for name in (*WORK, *SETTINGS))
+        groups.setdefault(same, []).append(point)
     return [sorted(group, key=_baseline_first) for group in groups.values()]
 
 
@@ -65,7 +68,8 @@ def relative_differences(data: Data, point: Row, baseline: Row) -> np.ndarray:
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
     """Losses by step, and how far each is from the baseline; one figure a device."""
-    for group in loss_groups(data):
+    groups = loss_groups(data)
+    for group in groups:
         kind, baseline = family(group[0]), group[0]
         sha = baseline["data_sha256"][:12]
         for device in dict.fromkeys(point["device"] for point in group):
@@ -73,7 +77,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
             where = "" if baseline["device"] == device else f" on {data.device_name(baseline)}"
             for start in range(0, len(others), LINES_PER_FIGURE):
                 part = others[start : start + LINES_PER_FIGURE]
-                apart = work_apart(baseline)
+                apart = work_apart(baseline) + _settings_apart(baseline, groups)
                 slug = kind.slug + as_slug(apart)
                 name = f"{prefix}loss-{slug}-{device}-{sha}"
                 book.figure(
@@ -85,6 +89,17 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
                     sha=sha,
                     dataset=baseline["dataset"],
                 )
+
+
+def _settings_apart(baseline: Row, groups: Sequence[Sequence[Row]]) -> str:
+    """`, learning rate 0.0003` where groups of one family differ in it; else empty."""
+    kind = (family(baseline), work_apart(baseline))
+    alike = [group[0] for group in groups if (family(group[0]), work_apart(group[0])) == kind]
+    return "".join(
+        f", {said} {baseline[name]:g}"
+        for name, said in SETTINGS.items()
+        if baseline.get(name) is not None and len({row.get(name) for row in alike}) > 1
+    )
 
 
 def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:

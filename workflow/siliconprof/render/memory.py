@@ -48,7 +48,7 @@ def add_memory(data: Data, book: Book, kind: Family, points: list[Row], prefix: 
             )
             continue
         silent = sorted({
-            row["backend"] for row in rows
+            words.backend_name(row) for row in rows
             if not _lines(data, [row], "device_memory_bytes", MIB, False)
         })  # fmt: skip
         book.figure(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from siliconprof import memory_model
 from siliconprof.render import words
+from siliconprof.render.beside import model_and_size
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, missing, published, quantity
-
-PRINTED = "seeds 001 and 002, Table 2"
 
 
 def add(data: Data, book: Book) -> None:
@@ -30,8 +29,12 @@ def table(data: Data) -> Table:
             Column("printed in Table 2", "“GiB”", True),
         ]
     )  # fmt: skip
+    printed_rows = {
+        model_and_size(row["workload_as_printed"]): row
+        for row in data.published["table2_workloads"]
+    }
     for row in data.models:
-        printed = words.number(row.get("paper_published_gib"))
+        printed = printed_rows.get((row["model"], row["size"]))
         result.add(
             row["model"],
             Value(row["size"], sort=words.number(row["n_parameters"])),
@@ -39,7 +42,9 @@ def table(data: Data) -> Table:
             _count(row["lora_trainable"], "has no adapters here"),
             quantity(row["theoretical_gib"], "unknown", digits=4),
             quantity(row["paper_gib"], "unknown", digits=4),
-            published(f"{printed:.3f}", PRINTED) if printed else missing("not in Table 2"),
+            published(printed["theoretical_memory_gib"], printed["source"])
+            if printed
+            else missing("not in Table 2"),
         )
     return result
 

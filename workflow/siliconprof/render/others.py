@@ -7,15 +7,18 @@ from functools import partial
 from typing import Any
 
 from siliconprof.render import (
+    ceilings,
     clocks,
     energy,
     launch,
     lora,
     matmul,
+    operations,
     peaks,
     setting,
     style,
     training,
+    uncertainty,
     words,
 )
 from siliconprof.render.book import Book
@@ -54,6 +57,7 @@ def add(data: Data, book: Book) -> None:
         prefix = f"{badge.replace(' ', '-')}-{host}-"
         book.heading(host, badge)
         book.origin = f"{badge}: {host}"
+        book.common["intervals"] = uncertainty.said(part.points)
         book.facts(_facts(part))
         book.table(f"{prefix}cells", "cells-elsewhere", setting.cells_table(part.cells),
                    folded=f"{words.count(len(part.cells), 'cell')}: "
@@ -64,11 +68,16 @@ def add(data: Data, book: Book) -> None:
             peaks.add(part, book, prefix)
             energy.add(part, book, prefix)
             clocks.add(part, book, prefix)
+        if part.ceilings and any(line["value"] is not None for line in part.ceilings):
+            ceilings.add(part, book, prefix)
         if part.of_module("matmul"):
             matmul.add(part, book, prefix)
+        if part.of_module("matvec") or part.of_module("vjp"):
+            operations.add(part, book, prefix)
         if part.of_module("kernel_launch"):
             launch.add(part, book, prefix, with_published=False)
     book.origin = ""
+    book.common["intervals"] = uncertainty.said(data.points)
     compare(data, book)
 
 
@@ -204,7 +213,7 @@ def table(data: Data, steps: Sequence[Step]) -> Table:
         result.add(
             Value(row["host"], sort=row["host"], badge=words.SOURCE_BADGES.get(row["source"], "")),
             Value(data.device_name(row), sort=row["device"], title=row["device"]),
-            row["backend"],
+            words.backend_name(row),
             row["trainer"],
             precision(row),
             ", ".join(variant(row)),

@@ -20,10 +20,15 @@ from siliconprof.errors import UserError, stage
 from siliconprof.record import write_atomically
 
 
-def build(data: Any, book: Any, command: str) -> dict[str, Any]:
-    """Write every section; what the template needs beside them comes back."""
+def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
+    """Write every section; what the template needs beside them comes back.
+
+    Args:
+        output: where the page will lie, from which its links lead.
+    """
     from siliconprof.render import (
         capacity,
+        ceilings,
         clocks,
         cost,
         energy,
@@ -34,6 +39,7 @@ def build(data: Any, book: Any, command: str) -> dict[str, Any]:
         matmul,
         memory,
         models,
+        operations,
         others,
         peaks,
         published,
@@ -43,10 +49,12 @@ def build(data: Any, book: Any, command: str) -> dict[str, Any]:
         steps,
         summary,
         training,
+        uncertainty,
         words,
     )
 
     own = data.only(aggregate.HERE)
+    book.common["intervals"] = uncertainty.said(own.points)
     book.section("summary")
     found = summary.findings(own)
     book.findings(found)
@@ -75,8 +83,12 @@ def build(data: Any, book: Any, command: str) -> dict[str, Any]:
     clocks.add(own, book)
     book.section("cost")
     cost.add(own, book)
+    book.section("ceilings")
+    ceilings.add(own, book)
     book.section("matmul")
     matmul.add(own, book)
+    book.section("operations")
+    operations.add(own, book)
     book.section("launch")
     launch.add(own, book)
     book.section("published")
@@ -84,7 +96,7 @@ def build(data: Any, book: Any, command: str) -> dict[str, Any]:
     book.section("others")
     others.add(data, book)
     book.section("quality")
-    quality.add(data, book, own, command)
+    quality.add(data, book, own, command, output)
     measured = sum(cell["status"] == "ok" for cell in own.cells)
     return {
         "title": data.matrix["experiment"].get("report", {}).get("title") or "siliconprof",
@@ -135,13 +147,22 @@ def render(arguments: argparse.Namespace) -> None:
     from siliconprof.render import style
     from siliconprof.render.book import Book
 
-    data = data_.load(arguments.matrix, arguments.tables, arguments.published, arguments.registry)
+    data = data_.load(
+        arguments.matrix,
+        arguments.tables,
+        arguments.published,
+        arguments.registry,
+        arguments.noise_floors,
+    )
     style.apply()
     try:
         arguments.figures.mkdir(parents=True, exist_ok=True)
         book = Book(captions, arguments.template / "captions.yaml", arguments.figures)
         facts = build(
-            data, book, " ".join(["python -m siliconprof.render.page", *given(arguments)])
+            data,
+            book,
+            " ".join(["python -m siliconprof.render.page", *given(arguments)]),
+            arguments.output,
         )
         dark = style.css_variables(1)
         css = (
@@ -165,7 +186,11 @@ def render(arguments: argparse.Namespace) -> None:
 
 def given(arguments: argparse.Namespace) -> list[str]:
     """The command line as words, for the page's provenance."""
-    return [f"--{name} {path.as_posix()}" for name, path in vars(arguments).items()]
+    return [
+        f"--{name.replace('_', '-')} {' '.join(path.as_posix() for path in paths)}"
+        for name, value in vars(arguments).items()
+        if (paths := value if isinstance(value, list) else [value])
+    ]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -181,6 +206,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ("output", "the page"),
     ):
         parser.add_argument(f"--{name}", type=Path, required=True, help=what)
+    parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
     render(parser.parse_args(argv))
     return 0
 

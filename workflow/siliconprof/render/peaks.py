@@ -12,13 +12,14 @@ from siliconprof.render.compare import Finding
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, missing, quantity
 from siliconprof.render.training import NAMES, names
-from siliconprof.render.variants import Row, label, model
+from siliconprof.render.variants import Row, has_no_speed, label, model
 
 WITHIN = 0.15  # of the measured peak: what the memory model promises, for tiny and larger models
 PROMISED_NOT = ("nano",)
 MIB = 2.0**20
 FOLD_ABOVE = 16
 NO_PROBE = "the memory probe was not available"
+CHECK_ONLY = "a mechanism check: what is offloaded stays in the memory that the peak would count"
 
 
 def peak(row: Row) -> float | None:
@@ -33,7 +34,13 @@ def predicted(row: Row) -> float | None:
 
 
 def predicted_over_measured(row: Row) -> float | None:
-    """The ratio of the two; None where one of them is missing."""
+    """The ratio of the two; None where one is missing, or they are of different memories.
+
+    Of an offloaded training the prediction is what stays on the device. Where that is the host's
+    own memory, a measured peak holds what was offloaded as well.
+    """
+    if has_no_speed(row):
+        return None
     foretold, measured = predicted(row), peak(row)
     return foretold / measured if foretold and measured else None
 
@@ -109,9 +116,8 @@ def draw(found: list[tuple[Row, float]], narrow: bool) -> Any:
     width, left, foot, high = style.width_in(narrow), 0.5, 0.42, 2.3
     shapes = {name: mark for name, mark in zip(
         dict.fromkeys(row["module"] for row, _ in found), "oDs^v", strict=False)}  # fmt: skip
-    backends = dict.fromkeys(row["backend"] for row, _ in found)
     entries = [
-        *((style.sample("o", color=style.shade(b), markersize=3.6), b) for b in backends),
+        *style.backends((row for row, _ in found), 3.6),
         *((style.sample(mark, color=style.MUTED, markersize=3.6, markerfacecolor="none"), name)
           for name, mark in shapes.items()),
         (style.swatch(style.shade("grey", 12)), f"within {words.whole_percent(WITHIN)}"),
@@ -163,8 +169,13 @@ def table(rows: list[Row]) -> Table:
     result = Table(
         [
             *NAMES,
-            Column("predicted", "MiB", True, "by the memory model, before anything ran"),
-            Column("device peak", "MiB", True, "the most that was ever held"),
+            Column(
+                "predicted",
+                "MiB",
+                True,
+                "before it ran; what stays on the device of an offloaded one",
+            ),
+            Column("device peak", "MiB", True, "the most that was ever held on the device"),
             Column("predicted / measured", "", True),
             Column("Verdict"),
             Column("RSS at start", "MiB", True, "resident after imports, before the model"),
@@ -181,12 +192,13 @@ def table(rows: list[Row]) -> Table:
                        for n in ("rss_at_start_bytes", "rss_peak_sampled_bytes"))  # fmt: skip
         means = row.get("device_peak_means")
         why = f"no peak: {means}" if means else "nothing counts device memory in this backend"
+        apart = CHECK_ONLY if has_no_speed(row) else "one of the two is missing"
         result.add(
             *names(row),
             quantity(predicted(row), "nothing was predicted for it as it ran", MIB),
             quantity(peak(row), why, MIB),
-            quantity(ratio, "one of the two is missing"),
-            _verdict(ratio),
+            quantity(ratio, apart),
+            _verdict(ratio, apart),
             quantity(start, NO_PROBE, MIB),
             quantity(most, NO_PROBE, MIB),
             quantity(most - start if start and most else None, NO_PROBE, MIB),
@@ -194,9 +206,9 @@ def table(rows: list[Row]) -> Table:
     return result
 
 
-def _verdict(ratio: float | None) -> Value:
+def _verdict(ratio: float | None, why_none: str) -> Value:
     if ratio is None:
-        return missing("one of the two is missing")
+        return missing(why_none)
     if held(ratio):
         return Value(f"within {words.whole_percent(WITHIN)}", sort=abs(ratio - 1))
     return Value(f"missed, {_difference(ratio)}", sort=abs(ratio - 1), mark="bad")

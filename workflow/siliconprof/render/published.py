@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from siliconprof.render import words
+from siliconprof.render import beside, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.data import key as key_of
-from siliconprof.render.tables import Column, Table, Value, missing, published
-from siliconprof.render.variants import Row, has_no_speed, label
+from siliconprof.render.tables import Column, Table, Value, published
+from siliconprof.render.variants import Row, label, variant
 
 BYTES_PER_PARAMETER = 16  # fp32 weights, gradients, AdamW's two moments; fits Table 2 exactly
-NOT_MEASURED = "no cell of this device, workload and setting is among the results"
 STATEMENTS = ("seed001_statements", "seed003_speedups", "seed004_speedups")
-
-
-def n_parameters(data: Data, workload: str) -> int | None:
-    """Exact parameter count of a published workload that this project has, else None."""
-    name, _, size = workload.lower().partition("-")
-    for row in data.models:
-        if (row["model"], row["size"]) == (name, size):
-            return int(row["n_parameters"])
-    return None
 
 
 def add(data: Data, book: Book) -> None:
@@ -89,28 +78,6 @@ def _source(row: Row, shared: Sequence[str] = ()) -> list[Value | str | None]:
 SOURCE = [Column("Source", folds=True), Column("How to read it", folds=True)]
 
 
-def measured(data: Data, device: str, module: str | None = None, **wanted: Any) -> list[Row]:
-    """Measured points of a published device, from any source, that agree with `wanted`."""
-    return [
-        point
-        for point in data.points
-        if point["device"] == device
-        and module in (None, point["module"])
-        and all(point[name] == value for name, value in wanted.items())
-    ]
-
-
-def _found(points: Sequence[Row], show: Callable[[Row], str], reason: str = NOT_MEASURED) -> Value:
-    """All matching measurements in one cell, each with where it is from."""
-    if not points:
-        return missing(reason)
-    lines = []
-    for point in points:
-        badge = words.SOURCE_BADGES.get(point["source"], "here")
-        lines.append(f"{show(point)} [{badge}: {point['host']}]")
-    return Value("; ".join(lines), mark="measured")
-
-
 def table1(data: Data) -> Table:
     """Devices; beside them what the host reports and the fastest product measured."""
     table = Table(
@@ -124,17 +91,17 @@ def table1(data: Data) -> Table:
     shared = table.notes = shared_remarks(rows)
     for row in rows:
         cells = [c for c in data.cells if c["device"] == row["device"] and c["device_memory_bytes"]]
-        products = measured(data, row["device"], "matmul", precision="fp32")
+        products = beside.measured(data, row["device"], "matmul", precision="fp32")
         products = [point for point in products if point["flop_per_s"]]
         table.add(
             _device(data, row),
             *(published(row[name], row["source"])
               for name in ("memory_gb", "compute_tflops", "launch_price_usd")),
-            _found(list({c["host"]: c for c in cells}.values()),
-                   lambda c: words.mebibytes(c["device_memory_bytes"])),
-            _found(sorted(products, key=lambda p: -p["flop_per_s"])[:1],
-                   lambda p: f"{words.scaled(p['flop_per_s'], 'FLOP/s')} ({p['backend']}, "
-                             f"{words.shape(p)})"),
+            beside.shown(list({c["host"]: c for c in cells}.values()),
+                         lambda c: words.mebibytes(c["device_memory_bytes"])),
+            beside.shown(sorted(products, key=lambda p: -p["flop_per_s"])[:1],
+                         lambda p: f"{words.scaled(p['flop_per_s'], 'FLOP/s')} "
+                                   f"({words.backend_name(p)}, {words.shape(p)})"),
             *_source(row, shared),
         )  # fmt: skip
     return table
@@ -168,11 +135,19 @@ def table2(data: Data) -> Table:
 
 
 def table3(data: Data) -> Table:
-    """Which device trains what; rows on which the two transcriptions disagree say so."""
+    """Which device trains what; rows on which the two transcriptions disagree say so.
+
+    On the Hugging Face platform, so beside it stands what its Trainer drove; and offloaded where
+    the row is of scenario 2, nowhere else.
+    """
     table = Table(
         [
-            Column("Scenario", "", True), Column("Workload"), Column("batch size", "", True),
-            Column("Device"), Column("Other transcription"), Column("measured: unsplit step", folds=True), *SOURCE,
+            Column("Scenario", "", True),
+            Column("derived here", help="by our memory model against the device's memory, "
+                   "whatever was then run: 1 fits, 2 needs offloading, 3 near capacity", folds=True),
+            Column("Workload"), Column("batch size", "", True),
+            Column("Device"), Column("Other transcription"),
+            Column("measured: unsplit step, Trainer", folds=True), *SOURCE,
         ]
     )  # fmt: skip
     rows = data.published["table3_configurations"]
@@ -181,40 +156,24 @@ def table3(data: Data) -> Table:
         same = [r for r in rows if (r["workload"], r["device"], r["batch_size"]) == (
             row["workload"], row["device"], row["batch_size"])]  # fmt: skip
         agree = len({r["scenario"] for r in same}) == 1
+        cells = beside.planned(data, row, trainer="hf")
+        ours = beside.trainings(data, row, trainer="hf", offloads=row["scenario"] == "2")
+        refused = [f"{c['status']}: {c['reason']}" for c in cells if c["status"] != "ok"]
         table.add(
             published(row["scenario"], row["source"]),
+            beside.derived(cells),
             row["workload"],
             published(row["batch_size"], row["source"]),
             _device(data, row),
             Value("the same") if agree else Value("; ".join(
                 f"{r['source'].split(',')[0]} says {r['scenario']}"
                 for r in same if r is not row), mark="bad"),
-            _found(_training(data, row), lambda p: f"{_step(p)} ({label(p)})"),
+            beside.shown(ours, lambda p: f"{beside.step(p)} ({label(p)}; {beside.length(p)})",
+                         "; ".join(dict.fromkeys(refused)) or beside.NOT_MEASURED),
             *_source(row, shared),
             css="" if agree else "disagree",
         )  # fmt: skip
-    return table
-
-
-def _training(data: Data, row: Row, **wanted: Any) -> list[Row]:
-    """Measured training cells of a published workload, device and batch size."""
-    size = n_parameters(data, row["workload"])
-    if size is None:
-        return []
-    return [
-        point
-        for point in measured(data, row["device"], **wanted)
-        if point["trainer"]
-        and point["n_parameters"] == size
-        and point["n_trainable_parameters"] in (None, size)
-        and not has_no_speed(point)
-        and point["batch_size"] == float(row["batch_size"])
-    ]
-
-
-def _step(point: Row) -> str:
-    seconds = words.number(point["unsplit_step_median_s"]) or words.number(point["step_median_s"])
-    return words.duration(seconds) if seconds else words.DASH
+    return beside.with_lengths(table)
 
 
 def table4(data: Data) -> Table:
@@ -228,22 +187,28 @@ def table4(data: Data) -> Table:
     )  # fmt: skip
     rows = data.published["table4_pass_time"]
     shared = table.notes = shared_remarks(rows)
+
+    def show(point: Row) -> str:
+        return f"{beside.step(point)} ({', '.join([*variant(point), beside.length(point)])})"
+
     for row in rows:
-        ours = _training(data, row, backend=row["backend"], trainer="plain", precision="fp32")
+        ours = beside.trainings(
+            data, row, backend=row["backend"], trainer="plain", precision="fp32", offloads=False
+        )
         table.add(
             _device(data, row),
             row["backend"],
             row["workload"],
             published(row["batch_size"], row["source"]),
             published(row["pass_time_s"], row["source"]),
-            _found(ours, _step),
+            beside.shown(ours, show),
             *_source(row, shared),
         )
-    return table
+    return beside.with_lengths(table)
 
 
 def table5(data: Data) -> Table:
-    """Energy of the GPU; beside it only what was measured of that scope."""
+    """Energy of the GPU; beside it only what was measured of that scope, by the Trainer."""
     table = Table(
         [
             Column("Device"), Column("energy per iteration", "J", True), Column("Of what"),
@@ -261,10 +226,10 @@ def table5(data: Data) -> Table:
     def show(point: Row) -> str:
         said = (f"{words.significant(found['energy_per_step_j'], 4)} J by {found['name']}, "
                 f"{found['quality']}" for found in joules[key_of(point)])  # fmt: skip
-        return f"{', '.join(said)} ({label(point)})"
+        return f"{', '.join(said)} ({label(point)}; {beside.length(point)})"
 
     for row in rows:
-        ours = _training(data, row, precision=row["precision"])
+        ours = beside.trainings(data, row, precision=row["precision"], trainer="hf", offloads=False)
         table.add(
             _device(data, row),
             published(row["energy_per_iteration_j"], row["source"]),
@@ -272,10 +237,10 @@ def table5(data: Data) -> Table:
             row["workload"],
             published(row["batch_size"], row["source"]),
             row["precision"],
-            _found([point for point in ours if key_of(point) in joules], show),
+            beside.shown([point for point in ours if key_of(point) in joules], show),
             *_source(row, shared),
         )
-    return table
+    return beside.with_lengths(table)
 
 
 def table6(data: Data) -> Table:
@@ -291,7 +256,7 @@ def table6(data: Data) -> Table:
     def show(point: Row) -> str:
         three = (point[f"{kind}_median_s"] for kind in ("cold", "launch_and_wait", "enqueue"))
         times = ", ".join(words.duration(value) if value else words.DASH for value in three)
-        return f"{times} ({point['backend']}, {point['launch']})"
+        return f"{times} ({words.backend_name(point)}, {point['launch']})"
 
     rows = data.published["table6_kernel_launch"]
     shared = table.notes = shared_remarks(rows)
@@ -300,7 +265,7 @@ def table6(data: Data) -> Table:
             _device(data, row),
             published(row["cold_launch_ms"], row["source"]),
             published(row["followup_launch_ms"], row["source"]),
-            _found(measured(data, row["device"], "kernel_launch"), show),
+            beside.shown(beside.measured(data, row["device"], "kernel_launch"), show),
             *_source(row, shared),
         )
     return table

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from siliconprof.render import setting, words
+from siliconprof.render import setting, truth, words
 from siliconprof.render.book import Book
-from siliconprof.render.data import TABLES, Data
-from siliconprof.render.tables import Column, Table, Value
+from siliconprof.render.data import TABLES, Data, key
+from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity
 from siliconprof.render.variants import Row
 
 FOLD_ABOVE = 12
 
 
-def add(data: Data, book: Book, own: Data, command: str) -> None:
-    """Flags and failures first, then where every number is from."""
+def add(data: Data, book: Book, own: Data, command: str, output: Path) -> None:
+    """What was checked, flags and failures first, then where every number is from.
+
+    Args:
+        output: where the page will lie.
+    """
+    truth.add(own, book)
     book.heading("Flags", anchor="flags")
     flagged = [cell for cell in data.cells if cell["flags"]]
     if flagged:
@@ -34,6 +42,9 @@ def add(data: Data, book: Book, own: Data, command: str) -> None:
         book.table("failures", "failures", failures_table(failed))
     else:
         book.note("Every cell was measured.")
+    if own.captures:
+        book.heading("Deep captures", anchor="captures")
+        book.table("captures", "captures", captures_table(own, output.parent))
     _earlier(data, book)
     _set_aside(data, book)
     _provenance(data, book, own, command)
@@ -78,6 +89,42 @@ def failures_table(cells: Sequence[Row]) -> Table:
             css="failed",
         )
     return table
+
+
+def captures_table(data: Data, folder: Path) -> Table:
+    """The files that tools left of a cell, or why one left none.
+
+    Args:
+        folder: of the page, from which the links lead.
+    """
+    table = Table(
+        [
+            Column("Cell"), Column("Tool"), Column("File"), Column("size", "MiB", True),
+            Column("steps", "", True, "training steps that the tool saw"),
+            Column("What it records"),
+        ]
+    )  # fmt: skip
+    place = {key(cell): index for index, cell in enumerate(data.cells)}
+    for row in sorted(data.captures, key=lambda row: place[key(row)]):
+        why = row["reason"] or "the tool left no file"
+        table.add(
+            _name(row),
+            row["tool"],
+            _file(data.results / "captures" / row["file"], folder) if row["file"] else missing(why),
+            quantity(row["file_bytes"], why, 2.0**20),
+            integer(row["steps"], why),
+            Value(row["means"], mark="note"),
+        )
+    return table
+
+
+def _file(path: Path, folder: Path) -> Value:
+    """A link to a file; no rule owns it, so it may be gone."""
+    if not path.is_file():
+        gone = "it was moved or deleted after the measurement"
+        return Value(path.name, sort=path.name, title=path.as_posix(), reason=gone)
+    link = quote(Path(os.path.relpath(path, folder)).as_posix())
+    return Value(path.name, sort=path.name, title=path.as_posix(), link=link)
 
 
 def _earlier(data: Data, book: Book) -> None:

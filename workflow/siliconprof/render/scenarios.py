@@ -64,6 +64,8 @@ def table(data: Data, cells: Sequence[Row]) -> Table:
             Column("batch", "", True, "samples a step"),
             Column("predicted", "MiB", True, "by the memory model, without offloading; below its "
                    "share of the capacity", "share of capacity"),
+            Column("predicted, offloaded", "MiB", True, "what stays on the device of an offloaded "
+                   "training: what its confirmed peak is held against", folds=True),
             Column("capacity", "MiB", True, "what the cell may use"),
             Column("confirmed peak", "MiB", True, "held under the limit"),
         ]
@@ -87,6 +89,7 @@ def table(data: Data, cells: Sequence[Row]) -> Table:
                        mark=f"status-{cell['status']}"),
             integer(batch, "was not run"),
             _predicted(cell),
+            quantity(cell.get("predicted_offloaded_bytes"), "not offloaded", MIB),
             quantity(cell.get("capacity_bytes"), "the device's memory is unknown", MIB,
                      title=cell.get("capacity_source") or ""),
             quantity(cell.get("confirmed_peak_bytes"), "no limit, so no peak to confirm", MIB),

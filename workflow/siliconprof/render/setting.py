@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from siliconprof.render import words
+from siliconprof.render import uncertainty, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity
@@ -78,6 +78,7 @@ def add(data: Data, book: Book, own: Data) -> None:
             ("Code", commits(own.cells)),
             ("Method", words.listing(sorted({f"version {int(c['method_version'])}"
                                              for c in own.cells}))),
+            ("Intervals", uncertainty.method(own.points, host["label"], data.floors)),
             ("Cells", f"{len(own.cells)}: {statuses(own.cells)}" if own.cells else "none"),
         ]
     )  # fmt: skip
@@ -120,7 +121,7 @@ def cells_table(cells: Iterable[Row]) -> Table:
         why = "ended before it was measured" if not ok else "not recorded"
         table.add(
             Value(cell["device"], sort=cell["device"], badge=badge),
-            cell["backend"],
+            words.backend_name(cell),
             cell["workload"],
             cell["precision"],
             Value(cell["status"], sort=cell["status"], mark=f"status-{cell['status']}",

@@ -8,7 +8,7 @@ so that figures on the page follow its light and dark theme; in the files it is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from matplotlib import rcParams
@@ -230,6 +230,15 @@ def sample(marker: str | None = None, line: Any = "none", **style: Any) -> Any:
         ax.plot(xs, [y] * len(xs), marker=marker, linestyle=line, **style)
 
     return draw
+
+
+def backends(rows: Iterable[Any], size: float) -> list[Entry]:
+    """Legend entries of the backends of rows, each once, in their colours."""
+    named = {words.backend_name(row): row["backend"] for row in rows}
+    return [
+        (sample("o", color=shade(backend), markersize=size), name)
+        for name, backend in named.items()
+    ]
 
 
 def dots(

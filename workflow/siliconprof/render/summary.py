@@ -71,7 +71,7 @@ def _device_and_backend(step: Step) -> str:
 def _software(step: Step) -> str:
     """The backend; where mixed precision is written out by hand there, that too."""
     manual = precision(step.row).removeprefix(step.row["precision"])
-    return step.row["backend"] + manual
+    return words.backend_name(step.row) + manual
 
 
 def _best_of_devices(found: Sequence[Step]) -> Iterator[tuple[Step, Step]]:
@@ -112,7 +112,9 @@ def precisions(data: Data) -> Finding | None:
             name = mixed.row["precision"]
             if not name.startswith("amp-"):
                 continue
-            where = f"{kind.name} on {mixed.row['backend']} ({manner(mixed.row, 'precision')})"
+            where = (
+                f"{kind.name} on {words.backend_name(mixed.row)} ({manner(mixed.row, 'precision')})"
+            )
             if full.overlaps(mixed):
                 said = f"no difference beyond noise between {name} and fp32"
             elif mixed.middle < full.middle:
@@ -128,7 +130,9 @@ def trainers(data: Data) -> Finding | None:
     lines = []
     for kind, found in steps(data).items():
         for plain, other in pairs(found, "trainer", "plain"):
-            where = f"{kind.name} on {plain.row['backend']}, {manner(plain.row, 'trainer')}"
+            where = (
+                f"{kind.name} on {words.backend_name(plain.row)}, {manner(plain.row, 'trainer')}"
+            )
             name = other.row["trainer"]
             extra = (other.middle - plain.middle) * 1e3
             low, high = (other.low - plain.high) * 1e3, (other.high - plain.low) * 1e3
@@ -153,7 +157,7 @@ def products(data: Data) -> Finding | None:
     for point in data.of_module("matmul"):
         if interval(point)[1] is None:
             continue
-        key = (point["device"], point["backend"], point["precision"])
+        key = (point["device"], words.backend_name(point), point["precision"])
         if key not in best or point["flop_per_s"] > best[key]["flop_per_s"]:
             best[key] = point
     lines = []
@@ -205,7 +209,7 @@ def losses(data: Data) -> Finding | None:
 
 def _frameworks(data: Data) -> str:
     pairs_ = {
-        f"{p['backend']} ({p['trainer']})"
+        f"{words.backend_name(p)} ({p['trainer']})"
         for group in loss_groups(data) if len(group) > 1
         for p in group if p["precision"] == "fp32"
     }  # fmt: skip

@@ -29,6 +29,7 @@ class Value:
     badge: str = ""  # another host, reference: shown as a label after the text
     reason: str = ""  # why it is missing; becomes a footnote
     footnote: str = ""  # its letter
+    link: str = ""  # where the text leads, relative to the page
 
 
 @dataclass(frozen=True)

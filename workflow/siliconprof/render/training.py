@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 from siliconprof.registry import PEAK_OF_PRECISION
-from siliconprof.render import style, words
+from siliconprof.render import style, uncertainty, words
 from siliconprof.render.book import Book
+from siliconprof.render.compare import Step
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged
 from siliconprof.render.variants import (
@@ -33,6 +34,10 @@ CHECK = "mechanism check"
 OFFLOAD_SAID = (
     f" “Offload” on a CPU is a {CHECK}, not a cost of offloading: there is nothing to offload to."
 )
+LINES = {  # through the dot of an unsplit step, by what is known of its error: width, words
+    uncertainty.WITHIN: (0.9, f"its middle half (IQR), {uncertainty.WITHIN}"),
+    uncertainty.BETWEEN: (1.5, f"its 95 % interval, {uncertainty.BETWEEN}"),
+}
 LABELLED_SHARE = 0.13  # a share this wide holds its number
 
 
@@ -81,23 +86,25 @@ def draw(data: Data, rows: Sequence[Row], narrow: bool) -> Any:
         by_device.setdefault(row["device"], []).append(row)
     width = style.width_in(narrow)
     left = style.labels_in([label(row, narrow) for row in rows], narrow) + 0.08
-    head, foot, gap = 0.2 if not narrow else 0.52, 0.42, 0.2
+    used = [phase for phase in PHASES if any(row.get(f"{phase}_median_s") for row in rows)]
+    used = [p for p in used if p in ("forward", "backward", "optimizer") or _visible(rows, p)]
+    origins = {uncertainty.origin(row) for row in rows}
+    entries = [
+        *((_phase_sample(phase), phase) for phase in used),
+        (style.sample("o", color=style.INK, markersize=2.6), "unsplit step: median"),
+        *(
+            (style.sample(None, "-", color=style.INK, linewidth=thick), line)
+            for origin, (thick, line) in LINES.items()
+            if origin in origins
+        ),
+    ]
+    head, foot, gap = style.legend_height(entries, width) + 0.03, 0.42, 0.2
     block = [len(group) * ROW_IN for group in by_device.values()]
     title = 0.24
     panels = 2 if narrow else 1
     height = head + panels * sum(title + size + foot for size in block)
     figure = style.canvas(width, height)
-    used = [phase for phase in PHASES if any(row.get(f"{phase}_median_s") for row in rows)]
-    used = [p for p in used if p in ("forward", "backward", "optimizer") or _visible(rows, p)]
-    style.legend(
-        figure,
-        [
-            *((_phase_sample(phase), phase) for phase in used),
-            (style.sample("o", color=style.INK, markersize=2.6), "unsplit step: median"),
-            (style.sample(None, "-", color=style.INK, linewidth=0.9), "its middle half (IQR)"),
-        ],
-        0.0,
-    )
+    style.legend(figure, entries, 0.0)
     top = head
     inner = width - left
     for group, size in zip(by_device.values(), block, strict=True):
@@ -139,7 +146,7 @@ def _frame(ax: Any, rows: Sequence[Row], labels: bool, narrow: bool) -> None:
 
 
 def _bars(ax: Any, rows: Sequence[Row], phases: Sequence[str], width: float, narrow: bool) -> None:
-    """Medians in ms, end to end; over them the unsplit step with its middle half."""
+    """Medians in ms, end to end; over them the unsplit step with its error."""
     _frame(ax, rows, True, narrow)
     longest = max(
         (row.get(name) or 0.0)
@@ -158,8 +165,9 @@ def _bars(ax: Any, rows: Sequence[Row], phases: Sequence[str], width: float, nar
         middle = row["unsplit_step_median_s"]
         end = start
         if middle is not None:
-            low, high = row["unsplit_step_q25_s"], row["unsplit_step_q75_s"]
-            ax.plot([low, high], [y, y], color=style.INK, linewidth=0.9)
+            origin = str(uncertainty.origin(row))
+            low, high = _ends(row)
+            ax.plot([low, high], [y, y], color=style.INK, linewidth=LINES[origin][0])
             ax.plot([middle], [y], "o", color=style.INK, markersize=2.6)
             end = max(start, high)
         total = words.duration(middle if middle is not None else row["step_median_s"])
@@ -196,6 +204,13 @@ def _shares(ax: Any, rows: Sequence[Row], phases: Sequence[str], narrow: bool) -
     ax.set_xlabel("share of the step's phases / %", size=style.SMALL_PT)
 
 
+def _ends(row: Row) -> tuple[float, float]:
+    """Of the line through the dot: a process's error where it is known, else its own spread."""
+    known = uncertainty.origin(row) == uncertainty.BETWEEN
+    low, high = ("low", "high") if known else ("q25", "q75")
+    return row[f"unsplit_step_{low}_s"], row[f"unsplit_step_{high}_s"]
+
+
 def _segment(ax: Any, y: float, row: Row, phase: str, start: float, length: float | None) -> float:
     """One phase of a bar; where it ends comes back."""
     if not length:
@@ -230,7 +245,7 @@ def names(row: Row) -> list[Value | str | None]:
         row["workload"], row["workload"], ", ".join(variant(row)),
         badge=CHECK if check else "", title=NO_SPEED if check else "",
     )  # fmt: skip
-    return [workload, row["device"], row["backend"], precision(row)]
+    return [workload, row["device"], words.backend_name(row), precision(row)]
 
 
 def times_table(families: dict[Family, tuple[list[Row], list[Row]]]) -> Table:
@@ -241,9 +256,12 @@ def times_table(families: dict[Family, tuple[list[Row], list[Row]]]) -> Table:
             *(Column(phase, "ms", True, "median and quartiles of split steps") for phase in PHASES),
             Column("split step", "ms", True, "sum of the phases, step by step: median, quartiles"),
             Column("unsplit step", "ms", True, "steps without clock readings inside"),
+            Column("unsplit, 95 %", "ms", help="interval of the median of the unsplit steps"),
+            Column("95 % interval", help=uncertainty.HELP, folds=True),
             Column("n", "", True, "unsplit steps timed"),
             Column("split / unsplit", "", True, "how much reading the clock at every edge costs"),
             Column("forward only", "ms", True, "a forward pass alone, which checks the phase"),
+            Column("alone over inside", "", True, "it over forward, and graph where one is built"),
         ]
     )
     for points, failed in families.values():
@@ -254,14 +272,24 @@ def times_table(families: dict[Family, tuple[list[Row], list[Row]]]) -> Table:
                 *(ranged(row, phase, MS, _why_no_phase(row, phase)) for phase in PHASES),
                 ranged(row, "step", MS, "no split step was timed"),
                 ranged(row, "unsplit_step", MS, "no unsplit step was timed"),
+                _interval(row),
+                uncertainty.value(row),
                 integer(n, "no unsplit step was timed"),
                 quantity(row["split_over_unsplit"], "one of the two is missing", digits=4),
                 ranged(row, "forward_only", MS, "this trainer offers no forward pass alone"),
+                quantity(row["forward_only_over_forward"], "one of the two is missing", digits=3),
             )
         for cell in failed:
             why = f"{cell['status']}: {cell['reason']}"
-            table.add(*names(cell), *[missing(why)] * (len(PHASES) + 5), css="failed")
+            table.add(*names(cell), *[missing(why)] * (len(PHASES) + 8), css="failed")
     return table
+
+
+def _interval(row: Row) -> Value:
+    step = Step.of(row)
+    if step is None:
+        return missing("no unsplit step was timed")
+    return Value("–".join(words.significant(end / MS) for end in (step.low, step.high)), step.low)
 
 
 def _why_no_phase(row: Row, phase: str) -> str:

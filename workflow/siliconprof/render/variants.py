@@ -6,21 +6,23 @@ cells are compared only where all of `WORK` and every other circumstance but one
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from siliconprof import aggregate
+from siliconprof.render import words
 
 Row = dict[str, Any]
 BACKEND_ORDER = ("torch-cuda", "torch-mps", "torch-cpu", "mlx")
 PRECISION_ORDER = ("fp32", "tf32", "amp-fp16", "fp16", "amp-bf16", "bf16")
 MANUAL_AMP = {"mlx": "(manual)"}  # MLX has no autocast: the casts are written out
 WORK = ("module", "n_parameters", "n_trainable_parameters", "samples_per_step", "tokens_per_step",
-        "audio_s_per_step", "data_sha256", "seed", "weights", "method_version")  # fmt: skip
+        "audio_s_per_step", "target_len", "data_sha256", "seed", "weights",
+        "method_version")  # fmt: skip
 # Beside the axes: what else two cells may differ in.
 CIRCUMSTANCES = ("host", "device", "backend", "trainer", "precision", "threads", "scenario",
-                 "offloads", "allocator", "probes_off")  # fmt: skip
+                 "offloads", "zero_stage", "gradient_checkpointing", "allocator",
+                 "probes_off")  # fmt: skip
 NO_SPEED_FLAG = "offload_on_cpu"
 NO_SPEED = "mechanism check, not a cost of offloading: device and host memory are one here"
 
@@ -34,6 +36,7 @@ class Family(NamedTuple):
     tokens: int | None = None  # per step
     audio_s: float | None = None  # per step
     near_capacity: bool = False  # every cell found a batch size of its own
+    target_len: int | None = None  # tokens of the transcript of each sample
 
     @property
     def label(self) -> str:
@@ -45,6 +48,7 @@ class Family(NamedTuple):
         batch = f"batch {self.samples}" if self.samples else ""
         if self.samples and self.audio_s:
             batch += f" × {self.audio_s / self.samples:g} s of audio"
+            batch += f" and {self.target_len} tokens" if self.target_len else ""
         elif self.samples and self.tokens:
             batch += f" × {self.tokens // self.samples} tokens"
         if self.near_capacity:
@@ -54,14 +58,15 @@ class Family(NamedTuple):
     @property
     def slug(self) -> str:
         """For file names and anchors."""
-        sizes = [f"{n:g}" for n in (self.samples, self.tokens or self.audio_s) if n]
+        numbers = (self.samples, self.tokens or self.audio_s, self.target_len)
+        sizes = [f"{n:g}" for n in numbers if n]
         sizes += ["near-capacity"] * self.near_capacity
         return "-".join([self.name, *sizes]) if self.n_parameters else self.name
 
     @property
     def order(self) -> tuple:
         """Small models first."""
-        numbers = (self.n_parameters, self.samples, self.tokens, self.audio_s)
+        numbers = (self.n_parameters, self.samples, self.tokens, self.audio_s, self.target_len)
         unknown = self.n_parameters is None
         return (unknown, numbers[0] or 0, self.near_capacity, *(n or 0 for n in numbers), self.name)
 
@@ -91,6 +96,7 @@ def family(point: Mapping[str, Any]) -> Family:
         whole("tokens_per_step"),
         None if near else point.get("audio_s_per_step"),
         near,
+        whole("target_len"),
     )
 
 
@@ -112,9 +118,8 @@ def precision(row: Mapping[str, Any]) -> str:
 
 
 def zero_stage(row: Mapping[str, Any]) -> str:
-    """The ZeRO stage of an offloaded cell as ` stage 2`, from its method; empty when not told."""
-    found = re.search(r"zero_stage: (\d)", row.get("offload") or "")
-    return f" stage {found[1]}" if found else ""
+    """The ZeRO stage of an offloaded cell as ` stage 2`; empty when not told."""
+    return f" stage {int(row['zero_stage'])}" if row.get("zero_stage") else ""
 
 
 def variant(row: Mapping[str, Any]) -> list[str]:
@@ -130,6 +135,8 @@ def variant(row: Mapping[str, Any]) -> list[str]:
         said.append("near capacity" + (f", batch {int(batch)}" if batch else ""))
     if row["scenario"] not in ("auto", applied):
         said.append(f"asked for {row['scenario']}")
+    if row.get("gradient_checkpointing"):
+        said.append("checkpointed")
     if row.get("allocator") not in (None, "default"):
         said.append(f"allocator: {row['allocator']}")
     if row.get("weights") not in (None, "random"):
@@ -157,8 +164,10 @@ def work_apart(row: Mapping[str, Any]) -> str:
 
 def label(row: Mapping[str, Any], lines: bool = False) -> str:
     """`torch-cpu · plain · fp32 · LoRA 8`; in two lines what sets it apart stands below."""
-    name = f"{row['backend']} · {row['trainer']} · {precision(row)}"
-    apart = " · ".join(variant(row))
+    backend = row["backend"] if lines else words.backend_name(row)
+    name = f"{backend} · {row['trainer']} · {precision(row)}"
+    remark = words.blas_remark(row) if lines else ""
+    apart = " · ".join(filter(None, [remark, *variant(row)]))
     if not apart:
         return name
     return f"{name}\n{apart}" if lines else f"{name} · {apart}"

@@ -21,25 +21,45 @@ STATUS_WORDS = {
 FLAG_WORDS = {
     "contended": "Other processes used the processor while this was measured; times may be too "
     "long and their spread too wide.",
-    "noisy": "The middle half of the repeats spreads over more than 10 % of their median.",
+    "noisy": "The middle half of the repeats spreads over more than 10 % of their median; a training "
+    "is not measured again, an operation only within a budget.",
     "no_empty_kernel": "No empty kernel can be launched here, so dispatch stands alone.",
+    "fresh_process_failed": "Some of the processes that launch for the first time did not come to "
+    "their end; the others stand.",
     "loss_not_finite": "The training diverged: losses became NaN or infinite; the times stand.",
-    "clock": "The host's clock measured a known sleep as shorter than it was: trust no time here.",
+    "clock": "The host's clock is coarse or slow to read, or measured a known sleep as shorter or "
+    "much longer than it was: trust no time here.",
+    "not_proportional": "Twice the work did not take 1.8 to 2.2 times as long when the cell began, in "
+    "none of several attempts: something else than the work is timed, or the host was too busy.",
+    "not_synchronised": "Results were not there when the clock was stopped: these are the times of "
+    "handing work over, not of doing it.",
+    "drift": "The second half of the repeats differs from the first by more than 5 %, and by more "
+    "than chance; a training is not measured again, an operation only within a budget.",
+    "change_point": "Somewhere among the repeats their level changes by more than 5 %.",
     "code_changed": "A module was edited while this was measured: the record names the code that "
     "was there at the start.",
     "split_differs": "The phases of a step sum to something else than the whole step, by more than "
     "5 %: trust the whole and not its parts.",
+    "forward_differs": "A forward pass by itself takes another time than inside the step, by more "
+    "than 25 %: where forward ends and backward begins is in doubt.",
     "throttled": "The hardware slowed itself down while this was measured, for heat or to protect "
     "itself.",
     "power_capped": "The GPU's clock was held down by its power limit while this was measured.",
+    "near_capacity_missed": "The training held less of its memory than predicted, or more than "
+    "there was: it says nothing of working near capacity.",
     "on_battery": "Measured on battery, which may lower the clocks.",
     "offload_on_cpu": "On a CPU the device's memory is the host's: this checks that offloading "
     "works and says nothing of its cost.",
     "low_power_mode": "The system was set to save power, which lowers the clocks.",
     "governor": "The CPU's governor holds its clock at the lowest.",
+    "above_peak": "A throughput lies above the data sheet's peak: either the work was not finished when "
+    "the clock was read, or the device ran above the clock that the sheet assumes.",
+    "above_ceiling": "A throughput lies above our own ceiling by more than noise: either the work was "
+    "not finished when the clock was read, or the ceiling was measured too low.",
     "energy_one_die": "The library counts the energy of one die of two on this chip: no figure "
     "for the SoC.",
 }
+REFERENCE_BLAS = "reference BLAS"  # how `frameworks` and the backends begin its name
 SOURCE_BADGES = {"another host": "other host", "reference": "reference"}
 
 
@@ -131,6 +151,21 @@ def shortened(text: str, limit: int) -> str:
     return text[: limit - 1].rsplit(" ", 1)[0].rstrip(",;: ") + "…"
 
 
+def blas_remark(row: Mapping[str, Any]) -> str:
+    """`reference BLAS` of a CPU cell that multiplied with one; empty for every other.
+
+    Many times slower than a tuned library, so a number of such a cell says nothing of its backend.
+    """
+    slow = row.get("device_kind") == "cpu" and str(row.get("blas")).startswith(REFERENCE_BLAS)
+    return REFERENCE_BLAS if slow else ""
+
+
+def backend_name(row: Mapping[str, Any]) -> str:
+    """What a backend is called beside a number: `torch-cpu`, `mlx (reference BLAS)`."""
+    remark = blas_remark(row)
+    return f"{row['backend']} ({remark})" if remark else str(row["backend"])
+
+
 def flags(cell: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(code, detail) of every flag; `aggregate` joins them as `code: detail; code: detail`."""
     codes = [code for code in (cell.get("flags") or "").split(";") if code]
@@ -146,6 +181,13 @@ def caution(*cells: Mapping[str, Any]) -> str:
     """What the reader of a comparison must know of the cells in it; empty when nothing."""
     codes = {code for cell in cells for code in (cell.get("flags") or "").split(";")}
     said = [
-        word for code, word in (("contended", "contended"), ("noisy", "noisy")) if code in codes
+        word
+        for code, word in (
+            ("contended", "contended"),
+            ("noisy", "noisy"),
+            ("above_peak", "above the data sheet's peak"),
+            ("above_ceiling", "above our own ceiling"),
+        )
+        if code in codes
     ]
     return f"flagged {listing(said)}" if said else ""

@@ -1,0 +1,140 @@
+"""What of ours stands beside a published number: the same training, and what it was done with.
+
+A published row names a model, a device and a batch size. What is measured with other work, or by
+other means where those are part of the row, is not its like and stays away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from siliconprof import memory_model
+from siliconprof.render import words
+from siliconprof.render.data import Data
+from siliconprof.render.data import key as key_of
+from siliconprof.render.tables import Table, Value, missing
+from siliconprof.render.variants import Row, has_no_speed
+
+NOT_MEASURED = "no cell of this device, workload and setting is among the results"
+NOT_DERIVED = "no cell of this device and workload, by the Trainer, is among the results"
+SCENARIO_OF = {"fits": "1", "offload": "2", "near-capacity": "3"}  # the paper's numbers for ours
+LENGTHS = (
+    "The paper tells neither the tokens of a sequence nor the length of a clip, on which time, "
+    "memory and energy depend. Beside each value from here stands what it was measured or derived "
+    "with, so it is no repetition of the printed one."
+)
+
+
+def model_and_size(workload: str) -> tuple[str, str]:
+    """`Whisper-medium`, as the paper names it, in our names: module and size."""
+    name, _, size = workload.lower().partition("-")
+    return name, size
+
+
+def n_parameters(data: Data, workload: str) -> int | None:
+    """Exact parameter count of a published workload that this project has, else None."""
+    for row in data.models:
+        if (row["model"], row["size"]) == model_and_size(workload):
+            return int(row["n_parameters"])
+    return None
+
+
+def measured(data: Data, device: str, module: str | None = None, **wanted: Any) -> list[Row]:
+    """Measured points of a published device, from any source, that agree with `wanted`."""
+    return [
+        point
+        for point in data.points
+        if point["device"] == device
+        and module in (None, point["module"])
+        and all(point[name] == value for name, value in wanted.items())
+    ]
+
+
+def shown(points: Sequence[Row], show: Callable[[Row], str], reason: str = NOT_MEASURED) -> Value:
+    """All matching measurements in one cell, each with where it is from."""
+    if not points:
+        return missing(reason)
+    said = (f"{show(point)} {origin(point)}" for point in points)
+    return Value("; ".join(said), mark="measured")
+
+
+def origin(row: Row) -> str:
+    """`[here: desk]`."""
+    return f"[{words.SOURCE_BADGES.get(row['source'], 'here')}: {row['host']}]"
+
+
+def length(row: Row) -> str:
+    """How long one sample of a training is: `128 tokens`, `30 s clips, 128 tokens`."""
+    clip_s = words.number(row.get("clip_seconds"))
+    tokens = words.number(row.get("target_len" if clip_s else "seq_len"))
+    said = [f"{clip_s:g} s clips"] if clip_s else []
+    said += [f"{tokens:g} tokens"] if tokens else []
+    return ", ".join(said) or "length not recorded"
+
+
+def memory_and_length(row: Row) -> str:
+    """What its memory depends on: `checkpointed, 30 s clips, 128 tokens`."""
+    return f"{'checkpointed, ' if row.get('gradient_checkpointing') else ''}{length(row)}"
+
+
+def with_lengths(table: Table) -> Table:
+    """The same table; where it shows anything of ours, it says what the paper leaves open."""
+    if any(value.mark == "measured" for row in table.rows for value in row):
+        table.notes = [*table.notes, LENGTHS]
+    return table
+
+
+def trainings(data: Data, row: Row, **wanted: Any) -> list[Row]:
+    """Measured trainings of every parameter of a published model, at its device and batch size.
+
+    Some of them may be fixed, as Whisper's positions are: it is adapters that do not count.
+    """
+    module, _ = model_and_size(row["workload"])
+    count = n_parameters(data, row["workload"])
+    return [
+        point
+        for point in measured(data, row["device"], module, **wanted)
+        if point["trainer"]
+        and count is not None
+        and point["n_parameters"] == count
+        and not point["lora_rank"]
+        and not has_no_speed(point)
+        and point["batch_size"] == float(row["batch_size"])
+    ]
+
+
+def planned(data: Data, row: Row, trainer: str) -> list[Row]:
+    """Cells of a published workload, device and batch size, measured or not."""
+    counts = {key_of(point): point["n_parameters"] for point in data.points}
+    wanted = n_parameters(data, row["workload"])
+    return [
+        cell
+        for cell in data.cells
+        if (cell["device"], cell["trainer"]) == (row["device"], trainer)
+        and (cell["module"], cell.get("size")) == model_and_size(row["workload"])
+        and not cell.get("lora_rank")
+        and words.number(cell.get("batch_size")) == float(row["batch_size"])
+        and counts.get(key_of(cell), wanted) == wanted  # not with a vocabulary of its own
+    ]
+
+
+def derived(cells: Sequence[Row]) -> Value:
+    """The scenario that our memory model derives, with the precisions and lengths it holds for."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for cell in cells:
+        scenario = cell["scenario_derived"]
+        if scenario and cell.get("capacity_source") != memory_model.BUDGET_SOURCE:
+            same = (scenario, memory_and_length(cell), origin(cell))
+            groups.setdefault(same, []).append(cell["precision"])
+    lines = [
+        f"{SCENARIO_OF[scenario]} {scenario} ({', '.join(dict.fromkeys(found))}; {what}) {where}"
+        for (scenario, what, where), found in groups.items()
+    ]
+    return Value("; ".join(lines), mark="measured") if lines else missing(NOT_DERIVED)
+
+
+def step(point: Row) -> str:
+    """The time of a whole training step."""
+    seconds = words.number(point["unsplit_step_median_s"]) or words.number(point["step_median_s"])
+    return words.duration(seconds) if seconds else words.DASH

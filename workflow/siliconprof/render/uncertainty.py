@@ -1,0 +1,106 @@
+"""What the intervals of the page rest on: the variation between processes, where it is known.
+
+A cell is one process, and the interval of its median knows nothing of the next one: fresh
+processes of one product had medians 22 % apart while their own intervals were 0.4 to 2.7 % wide.
+So where the noise floor of a cell's host tells by how much processes differ, an interval is that
+of a single process among them; elsewhere it stays the process's own, and says so. Everything on
+the page that has an interval reads the columns that are set here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from siliconprof import aggregate, inference
+from siliconprof.noise_floor import Floor
+from siliconprof.render import words
+from siliconprof.render.tables import Value, missing
+from siliconprof.throughputs import Noise
+
+WITHIN, BETWEEN = "within one process", "between processes"
+STEMS = ("unsplit_step", "step", "launch_and_wait", "enqueue", "amortised")  # that have intervals
+COMMAND = "siliconprof noise-floor"
+HELP = "whether it rests on the variation between processes (the host's noise floor) or on one"
+Row = dict[str, Any]
+
+
+def rest_on(points: Iterable[Row], floors: Mapping[str, Floor]) -> None:
+    """Set each point's intervals, `{stem}_low_s` and `{stem}_high_s`, and where they are from.
+
+    With a noise floor they hold 95 % of what another process of the cell would give (Student's t on
+    the logarithm), and are never narrower than the process's own. `{stem}_interval` is then
+    `BETWEEN`, else `WITHIN`; `{stem}_interval_basis` says which processes told.
+
+    Args:
+        floors: host -> its noise floor; a reference bundle was measured elsewhere under any label.
+    """
+    noise = Noise(floors)
+    for point in points:
+        for stem in STEMS:
+            middle, low, high = (
+                words.number(point.get(f"{stem}_{part}_s")) for part in ("median", "low", "high")
+            )
+            if not (middle and low and high):
+                continue
+            found = None
+            split = stem == "step" and point.get("unsplit_step_median_s")  # no floor is made of it
+            if point["source"] != aggregate.REFERENCE and not split:
+                found = noise.deviation(point, f"{stem}_s")
+            point[f"{stem}_interval"] = BETWEEN if found else WITHIN
+            if found is None:
+                continue
+            estimate, basis = found
+            log = math.log(middle)
+            ends = inference.Estimate(log, estimate.error, estimate.df).interval()
+            point[f"{stem}_low_s"], point[f"{stem}_high_s"] = min(low, ends[0]), max(high, ends[1])
+            point[f"{stem}_interval_basis"] = basis
+
+
+def origin(point: Mapping[str, Any]) -> str | None:
+    """What a point's intervals rest on; None where it has none."""
+    found = [point[name] for stem in STEMS if (name := f"{stem}_interval") in point]
+    return found[0] if found else None
+
+
+def basis(point: Mapping[str, Any]) -> str:
+    """Which processes told how wide a point's interval is; empty where it was its own alone."""
+    found = [point[name] for stem in STEMS if (name := f"{stem}_interval_basis") in point]
+    return str(found[0]) if found else ""
+
+
+def value(point: Mapping[str, Any]) -> Value:
+    """A table's cell: what the row's intervals rest on."""
+    found = origin(point)
+    return Value(found, sort=found, title=basis(point)) if found else missing("nothing was timed")
+
+
+def said(points: Iterable[Mapping[str, Any]]) -> str:
+    """What intervals of several points rest on, to be put after “95 % interval”."""
+    origins = {found for point in points if (found := origin(point))}
+    if origins == {BETWEEN, WITHIN}:
+        return f"{BETWEEN} where a noise floor tells it, {WITHIN} elsewhere"
+    return BETWEEN if origins == {BETWEEN} else WITHIN
+
+
+def method(points: Sequence[Mapping[str, Any]], host: str, floors: Mapping[str, Floor]) -> str:
+    """What the page says once of its intervals.
+
+    Args:
+        points: of this host.
+    """
+    if host not in floors:
+        return (
+            f"95 %, {WITHIN}. Fresh processes of one cell may differ by far more: `{COMMAND}` "
+            "measures by how much on this host, and the intervals then rest on it"
+        )
+    told = [point for point in points if origin(point)]
+    rests = sum(origin(point) == BETWEEN for point in told)
+    kept = floors[host]
+    return (
+        f"95 %, {BETWEEN} for {rests} of {words.count(len(told), 'point')}: by how much fresh "
+        f"processes of one cell differ on this host ({kept.path.as_posix()}, by `{COMMAND}`). A "
+        "point that was not among them gets the widest spread of its device and backend; where "
+        f"nothing is known of those, it keeps its own interval, {WITHIN}"
+    )
