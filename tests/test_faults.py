@@ -384,7 +384,7 @@ def test_torch_out_of_address_space(project):
 @only_linux
 @pytest.mark.slow
 def test_python_out_of_address_space(project):
-    made = measure(project, cell("exhausts_python"), preexec_fn=address_space(512))
+    made = measure(project, cell("exhausts_python"), preexec_fn=address_space(1024))
     assert made["status"] == "oom"
     assert made["reason"] == f"MemoryError; {REACHED}"
 
@@ -484,7 +484,7 @@ def test_the_kernels_killer_is_told_from_a_plain_kill(project):
     """In a memory cgroup where one can be made; else only the address space can run out."""
     with memory_cgroup(300) as cgroup:
         if cgroup is None:
-            made = measure(project, cell("exhausts_python"), preexec_fn=address_space(512))
+            made = measure(project, cell("exhausts_python"), preexec_fn=address_space(1024))
             assert made["status"] == "oom" and "MemoryError" in made["reason"]
             return
         made = measure(project, cell("exhausts"), preexec_fn=enter(cgroup))
