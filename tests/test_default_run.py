@@ -51,7 +51,9 @@ def test_every_cell_has_a_record_and_the_promised_ones_are_ok(default_run):
     done = {(r["cell"]["backend"], r["cell"]["module"]) for r in records.values()
             if r["status"] == "ok"}  # fmt: skip
     for backend in ("torch-cpu", "mlx"):
-        assert {(backend, "matmul"), (backend, "kernel_launch")} <= done
+        for module in ("matmul", "matvec", "vjp", "bandwidth", "kernel_launch"):
+            assert (backend, module) in done
+    assert ("torch-cpu", "first_touch") in done
     for record in records.values():
         if record["cell"]["module"] == "kernel_launch" and record["status"] == "ok":
             point = record["points"][0]
@@ -60,9 +62,31 @@ def test_every_cell_has_a_record_and_the_promised_ones_are_ok(default_run):
                 assert len(point["times"][name]) == 10
 
 
+def test_ceilings_of_both_backends_and_nothing_above_them_by_far(default_run):
+    """What everything is held against; twice a ceiling would be no noise any more."""
+    ceilings = {
+        (row["backend"], row["precision"], row["quantity"]): row
+        for row in rows(default_run, "ceilings")
+    }
+    for backend in ("torch-cpu", "mlx"):
+        for precision in ("fp32", "bf16"):
+            best = ceilings[backend, precision, "matmul"]
+            assert float(best["value"]) > 1e9 and best["unit"] == "FLOP/s", best
+            record = json.loads((default_run.path / best["record"]).read_text())
+            assert record["cell"]["module"] == "matmul" and record["status"] == "ok"
+        for quantity in ("cold", "launch_and_wait", "amortised", "enqueue"):
+            assert 0 < float(ceilings[backend, "fp32", quantity]["value"]) < 1
+    assert 0 < float(ceilings["torch-cpu", "fp32", "page_fault"]["value"]) < 1e-3
+    checks = rows(default_run, "checks")
+    assert len(checks) > 30 and {row["verdict"] for row in checks} >= {"ok"}
+    for row in checks:
+        assert row["verdict"] == "ok" or row["reason"], row
+
+
 def test_losses_of_equal_data_agree_between_frameworks_and_trainers(default_run):
     for model in ("gpt2-nano", "gpt2-tiny", "gpt2-tiny-lora", "whisper-nano"):
-        for precision, tolerance in (("fp32", 1e-5), ("amp-bf16", 5e-3)):
+        fp32 = 3e-5 if model == "whisper-nano" else 1e-5  # OpenBLAS sums in another order
+        for precision, tolerance in (("fp32", fp32), ("amp-bf16", 5e-3)):
             if model.endswith("lora") and precision != "fp32":
                 continue
             names = {f"{model}-plain", f"{model}-hf"}

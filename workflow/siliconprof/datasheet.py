@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from siliconprof import registry
-from siliconprof.aggregate import HERE
+from siliconprof.record_rows import HERE
 from siliconprof.registry import Registry
 
 GIGA, TERA = 1e9, 1e12

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from siliconprof import caches, inference
-from siliconprof.aggregate import REFERENCE
 from siliconprof.cell import AXES
 from siliconprof.datasheet import DataSheets, Figure
 from siliconprof.noise_floor import Floor
+from siliconprof.record_rows import REFERENCE
 from siliconprof.registry import PEAK_OF_PRECISION
 from siliconprof.result_sets import Measured
 from siliconprof.table_files import Row

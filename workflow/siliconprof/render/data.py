@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from siliconprof import aggregate, noise_floor, registry
+from siliconprof import noise_floor, record_rows, registry
 from siliconprof.datasheet import DataSheets
 from siliconprof.errors import UserError
 from siliconprof.render import uncertainty
@@ -25,7 +25,7 @@ from siliconprof.render.variants import Family, Row, family, family_order, label
 from siliconprof.table_files import read, rows
 from siliconprof.throughputs import FLAG_OF_VERDICT, device_of
 
-KEY = aggregate.KEY
+KEY = record_rows.KEY
 FROM_CELL = ("status", "flags", "flag_details", "seed", "data_sha256", "dataset", "threads",
              "method_version", "device_kind", "blas", "rss_at_start_bytes",
              "rss_peak_sampled_bytes", "started_at", "hostname", "scenario_applied", "predicted_memory_bytes",
@@ -158,7 +158,7 @@ class Data:
     def hosts(self) -> list[tuple[str, str]]:
         """(source, host) of the records that are not this host's."""
         pairs = {(row["source"], row["host"]) for row in self.cells}
-        return sorted(pair for pair in pairs if pair[0] != aggregate.HERE)
+        return sorted(pair for pair in pairs if pair[0] != record_rows.HERE)
 
     def of_module(self, module: str) -> list[Row]:
         """Measured points of one workload module, in the page's order."""
@@ -230,7 +230,7 @@ class Data:
         entry = self.device(row)
         if entry:
             return entry["name"]
-        if row["source"] == aggregate.HERE:
+        if row["source"] == record_rows.HERE:
             for device in self.host["devices"]:
                 if device["id"] == row["device"]:
                     return device["name"]

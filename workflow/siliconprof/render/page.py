@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import aggregate, validation
+from siliconprof import record_rows, validation
 from siliconprof.errors import UserError, stage
 from siliconprof.record import write_atomically
 
@@ -53,7 +53,7 @@ def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
         words,
     )
 
-    own = data.only(aggregate.HERE)
+    own = data.only(record_rows.HERE)
     book.common["intervals"] = uncertainty.said(own.points)
     book.section("summary")
     found = summary.findings(own)

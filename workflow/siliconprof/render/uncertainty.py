@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from siliconprof import aggregate, inference
+from siliconprof import inference, record_rows
 from siliconprof.noise_floor import Floor
 from siliconprof.render import words
 from siliconprof.render.tables import Value, missing
@@ -46,7 +46,7 @@ def rest_on(points: Iterable[Row], floors: Mapping[str, Floor]) -> None:
                 continue
             found = None
             split = stem == "step" and point.get("unsplit_step_median_s")  # no floor is made of it
-            if point["source"] != aggregate.REFERENCE and not split:
+            if point["source"] != record_rows.REFERENCE and not split:
                 found = noise.deviation(point, f"{stem}_s")
             point[f"{stem}_interval"] = BETWEEN if found else WITHIN
             if found is None:

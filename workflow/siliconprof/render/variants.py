@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from siliconprof import aggregate
+from siliconprof import record_rows
 from siliconprof.render import words
 
 Row = dict[str, Any]
@@ -187,7 +187,7 @@ def _place(value: str | None, known: tuple[str, ...]) -> tuple[int, str]:
 
 def _device(row: Mapping[str, Any]) -> tuple:
     return (
-        row["source"] != aggregate.HERE,
+        row["source"] != record_rows.HERE,
         row["source"],
         row["host"],
         row["device_kind"] == "cpu",
