@@ -172,7 +172,8 @@ def test_the_checks_leave_no_trace_in_memory(backend: str) -> None:
     assert done.returncode == 0, done.stderr
     ran, before, after = json.loads(done.stdout)
     assert ran == "product"
-    assert after[0] <= max(before[0], 2**21)  # from which size on glibc maps blocks
+    # From which size on glibc maps blocks: a product's result, of a few MiB at most, may move it.
+    assert after[0] <= max(before[0], 2**23)
     assert after[1] - before[1] < 8 * 2**20  # resident; the vector alone was 64 MiB
     assert (after[2] or 0) <= (before[2] or 0)
 
