@@ -17,6 +17,7 @@ import psutil
 import pytest
 from conftest import QUICK, ROOT, Checkout, copy_project
 from siliconprof import (
+    cgroups,
     config,
     footprint,
     memory_limit,
@@ -400,8 +401,8 @@ def measure(project: Checkout, wanted: Cell) -> dict[str, Any]:
 
 
 def cgroups_left() -> list[str]:
-    return [str(f) for parent, _ in memory_limit.parents()
-            for f in parent.glob(f"{memory_limit.PREFIX}*")]  # fmt: skip
+    return [str(f) for parent, _ in cgroups.parents()
+            for f in parent.glob(f"{cgroups.PREFIX}*")]  # fmt: skip
 
 
 LIMITED = {"capacity_source": memory_model.BUDGET_SOURCE, "applied": "fits", "capacity_bytes": 1}
@@ -482,7 +483,7 @@ def test_near_capacity_is_found_enforced_and_confirmed(project: Checkout) -> Non
         assert limit["limit_bytes"] == capacity
         assert "cgroup" in scenario["confirmed_by"]
         # What the kernel charged is what the allocator held: the rehearsal took the rest.
-        assert 0.8 * capacity < peak <= memory_limit.ABOVE_HIGH * capacity
+        assert 0.8 * capacity < peak <= cgroups.ABOVE_HIGH * capacity
         assert peak == pytest.approx(held, rel=0.1)
     else:
         assert not limit["enforced"] and limit["how"] == "model only" and limit["reason"]
@@ -509,7 +510,7 @@ def test_a_forced_cell_that_outgrows_its_limit_is_oom(project: Checkout) -> None
     assert "the oom_kill counter of its own cgroup rose to 1" in made["reason"]
     assert f"bytes of {2**25} allowed" in made["reason"]
     assert scenario["limit"]["enforced"] and scenario["limit"]["limit_bytes"] == 2**25
-    assert 0.9 < scenario["confirmed_share"] <= memory_limit.ABOVE_HIGH
+    assert 0.9 < scenario["confirmed_share"] <= cgroups.ABOVE_HIGH
     assert cgroups_left() == before
 
 
@@ -603,16 +604,16 @@ def test_a_cgroup_of_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (session.parent / "cgroup.subtree_control").write_text("cpu memory pids\n")
     own = tmp_path / "own"
     own.write_text("0::/user.slice/session.scope\n")
-    monkeypatch.setattr(memory_limit, "ROOT", tmp_path)
-    monkeypatch.setattr(memory_limit, "OWN_CGROUPS", own)
-    group = memory_limit.enter(1000 * 4096, memory_limit.name_of(7))
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
+    monkeypatch.setattr(cgroups, "OWN_CGROUPS", own)
+    group = cgroups.enter(1000 * 4096, cgroups.name_of(7))
     assert group.folder == session.parent / "siliconprof-7" and group.limit_bytes == 4096000
     assert (group.folder / "memory.max").read_text() == str(int(1.1 * 4096000))
     assert (group.folder / "cgroup.procs").read_text() == str(os.getpid())
     own.write_text("0::/user.slice/siliconprof-7\n")  # now the kernel says so
     (group.folder / "memory.peak").write_text("12345\n")
     (group.folder / "memory.events").write_text("low 0\nhigh 9\nmax 1\noom 1\noom_kill 2\n")
-    inside = memory_limit.found(memory_limit.name_of(7))
+    inside = cgroups.found(cgroups.name_of(7))
     assert inside == group and (group.peak_bytes, group.kills) == (12345, 2)
     group.lift()
     assert (group.folder / "memory.high").read_text() == "max"
@@ -620,7 +621,7 @@ def test_a_cgroup_of_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     own.write_text("0::/user.slice/session.scope\n")
     (session / "memory.max").write_text("1073741824\n")
     with pytest.raises(OSError, match="no memory controller"):
-        memory_limit.enter(4096, memory_limit.name_of(8))
+        cgroups.enter(4096, cgroups.name_of(8))
     unlimited: Any = SimpleNamespace(limit_memory=lambda limit_bytes: None)
     kept = memory_limit.enforce(unlimited, 4096)
     assert (kept["enforced"], kept["how"]) == (False, "model only")

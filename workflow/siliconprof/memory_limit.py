@@ -3,8 +3,7 @@
 The measuring process asks for it after its imports and before its model is built (`apply`). On a
 CPU it moves itself into a cgroup of its own; what it held before stays charged to the old one, so
 that the limit meets what the training allocates. Its supervisor reads what happened there and
-removes it (`remove`), however the process ended. docs.kernel.org: admin-guide/cgroup-v2.rst and
-admin-guide/cgroup-v1/memory.rst.
+removes it (`remove`), however the process ended.
 """
 
 from __future__ import annotations
@@ -12,26 +11,17 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siliconprof import memory_model
+from siliconprof import cgroups, memory_model
 
 if TYPE_CHECKING:
     from siliconprof.backends.base import Backend
     from siliconprof.session import Session
     from siliconprof.trainers.base import Trainer
 
-ROOT = Path("/sys/fs/cgroup")
-OWN_CGROUPS = Path("/proc/self/cgroup")
-PREFIX = "siliconprof-"
-UNLIMITED = ("max", "-1")  # in version 2, in version 1
-ABOVE_HIGH = 1.1  # a process that version 2's soft limit does not hold is ended here
-REMOVE_WITHIN_S = 2.0
 CONFIRMED_WITHIN = 0.15  # of the prediction, which is what the memory model promises
 MODEL_ONLY = "model only"
 REHEARSAL = {"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 2, "max_iterations": 2,
@@ -39,174 +29,6 @@ REHEARSAL = {"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 2, "max
 M_MMAP_THRESHOLD = -3  # malloc.h
 MMAP_THRESHOLD_BYTES = 2**17  # glibc's own at the start
 GIVES_BACK = "glibc's mmap threshold is kept at 128 KiB, so that freed memory is returned"
-
-
-@dataclass(frozen=True)
-class Version:
-    """Names of the control files of one cgroup version."""
-
-    limits: Mapping[str, float]  # file -> multiple of the limit
-    peak: str
-    events: str
-    how: str
-
-
-V2 = Version(
-    {"memory.high": 1.0, "memory.max": ABOVE_HIGH},
-    "memory.peak",
-    "memory.events",
-    f"cgroup v2, memory.high: above it the kernel reclaims and slows down; {ABOVE_HIGH:g} times "
-    "it is memory.max, where the kernel ends the process",
-)
-V1 = Version(
-    {"memory.limit_in_bytes": 1.0},
-    "memory.max_usage_in_bytes",
-    "memory.oom_control",
-    "cgroup v1, memory.limit_in_bytes: a hard limit, at which the kernel ends the process, since "
-    "version 1 has no memory.high",
-)
-
-
-@dataclass(frozen=True)
-class Group:
-    """A memory cgroup that this program made."""
-
-    folder: Path
-    version: Version
-
-    @property
-    def limit_bytes(self) -> int | None:
-        """Its limit as the kernel keeps it, in whole pages."""
-        return _number(self.folder / next(iter(self.version.limits)))
-
-    @property
-    def peak_bytes(self) -> int | None:
-        """The most that was ever charged to it; version 2 tells it from Linux 5.19 on."""
-        return _number(self.folder / self.version.peak)
-
-    @property
-    def peak_means(self) -> str:
-        """What that counts."""
-        return f"{self.version.peak} of its own cgroup: all charged to it, file cache included"
-
-    @property
-    def kills(self) -> int:
-        """How often the kernel's out-of-memory killer acted in it."""
-        for line in _text(self.folder / self.version.events).splitlines():
-            key, _, value = line.partition(" ")
-            if key == "oom_kill":
-                return int(value)
-        return 0
-
-    def lift(self) -> None:
-        """Let the process have what it wants from here on."""
-        for name in reversed(list(self.version.limits)):
-            (self.folder / name).write_text(UNLIMITED[self.version is V1], encoding="ascii")
-
-    def remove(self) -> None:
-        """Delete it; its processes may take a moment to be gone."""
-        until = time.monotonic() + REMOVE_WITHIN_S
-        while self.folder.is_dir():
-            try:
-                self.folder.rmdir()
-            except OSError:
-                if time.monotonic() > until:
-                    return
-                time.sleep(0.01)
-
-
-def _text(path: Path) -> str:
-    """A control file's content; "" where there is none."""
-    try:
-        return path.read_text(encoding="ascii")
-    except OSError:
-        return ""
-
-
-def _number(path: Path) -> int | None:
-    text = _text(path).strip()
-    return int(text) if text.isdigit() else None
-
-
-def parents() -> Iterator[tuple[Path, Version]]:
-    """Cgroups in which this process could have one of its own, the nearest first.
-
-    Version 2 allows none below a cgroup that itself holds processes, so there the ones above are
-    tried, but never beyond one with a limit: nobody is to leave what another has set. Once it has
-    its own, the answer is the same as before.
-    """
-    for line in _text(OWN_CGROUPS).splitlines():
-        _, controllers, path = line.split(":", 2)
-        names = [name for name in path.split("/") if name]
-        if names and names[-1].startswith(PREFIX):
-            names.pop()
-        below = "/".join(names)
-        if "memory" in controllers.split(","):
-            mount = ROOT / "memory"  # a container may see its own cgroup as the root
-            yield (mount / below if (mount / below).is_dir() else mount), V1
-        elif controllers == "":
-            folder = ROOT / below
-            while folder != ROOT.parent:
-                if "memory" in _text(folder / "cgroup.subtree_control").split():
-                    yield folder, V2
-                limits = (_text(folder / name).strip() for name in V2.limits)
-                if any(limit not in ("", "max") for limit in limits):
-                    break
-                folder = folder.parent
-
-
-def enter(limit_bytes: int, name: str) -> Group:
-    """Make a cgroup with a limit and move this process, with all its threads, into it.
-
-    Raises:
-        OSError: this process may do so nowhere; the message says where it was tried.
-    """
-    refused = []
-    for parent, version in parents():
-        group = Group(parent / name, version)
-        try:
-            sweep(parent)
-            group.folder.mkdir()
-        except OSError as error:
-            refused.append(f"{parent}: {error.strerror}")
-            continue
-        try:
-            for file, share in version.limits.items():
-                text = str(int(share * limit_bytes))
-                (group.folder / file).write_text(text, encoding="ascii")
-            (group.folder / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
-            return group
-        except OSError as error:
-            refused.append(f"{parent}: {error.strerror}")
-            group.remove()
-    raise OSError("; ".join(refused) or "no memory controller in /proc/self/cgroup")
-
-
-def sweep(parent: Path) -> None:
-    """Delete the cgroups of processes that are gone, left by a supervisor that was killed."""
-    for folder in parent.glob(f"{PREFIX}*"):
-        number = folder.name.removeprefix(PREFIX)
-        if number.isdigit() and not Path("/proc", number).exists():
-            with suppress(OSError):  # another's, or not empty after all
-                folder.rmdir()
-
-
-def found(name: str) -> Group | None:
-    """The cgroup of that name: this process's own, or of one that was started from here."""
-    for parent, version in parents():
-        if (parent / name).is_dir():
-            return Group(parent / name, version)
-    return None
-
-
-def name_of(session_id: int) -> str:
-    """The name of the cgroup of a measuring process and all that it starts.
-
-    Args:
-        session_id: of the process; the supervisor starts each in a session of its own.
-    """
-    return f"{PREFIX}{session_id}"
-
 
 # -- in the measuring process --------------------------------------------------------------------
 
@@ -224,7 +46,7 @@ def foreseen(scenario: Mapping[str, Any], device_kind: str) -> str | None:
         return None
     if device_kind == "gpu":
         return "by the framework"
-    for parent, version in parents():
+    for parent, version in cgroups.parents():
         if os.access(parent, os.W_OK | os.X_OK):
             return version.how
     return f"{MODEL_ONLY}: no memory cgroup that this user may make one in"
@@ -241,7 +63,7 @@ def enforce(backend: Backend, limit_bytes: int, give_back: bool = True) -> dict[
     if how is not None:
         return _limit(True, how, limit_bytes)
     try:
-        group = enter(limit_bytes, name_of(os.getsid(0)))
+        group = cgroups.enter(limit_bytes, cgroups.name_of(os.getsid(0)))
     except OSError as error:
         return _limit(False, MODEL_ONLY, limit_bytes, f"no memory cgroup of its own: {error}")
     how = group.version.how
@@ -313,7 +135,7 @@ def held(session: Session, step: Callable[[], Any] | None, standing: Sequence[An
     """
     scenario = session.scenario
     limit = scenario.get("limit") or {}
-    group = found(name_of(os.getsid(0))) if limit.get("enforced") else None
+    group = cgroups.found(cgroups.name_of(os.getsid(0))) if limit.get("enforced") else None
     if group is not None:
         if group.peak_bytes is not None:
             _note(scenario, group.peak_bytes, group.peak_means)
@@ -397,7 +219,7 @@ class Trace:
 
 def remove(session_id: int) -> Trace | None:
     """Remove the cgroup of a measuring process that has ended, if it had one; what it told."""
-    group = found(name_of(session_id))
+    group = cgroups.found(cgroups.name_of(session_id))
     if group is None:
         return None
     trace = Trace(

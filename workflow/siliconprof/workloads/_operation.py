@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from siliconprof import caches
 from siliconprof.workloads.base import KernelWorkload
 
 if TYPE_CHECKING:
@@ -39,6 +40,38 @@ BURST_PARAMETERS: Mapping[str, Any] = {
         "description": "seconds that a burst may be expected to take; else it is not run",
     },
 }
+
+CACHES = ("warm", "cold")
+COLD_BYTES_PARAMETER: Mapping[str, Any] = {
+    "type": ["integer", "null"],
+    "minimum": 1,
+    "default": None,
+    "description": "bytes that cold goes round; null = twice the last-level cache, and "
+    f"{caches.BEYOND_UNKNOWN_BYTES // 2**20} MiB where its size is unknown",
+}
+
+
+def caches_parameter(description: str) -> Mapping[str, Any]:
+    """Schema of `caches`: whether operands are found in a cache, or come from memory, or both."""
+    return {
+        "type": "array",
+        "minItems": 1,
+        "uniqueItems": True,
+        "items": {"enum": list(CACHES)},
+        "default": list(CACHES),
+        "description": description,
+    }
+
+
+def shapes_parameter(least: int, most: int, description: str) -> dict[str, Any]:
+    """Schema of `shapes`: a list of lists of so many lengths."""
+    shape = {
+        "type": "array",
+        "minItems": least,
+        "maxItems": most,
+        "items": {"type": "integer", "minimum": 1},
+    }
+    return {"type": "array", "minItems": 1, "items": shape, "description": description}
 
 
 class OperationWorkload(KernelWorkload):

@@ -18,8 +18,10 @@ from siliconprof import caches
 from siliconprof.probes.page_faults import read_faults
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
+    COLD_BYTES_PARAMETER,
     WIDTH_BYTES,
     OperationWorkload,
+    caches_parameter,
     checked,
     rotating,
 )
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from siliconprof.backends._streams import Stream
     from siliconprof.session import Session
 
-CACHES = ("warm", "cold")
 SMALLEST_BYTES = 2**15
 BEYOND_CACHE = 4  # the largest of the sweep, in last-level caches
 MEMORY_SHARE = 1 / 8  # of the device's memory: nothing larger is allocated, so that nothing swaps
@@ -80,22 +81,11 @@ class Plugin(OperationWorkload):
             "default": 4,
             "description": "from one working set of the sweep to the next",
         },
-        "caches": {
-            "type": "array",
-            "minItems": 1,
-            "uniqueItems": True,
-            "items": {"enum": list(CACHES)},
-            "default": list(CACHES),
-            "description": "`warm`: the same arrays every time; `cold`: sets of them in turn, "
-            "together more than `cold_bytes`, for working sets below the last-level cache",
-        },
-        "cold_bytes": {
-            "type": ["integer", "null"],
-            "minimum": 1,
-            "default": None,
-            "description": "bytes that cold goes round; null = twice the last-level cache, and "
-            f"{caches.BEYOND_UNKNOWN_BYTES // 2**20} MiB where its size is unknown",
-        },
+        "caches": caches_parameter(
+            "`warm`: the same arrays every time; `cold`: sets of them in turn, together more than "
+            "`cold_bytes`, for working sets below the last-level cache"
+        ),
+        "cold_bytes": COLD_BYTES_PARAMETER,
         "allocator": {
             "enum": ["default", "retain"],
             "default": "retain",

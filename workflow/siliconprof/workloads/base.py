@@ -167,6 +167,36 @@ class TrainingWorkload(Workload):
             ]
         return found
 
+    @staticmethod
+    def data_problems(
+        parameters: Mapping[str, Any],
+        dataset: Mapping[str, Any] | None,
+        model: str,
+        kind: str,
+        vocab_sizes: Mapping[str, int | None],
+    ) -> list[str]:
+        """Mistakes about the data set: none, of another kind, more tokens than the model has.
+
+        Args:
+            kind: of the data that the model trains on.
+            vocab_sizes: a size's own number of tokens, None where it takes the data's.
+        """
+        if dataset is None:
+            return [f"dataset: is missing; {model} trains on a {kind} data set"]
+        found = []
+        given = dataset.get("kind") or "text"
+        if given != kind:
+            found.append(f"dataset: is of kind {given}; {model} trains on {kind}")
+        size = parameters.get("size")
+        known = vocab_sizes.get(size) if isinstance(size, str) else None
+        own = parameters.get("vocab_size") or known
+        if isinstance(own, int) and own < dataset["vocab_size"]:
+            found.append(
+                f"vocab_size: is {own}; the data set has {dataset['vocab_size']} tokens, "
+                "expected at least as many"
+            )
+        return found
+
     def weights_origin(self) -> dict[str, Any]:
         """Where the initial weights are from, for the record."""
         if self.parameters["weights"] == "pretrained":

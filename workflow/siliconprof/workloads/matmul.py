@@ -20,6 +20,7 @@ from siliconprof.workloads._operation import (
     WIDTH_BYTES,
     OperationWorkload,
     checked,
+    shapes_parameter,
 )
 from siliconprof.workloads._search import Search, Shape
 
@@ -36,15 +37,9 @@ class Plugin(OperationWorkload):
 
     PARAMETERS = {
         "shapes": {
-            "type": "array",
-            "items": {
-                "type": "array",
-                "minItems": 4,
-                "maxItems": 4,
-                "items": {"type": "integer", "minimum": 1},
-            },
+            **shapes_parameter(4, 4, "products as [batch, m, k, n]; all are points of one cell"),
+            "minItems": 0,
             "default": [],
-            "description": "products as [batch, m, k, n]; all are points of one cell",
         },
         "of": {
             "type": ["string", "null"],

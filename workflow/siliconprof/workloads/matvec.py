@@ -16,16 +16,18 @@ from typing import TYPE_CHECKING, Any
 from siliconprof import caches
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
+    COLD_BYTES_PARAMETER,
     WIDTH_BYTES,
     OperationWorkload,
+    caches_parameter,
     checked,
     rotating,
+    shapes_parameter,
 )
 
 if TYPE_CHECKING:
     from siliconprof.session import Session
 
-CACHES = ("warm", "cold")
 MOST_COPIES = 4096  # more would be tiny ones, whose launches cost more than what they move
 CHECKED_VALUES = 2**24  # of the matrix: its float64 copy takes eight times as many bytes
 
@@ -34,33 +36,14 @@ class Plugin(OperationWorkload):
     """matvec"""
 
     PARAMETERS = {
-        "shapes": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "array",
-                "minItems": 2,
-                "maxItems": 3,
-                "items": {"type": "integer", "minimum": 1},
-            },
-            "description": "matrices as [m, k] or [batch, m, k]; all are points of one cell",
-        },
-        "caches": {
-            "type": "array",
-            "minItems": 1,
-            "uniqueItems": True,
-            "items": {"enum": list(CACHES)},
-            "default": list(CACHES),
-            "description": "`warm`: the same matrix every time; `cold`: copies of it in turn, "
-            "together more than `cold_bytes`",
-        },
-        "cold_bytes": {
-            "type": ["integer", "null"],
-            "minimum": 1,
-            "default": None,
-            "description": "bytes that cold goes round; null = twice the last-level cache, and "
-            f"{caches.BEYOND_UNKNOWN_BYTES // 2**20} MiB where its size is unknown",
-        },
+        "shapes": shapes_parameter(
+            2, 3, "matrices as [m, k] or [batch, m, k]; all are points of one cell"
+        ),
+        "caches": caches_parameter(
+            "`warm`: the same matrix every time; `cold`: copies of it in turn, together more than "
+            "`cold_bytes`"
+        ),
+        "cold_bytes": COLD_BYTES_PARAMETER,
         **BURST_PARAMETERS,
     }
     REQUIRED = ("shapes",)

@@ -15,6 +15,7 @@ from siliconprof.workloads._operation import (
     WIDTH_BYTES,
     OperationWorkload,
     checked,
+    shapes_parameter,
 )
 
 if TYPE_CHECKING:
@@ -33,18 +34,12 @@ class Plugin(OperationWorkload):
     """vjp"""
 
     PARAMETERS = {
-        "shapes": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "array",
-                "minItems": 4,
-                "maxItems": 4,
-                "items": {"type": "integer", "minimum": 1},
-            },
-            "description": "products [batch, m, k, n] whose gradients by both operands are "
-            "computed; all are points of one cell",
-        },
+        "shapes": shapes_parameter(
+            4,
+            4,
+            "products [batch, m, k, n] whose gradients by both operands are computed; all are "
+            "points of one cell",
+        ),
         "forward": {
             "type": "array",
             "minItems": 1,

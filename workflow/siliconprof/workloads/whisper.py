@@ -95,21 +95,9 @@ class Plugin(TrainingWorkload):
         cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
     ) -> list[str]:
         """See `Workload.problems`."""
-        found = super().problems(parameters, dataset)
-        if dataset is None:
-            return [*found, "dataset: is missing; Whisper trains on a speech data set"]
-        kind = dataset.get("kind") or "text"
-        if kind != "speech":
-            found.append(f"dataset: is of kind {kind}; Whisper trains on speech")
-        size = parameters.get("size")
-        known = SIZES.get(size) if isinstance(size, str) else None
-        own = parameters.get("vocab_size") or (known and known[3])
-        if isinstance(own, int) and own < dataset["vocab_size"]:
-            found.append(
-                f"vocab_size: is {own}; the data set has {dataset['vocab_size']} tokens, "
-                "expected at least as many"
-            )
-        return found
+        vocab_sizes = {size: shape[3] for size, shape in SIZES.items()}
+        found = cls.data_problems(parameters, dataset, "Whisper", "speech", vocab_sizes)
+        return super().problems(parameters, dataset) + found
 
     # -- how much work ---------------------------------------------------------------------
 
