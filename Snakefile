@@ -16,6 +16,8 @@ localrules:
     matrix,
     aggregate,
     ceilings,
+    expected,
+    claims,
     render,
 
 

@@ -32,7 +32,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from siliconprof import compare, measure, record, replicate, statistics  # noqa: E402
+from siliconprof import child, compare, measure, record, replicate, statistics  # noqa: E402
 from siliconprof.cell import Cell  # noqa: E402
 from siliconprof.timing import FIRST_LOOK, LOOK_GROWTH  # noqa: E402
 
@@ -55,7 +55,7 @@ def process(backend: str, what: str, threads: int, seconds: float) -> dict[str, 
     done = subprocess.run(
         [sys.executable, str(PROCESS), "--backend", backend, "--threads", str(threads),
          "--side", str(SIDE), "--products", str(PRODUCTS[what]), "--seconds", str(seconds)],
-        env=measure.child_environment(cell), capture_output=True, text=True, check=True,
+        env=child.child_environment(cell), capture_output=True, text=True, check=True,
     )  # fmt: skip
     return {"started_at": started.isoformat(), "times_s": json.loads(done.stdout)}
 

@@ -1,4 +1,4 @@
-"""Predicted against measured peak memory: `python benchmarks/memory_model.py`, under 3 minutes.
+"""Predicted against measured peak memory: `python benchmarks/memory_model.py`, under 6 minutes.
 
 Every shape trains a few steps in a fresh process, split and unsplit, as the plain trainer does.
 Measured is the most that the framework's own allocator held: in torch on a CPU what stands
@@ -58,6 +58,15 @@ def whisper(
     return own | {"size": size, "target_len": target_len} | more
 
 
+def transformer(
+    n_layer: int, n_embd: int, n_head: int, d_ff: int | None, seq_len: int, batch_size: int,
+    vocab_size: int, **more: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Parameters of a `transformer_lm`."""
+    sizes = {"n_layer": n_layer, "n_embd": n_embd, "n_head": n_head, "d_ff": d_ff}
+    return sizes | {"seq_len": seq_len, "batch_size": batch_size, "vocab_size": vocab_size} | more
+
+
 CHECKPOINTED = {"gradient_checkpointing": True}
 
 
@@ -82,7 +91,36 @@ SHAPES: tuple[Shape, ...] = (
     ("mlx", "whisper", "fp32", whisper("tiny", 1, 2, 16, **CHECKPOINTED), True),
     ("mlx", "gpt2", "fp32", gpt2("mini", 4, 96, 2048, lora_rank=8, **CHECKPOINTED), False),
     ("mlx", "gpt2", "bf16", gpt2("mini", 8, 64, 4096, **CHECKPOINTED), False),
-)
+    ("torch-cpu", "transformer_lm", "fp32", transformer(4, 128, 4, None, 128, 8, 1024), True),
+    ("torch-cpu", "transformer_lm", "fp32", transformer(2, 256, 4, 1024, 64, 2, 8192), True),
+    ("torch-cpu", "transformer_lm", "fp32", transformer(12, 64, 2, 256, 256, 4, 512), False),
+    ("torch-cpu", "transformer_lm", "fp32", transformer(2, 384, 8, 512, 64, 2, 2048), False),
+    ("torch-cpu", "transformer_lm", "bf16", transformer(4, 128, 4, None, 128, 8, 1024), False),
+    ("torch-cpu", "transformer_lm", "amp-bf16", transformer(6, 192, 6, 512, 96, 6, 2048), False),
+    ("torch-cpu", "transformer_lm", "fp32",
+     transformer(8, 128, 4, None, 128, 8, 1024, **CHECKPOINTED), True),
+    ("torch-cpu", "transformer_lm", "amp-bf16",
+     transformer(6, 160, 4, 640, 128, 6, 512, **CHECKPOINTED), False),
+    ("mlx", "transformer_lm", "fp32", transformer(4, 128, 4, None, 128, 8, 1024), True),
+    ("mlx", "transformer_lm", "fp32", transformer(2, 256, 4, 1024, 64, 2, 8192), True),
+    ("mlx", "transformer_lm", "fp32", transformer(12, 64, 2, 256, 256, 4, 512), False),
+    ("mlx", "transformer_lm", "fp32", transformer(2, 384, 8, 512, 64, 2, 2048), True),
+    ("mlx", "transformer_lm", "bf16", transformer(4, 128, 4, None, 128, 4, 1024), False),
+    ("mlx", "transformer_lm", "amp-bf16", transformer(6, 192, 6, 512, 96, 3, 2048), False),
+    ("mlx", "transformer_lm", "fp32",
+     transformer(8, 128, 4, None, 128, 8, 1024, **CHECKPOINTED), True),
+    ("mlx", "transformer_lm", "amp-bf16",
+     transformer(6, 160, 4, 640, 128, 3, 512, **CHECKPOINTED), True),
+    ("torch-cpu", "transformer_lm", "bf16",
+     transformer(5, 96, 3, None, 200, 3, 4096, **CHECKPOINTED), False),
+    ("mlx", "transformer_lm", "fp32", transformer(3, 160, 5, None, 96, 4, 3000), False),
+    ("mlx", "transformer_lm", "fp32", transformer(1, 512, 8, 1024, 32, 2, 1000), False),
+    ("mlx", "transformer_lm", "amp-bf16", transformer(16, 64, 4, None, 64, 4, 4096), False),
+    ("mlx", "transformer_lm", "fp32",
+     transformer(10, 96, 3, 300, 200, 3, 700, **CHECKPOINTED), False),
+    ("mlx", "transformer_lm", "bf16",
+     transformer(5, 192, 6, None, 64, 8, 1024, **CHECKPOINTED), False),
+)  # fmt: skip
 
 
 def workload_of(module: str, parameters: Mapping[str, Any]) -> Any:
@@ -102,7 +140,7 @@ def batch_of(workload: Any, module: str) -> dict[str, Any]:
         shape = (workload.batch_size, length)
         return drawn.integers(0, workload.vocab_size, shape, dtype=np.int32)
 
-    if module == "gpt2":
+    if module in ("gpt2", "transformer_lm"):
         ids = tokens(workload.seq_len)
         return {"input_ids": ids, "labels": ids}
     frames = 100 * workload.clip_seconds
@@ -144,12 +182,16 @@ def measure(shape: Shape) -> int:
 def label(shape: Shape) -> str:
     """`torch-cpu gpt2-tiny 4x128 V1024 fp32`."""
     name, module, precision, own, _ = shape
+    if module == "transformer_lm":
+        module = f"lm {own['n_layer']}x{own['n_embd']}/{own['n_head']} ff{own['d_ff'] or '8/3'}"
+    else:
+        module = f"{module}-{own['size']}"
     size = f"{own['batch_size']}x{own.get('seq_len') or own['target_len']}"
     clip = f" {own['dataset_clip_seconds']}s" if "dataset_clip_seconds" in own else ""
     vocabulary = f" V{own['vocab_size']}" if own.get("vocab_size") else ""
     lora = f" lora{own['lora_rank']}" if own.get("lora_rank") else ""
     again = " checkpointed" if own.get("gradient_checkpointing") else ""
-    return f"{name} {module}-{own['size']} {size}{clip}{vocabulary}{lora}{again} {precision}"
+    return f"{name} {module} {size}{clip}{vocabulary}{lora}{again} {precision}"
 
 
 def row(index: int) -> dict[str, Any]:
@@ -195,7 +237,7 @@ def main() -> int:
             entry = rows[-1]
             verdict = f"within {BOUND:.0%}" if entry["within_bound"] else "MISSED"
             print(
-                f"{entry['shape']:46} predicted {entry['predicted_bytes'] / MIB:8.1f} MiB   "
+                f"{entry['shape']:60} predicted {entry['predicted_bytes'] / MIB:8.1f} MiB   "
                 f"measured {entry['measured_bytes'] / MIB:8.1f} MiB   ratio {entry['ratio']:.3f}   "
                 f"{entry['used']:8}  {verdict}",
                 flush=True,

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import re
+import statistics
 from pathlib import Path
 
 import pytest
@@ -51,9 +52,12 @@ def test_every_cell_has_a_record_and_the_promised_ones_are_ok(default_run):
     done = {(r["cell"]["backend"], r["cell"]["module"]) for r in records.values()
             if r["status"] == "ok"}  # fmt: skip
     for backend in ("torch-cpu", "mlx"):
-        for module in ("matmul", "matvec", "vjp", "bandwidth", "kernel_launch"):
+        for module in (
+            "matmul", "matvec", "vjp", "bandwidth", "kernel_launch",
+            "transformer_grid", "transformer_lm", "mlp", "cnn", "lstm",
+        ):  # fmt: skip
             assert (backend, module) in done
-    assert ("torch-cpu", "first_touch") in done
+    assert {("torch-cpu", "first_touch"), ("torch-cpu", "optimizer_sweep")} <= done
     for record in records.values():
         if record["cell"]["module"] == "kernel_launch" and record["status"] == "ok":
             point = record["points"][0]
@@ -81,6 +85,45 @@ def test_ceilings_of_both_backends_and_nothing_above_them_by_far(default_run):
     assert len(checks) > 30 and {row["verdict"] for row in checks} >= {"ok"}
     for row in checks:
         assert row["verdict"] == "ok" or row["reason"], row
+
+
+def test_both_other_studies_have_what_they_promise(default_run):
+    """Seed 003's grid, pair and sweep, seed 004's networks; every point of them measured."""
+    trained = training(default_run)
+    records = {(r["cell"]["backend"], r["cell"]["workload"]): r
+               for r in default_run.records().values()}  # fmt: skip
+    for backend in ("torch-cpu", "mlx"):
+        points = records[backend, "transformer-grid"]["points"]
+        assert len(points) >= 12 and {point["status"] for point in points} == {"ok"}
+        for point in points:
+            ours, torchs = point["times"]["step_s"], point["blocked_autorange"]
+            if backend == "mlx":
+                assert torchs["reason"] and "times_s" not in torchs
+            else:
+                assert 0.5 < statistics.median(torchs["times_s"]) / statistics.median(ours) < 2
+        for name in ("mlp", "cnn", "lstm"):
+            points = trained[backend, name, "fp32"]["points"]
+            assert len(points) == 2
+            for point in points:
+                assert (
+                    point["epoch"]["means"] == "extrapolated" and point["epoch"]["epoch_s"][0] > 0
+                )
+        better = [point["test"]["accuracy"] for point in trained[backend, "mlp", "fp32"]["points"]]
+        assert min(better) > 0.5  # of ten classes
+    for name in ("lm-wide", "lm-deep"):
+        (ours,), (theirs,) = (trained[b, name, "fp32"]["points"] for b in ("torch-cpu", "mlx"))
+        for a, b in zip(ours["curve"]["loss"][:20], theirs["curve"]["loss"][:20], strict=True):
+            assert math.isclose(a, b, rel_tol=1e-4)
+        first, *_, last = ours["evaluations"]
+        assert last["loss"] < first["loss"] - 0.5
+        assert ours["checkpoints"].keys() == {"latest", "best"} and ours["texts"]
+    assert [p["outcome"]["diverged"] for p in records["torch-cpu", "optimizer-sweep"]["points"]] == [
+        False, False, True,
+    ]  # fmt: skip
+    assert len(rows(default_run, "expected")) >= 24
+    assert all(float(row["expected_ceiling_s"]) > 0 for row in rows(default_run, "expected"))
+    claims = rows(default_run, "claims")
+    assert len(claims) > 30 and all(row["verdict"] and row["reason"] for row in claims)
 
 
 def test_losses_of_equal_data_agree_between_frameworks_and_trainers(default_run):
@@ -134,13 +177,14 @@ def test_phases_sum_to_the_step_and_nothing_is_lost_on_the_way_to_the_tables(def
         for point in record["points"]:
             times = point["times"]
             raw += sum(map(len, times.values())) + len(point.get("loss", []))
-            if record["cell"]["trainer"]:
+            if record["cell"]["trainer"] in ("plain", "hf", "epochs"):
                 phases = [values for name, values in times.items()
                           if name in ("data_s", "trace_s", "forward_s", "backward_s",
                                       "optimizer_s", "other_s")]  # fmt: skip
                 assert len(phases) >= 5, key
                 for step, parts in zip(times["step_s"], zip(*phases, strict=True), strict=True):
                     assert math.isclose(step, sum(parts), rel_tol=1e-9), key
+            if record["cell"]["trainer"] in ("plain", "hf"):
                 assert len(times["unsplit_step_s"]) == len(times["step_s"]) >= 6, key
     assert raw == len(rows(default_run, "steps"))
     assert len(rows(default_run, "cells")) == len(default_run.records())
@@ -188,7 +232,11 @@ def test_plan_says_what_is_due_and_a_planned_cell_can_be_measured_by_hand(defaul
     plan = json.loads(done.stdout)
     assert plan["totals"]["due"] == 0
     assert {cell["state"] for cell in plan["cells"]} == {"measured", "unsupported"}
-    assert all(cell["predicted_memory_bytes"] for cell in plan["cells"] if cell["cell"]["trainer"])
+    assert all(
+        cell["predicted_memory_bytes"]
+        for cell in plan["cells"]
+        if cell["cell"]["trainer"] not in (None, "epochs")  # whose memory nothing predicts
+    )
     text = default_run.stage("cli", "plan").stdout
     assert f"0 of {len(plan['cells'])} cells would run" in text
     assert "backend torch-mps is not available" in text

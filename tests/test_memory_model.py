@@ -533,7 +533,7 @@ BY_HAND = """\
 import json
 import torch
 from siliconprof import memory_limit, plugins
-from siliconprof.backends._torch import standing
+from siliconprof.backends._torch_stepper import standing
 
 memory_limit.return_freed_memory()
 backend = plugins.load("backends", "torch-cpu")()

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT / "workflow") not in sys.path:
     sys.path.insert(0, str(ROOT / "workflow"))
 
-from siliconprof import aggregate, ceilings, plugins, record  # noqa: E402
+from siliconprof import aggregate, ceilings, claims, expected, plugins, record  # noqa: E402
 from siliconprof.errors import UserError  # noqa: E402
 from siliconprof.render import data as data_  # noqa: E402
 from siliconprof.render import figures, models, page, published, style, words  # noqa: E402
@@ -329,18 +329,14 @@ def make(
     bundles = ["--reference", str(results / "reference/lab")] if reference else []
     aggregate.main(["--matrix", str(matrix), "--results", str(results),
                     "--output-dir", str(results / "tables"), *bundles])  # fmt: skip
-    ceilings.main(
-        [
-            "--matrix",
-            str(matrix),
-            "--tables",
-            str(results / "tables"),
-            "--registry",
-            str(ROOT / "config/devices.yaml"),
-            "--output-dir",
-            str(results / "tables"),
-        ]
-    )
+    for stage in (ceilings, expected):
+        stage.main(["--matrix", str(matrix), "--tables", str(results / "tables"), "--registry",
+                    str(ROOT / "config/devices.yaml"), "--output-dir",
+                    str(results / "tables")])  # fmt: skip
+    claims.main(["--matrix", str(matrix), "--tables", str(results / "tables"), "--registry",
+                 str(ROOT / "config/devices.yaml"), "--claims", str(ROOT / "config/claims.yaml"),
+                 "--published", str(ROOT / "config/published"), "--output-dir",
+                 str(results / "tables")])  # fmt: skip
     return results
 
 
@@ -589,7 +585,8 @@ def test_published_numbers_carry_their_mark(full_page: Page) -> None:
         (section, "".join(text)) for section, css, text in full_page.cells
         if "published" in css.split()
     ]  # fmt: skip
-    assert {section for section, _ in marked} == {"memory", "published"}  # Table 2 twice
+    # Table 2 twice; the statements of the texts among the claims once more
+    assert {section for section, _ in marked} == {"memory", "published", "claims"}
     assert all(text.endswith("P") for _, text in marked)
     shown = [text.removesuffix("P") for section, text in marked if section == "published"]
     for number in printed_numbers():

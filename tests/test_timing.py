@@ -117,10 +117,11 @@ def test_phases_that_do_not_sum_to_the_step_are_flagged(
     split_s = unsplit_s * (1 + differs)
     session.points = [
         {
+            "params": {"batch_size": 8},
             "times": {
                 "step_s": [split_s, split_s, 9.0],
                 "unsplit_step_s": [unsplit_s, unsplit_s, 9.0],
-            }
+            },
         },
         {"times": {"step_s": [1.0]}},  # of a kernel: there is no unsplit step
     ]

@@ -65,6 +65,9 @@ rule aggregate:
         "results/tables/energy.csv",
         "results/tables/probes.csv",
         "results/tables/captures.csv",
+        "results/tables/curves.csv",
+        "results/tables/evaluations.csv",
+        "results/tables/texts.csv",
         "results/tables/models.csv",
         "results/tables/outside.csv",
     log:

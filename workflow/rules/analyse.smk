@@ -1,8 +1,10 @@
-# analyse: what each device can do at most, and whether any throughput claims more.
+# analyse: what each device can do at most, whether any throughput claims more, expected against
+# actual time, and what these results say of published claims.
 #
-# in:   results/tables/{cells,points}.csv, results/matrix.json, config/devices.yaml,
+# in:   results/tables/{cells,points,curves,evaluations}.csv, results/matrix.json,
+#       config/{devices,claims}.yaml, config/published/*.csv,
 #       results/noise-floor/{host}.json of the hosts that have one
-# out:  results/tables/ceilings.csv, results/tables/checks.csv
+# out:  results/tables/{ceilings,checks,expected,scaling,claims}.csv
 
 
 rule ceilings:
@@ -26,6 +28,68 @@ rule ceilings:
             --matrix {input.matrix:q} \
             --tables results/tables \
             --registry {input.registry:q} \
+            --noise-floors {input.floors:q} \
+            --output-dir results/tables \
+            >{log:q} 2>&1
+        """
+
+
+rule expected:
+    """Hold a grid's times against the data sheet and our ceilings, and find what bounds them."""
+    input:
+        code=FLOW.code("expected"),
+        registry="config/devices.yaml",
+        schema="workflow/schemas/devices.schema.yaml",
+        matrix="results/matrix.json",
+        cells="results/tables/cells.csv",
+        points="results/tables/points.csv",
+        ceilings="results/tables/ceilings.csv",
+        floors=FLOW.noise_floors,
+    output:
+        "results/tables/expected.csv",
+        "results/tables/scaling.csv",
+    log:
+        "results/logs/expected.log",
+    shell:
+        r"""
+        python -m siliconprof.expected \
+            --matrix {input.matrix:q} \
+            --tables results/tables \
+            --registry {input.registry:q} \
+            --noise-floors {input.floors:q} \
+            --output-dir results/tables \
+            >{log:q} 2>&1
+        """
+
+
+rule claims:
+    """Judge every published claim by these results."""
+    input:
+        code=FLOW.code("claims"),
+        registry="config/devices.yaml",
+        schema="workflow/schemas/devices.schema.yaml",
+        claims="config/claims.yaml",
+        claims_schema="workflow/schemas/claims.schema.yaml",
+        published=FLOW.published,
+        matrix="results/matrix.json",
+        cells="results/tables/cells.csv",
+        points="results/tables/points.csv",
+        curves="results/tables/curves.csv",
+        evaluations="results/tables/evaluations.csv",
+        scaling="results/tables/scaling.csv",
+        floors=FLOW.noise_floors,
+    output:
+        "results/tables/claims.csv",
+    log:
+        "results/logs/claims.log",
+    shell:
+        r"""
+        python -m siliconprof.claims \
+            --matrix {input.matrix:q} \
+            --tables results/tables \
+            --registry {input.registry:q} \
+            --claims {input.claims:q} \
+            --published config/published \
             --noise-floors {input.floors:q} \
             --output-dir results/tables \
             >{log:q} 2>&1

@@ -3,7 +3,7 @@
 # in:   the cell's code (its static import closure), the arrays it reads, the files of its weights
 #       where they lie in a folder, the versions it uses
 # out:  results/records/{host}/{device}/{backend}/{workload}/{scenario}/{precision}.json
-# by:   results/history/…, results/captures/…: by-products that no rule owns
+# by:   results/history/…, results/captures/…, results/kept/…: by-products that no rule owns
 #
 # The wildcards match this host's own cells and nothing else: records of other hosts are leaf
 # inputs of `aggregate` and belong to no rule.
@@ -36,6 +36,7 @@ rule measure:
             --environment {params.environment:q} \
             --history results/history \
             --captures results/captures \
+            --keep results/kept \
             --output {output:q} \
             >{log:q} 2>&1
         """

@@ -2,7 +2,8 @@
 #
 # in:   an entry of `datasets` in the config (built-in, hub data set or folder)
 # out:  results/data/{dataset}/dataset.json with checksums, tokenizer.json and the arrays beside it:
-#       tokens.npy of text; features.npy, decoder_input_ids.npy and labels.npy of speech
+#       tokens.npy of text; features.npy, decoder_input_ids.npy and labels.npy of speech;
+#       images.npy and labels.npy of images, which have no tokenizer.json
 # by:   sources.json beside them: which files of a folder were read. It is no output, because it is
 #       what the next run compares those files with, and `params.sources` is the answer
 #
@@ -57,6 +58,32 @@ rule prepare_speech:
     shell:
         r"""
         python -m siliconprof.prepare_speech \
+            --dataset {params.dataset:q} \
+            --output-dir {params.folder:q} \
+            --sources-state {params.sources:q} \
+            >{log:q} 2>&1
+        """
+
+
+rule prepare_images:
+    """Divide one data set of images, once, for all frameworks."""
+    input:
+        code=FLOW.code("prepare_images"),
+    output:
+        "results/data/{dataset}/dataset.json",
+        "results/data/{dataset}/images.npy",
+        "results/data/{dataset}/labels.npy",
+    log:
+        "results/logs/prepare_images/{dataset}.log",
+    wildcard_constraints:
+        dataset=FLOW.dataset_patterns["images"],
+    params:
+        dataset=lookup(dpath="{dataset}", within=FLOW.datasets),
+        folder="results/data/{dataset}",
+        sources=lookup(dpath="{dataset}", within=FLOW.sources),
+    shell:
+        r"""
+        python -m siliconprof.prepare_images \
             --dataset {params.dataset:q} \
             --output-dir {params.folder:q} \
             --sources-state {params.sources:q} \

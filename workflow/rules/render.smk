@@ -16,6 +16,8 @@ rule render:
         matrix="results/matrix.json",
         tables=rules.aggregate.output,
         ceilings=rules.ceilings.output,
+        expected=rules.expected.output,
+        claims=rules.claims.output,
         floors=FLOW.noise_floors,
     output:
         page="results/report.html",

@@ -170,8 +170,7 @@ def _data_files(folders: Iterable[str], experiment: Mapping[str, Any]) -> list[s
     return [
         f"{folder}/{file}"
         for folder in folders
-        for kind in [experiment["datasets"][Path(folder).name]["kind"]]
-        for file in ("dataset.json", *dataset_spec.ARRAYS[kind], "tokenizer.json")
+        for file in dataset_spec.files(experiment["datasets"][Path(folder).name]["kind"])
     ]
 
 

@@ -1,5 +1,5 @@
 """Records -> tidy tables: one line per cell, point, iteration, training step, sample, source of
-energy, probe, captured file and model.
+energy, probe, captured file and model, and per step, evaluation and text of a whole training.
 
     python -m siliconprof.aggregate --matrix results/matrix.json --output-dir results/tables
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import memory_model, record, record_rows, table_files
+from siliconprof import memory_model, record, record_rows, study_rows, table_files
 from siliconprof.errors import UserError, stage
 from siliconprof.matrix import foreign_records
 from siliconprof.record_rows import HERE, IMPORTED, KEY, REFERENCE
@@ -69,6 +69,9 @@ def write_tables(
         "energy": record_rows.energy_rows,
         "probes": record_rows.probe_rows,
         "captures": record_rows.capture_rows,
+        "curves": record_rows.curve_rows,
+        "evaluations": record_rows.evaluation_rows,
+        "texts": record_rows.text_rows,
     }
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in ("cells", *rows_of)}
     damaged = []
@@ -84,7 +87,13 @@ def write_tables(
     if damaged:
         raise UserError("\n".join(damaged))
     output.mkdir(parents=True, exist_ok=True)
-    columns = {"steps": ["point", "series", "iteration", "time_s", "loss"], "samples": ["t_s"]}
+    columns = {
+        "steps": ("point", "series", "iteration", "time_s", "loss"),
+        "samples": ("t_s",),
+        "curves": study_rows.CURVES,
+        "evaluations": study_rows.EVALUATIONS,
+        "texts": study_rows.TEXTS,
+    }
     for name, lines in tables.items():
         table_files.write(output / f"{name}.csv", lines, [*KEY, *columns.get(name, ())])
     others = [{"record": path, "note": "not in this experiment"} for path in outsiders]

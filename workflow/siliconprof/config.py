@@ -38,8 +38,9 @@ def check(config: Mapping[str, Any]) -> list[str]:
     if not isinstance(config, Mapping):
         return found
     for name, entry in _mapping(config.get("datasets")).items():
-        for key, what in dataset_spec.problems(_mapping(entry)):
-            found.append(f"datasets.{name}.{key}: {what}")
+        if isinstance(entry, Mapping):
+            for key, what in dataset_spec.problems(entry):
+                found.append(f"datasets.{name}.{key}: {what}")
     workloads = _mapping(config.get("workloads"))
     common = schema["properties"]["workloads"]["additionalProperties"]
     for name, entry in workloads.items():
@@ -76,7 +77,14 @@ def _workload_problems(
     elif plugin.kind == "training" and trainer not in trainers:
         said = "is missing" if trainer is None else f"is '{trainer}'"
         hint = nearest(trainer, trainers) if trainer else ""
-        found.append(f"{where}.trainer: {said}; expected one of: {', '.join(trainers)}{hint}")
+        found.append(
+            f"{where}.trainer: {said}; expected one of: {', '.join(sorted(plugin.trainers))}{hint}"
+        )
+    elif plugin.kind == "training" and trainer not in plugin.trainers:
+        found.append(
+            f"{where}.trainer: is '{trainer}', which does not train {module}; expected one of: "
+            f"{', '.join(sorted(plugin.trainers))}"
+        )
     elif plugin.kind != "training" and trainer is not None:
         found.append(f"{where}.trainer: is '{trainer}'; {module} is not trained, leave it out")
     found += _capture_problems(f"{where}.capture", entry.get("capture"), plugin.kind)
@@ -94,7 +102,8 @@ def _workload_problems(
         )
     elif isinstance(dataset, str):
         chosen = _mapping(datasets[dataset])
-        if isinstance(chosen.get("vocab_size"), int):
+        tokenised = (chosen.get("kind") or "text") in dataset_spec.TOKENISED
+        if not tokenised or isinstance(chosen.get("vocab_size"), int):
             found += [f"{where}.{line}" for line in plugin.problems({**inherited, **entry}, chosen)]
     return found
 

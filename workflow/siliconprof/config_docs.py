@@ -26,6 +26,8 @@ one line each. This page is made from the schema by `make docs`.
 
 - `devices.yaml`: the device registry; its keys are described in
   `workflow/schemas/devices.schema.yaml`.
+- `claims.yaml`: every published claim with the comparison that tests it; its keys are described
+  in `workflow/schemas/claims.schema.yaml`.
 - `published/`: every published number, with its source; see `published/README.md`.
 - `measured/*.zip`: bundles of records measured elsewhere, shown as reference.
 """

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from siliconprof import prepared, speech_data, token_data
+from siliconprof import image_data, prepared, speech_data, token_data
 from siliconprof.prepared import DataError
 
-Data = token_data.TokenData | speech_data.SpeechData
+Data = token_data.TokenData | speech_data.SpeechData | image_data.ImageData
 READERS: dict[str, Callable[[Path], Data]] = {
     "text": token_data.load,
     "speech": speech_data.load,
+    "images": image_data.load,
 }
 
 
 def load(folder: Path) -> Data:
     """Read and check what a prepare stage left in `folder`.
 
-    Every kind has `name`, `sha256` and `vocab_size`.
+    Every kind has `name`, `sha256` and `vocab_size`, which is None of images.
 
     Raises:
         DataError: a file is missing or damaged, or the kind is unknown.

@@ -14,24 +14,34 @@ from typing import Any
 from siliconprof.errors import UserError
 
 SOURCES = ("builtin", "hub", "folder")
-KINDS = ("text", "speech")
+KINDS = ("text", "speech", "images")
 OWN_KEYS = {
     "text": ("max_bytes",),
     "speech": ("clip_seconds", "max_clips", "audio_column", "n_mels"),
+    "images": ("n_train", "n_validation", "n_test", "image_column", "label_column"),
 }
+# What text and speech alone have: they are made of tokens, and one split of the source is read.
+TOKEN_KEYS = ("vocab_size", "tokenizer", "text_column", "split")
+TOKENISED = ("text", "speech")
 # The files a training reads, by kind; dataset.json and tokenizer.json lie beside them.
 ARRAYS = {
     "text": ("tokens.npy",),
     "speech": ("features.npy", "decoder_input_ids.npy", "labels.npy"),
+    "images": ("images.npy", "labels.npy"),
 }
 # What a model must know of its data before they are read: a workload gets it as `dataset_KEY`.
-SHAPES = {"text": ("vocab_size",), "speech": ("vocab_size", "clip_seconds", "n_mels")}
+SHAPES: dict[str, tuple[str, ...]] = {
+    "text": ("vocab_size",),
+    "speech": ("vocab_size", "clip_seconds", "n_mels"),
+    "images": (),  # all have 28 x 28 pixels and ten classes
+}
 # 256 bytes, and what a tokenizer that is trained here has besides: the end of a text, and for
 # speech Whisper's prompt. With fewer, some text would have no tokens.
 MIN_VOCAB_SIZE = {"text": 257, "speech": 261}
 N_MELS = (80, 128)  # Whisper's; 128 are large-v3's
 MAX_CLIP_SECONDS = 30  # Whisper's own
 _INTEGERS = {"vocab_size": 257, "max_bytes": 1, "clip_seconds": 1, "max_clips": 1, "n_mels": 80}
+_INTEGERS |= {"n_train": 1, "n_validation": 1, "n_test": 1}
 
 
 class PrepareError(UserError):
@@ -42,13 +52,13 @@ class PrepareError(UserError):
 class DatasetSpec:
     """What to prepare.
 
-    `path`, `subset`, `revision`, `split` and the columns mean nothing to `builtin`; the other
-    kind's own keys mean nothing at all.
+    `path`, `subset`, `revision`, `split` and the columns mean nothing to `builtin`; other kinds'
+    own keys, and to images the TOKEN_KEYS, mean nothing at all.
     """
 
     name: str
     source: str
-    vocab_size: int
+    vocab_size: int = 0  # of images, which have no tokens; else it is given
     kind: str = "text"
     path: str | None = None
     subset: str | None = None
@@ -61,6 +71,11 @@ class DatasetSpec:
     max_clips: int = 128
     audio_column: str = "audio"
     n_mels: int = 80
+    n_train: int = 50_000
+    n_validation: int = 10_000
+    n_test: int = 10_000
+    image_column: str = "image"
+    label_column: str = "label"
 
 
 def asked(spec: DatasetSpec) -> dict[str, Any]:
@@ -68,16 +83,28 @@ def asked(spec: DatasetSpec) -> dict[str, Any]:
     read: tuple[str, ...] = ("path", "subset", "split", "text_column")
     if spec.kind == "speech":
         read += ("audio_column",)
+    elif spec.kind == "images":
+        read = ("path", "subset", "image_column", "label_column")
     own = [key for key in OWN_KEYS[spec.kind] if key not in read]
+    if spec.kind in TOKENISED:
+        own = ["vocab_size", "tokenizer", *own]
     facts = {key: getattr(spec, key) for key in ("name", "kind", "source")}
     facts |= {key: getattr(spec, key) if spec.source != "builtin" else None for key in read}
     facts["asked_revision"] = spec.revision if spec.source != "builtin" else None
-    return facts | {key: getattr(spec, key) for key in ("vocab_size", "tokenizer", *own)}
+    return facts | {key: getattr(spec, key) for key in own}
 
 
-def foreign_keys(kind: Any) -> set[str]:
-    """The keys that belong to other kinds of data set."""
-    return {key for other, keys in OWN_KEYS.items() if other != kind for key in keys}
+def foreign_keys(kind: Any) -> dict[str, str]:
+    """The keys that belong to other kinds of data set -> those kinds, for a person."""
+    keys = {key: other for other, own in OWN_KEYS.items() if other != kind for key in own}
+    if kind in KINDS and kind not in TOKENISED:
+        keys |= dict.fromkeys(TOKEN_KEYS, " or ".join(TOKENISED))
+    return keys
+
+
+def files(kind: str) -> list[str]:
+    """What a prepare stage leaves for others to read, dataset.json first."""
+    return ["dataset.json", *ARRAYS[kind], *(["tokenizer.json"] if kind in TOKENISED else [])]
 
 
 def problems(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -88,16 +115,17 @@ def problems(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     kind, source = entry.get("kind") or "text", entry.get("source")
     if kind not in KINDS:
         return
-    for other, keys in OWN_KEYS.items():
-        for key in keys:
-            if other != kind and entry.get(key) is not None:
-                yield key, f"belongs to kind {other}; this data set is of kind {kind}, leave it out"
+    for key, other in foreign_keys(kind).items():
+        if entry.get(key) is not None:
+            yield key, f"belongs to kind {other}; this data set is of kind {kind}, leave it out"
+    if kind in TOKENISED and "vocab_size" not in entry:
+        yield "vocab_size", "is missing; expected integer"
     if source in ("hub", "folder") and not entry.get("path"):
         wanted = {"hub": "a name on the hub", "folder": "a folder"}[source]
         yield "path", f"is missing; expected {wanted}"
     if entry.get("revision") is not None and source == "folder":
         yield "revision", "a folder has one revision, the one that lies there; leave it out"
-    least, vocab_size = MIN_VOCAB_SIZE[kind], entry.get("vocab_size")
+    least, vocab_size = MIN_VOCAB_SIZE.get(kind, 0), entry.get("vocab_size")
     if isinstance(vocab_size, int) and not entry.get("tokenizer") and 257 <= vocab_size < least:
         yield (
             "vocab_size",
@@ -126,7 +154,8 @@ def parse(text: str) -> DatasetSpec:
         raise PrepareError(
             f"{label}: unknown key {', '.join(unknown)}; expected: {', '.join(sorted(known))}"
         )
-    for key in ("name", "source", "vocab_size"):
+    tokenised = (given.get("kind") or "text") in TOKENISED
+    for key in ("name", "source", *(["vocab_size"] if tokenised else [])):
         if given.get(key) is None:
             raise PrepareError(f"{label}: '{key}' is missing")
     given = {key: value for key, value in given.items() if value is not None}

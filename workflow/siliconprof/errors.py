@@ -18,6 +18,11 @@ class UserError(Exception):
     """Something the person at the keyboard can mend; the message says what, where and how."""
 
 
+def in_one_line(error: BaseException) -> str:
+    """An exception's type and message as part of a reason, cut where it is long."""
+    return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")[:500]
+
+
 def require_this_checkout() -> None:
     """Stop when the code that runs is not the code of the checkout in the current folder.
 

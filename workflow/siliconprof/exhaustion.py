@@ -16,7 +16,8 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 MESSAGES = re.compile(
     r"bad_alloc|out of memory|can't allocate memory|cannot allocate memory"
     r"|unable to allocate|attempting to allocate|kIOGPUCommandBufferCallbackErrorOutOfMemory"
-    r"|insufficient memory|ALLOC_FAILED",
+    r"|insufficient memory|ALLOC_FAILED"
+    r"|invalid buffer size: [\d.]+ [KMGT]?i?B",  # torch-mps, beyond Metal's largest buffer
     re.IGNORECASE,
 )
 FILLED_ABOVE = 0.75  # share of a limited address space; the rest is the allocation that failed
@@ -35,6 +36,7 @@ class Witness:
     started_s: float = field(default_factory=time.monotonic)
     limit_bytes: int = field(default_factory=lambda: resource.getrlimit(resource.RLIMIT_AS)[0])
     reserved_bytes: int = 0  # address space that was not resident: code, stacks, arenas
+    resident_peak: int = 0  # ru_maxrss of the process once it has ended, in the system's unit
 
     def look(self, pid: int) -> None:
         """Take note of the running process; costs nothing where no limit is set."""
@@ -56,8 +58,7 @@ class Witness:
         if self.limit_bytes == resource.RLIM_INFINITY:
             return None
         unit = 1 if sys.platform == "darwin" else 1024
-        resident = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
-        filled = min(resident + self.reserved_bytes, self.limit_bytes)
+        filled = min(self.resident_peak * unit + self.reserved_bytes, self.limit_bytes)
         if filled < FILLED_ABOVE * self.limit_bytes:
             return None
         return (
@@ -114,6 +115,14 @@ def kernel_log_names(pid: int, signum: int, since_s: float) -> str | None:
         if about.search(line):
             return line.strip()
     return None
+
+
+def raised(error: BaseException) -> str | None:
+    """What shows that an exception is the exhaustion of memory, or None."""
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return text
+    return text if said(text) else None
 
 
 def said(output: str) -> str | None:

@@ -5,8 +5,9 @@ on the way back each layer frees that, needs some room to work, and leaves the g
 weights; then the optimizer needs room beside its state. So the peak is the largest of a few
 moments: the work on the loss, the work on each layer, and the optimizer's. What is kept was
 counted, tensor by tensor: in torch 2.13 with `torch.autograd.graph.saved_tensors_hooks` on
-transformers 5.23's GPT-2 and Whisper, in MLX 0.32 as the active memory after each operation's
-forward pass. What is fitted says so. `benchmarks/memory_model.py` compares with measured peaks.
+transformers 5.23's GPT-2 and Whisper and on our own transformer, in MLX 0.32 as the active memory
+after each operation's forward pass. What is fitted says so. `benchmarks/memory_model.py` compares
+with measured peaks.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ class Habits:
     scores_fp32: bool = False  # such attention computes in fp32 whatever the precision
     split_copies: int = 0  # attention's extra copies of d where q, k and v are one projection
     gelu_kept: int = 1  # exact GELU, of d_ff
+    rms_fused: bool = False  # torch's RMS norm keeps its input only; else its result too, in fp32
+    rotated: int = 2  # copies of d that rotary positions leave beside one projection's q, k and v
+    angles: int = 0  # and in each layer, per position of a sequence, of a head's channels
+    swiglu_kept: int = 3  # of d_ff: gate, its SiLU, and what that multiplies
     cubes_fp32: bool = False  # autocast does the cube in GPT-2's tanh GELU, and after it, in fp32
     loss_fp32: bool = False  # every loss is taken of fp32 logits; else as the model does it
     casts_stay: bool = False  # AMP's 16-bit weights live until the next step, not to the backward
@@ -44,8 +49,10 @@ class Habits:
     work_ff: float = 3.0  # fitted: and of d_ff, gradients before and after the activation function
     work_scores: float = 0.0  # fitted: and of heads × keys where scores are kept
     recomputed: float = 1.0  # fitted: times a checkpointed layer's kept values when computed again
+    recomputed_gated: float = 1.0  # fitted: and of one whose feed-forward is a SwiGLU
     update_all: float = 0.0  # the optimizer's room, in copies of all trained weights
     update_largest: float = 2.0  # and in copies of the largest trained tensor
+    update_two: float | None = None  # fitted: in its place, of the two largest, if there are two
     unchecked: str | None = None  # what its predictions lack; None: compared with peaks
     workspace_bytes: int = 0  # the libraries' own, taken once from the counted memory
 
@@ -60,6 +67,7 @@ class Stage:
     trained: int = 0
     cast: int = 0  # weights of which AMP makes 16-bit copies
     input_bytes: float | None = None  # where checkpointed: what stays until it is computed again
+    recomputed: float = 1.0  # times what it keeps when it is
 
 
 class Ledger:
@@ -82,6 +90,13 @@ class Ledger:
             return positions * (d * self.stream + 2 * self.stream)
         # The normalised values in fp32; for the scale's gradient once more as computed.
         return positions * (d * (4 + (self.width if trained else 0)) + 3 * STATISTIC)
+
+    def rms_norm(self, positions: int, d: int) -> float:
+        """An RMS norm of d channels: its input and what it made of it before scaling."""
+        if not self.habits.keeps_norm_input:
+            return positions * (d * (4 + self.width) + 2 * STATISTIC)
+        kept = self.stream if self.habits.rms_fused else 2 * 4  # in fp32 whatever comes in
+        return positions * (d * kept + STATISTIC)
 
     @property
     def recasts(self) -> bool:
@@ -115,6 +130,15 @@ class Ledger:
         kept = (queries + 2 * keys + copies * queries) * d + heads * queries * keys
         return batch * (kept * inner + (queries * d * width if trained else 0))
 
+    def rotary(self, batch: int, length: int, d: int, heads: int) -> float:
+        """Rotary positions of q and k where both come out of one projection with v."""
+        turned = batch * length * d * self.habits.rotated
+        return (turned + length * d // heads * self.habits.angles) * self.width
+
+    def swiglu(self, positions: int, d_ff: int) -> float:
+        """SiLU of one projection to d_ff channels, times another; not their product."""
+        return positions * d_ff * self.habits.swiglu_kept * self.width
+
     def gelu(self, positions: int, d_ff: int, tanh: bool) -> float:
         """GELU on d_ff channels; `tanh`: GPT-2's approximation, written in single operations."""
         if not tanh:
@@ -134,27 +158,39 @@ class Ledger:
         scores: int,
         weights: int,
         trained: int,
+        gated: bool = False,
     ) -> Stage:
         """A transformer layer.
 
         Args:
             scores: heads × queries × keys of its attention, batch included.
+            gated: its feed-forward is a SwiGLU.
         """
         habits = self.habits
         work = positions * (habits.work_d * d + habits.work_ff * d_ff)
         work += habits.work_scores * scores
         entering = positions * d * self.stream if self.checkpointing else None
-        return Stage(kept, work * self.width, weights, trained, weights, entering)
+        again = habits.recomputed_gated if gated else habits.recomputed
+        return Stage(kept, work * self.width, weights, trained, weights, entering, again)
 
     def head(
-        self, kept: float, positions: int, d: int, vocab_size: int, trained: bool, fp32_loss: bool
+        self,
+        kept: float,
+        positions: int,
+        d: int,
+        vocab_size: int,
+        trained: bool,
+        fp32_loss: bool,
+        tied: bool = True,
     ) -> Stage:
-        """The last norm, the logits and the loss; their projection's weights are the embedding's.
+        """The last norm, the logits and the loss.
 
         Its first kept copy of the logits is their logarithmic softmax.
 
         Args:
             fp32_loss: the model makes its logits fp32 for the loss; autocast does so anyway.
+            tied: the projection's weights are the embedding's, and the norm has a bias; else the
+                projection has its own, and the norm a scale alone.
         """
         logits = positions * vocab_size
         wide = fp32_loss or self.habits.loss_fp32 or self.amp
@@ -162,23 +198,33 @@ class Ledger:
         narrow = self.habits.logits_narrow * self.width if self.width == 2 else 0
         room = positions * d * self.habits.work_d * self.width
         work = logits * ((self.habits.logits - 1) * value + narrow) + room
-        tied, norm = vocab_size * d, 2 * d
-        return Stage(kept + value * logits, work, norm, tied + norm if trained else 0, tied)
+        table = vocab_size * d
+        own = 2 * d if tied else table + d
+        changed = (table + 2 * d if tied else own) if trained else 0
+        return Stage(kept + value * logits, work, own, changed, table)
 
     # -- the step ------------------------------------------------------------------------------
 
-    def peak(self, stages: Sequence[Stage], largest: int) -> dict[str, int]:
+    def peak(
+        self, stages: Sequence[Stage], largest: int, two_largest: int | None = None
+    ) -> dict[str, int]:
         """Bytes by part at the step's largest moment.
 
         Args:
             stages: in the order of the forward pass.
             largest: values of the largest trained tensor.
+            two_largest: and of the next largest, where they are of a size, as an embedding and a
+                head that are not tied.
         """
         habits, master = self.habits, self.master
         weights = sum(stage.weights for stage in stages)
         trained = sum(stage.trained for stage in stages)
         copies = self.width * weights if self.amp and habits.casts_stay else 0
-        update = habits.update_all * trained + habits.update_largest * largest
+        update = habits.update_all * trained
+        if two_largest is not None and habits.update_two is not None:
+            update += habits.update_two * two_largest
+        else:
+            update += habits.update_largest * largest
         moments = [_parts(0, trained * master, update * master)]
         kept = gradients = 0.0
         for stage in stages:
@@ -206,7 +252,7 @@ class Ledger:
         """What a stage's backward pass computes again before it begins."""
         if stage.input_bytes is None:
             return 0.0
-        return self.habits.recomputed * self.kept_bytes(stage)
+        return stage.recomputed * self.kept_bytes(stage)
 
     def offloaded(self, stages: Sequence[Stage], largest: int, zero_stage: int) -> dict[str, int]:
         """Bytes on the device under ZeRO-Offload, which has no autocast: 16-bit weights instead.

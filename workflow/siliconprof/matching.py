@@ -111,13 +111,17 @@ def _differences(a: Measured, b: Measured) -> Iterator[str]:
     """What was asked for and differs.
 
     A parameter that one side does not know came with another version, and is said in the notes.
-    A kernel's lists are its sweep, whose points are matched one by one.
+    What a workload sweeps, and a kernel's lists, are points, which are matched one by one.
     """
     if a.machine == b.machine and a.cell["threads"] != b.cell["threads"]:
         yield f"threads {a.cell['threads']} against {b.cell['threads']}"
     ours, theirs = a.cell["parameters"], b.cell["parameters"]
+    try:
+        swept = plugins.load("workloads", a.cell["module"]).swept
+    except LookupError:  # of another version
+        swept = ()
     for name in sorted(ours.keys() & theirs.keys()):
-        sweep = a.cell["trainer"] is None and isinstance(ours[name], list)
+        sweep = name in swept or (a.cell["trainer"] is None and isinstance(ours[name], list))
         if ours[name] != theirs[name] and not sweep:
             yield f"{name} {ours[name]} against {theirs[name]}"
 
@@ -193,6 +197,6 @@ def label(point: str) -> str:
     """A point's parameters for a person: `batch=1 m=64 k=64 n=64`."""
     params: Mapping[str, Any] = json.loads(point)
     shown: Sequence[str] = list(params)
-    if "batch_size" in params:  # of a training, where the rest follows from the cell
+    if "batch_size" in params and "n_layer" not in params:  # of a training, see its cell
         shown = ["batch_size"]
     return " ".join(f"{key}={params[key]}" for key in shown) or "-"

@@ -14,12 +14,8 @@ import json
 import os
 import platform
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -31,6 +27,7 @@ from siliconprof import (
     closure,
     environment,
     exhaustion,
+    journal,
     lock,
     memory_limit,
     plugins,
@@ -38,15 +35,11 @@ from siliconprof import (
     support,
 )
 from siliconprof.cell import Cell
+from siliconprof.child import Child, PipelineGone, require_pipeline, show
 from siliconprof.errors import UserError, stage
-from siliconprof.probes import page_faults
 from siliconprof.timing import Plan
 
-PIPELINE_VARIABLE = "SILICONPROF_PIPELINE_PID"
-PROGRESS_FILE_VARIABLE = "SILICONPROF_PROGRESS_FILE"
-POLL_S = 0.25
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
-TAIL_LINES = 200
 
 
 def code_roots(cell: Cell) -> list[str]:
@@ -63,171 +56,6 @@ def code_roots(cell: Cell) -> list[str]:
     return roots
 
 
-def child_environment(cell: Cell) -> dict[str, str]:
-    """The child's environment: threads as the cell says, whatever Snakemake exported."""
-    threads = str(cell.threads)
-    package_parent = str(Path(__file__).resolve().parent.parent)
-    inherited = os.environ.get("PYTHONPATH")
-    backend = plugins.load("backends", cell.backend)
-    own = backend.environment(cell.device_index, cell.precision, os.environ)
-    if cell.parameters.get("allocator") == "retain":
-        own = own | page_faults.allocator_environment()[0]
-    return (
-        dict(os.environ)
-        | own
-        | {
-            "OMP_NUM_THREADS": threads,
-            "MKL_NUM_THREADS": threads,
-            "OPENBLAS_NUM_THREADS": threads,
-            "VECLIB_MAXIMUM_THREADS": threads,
-            "NUMEXPR_NUM_THREADS": threads,
-            "TOKENIZERS_PARALLELISM": "false",
-            "ACCELERATE_MIXED_PRECISION": "no",  # else transformers takes the shell's
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            "PYTHONPATH": package_parent + (os.pathsep + inherited if inherited else ""),
-            "PYTHONUNBUFFERED": "1",
-        }
-    )
-
-
-def show(line: str) -> None:
-    """Leave the child's progress where the pipeline's live display looks for it."""
-    path = os.environ.get(PROGRESS_FILE_VARIABLE)
-    if path:
-        try:
-            Path(path).write_text(line, encoding="utf-8")
-        except OSError:
-            pass  # a courtesy; the measurement goes on
-
-
-class PipelineGone(Exception):
-    """The pipeline that wanted this cell has died."""
-
-
-class Child:
-    """The measuring process, its last words and its last sign of progress.
-
-    Args:
-        launch: how it is started where it is a capture's.
-    """
-
-    def __init__(
-        self,
-        cell: Cell,
-        result: Path,
-        lock_descriptor: int,
-        launch: capture.Launch = capture.MEASURE,
-    ) -> None:
-        read_end, write_end = os.pipe()
-        self.witness = exhaustion.Witness()
-        self.process = subprocess.Popen(
-            [
-                *launch.under,
-                sys.executable,
-                "-m",
-                "siliconprof.worker",
-                "--cell",
-                cell.to_json(),
-                "--result",
-                str(result),
-                "--supervisor",
-                str(os.getpid()),
-                *([] if launch.under else ["--progress-fd", str(write_end)]),
-                *launch.arguments,
-            ],
-            env=child_environment(cell) | dict(launch.variables),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=(write_end, lock_descriptor),
-            start_new_session=True,
-        )
-        os.close(write_end)
-        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
-        self.progress: dict[str, Any] = {"doing": "start", "step": 0}
-        self._ended = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._await_end, daemon=True),
-            threading.Thread(target=self._read_output, daemon=True),
-            threading.Thread(target=self._read_progress, args=(read_end,), daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def _await_end(self) -> None:
-        # `wait(timeout=…)` polls up to 2000 times a second and would disturb what is timed.
-        self.process.wait()
-        self._ended.set()
-
-    def _read_output(self) -> None:
-        assert self.process.stdout is not None
-        for line in iter(self.process.stdout.readline, b""):
-            text = line.decode(errors="replace")
-            self.tail.append(text)
-            sys.stderr.write(text)
-            sys.stderr.flush()
-
-    def _read_progress(self, descriptor: int) -> None:
-        with os.fdopen(descriptor, encoding="utf-8") as stream:
-            for line in stream:
-                try:
-                    self.progress = json.loads(line)
-                except ValueError:
-                    continue  # cut off by the child's death
-                show(line)
-
-    def kill(self) -> None:
-        """End the child and everything it started."""
-        try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self.process.wait()
-
-    def wait(self, limit_s: float) -> tuple[int | None, float]:
-        """(exit code, or None after a time-out; seconds it took).
-
-        Raises:
-            PipelineGone: the pipeline died meanwhile.
-        """
-        started = time.monotonic()
-        timed_out = False
-        while not self._ended.wait(POLL_S):
-            self.witness.look(self.process.pid)
-            require_pipeline()
-            if time.monotonic() - started > limit_s:
-                timed_out = True
-                self.kill()
-                break
-        for thread in self._threads:
-            thread.join(timeout=5)
-        return None if timed_out else self.process.returncode, time.monotonic() - started
-
-
-def pipeline_alive() -> bool:
-    """Whether the Snakemake process that wants this cell lives; True when started by hand."""
-    pid = os.environ.get(PIPELINE_VARIABLE)
-    if not pid:
-        return True
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    try:  # a killed process that nobody has waited for still has its number
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return True
-    return state != "Z"
-
-
-def require_pipeline() -> None:
-    """Raise `PipelineGone` once nobody wants this cell any more."""
-    if not pipeline_alive():
-        raise PipelineGone
-
-
 def outcome(
     child: Child,
     code: int | None,
@@ -235,7 +63,7 @@ def outcome(
     result: Path,
     limited: memory_limit.Trace | None = None,
 ) -> dict[str, Any]:
-    """Status and reason, with whatever the child left behind.
+    """Status and reason, with whatever the child left behind; `died`, its id, if it left nothing.
 
     Args:
         limited: what the child's own memory cgroup has told, if it had one.
@@ -246,8 +74,16 @@ def outcome(
             "status": "timeout",
             "reason": f"still running after its limit of {limit_s:g} s; {reached}",
         }
-    if code == 0 and result.is_file():
-        return json.loads(result.read_text(encoding="utf-8"))
+    if result.is_file():  # written whole, as the child's last act
+        found = json.loads(result.read_text(encoding="utf-8"))
+        if code:
+            detail = f"the process ended with status {code} after it had left its result"
+            found["flags"] = [
+                *found.get("flags", []),
+                {"code": "crashed_at_exit", "detail": detail},
+            ]
+        return found
+    died = {"died": child.process.pid}
     tail = "".join(child.tail)
     last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
     if code < 0:
@@ -256,9 +92,9 @@ def outcome(
         name = signal.Signals(-code).name if -code in set(signal.Signals) else ""
         killed = f"killed by signal {-code} ({name}); {reached}"
         if found:
-            return {"status": "oom", "reason": f"{killed}; {found}"}
-        return {"status": "failed", "reason": killed + (f"; {last[:200]}" if last else "")}
-    return {"status": "failed", "reason": f"exit status {code}; {reached}; {last[:200]}"}
+            return died | {"status": "oom", "reason": f"{killed}; {found}"}
+        return died | {"status": "failed", "reason": killed + (f"; {last[:200]}" if last else "")}
+    return died | {"status": "failed", "reason": f"exit status {code}; {reached}; {last[:200]}"}
 
 
 def compose(
@@ -296,7 +132,7 @@ def compose(
         "precision": result.get("precision")
         or {"requested": cell.precision, "effective": None, "evidence": {}},
         "checks": result.get("checks") or {},
-        "points": result.get("points", []),
+        "points": record.finite(result.get("points", [])),  # those of the journal keep their NaN
         "samples": result.get("samples", []),
         "probes": result.get("probes", {}),
         "flags": flags,
@@ -326,17 +162,26 @@ def surroundings(cell: Cell) -> dict[str, Any]:
 
 
 def run(
-    cell: Cell, result: Path, descriptor: int, launch: capture.Launch = capture.MEASURE
+    cell: Cell,
+    result: Path,
+    descriptor: int,
+    launch: capture.Launch = capture.MEASURE,
+    kept: Sequence[str] = (),
+    spent_s: float = 0.0,
 ) -> dict[str, Any]:
     """Run one child to its end: how it went, how far it was, and how long it took.
+
+    Args:
+        kept: see `Child`.
+        spent_s: of the cell's time limit, by children before this one.
 
     Raises:
         PipelineGone: the pipeline died; the child has been ended.
     """
     limit_s = Plan.of(cell.timing).time_limit_s
-    child = Child(cell, result, descriptor, launch)
+    child = Child(cell, result, descriptor, launch, kept)
     try:
-        code, wall_s = child.wait(limit_s)
+        code, wall_s = child.wait(limit_s - spent_s)
     finally:
         child.kill()
         limited = memory_limit.remove(child.process.pid)
@@ -344,17 +189,67 @@ def run(
     if limited is not None and "scenario" not in found:
         found["scenario"] = limited.into(support.scenario(cell))
     accounting = dict(found.get("accounting") or {}) | {"child_wall_s": wall_s}
-    return found | {"progress": child.progress, "accounting": accounting}
+    more = {"pid": child.process.pid, "progress": child.progress, "accounting": accounting}
+    return found | more
 
 
-def supervise(cell: Cell, keep: Path | None = None) -> dict[str, Any]:
-    """Run the child to its end and say how it went; then the captures, where any are asked for.
+def run_on(
+    cell: Cell, result: Path, descriptor: int, points: journal.Journal, keep: Path | None
+) -> dict[str, Any]:
+    """Run children until one comes to its end.
+
+    One that dies in the middle of a point costs that point only: it is closed with what ended the
+    process, and another child goes on with the rest, within the cell's time limit.
 
     Args:
-        keep: the folder for the captures' files.
+        points: the cell's journal, in a file.
+        keep: the cell's folder for what outlives it.
+    """
+    arguments = ["--journal", str(points.path), "--key", points.key]
+    arguments += ["--keep", str(keep)] if keep else []
+    limit_s = Plan.of(cell.timing).time_limit_s
+    own, restarts, spent_s = [os.getpid()], [], 0.0
+    while True:
+        found = run(cell, result, descriptor, capture.MEASURE, arguments, spent_s)
+        own.append(found.pop("pid"))
+        spent_s += found["accounting"]["child_wall_s"]
+        begun = points.begun_by(found["died"]) if "died" in found else None
+        if begun is None or spent_s >= limit_s:
+            break
+        require_pipeline()
+        name, known = begun
+        points.add(name, known | {"status": found["status"], "reason": found["reason"]})
+        restarts.append(f"{name}: {found['reason']}")
+        print(f"{name}: {found['status']}; the rest follows in another process", file=sys.stderr)
+    found["accounting"]["child_wall_s"] = spent_s
+    if not found.get("points"):
+        found["points"] = points.used_by(own)
+    if restarts:
+        said = f"{len(restarts)} of its processes died; samples and checks are the last one's"
+        found["flags"] = [*found.get("flags", []), {"code": "restarted", "detail": said}]
+    taken_over = points.taken_over_by(own)
+    if restarts or taken_over:
+        told = {"points_taken_over": taken_over, "restarts": restarts, "key": points.key}
+        found["method"] = dict(found.get("method") or {}) | {"journal": told}
+    return found
+
+
+def supervise(
+    cell: Cell,
+    captures: Path | None = None,
+    keep: Path | None = None,
+    declared: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Run the cell to its end and say how it went; then the captures, where any are asked for.
+
+    Args:
+        captures: the folder for the captures' files.
+        keep: the folder for what outlives a measurement, `results/kept`.
+        declared: versions that the pipeline declared.
 
     Raises:
         PipelineGone: the pipeline died; the child has been ended and no record is due.
+        UserError: nothing can be kept in that folder.
     """
     refusal = support.refusal(cell)
     if refusal:
@@ -366,13 +261,17 @@ def supervise(cell: Cell, keep: Path | None = None) -> dict[str, Any]:
         require_pipeline()
         result = Path(folder) / "result.json"
         before = surroundings(cell)
-        found = run(cell, result, descriptor) | {"surroundings": before}
+        swept = plugins.load("workloads", cell.module).swept
+        key = journal.key_of(cell, swept, before["code"], before["environment"], declared or {})
+        own = keep / cell.path if keep else None
+        points = journal.opened(own or Path(folder) / "kept", cell, key)
+        found = run_on(cell, result, descriptor, points, own) | {"surroundings": before}
         if found["status"] == "ok":
             found["captures"] = capture.take(
-                cell, keep, lambda launch, result: run(cell, result, descriptor, launch)
+                cell, captures, lambda launch, result: run(cell, result, descriptor, launch)
             )
         found["accounting"]["waited_for_lock_s"] = waited_s
-        return found
+        return found | {"journal": points}
 
 
 def check(cell: Cell) -> None:
@@ -405,21 +304,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--history", type=Path, help="folder that keeps every record ever made")
     parser.add_argument("--captures", type=Path, help="folder for what profilers leave")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        help="folder for finished points and checkpoints; default: none is kept",
+    )
     arguments = parser.parse_args(argv)
     cell = Cell.from_json(arguments.cell)
     check(cell)
     signal.signal(signal.SIGTERM, interrupt)
     started = datetime.now(UTC)
+    declared = json.loads(arguments.environment)
     try:
-        result = supervise(cell, arguments.captures)
+        result = supervise(cell, arguments.captures, arguments.keep, declared)
     except PipelineGone:
         print("the pipeline is gone: cell ended without a record", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted: cell ended without a record", file=sys.stderr)
         return 130
-    whole = compose(cell, result, json.loads(arguments.environment), started)
+    whole = compose(cell, result, declared, started)
     record.write(whole, arguments.output, arguments.history)
+    if "journal" in result and arguments.keep:
+        result["journal"].close(cell, bool(result.get("complete")))
     line = f"{cell.path}: {whole['status']}"
     print(line + (f": {whole['reason']}" if whole["reason"] else ""), file=sys.stderr)
     return 0

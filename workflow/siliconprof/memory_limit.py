@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -146,19 +147,36 @@ def held(session: Session, step: Callable[[], Any] | None, standing: Sequence[An
     return {"device_peak_bytes": peak_bytes, "device_peak_means": means}
 
 
-def sampled(session: Session, summary: Mapping[str, Any]) -> None:
+def sampled(
+    session: Session, summary: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]
+) -> None:
     """Let the largest sample stand for a peak that the framework does not count.
+
+    Of a point of a sweep, the largest of those while it was measured; without any, it has none.
 
     Args:
         summary: of the memory probe.
+        samples: of all probes, on the clock of `Session.windows`.
     """
     most = summary.get("device_peak_sampled_bytes")
     if most is None:
         return
     means = f"the largest of {summary['samples']} samples; {summary['device_means']}"
-    for point in session.points:
-        if point["memory"].get("device_peak_bytes") is None:
-            point["memory"] |= {"device_peak_bytes": most, "device_peak_means": means}
+    # A sweep's points that are taken over were measured by another process.
+    points = [] if session.workload.swept else session.points
+    whole = [(point, -math.inf, math.inf) for point in points]
+    for point, began_s, ended_s in session.windows or whole:
+        held = [
+            sample["device_memory_bytes"]
+            for sample in samples
+            if began_s <= sample["t_s"] <= ended_s and sample.get("device_memory_bytes") is not None
+        ]
+        if held and point["memory"].get("device_peak_bytes") is None:
+            point["memory"] |= {
+                "device_peak_bytes": max(held),
+                "device_peak_means": f"the largest of {len(held)} samples; "
+                f"{summary['device_means']}",
+            }
     if session.scenario["limit"] and session.scenario["confirmed_peak_bytes"] is None:
         _note(session.scenario, most, means)
 

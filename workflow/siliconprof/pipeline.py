@@ -30,8 +30,8 @@ from siliconprof import (
     validation,
 )
 from siliconprof.cell import AXES, canonical_json
+from siliconprof.child import PIPELINE_VARIABLE, PROGRESS_FILE_VARIABLE
 from siliconprof.errors import USER_ERROR_EXIT_STATUS, UserError
-from siliconprof.measure import PIPELINE_VARIABLE, PROGRESS_FILE_VARIABLE
 
 RESULTS = Path("results")
 REGISTRY = Path("config/devices.yaml")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from siliconprof import (
     config,
     freshness,
     hosts,
+    image_data,
     matrix,
     memory_limit,
     record,
@@ -40,8 +42,8 @@ def expected_seconds(planned: matrix.PlannedCell, earlier: Mapping[str, Any] | N
     timing = planned.cell.timing
     once = timing["warmup_budget_s"] + timing["budget_s"]
     backend, workload, _ = support.parts(planned.cell)
-    points = len(planned.cell.parameters.get("shapes", [0]))
-    repeats = points if workload.kind == "kernels" else 2  # split and unsplit steps
+    # A training has split and unsplit steps.
+    repeats = workload.n_points() if workload.kind == "kernels" else 2
     return START_UP_S[backend.framework] + repeats * once
 
 
@@ -85,7 +87,7 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
         "device_memory_bytes": scenario["device_memory_bytes"],
         "capacity_bytes": scenario["capacity_bytes"],
         "capacity_source": scenario["capacity_source"],
-        "limit": memory_limit.foreseen(scenario, cell.device_kind),
+        "limit": memory_limit.foreseen(scenario, cell.device_kind) if cell.trainer else None,
         "expected_s": 0.0 if refused else expected_seconds(planned, earlier),
         "expected_from": "last time" if earlier is not None else "guess",
     }
@@ -95,6 +97,9 @@ def data_bytes(entry: Mapping[str, Any]) -> int:
     """About what a data set takes on disk once it is prepared, in bytes."""
     if entry["kind"] == "text":
         return TOKENS_BYTES
+    if entry["kind"] == "images":
+        n_images = sum(entry[f"n_{part}"] for part in image_data.PARTS)
+        return n_images * (math.prod(image_data.SHAPE) + 1)  # and a label
     frames = entry["max_clips"] * entry["clip_seconds"] * MEL_FRAMES_PER_S
     return frames * entry["n_mels"] * 4
 

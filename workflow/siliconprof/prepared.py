@@ -1,4 +1,4 @@
-"""What both readers of prepared data do alike; needs numpy only.
+"""What all readers of prepared data do alike; needs numpy only.
 
 The measured process reads what a prepare stage wrote, also on a bare host that was handed the
 folder. Every framework takes its batches from here, so all of them train on the same numbers in

@@ -1,4 +1,4 @@
-"""What both prepare stages do alike: read their arguments, write the folder, end the process."""
+"""What all prepare stages do alike: read their arguments, write the folder, end the process."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def run(
     Raises:
         PrepareError: the data set is of another kind, or see `prepare`.
     """
-    stages = {"text": "prepare", "speech": "prepare_speech"}
+    stages = {"text": "prepare", "speech": "prepare_speech", "images": "prepare_images"}
     parser = argparse.ArgumentParser(
         prog=f"python -m siliconprof.{stages[kind]}", description=description
     )
-    parser.add_argument("--dataset", required=True, help="JSON: name, source, vocab_size, ...")
+    parser.add_argument("--dataset", required=True, help="JSON: name, source, ...")
     parser.add_argument("--output-dir", required=True, type=Path, help="results/data/NAME")
     parser.add_argument(
         "--sources-state", default=source_files.NEW, help="kept in sources.json for the pipeline"
@@ -67,7 +67,7 @@ def write_folder(
     name: str,
     output_dir: Path,
     arrays: Mapping[str, np.ndarray],
-    tokenizer_json: bytes,
+    tokenizer_json: bytes | None,
     facts: Mapping[str, Any],
     sources: Mapping[str, Any],
 ) -> None:
@@ -77,6 +77,7 @@ def write_folder(
     folder counts as not prepared, so a crash leaves no mixture behind.
 
     Args:
+        tokenizer_json: None of data that are no tokens.
         sources: what `source_files.read` gave.
 
     Raises:
@@ -88,7 +89,8 @@ def write_folder(
         (output_dir / "dataset.json").unlink(missing_ok=True)
         for file, array in arrays.items():
             replace(output_dir / file, array)
-        replace(output_dir / "tokenizer.json", tokenizer_json)
+        if tokenizer_json is not None:
+            replace(output_dir / "tokenizer.json", tokenizer_json)
         replace(output_dir / source_files.FILE, json.dumps(sources, indent=1).encode() + b"\n")
         replace(output_dir / "dataset.json", facts_json)
     except OSError as error:

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from siliconprof.measure import PROGRESS_FILE_VARIABLE
+from siliconprof.child import PROGRESS_FILE_VARIABLE
 
 SNAKEMAKE_LOGGER = "snakemake.logging"
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from siliconprof.session import Session
 
 SERIES = ("unsplit_step_s", "step_s", "launch_and_wait_s")  # the first stands for its point
+# Of a point's parameters, those that follow from the others.
+UNNAMED = ("note", "burst", "head_dim", "vocab_size", "n_parameters", "n_trainable_parameters",
+           "tokens_per_step", "samples_per_step", "audio_s_per_step")  # fmt: skip
 SPLIT_DIFFERS_ABOVE = 0.05  # of the unsplit step, for steps of at least the following
 SPLIT_CHECKED_FROM_S = 0.020
 # Without a backward pass to come, less is kept and in MLX a smaller graph is built: a forward pass
@@ -21,9 +24,9 @@ FORWARD_DIFFERS_ABOVE = 0.25
 
 
 def label(point: Mapping[str, Any]) -> str:
-    """Which of a cell's points, as ` (batch=1 k=64 …)`; nothing where there is only one."""
-    parameters = {key: v for key, v in point["params"].items() if key not in ("note", "burst")}
-    if "batch_size" in parameters:
+    """Which of a cell's points, as ` (batch=1 k=64 …)`; nothing of a training's only one."""
+    parameters = {key: v for key, v in point["params"].items() if key not in UNNAMED}
+    if "batch_size" in parameters and not parameters.keys() & {"n_layer", "network"}:
         return ""
     return f" ({' '.join(f'{key}={value}' for key, value in parameters.items())})"
 
@@ -78,21 +81,26 @@ def split_flags(session: Session) -> None:
             unsplit = statistics.median(times["unsplit_step_s"])
             differs = statistics.median(times["step_s"]) / unsplit - 1
             if unsplit >= SPLIT_CHECKED_FROM_S and abs(differs) > SPLIT_DIFFERS_ABOVE:
-                session.flag("split_differs", f"the phases sum to {differs:+.1%} of the whole step")
+                session.flag(
+                    "split_differs",
+                    f"the phases{label(point)} sum to {differs:+.1%} of the whole step",
+                )
         ratio = point.get("forward_only_over_forward")
         forward = times.get("forward_s")
         if ratio and forward and statistics.median(forward) >= SPLIT_CHECKED_FROM_S:
             if abs(ratio - 1) > FORWARD_DIFFERS_ABOVE:
                 session.flag(
                     "forward_differs",
-                    f"a forward pass by itself takes {ratio:.2f} times as long as inside a step",
+                    f"a forward pass by itself{label(point)} takes {ratio:.2f} times as long as inside "
+                    "a step",
                 )
 
 
 def diverged(session: Session) -> None:
     """Flag losses that are no numbers any more; a record holds None for them."""
     for point in session.points:
-        lost = sum(not math.isfinite(loss) for loss in point.get("loss") or [])
+        losses = point.get("loss") or []
+        lost = sum(loss is None or not math.isfinite(loss) for loss in losses)
         if lost:
             session.flag(
                 "loss_not_finite", f"{lost} of {len(point['loss'])} losses are NaN or infinite"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +25,17 @@ STATUSES = ("ok", "oom", "failed", "timeout", "unsupported", "skipped")
 
 class OlderRecord(UserError):
     """A whole record of an earlier schema: nothing is wrong with it, this version reads others."""
+
+
+def finite(value: Any) -> Any:
+    """The same value with None for every NaN and infinity, which JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(entry) for entry in value]
+    return value
 
 
 def content_sha256(record: Mapping[str, Any]) -> str:

@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import check_columns, footprint, record, result_sets, sensors, statistics
+from siliconprof import (
+    check_columns,
+    footprint,
+    record,
+    result_sets,
+    sensors,
+    statistics,
+    study_rows,
+)
 from siliconprof.cell import AXES, canonical_json
 from siliconprof.errors import UserError
 from siliconprof.timing import PHASES
@@ -66,8 +74,8 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
         "size": parameters.get("size"),
         "lora_rank": parameters.get("lora_rank"),
         "lora_alpha": parameters.get("lora_alpha") if parameters.get("lora_rank") else None,
-        "learning_rate": parameters.get("learning_rate"),
-        "seq_len": parameters.get("seq_len"),
+        "learning_rate": study_rows.single(parameters.get("learning_rate")),
+        "seq_len": study_rows.single(parameters.get("seq_len")),
         "target_len": parameters.get("target_len"),
         "clip_seconds": parameters.get("dataset_clip_seconds"),
         "zero_stage": parameters.get("zero_stage")
@@ -75,7 +83,7 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
         else None,
         "weights": parameters.get("weights"),
         "gradient_checkpointing": bool(parameters.get("gradient_checkpointing"))
-        if cell["trainer"]
+        if cell["trainer"] or "gradient_checkpointing" in parameters
         else None,
         "allocator": parameters.get("allocator"),
         "offload": _line(data["method"].get("offload")),
@@ -87,6 +95,7 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
         "seed": cell["seed"],
         "dataset": (data["dataset"] or {}).get("name"),
         "data_sha256": (data["dataset"] or {}).get("data_sha256"),
+        "data_synthetic": (data["dataset"] or {}).get("synthetic"),
         **_last_level_cache(data),
         "points": len(data["points"]),
         "flags": ";".join(sorted({flag["code"] for flag in data["flags"]})),
@@ -184,6 +193,7 @@ def point_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]
             "loss_first": (point.get("loss") or [None])[0],
             "loss_last": (point.get("loss") or [None])[-1],
             "training_steps": len(point.get("loss") or []) or None,
+            **study_rows.columns(data, point),
         }
         for name in SUMMARISED:
             row |= summary(name, times.get(name) or [])
@@ -282,12 +292,12 @@ def step_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def training_step_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Lines of training_steps.csv: when each step began, of what kind it was, its page faults."""
-    for point in data["points"]:
+    for index, point in enumerate(data["points"]):
         steps = point.get("steps") or {"kind": []}
         for iteration, kind in enumerate(steps["kind"]):
             yield (
                 key(source, data)
-                | {"iteration": iteration, "kind": kind}
+                | {"point": index, "iteration": iteration, "kind": kind}
                 | {
                     name: steps[name][iteration]
                     for name in ("started_s", "minor_faults", "major_faults")
@@ -301,7 +311,7 @@ def energy_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]
     What the paper adds for the host of an NVIDIA GPU is an assumption, in a column that says so.
     An Apple GPU has no host beside its own chip, and the paper adds nothing there.
     """
-    for point in data["points"]:
+    for index, point in enumerate(data["points"]):
         energy = point.get("energy")
         if energy is None:
             continue
@@ -313,7 +323,7 @@ def energy_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]
                 host_j = host_w * window_s / steps
             yield (
                 key(source, data)
-                | {"window_s": window_s, "energy_steps": steps}
+                | {"point": index, "window_s": window_s, "energy_steps": steps}
                 | {name: found.get(name) for name in ENERGY}
                 | {
                     "assumed_host_w": None if host_j is None else host_w,
@@ -330,6 +340,21 @@ def assumed_host_w(name: str | None) -> float | None:
     if source is None or source.scope != "gpu":
         return None
     return HOST_POWER_ASSUMED_W.get(source.vendor)
+
+
+def curve_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of curves.csv: every step of a whole training."""
+    return (key(source, data) | row for row in study_rows.curve_rows(data))
+
+
+def evaluation_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of evaluations.csv: the loss on held-out data on the way."""
+    return (key(source, data) | row for row in study_rows.evaluation_rows(data))
+
+
+def text_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of texts.csv: what trained models wrote."""
+    return (key(source, data) | row for row in study_rows.text_rows(data))
 
 
 def probe_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -242,12 +242,12 @@ def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
 
 
 def _rows(builder: Any, split: str) -> Any:
-    """The split as a data set of rows, audio left as the files that it is.
+    """The split as a data set of rows, audio and images left as the files that they are.
 
     It is read piece by piece, or as a whole for a slice. `datasets` would decode audio by
-    torchcodec, which needs FFmpeg.
+    torchcodec, which needs FFmpeg, and images that nobody will look at.
     """
-    from datasets import Audio, Value
+    from datasets import Audio, Image, Value
 
     if "[" in split:  # such as train[:10%], for which the number of rows must be known
         builder.download_and_prepare()
@@ -261,6 +261,8 @@ def _rows(builder: Any, split: str) -> Any:
     for column, feature in (rows.features or {}).items():
         if isinstance(feature, Audio):
             rows = rows.cast_column(column, undecoded)
+        elif isinstance(feature, Image):
+            rows = rows.cast_column(column, Image(decode=False))
     return rows
 
 
@@ -287,6 +289,22 @@ def records(
         for key, column in columns.items():
             check_column(spec, row, key, column)
         yield row
+
+
+def content(file: Any) -> bytes:
+    """A file of a row: its bytes as they are, or what its path or a URL of fsspec's holds.
+
+    Raises:
+        OSError, ValueError: it cannot be read.
+    """
+    import fsspec
+
+    if isinstance(file, bytes):
+        return file
+    if not file:
+        raise ValueError("the row holds neither the file nor its name")
+    with fsspec.open(str(file), "rb") as stream:
+        return stream.read()
 
 
 def check_column(spec: DatasetSpec, row: Mapping[str, Any], key: str, column: str) -> None:

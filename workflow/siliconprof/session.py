@@ -9,6 +9,7 @@ from typing import Any
 
 from siliconprof.backends.base import Backend
 from siliconprof.cell import Cell
+from siliconprof.journal import Journal
 from siliconprof.timing import Plan, order, repeat, steady_repeats
 from siliconprof.workloads.base import Workload
 
@@ -24,14 +25,20 @@ class Session:
         backend: Backend,
         workload: Workload,
         report: Callable[[dict[str, Any]], None],
+        journal: Journal | None = None,
+        keep: Path | None = None,
     ) -> None:
         self.cell = cell
         self.backend = backend
         self.workload = workload
+        self.journal = journal or Journal()  # finished points, this process's and earlier ones'
+        self.keep = keep  # folder of the cell for what outlives its process, None = nothing may
         self.points: list[dict[str, Any]] = []
         self.flags: list[dict[str, str]] = []
         self.evidence: dict[str, Any] = {}  # what proves the effective precision
         self.method: dict[str, Any] = {}  # what a trainer or workload says of its method
+        # Points of a sweep that this process measured, and from when to when.
+        self.windows: list[tuple[dict[str, Any], float, float]] = []
         self.timed_s = 0.0
         self.retried_s = 0.0  # of the plan's retry budget, pauses included
         self.zero = time.perf_counter()  # of the steps' and the samples' times alike
@@ -46,7 +53,7 @@ class Session:
 
     @property
     def data(self) -> Any:
-        """The prepared arrays, of text or speech; loaded on first use.
+        """The prepared arrays, of text, speech or images; loaded on first use.
 
         Raises:
             token_data.DataError: they are missing or damaged.
@@ -58,13 +65,20 @@ class Session:
         return self._data
 
     @property
+    def key(self) -> str:
+        """What changes with code, environment, method and cell, and so with what is kept."""
+        return self.journal.key
+
+    @property
     def offloads(self) -> bool:
         """Whether the training runs under ZeRO-Offload."""
         return self.scenario.get("applied") == "offload"
 
     def add_point(self, point: dict[str, Any]) -> None:
-        """Keep one measured point; its raw times count as timed."""
+        """Keep one measured point; its raw times count as timed, unless it was taken over."""
         self.points.append(point)
+        if self.journal.has_taken_over(point):
+            return  # an earlier process has spent that time
         times = point["times"]
         for name in ("warmup_step_s", "step_s", "unsplit_step_s", "forward_only_s",
                      "energy_step_s", "launch_and_wait_s"):  # fmt: skip

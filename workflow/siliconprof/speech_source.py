@@ -110,17 +110,11 @@ def decode(audio: Any, clip_seconds: int) -> np.ndarray | None:
     Raises:
         OSError, ValueError, RuntimeError: it cannot be read, or is empty.
     """
-    import fsspec
     import numpy as np
     import soundfile
     import soxr
 
-    if not isinstance(audio, bytes):
-        if not audio:
-            raise ValueError("the row holds neither the audio nor its file's name")
-        with fsspec.open(str(audio), "rb") as stream:
-            audio = stream.read()
-    with soundfile.SoundFile(io.BytesIO(audio)) as file:
+    with soundfile.SoundFile(io.BytesIO(repository.content(audio))) as file:
         rate = file.samplerate
         if file.frames > clip_seconds * rate:
             return None

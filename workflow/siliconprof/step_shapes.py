@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from siliconprof import plugins, speech_data, token_data
+from siliconprof import image_data, plugins, speech_data, token_data
 from siliconprof.backends.base import Unsupported
 
 TIME_LIMIT_S = 300.0  # the imports take seconds, the largest model a few more
@@ -146,6 +146,11 @@ def blank_data(kind: str | None, parameters: Mapping[str, Any]) -> Any:
 
     if kind is None:
         return None
+    if kind == "images":
+        n_train = parameters.get("batch_size") or max(parameters["batch_sizes"])
+        images = np.zeros((n_train, *image_data.SHAPE), np.uint8)
+        counts = {"train": n_train, "validation": 0, "test": 0}
+        return image_data.ImageData(images, np.zeros(n_train, np.uint8), counts, "", "blank")
     batch_size, vocab_size = parameters["batch_size"], parameters["dataset_vocab_size"]
     if kind == "speech":
         clip_seconds, n_mels = parameters["dataset_clip_seconds"], parameters["dataset_n_mels"]
@@ -159,7 +164,8 @@ def blank_data(kind: str | None, parameters: Mapping[str, Any]) -> Any:
             n_mels,
             "blank",
         )
-    tokens = np.zeros(batch_size * parameters["seq_len"], np.uint16)
+    # Some workloads take a token more for the last label, and hold half of the tokens out at most.
+    tokens = np.zeros(4 * batch_size * (parameters["seq_len"] + 1), np.uint16)
     return token_data.TokenData(tokens, "", vocab_size, "blank")
 
 

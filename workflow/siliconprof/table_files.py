@@ -28,6 +28,8 @@ TEXT = {
     "params", "of", "kernel", "cache", "direction", "pinned", "forward", "stopped_by",
     "last_level_cache_source", "quantity", "unit", "how", "error_basis", "datasheet_source",
     "datasheet_note", "datasheet_reason", "ceiling_how", "noise_basis", "verdict",
+    "point_status", "point_reason", "network", "autorange_reason", "epoch_means", "outcome_reason",
+    "prompt", "text", "resumed_at", "published_value", "claimed", "measured_word", "analogue_word",
 }  # fmt: skip
 
 

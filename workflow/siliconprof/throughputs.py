@@ -73,6 +73,9 @@ def describe(point: Mapping[str, Any]) -> str:
         said.append(f"{int(point['pages'])} pages")
     if point.get("launch"):
         said.append(str(point["launch"]))
+    if point.get("n_layer") and point.get("n_embd"):
+        layers = int(point["n_layer"])
+        said.append(f"{layers} layer{'s' * (layers > 1)} of width {int(point['n_embd'])}")
     if point.get("batch_size"):
         said.append(f"batch {int(point['batch_size'])}")
     if point.get("cache"):

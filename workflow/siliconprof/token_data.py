@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ class TokenData:
     tokens_sha256: str
     vocab_size: int
     name: str
+    part: str = ""  # which one, for messages
 
     @property
     def sha256(self) -> str:
@@ -43,6 +44,17 @@ class TokenData:
         n_windows = len(self.tokens) // seq_len
         return self.tokens[: n_windows * seq_len].reshape(n_windows, seq_len).astype(np.int32)
 
+    def split(self, held_out_share: float) -> tuple[TokenData, TokenData]:
+        """(data to train on, held-out data): the last `held_out_share` of the tokens is held out.
+
+        Both keep the whole's SHA-256, which says what data they are parts of.
+        """
+        at = len(self.tokens) - int(held_out_share * len(self.tokens))
+        return (
+            replace(self, tokens=self.tokens[:at], part="training "),
+            replace(self, tokens=self.tokens[at:], part="held-out "),
+        )
+
     def batches(self, batch_size: int, seq_len: int, seed: int) -> Iterator[np.ndarray]:
         """Yield int32 batches of shape (batch_size, seq_len) forever, as `prepared.shuffled` says.
 
@@ -50,14 +62,31 @@ class TokenData:
             DataError: there are fewer than `batch_size` windows; at the call, not at the first
                 batch.
         """
+        windows = self._enough(batch_size, seq_len)
+        return (windows[rows] for rows in prepared.shuffled(len(windows), batch_size, seed))
+
+    def in_order(self, batch_size: int, seq_len: int) -> Iterator[np.ndarray]:
+        """Yield int32 batches of shape (batch_size, seq_len) once, in the order of the text.
+
+        Windows that fill no batch are left out.
+
+        Raises:
+            DataError: there are fewer than `batch_size` windows; at the call.
+        """
+        windows = self._enough(batch_size, seq_len)
+        last = len(windows) - batch_size
+        return (windows[at : at + batch_size] for at in range(0, last + 1, batch_size))
+
+    def _enough(self, batch_size: int, seq_len: int) -> np.ndarray:
+        """Windows for a batch at least."""
         windows = self.windows(seq_len)
         if len(windows) < batch_size:
             raise DataError(
-                f"data '{self.name}': {len(self.tokens)} tokens make {len(windows)} windows of "
-                f"{seq_len}, fewer than one batch of {batch_size}; use a smaller batch_size or "
-                "seq_len, or more text (max_bytes)"
+                f"data '{self.name}': {len(self.tokens)} {self.part}tokens make {len(windows)} "
+                f"windows of {seq_len}, fewer than one batch of {batch_size}; use a smaller "
+                "batch_size or seq_len, or more text (max_bytes)"
             )
-        return (windows[rows] for rows in prepared.shuffled(len(windows), batch_size, seed))
+        return windows
 
 
 def load(folder: Path) -> TokenData:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import platform
 import sys
@@ -20,14 +19,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import exhaustion, memory_limit, plugins, quality, support, truth
+from siliconprof import (
+    exhaustion,
+    memory_limit,
+    plugins,
+    prepared,
+    quality,
+    support,
+    sweep,
+    truth,
+)
 from siliconprof.backends.base import Unsupported
 from siliconprof.captures.base import STEPS, Over, Window
 from siliconprof.cell import Cell
 from siliconprof.energy import EnergyMeter
-from siliconprof.errors import UserError
+from siliconprof.errors import UserError, in_one_line
+from siliconprof.journal import Journal
 from siliconprof.lifetime import end_with
-from siliconprof.record import write_atomically
+from siliconprof.record import finite, write_atomically
 from siliconprof.sampler import Sampler
 from siliconprof.session import Session
 from siliconprof.timing import Plan
@@ -40,14 +49,6 @@ TRAINS_WITH = {  # precision -> dtypes of weights that are updated, of activatio
     "amp-bf16": ("float32", "bfloat16"),
     "amp-fp16": ("float32", "float16"),
 }
-
-
-def out_of_memory(error: BaseException) -> str | None:
-    """The evidence that an exception is the exhaustion of memory, or None."""
-    text = f"{type(error).__name__}: {error}"
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return text
-    return text if exhaustion.said(text) else None
 
 
 def effective_precision(asked: str, evidence: dict[str, Any], training: bool) -> str | None:
@@ -75,17 +76,6 @@ def effective_precision(asked: str, evidence: dict[str, Any], training: bool) ->
     return named
 
 
-def finite(value: Any) -> Any:
-    """The same value with None for every NaN and infinity, which JSON does not have."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(entry) for entry in value]
-    return value
-
-
 def modules_loaded() -> list[str]:
     """Files of this package in the process, relative to the checkout."""
     root = Path(__file__).resolve().parent.parent.parent
@@ -98,8 +88,14 @@ def modules_loaded() -> list[str]:
     return sorted({*own, *(str(Path(f).resolve().relative_to(root)) for f in files if f)})
 
 
-def opened_session(cell: Cell, report: Any) -> Session:
+def opened_session(
+    cell: Cell, report: Any, journal: Journal | None = None, keep: Path | None = None
+) -> Session:
     """The cell's session on its open backend, with its scenario; nothing has run yet.
+
+    Args:
+        journal: points that are finished already; those that follow go there.
+        keep: the cell's folder for what outlives its process.
 
     Raises:
         Unsupported: this host cannot run the backend.
@@ -111,7 +107,7 @@ def opened_session(cell: Cell, report: Any) -> Session:
     if not can:
         raise Unsupported(found)
     backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
-    session = Session(cell, backend, workload, report)
+    session = Session(cell, backend, workload, report, journal, keep)
     session.scenario = support.scenario(cell)
     return session
 
@@ -135,18 +131,25 @@ def look(cell: Cell, name: str, folder: Path, report: Any) -> dict[str, Any]:
     return {"capture": {"steps": STEPS} | session.capture.facts}
 
 
-def measure(cell: Cell, report: Any, kept: dict[str, Any] | None = None) -> dict[str, Any]:
+def measure(
+    cell: Cell,
+    report: Any,
+    kept: dict[str, Any] | None = None,
+    journal: Journal | None = None,
+    keep: Path | None = None,
+) -> dict[str, Any]:
     """Measure a cell; the parts of its record that only the child knows.
 
     Args:
         kept: is filled on the way with those of them that are worth having when the cell fails.
+        journal, keep: see `opened_session`.
 
     Raises:
         Unsupported: this host cannot run the backend, or the device computes in another precision.
     """
     kept = {} if kept is None else kept
     started = time.perf_counter()
-    session = opened_session(cell, report)
+    session = opened_session(cell, report, journal, keep)
     backend = session.backend
     workload: Any = session.workload
     _, _, trainer = support.parts(cell)
@@ -177,13 +180,16 @@ def measure(cell: Cell, report: Any, kept: dict[str, Any] | None = None) -> dict
             trainer.run(session)
             again = backend.prove_precision(cell.seed)  # a trainer may change global settings
             session.evidence["effective_product_afterwards"] = again["effective_product"]
+    if trainer is not None or session.windows:
+        memory_limit.sampled(session, sampler.summaries.get("memory", {}), sampler.samples)
     if trainer is not None:
-        memory_limit.sampled(session, sampler.summaries.get("memory", {}))
         memory_limit.check(session)
+    sweep.flag(session)
     quality.noise_flags(session)
     quality.split_flags(session)
     quality.diverged(session)
-    effective = effective_precision(cell.precision, session.evidence, trainer is not None)
+    trained = trainer is not None or "master_weights" in session.evidence
+    effective = effective_precision(cell.precision, session.evidence, trained)
     checks |= {
         "precision": truth.precision_check(cell.precision, effective, session.evidence),
         "results": truth.results_check(session.points),
@@ -199,6 +205,7 @@ def measure(cell: Cell, report: Any, kept: dict[str, Any] | None = None) -> dict
             "name": session.data.name,
             "data_sha256": session.data.sha256,
             "vocab_size": session.data.vocab_size,
+            "synthetic": bool(prepared.read_facts(Path(cell.dataset)).get("synthetic")),
         }
         if cell.dataset
         else None,
@@ -221,6 +228,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--result", type=Path, required=True)
     parser.add_argument("--supervisor", type=int, required=True)
     parser.add_argument("--progress-fd", type=int)
+    parser.add_argument("--journal", type=Path, help="file of the points that are finished")
+    parser.add_argument("--key", default="", help="under which they count")
+    parser.add_argument("--keep", type=Path, help="the cell's folder for what outlives it")
     parser.add_argument("--capture", help="look with this tool instead of measuring")
     parser.add_argument("--capture-folder", type=Path)
     arguments = parser.parse_args(argv)
@@ -246,9 +256,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.capture:
             result |= look(cell, arguments.capture, arguments.capture_folder, report)
         else:
-            result |= measure(cell, report, kept)
+            journal = Journal(arguments.journal, arguments.key)
+            result |= measure(cell, report, kept, journal, arguments.keep)
+            result["status"], result["reason"] = sweep.status(kept["points"])
+            result["complete"] = True
             effective = result["precision"]["effective"]
-            if effective != cell.precision:
+            if result["status"] == "ok" and effective != cell.precision:
                 result["status"] = "failed"
                 result["reason"] = (
                     f"asked for {cell.precision}, but the arithmetic was {effective}: "
@@ -260,12 +273,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = {"status": "failed", "reason": str(error)}
     except BaseException as error:
         traceback.print_exc()
-        evidence = out_of_memory(error)
-        reason = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+        evidence = exhaustion.raised(error)
         where = f"while: {reached['doing']}, step {reached['step']}"
         result = {
             "status": "oom" if evidence else "failed",
-            "reason": f"{reason[:500]}; {where}",
+            "reason": f"{in_one_line(error)}; {where}",
         }
     result = kept | result
     result["python"] = platform.python_version()

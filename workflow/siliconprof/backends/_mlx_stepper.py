@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+from siliconprof.backends import _saved
 from siliconprof.backends.base import Stepper
+
+STATE = {"exp_avg": "m", "exp_avg_sq": "v"}  # torch's names of AdamW's moments -> MLX's
 
 
 class MlxStepper(Stepper):
-    """trace, forward, backward, AdamW; under amp-bf16 on bf16 copies of fp32 master weights."""
+    """trace, forward, backward, clipping, AdamW; under amp-bf16 on bf16 copies of fp32 master weights."""
 
     def __init__(self, backend: Any, workload: Any, seed: int) -> None:
         import mlx.optimizers as optimizers
@@ -17,6 +21,8 @@ class MlxStepper(Stepper):
 
         mx = backend.mx
         self.backend, self.workload = backend, workload
+        self.steps = 0
+        self.max_norm, self.norm = workload.max_gradient_norm(), None
         self.model = workload.mlx_model(seed)
         self.model.set_dtype(backend.dtype)
         self.model.train()
@@ -28,7 +34,7 @@ class MlxStepper(Stepper):
         )
         mx.eval(self.parameters, frozen)
         settings = dict(workload.optimizer_settings(backend.precision))
-        settings["learning_rate"] = settings.pop("lr")
+        settings["learning_rate"] = self.rate = settings.pop("lr")
         self.optimizer = optimizers.AdamW(bias_correction=True, **settings)
         self.optimizer.init(self.parameters)
         compute = backend.compute_dtype
@@ -38,14 +44,18 @@ class MlxStepper(Stepper):
                 lambda v: v.astype(compute) if mx.issubdtype(v.dtype, mx.floating) else v, values
             )
 
-        def loss(parameters: Any, batch: Any) -> Any:
+        def put(parameters: Any, batch: Any) -> Any:
+            """Weights to compute with are in the model; the batch for them comes back."""
             if compute != backend.dtype:
                 self.model.update(as_compute(frozen))
                 parameters, batch = as_compute(parameters), as_compute(batch)
             self.model.update(parameters)
-            return workload.mlx_loss(self.model, batch)
+            return batch
 
-        self.loss, self.as_compute = loss, as_compute
+        def loss(parameters: Any, batch: Any) -> Any:
+            return workload.mlx_loss(self.model, put(parameters, batch))
+
+        self.loss, self.put = loss, put
         self.loss_and_gradients = mx.value_and_grad(loss)
 
     def arrays(self, batch: Any) -> dict[str, Any]:
@@ -69,12 +79,96 @@ class MlxStepper(Stepper):
         if clock.split:
             mx.eval(gradients)
         clock.edge("backward_s")
+        wanted = [loss]
+        if self.max_norm is not None:
+            gradients, self.norm = clipped(mx, gradients, self.max_norm)
+            wanted.append(self.norm)
+            if clock.split:
+                mx.eval(gradients, self.norm)
+            clock.edge("other_s")  # as under the Trainer
+        rate = self.workload.learning_rate_at(self.steps)
+        if rate != self.rate:  # a new one is a new array
+            self.optimizer.learning_rate = self.rate = rate
+        self.steps += 1
         self.parameters = self.optimizer.apply_gradients(gradients, self.parameters)
         del gradients
         self.model.update(self.parameters)  # what it held of this step is free to go
-        mx.eval(self.parameters, self.optimizer.state, loss)
+        mx.eval(self.parameters, self.optimizer.state, wanted)
         clock.edge("optimizer_s")
         return loss.item
+
+    def gradient_norm(self) -> float | None:
+        """See `Stepper.gradient_norm`."""
+        return None if self.norm is None else self.norm.item()
+
+    def evaluate(self, batch: Any) -> float:
+        """See `Stepper.evaluate`."""
+        return self._untrained(lambda: self.loss(self.parameters, self.arrays(batch))).item()
+
+    def outputs(self, batch: Any) -> Any:
+        """See `Stepper.outputs`."""
+        import numpy as np
+
+        def output() -> Any:
+            arrays = self.put(self.parameters, self.arrays(batch))
+            return self.workload.mlx_output(self.model, arrays).astype(self.backend.mx.float32)
+
+        return np.array(self._untrained(output))
+
+    def _untrained(self, forward: Callable[[], Any]) -> Any:
+        """What a forward pass gives of which nothing is dropped out or kept."""
+        self.model.eval()
+        try:
+            result = forward()
+            self.backend.mx.eval(result)
+        finally:
+            self.model.train()
+            self.model.update(self.parameters)  # what it held of this pass is free to go
+        return result
+
+    def save(self, path: Path, facts: Mapping[str, str]) -> None:
+        """See `Stepper.save`."""
+        from mlx.utils import tree_flatten
+
+        arrays = dict(tree_flatten(self.parameters))
+        state = dict(tree_flatten(self.optimizer.state))
+        moments = {
+            _saved.moment(name, kind): state[f"{name}.{short}"]
+            for name in arrays
+            for kind, short in STATE.items()
+        }
+        told = _saved.metadata(self.steps, self.optimizer.step.item(), facts)
+        self.backend.mx.save_safetensors(str(path), arrays | moments, told)
+
+    def load(self, path: Path) -> dict[str, str]:
+        """See `Stepper.load`."""
+        from mlx.utils import tree_flatten, tree_unflatten
+
+        mx = self.backend.mx
+        kinds = {
+            name: (value.shape, str(value.dtype).removeprefix("mlx.core."))
+            for name, value in tree_flatten(self.parameters)
+        }
+        told = _saved.read_metadata(path, kinds)
+        arrays = mx.load(str(path))
+        updates = int(told[_saved.UPDATES])
+        self.parameters = tree_unflatten([(name, arrays[name]) for name in kinds])
+        if updates:
+            self.optimizer.state = tree_unflatten(
+                [
+                    (f"{name}.{short}", arrays[_saved.moment(name, kind)])
+                    for name in kinds
+                    for kind, short in STATE.items()
+                ]
+            ) | {
+                "step": mx.array(updates, mx.uint64),
+                "learning_rate": self.optimizer.learning_rate,
+            }
+            self.optimizer.init(self.parameters)  # keeps what there is
+        self.model.update(self.parameters)
+        mx.eval(self.parameters, self.optimizer.state)
+        self.steps = int(told[_saved.STEPS])
+        return _saved.facts(told)
 
     def forward_only(self, batch: Any) -> Callable[[], None]:
         """See `Stepper.forward_only`; building the graph of the forward pass is in it."""
@@ -86,9 +180,8 @@ class MlxStepper(Stepper):
         """See `Stepper.dtypes`; the activation's is that of the model's own output."""
         from mlx.utils import tree_flatten
 
-        arrays = self.arrays(batch)
-        self.loss(self.parameters, arrays)  # leaves the compute weights in the model
-        output = self.workload.mlx_output(self.model, self.as_compute(arrays))
+        arrays = self.put(self.parameters, self.arrays(batch))
+        output = self.workload.mlx_output(self.model, arrays)
         trained = [value for _, value in tree_flatten(self.parameters)]
         weight = next(value for value in trained if value.ndim >= 2)
         return {
@@ -96,3 +189,18 @@ class MlxStepper(Stepper):
             "master_weights": str(weight.dtype).removeprefix("mlx.core."),
             "activations": str(output.dtype).removeprefix("mlx.core."),
         }
+
+
+def clipped(mx: Any, gradients: Any, most: float) -> tuple[Any, Any]:
+    """(the gradients, scaled so that their norm together is at most so much; that norm before).
+
+    The arithmetic of `_torch_stepper.clip`: squares are summed in fp32.
+    """
+    from mlx.utils import tree_flatten, tree_map
+
+    squares = [g.astype(mx.float32).square().sum() for _, g in tree_flatten(gradients)]
+    # Stacked: a chain of sums would compute the first gradient first, for which every layer is
+    # gone through, and checkpointed layers would keep what they computed again until their turn.
+    norm = mx.sqrt(mx.stack(squares).sum())
+    scale = mx.minimum(most / (norm + 1e-6), 1.0)
+    return tree_map(lambda g: (g * scale).astype(g.dtype), gradients), norm

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import Any, ClassVar
 
 from siliconprof.backends import _streams
+from siliconprof.backends._torch_stepper import TorchStepper
 from siliconprof.backends.base import Backend, Stepper, Unsupported
 
 TRAINING_ONLY = ("amp-fp16", "amp-bf16")
@@ -126,127 +127,28 @@ class TorchBackend(Backend):
             for name, array in batch.items()
         }
 
+    def blocked_autorange(
+        self, operation: Callable[[], Any], min_run_time_s: float
+    ) -> dict[str, Any]:
+        """See `Backend.blocked_autorange`; the Timer itself waits for an accelerator."""
+        from torch.utils.benchmark import Timer
+
+        timer = Timer(
+            "operation()",
+            globals={"operation": operation},
+            num_threads=self.torch.get_num_threads(),
+        )
+        found = timer.blocked_autorange(min_run_time=min_run_time_s)
+        return {
+            "reason": None,
+            "min_run_time_s": min_run_time_s,
+            "number_per_run": found.number_per_run,
+            "times_s": [float(seconds) for seconds in found.times],
+        }
+
     def stepper(self, workload: Any, seed: int) -> Stepper:
         """See `Backend.stepper`."""
         return TorchStepper(self, workload, seed)
-
-
-class TorchStepper(Stepper):
-    """forward, backward, AdamW, with gradient scaling under amp-fp16."""
-
-    def __init__(self, backend: TorchBackend, workload: Any, seed: int) -> None:
-        torch = backend.torch
-        torch.manual_seed(seed)
-        self.backend = backend
-        self.model = workload.torch_model(seed).to(device=backend.device, dtype=backend.dtype)
-        self.model.train()
-        self.loss = workload.torch_loss
-        self.optimizer = torch.optim.AdamW(
-            [p for p in self.model.parameters() if p.requires_grad],
-            **workload.optimizer_settings(backend.precision),
-        )
-        self.scaling = backend.precision == "amp-fp16"
-        self.scaler = torch.amp.GradScaler(backend.device.type, enabled=self.scaling)
-        if self.scaling:
-            # Unscaling and the search for infinities come before the update, or in its place; the
-            # Trainer's way of timing has them in other_s.
-            self.optimizer.register_step_pre_hook(lambda *_: self.clock.edge("other_s"))
-            self.optimizer.register_step_post_hook(lambda *_: self.clock.edge("optimizer_s"))
-
-    def on_device(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """The batch as tensors on the device."""
-        return {
-            name: tensor.to(self.backend.device)
-            for name, tensor in self.backend.tensors(batch).items()
-        }
-
-    def step(self, batch: Any, clock: Any) -> Callable[[], float]:
-        """See `Stepper.step`."""
-        on_device = self.on_device(batch)
-        clock.edge("data_s")
-        with self.backend.autocast():
-            loss = self.loss(self.model, on_device)
-        clock.edge("forward_s")
-        self.scaler.scale(loss).backward()
-        clock.edge("backward_s")
-        self.clock: Any = clock
-        self.scaler.step(self.optimizer)
-        if not self.scaling:
-            clock.edge("optimizer_s")
-        self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)  # other_s, as under the Trainer
-        detached = loss.detach()
-        return lambda: float(detached)
-
-    def forward_only(self, batch: Any) -> Callable[[], None]:
-        """See `Stepper.forward_only`."""
-        on_device = self.on_device(batch)
-
-        def forward() -> None:
-            with self.backend.torch.no_grad(), self.backend.autocast():
-                self.loss(self.model, on_device)
-
-        return forward
-
-    def standing(self) -> list[Any]:
-        """See `Stepper.standing`."""
-        return standing(self.model, self.optimizer)
-
-    def dtypes(self, batch: Any) -> dict[str, Any]:
-        """See `Stepper.dtypes`."""
-        return observed_dtypes(self.model, self.forward_only(batch))
-
-
-def standing(model: Any, optimizer: Any) -> list[Any]:
-    """A training's tensors between two steps: weights, buffers, the optimizer's state."""
-    state = [value for values in optimizer.state.values() for value in values.values()]
-    tensors = [value for value in state if hasattr(value, "untyped_storage")]
-    return [*model.parameters(), *model.buffers(), *tensors]
-
-
-def observed_dtypes(model: Any, forward: Callable[[], Any]) -> dict[str, Any]:
-    """Dtype of the master weights, and of the first matrix product in a real forward pass.
-
-    With them, how many parameters are trained.
-
-    Args:
-        forward: runs the model once, under the autocast of its training.
-    """
-    trained = [p for p in model.parameters() if p.requires_grad]
-    weight = next(p for p in trained if p.dim() >= 2)
-    return {
-        "trained_parameters": sum(p.numel() for p in trained),
-        "master_weights": str(weight.dtype).removeprefix("torch."),
-        "activations": first_activation(model, forward),
-    }
-
-
-def first_activation(model: Any, forward: Callable[[], Any]) -> str:
-    """Dtype of what the first matrix product of a forward pass gives.
-
-    Layers are told by their names: a weight that is offloaded has no shape between its uses.
-
-    Args:
-        forward: runs the model once.
-    """
-    outputs: list[Any] = []
-    layers = [
-        module
-        for module in model.modules()
-        if not list(module.children())
-        and getattr(module, "weight", None) is not None
-        and not any(word in type(module).__name__ for word in ("Embedding", "Norm"))
-    ]
-    hooks = [
-        layer.register_forward_hook(lambda _layer, _inputs, output: outputs.append(output.dtype))
-        for layer in layers
-    ]
-    try:
-        forward()
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return str(outputs[0]).removeprefix("torch.")
 
 
 def refuse(precision: str, reason: str | None) -> None:

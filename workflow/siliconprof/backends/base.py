@@ -10,6 +10,7 @@ import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, ClassVar
 
 from siliconprof import caches
@@ -40,6 +41,34 @@ class Stepper:
 
     def step(self, batch: Any, clock: Any) -> Callable[[], float]:
         """Run one step on a batch: name -> numpy array whose first axis is the batch."""
+        raise NotImplementedError
+
+    def gradient_norm(self) -> float | None:
+        """Norm of all gradients of the last step together, before clipping; None = not clipped."""
+        raise NotImplementedError
+
+    def evaluate(self, batch: Any) -> float:
+        """The loss on a batch without training: nothing is dropped out, nothing kept."""
+        raise NotImplementedError
+
+    def outputs(self, batch: Any) -> Any:
+        """What the model makes of a batch without training: a float32 numpy array."""
+        raise NotImplementedError
+
+    def save(self, path: Path, facts: Mapping[str, str]) -> None:
+        """Write trained weights, the optimizer's state and the number of steps as safetensors.
+
+        Args:
+            facts: kept beside them.
+        """
+        raise NotImplementedError
+
+    def load(self, path: Path) -> dict[str, str]:
+        """Go on from what `save` wrote; its facts.
+
+        Raises:
+            UserError: the file is damaged or of another model.
+        """
         raise NotImplementedError
 
     def forward_only(self, batch: Any) -> Callable[[], None]:
@@ -273,6 +302,17 @@ class Backend:
     def capture_range(self, kind: str, path: str) -> AbstractContextManager[Any]:
         """A context whose work a tool records: `metal` into a path, `cuda-profiler` by CUDA."""
         raise NotImplementedError
+
+    def blocked_autorange(
+        self, operation: Callable[[], Any], min_run_time_s: float
+    ) -> dict[str, Any]:
+        """An operation timed by `torch.utils.benchmark.Timer.blocked_autorange`.
+
+        Returns:
+            `reason` (None), `min_run_time_s`, `number_per_run` and `times_s`: seconds of one call,
+            the mean of each block; where there is no such tool, the reason alone.
+        """
+        return {"reason": f"torch.utils.benchmark.Timer is torch's own tool: {self.name} has none"}
 
     def prove_precision(self, seed: int = 0) -> dict[str, Any]:
         """Find the effective dtype of a product numerically: its error against float64."""

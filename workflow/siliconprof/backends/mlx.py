@@ -50,6 +50,9 @@ class Plugin(Backend):
         keeps_scores=True,
         split_copies=1,
         gelu_kept=3,
+        rotated=1,
+        angles=2,
+        swiglu_kept=4,
         loss_fp32=True,
         casts_stay=True,
         logits=5,
@@ -58,8 +61,10 @@ class Plugin(Backend):
         work_ff=5,
         work_scores=2,
         recomputed=1.7,
+        recomputed_gated=2.4,
         update_all=0.5,
         update_largest=1.5,
+        update_two=2.8,
     )
     writes_into = False
     peak_means = "mx.get_peak_memory over all steps"

@@ -28,6 +28,7 @@ class Plugin(TorchBackend):
     # docs.nvidia.com/cuda/cublas, section 2.1.9, `cublasSetWorkspace`.
     habits = Habits(
         cubes_fp32=True,
+        rms_fused=True,  # `_fused_rms_norm` of torch's derivatives.yaml
         update_all=1,
         update_largest=0,
         workspace_bytes=2**23,

@@ -14,13 +14,13 @@ from typing import Any
 from markupsafe import Markup
 
 from siliconprof.errors import UserError
-from siliconprof.render import figures
+from siliconprof.render import figures, words
 from siliconprof.render.tables import Table, Value
 
 
 @dataclass
 class Block:
-    """One thing in a section: a figure, a table, a note, a heading or a list of facts."""
+    """One thing in a section: a figure, a table, a note, a heading, quotations or facts."""
 
     kind: str
     text: str = ""
@@ -33,6 +33,7 @@ class Block:
     badge: str = ""
     folded: str = ""  # the summary line under which a long table is folded away
     items: list[Any] = field(default_factory=list)
+    more: list[Any] = field(default_factory=list)  # findings under a line that opens them
 
 
 @dataclass
@@ -133,6 +134,16 @@ class Book:
         """Add preformatted text under a line that opens it."""
         self._add(Block("folded", text, folded=summary))
 
-    def findings(self, items: list[Any]) -> None:
-        """Add the findings of the summary."""
-        self._add(Block("findings", items=items))
+    def quotes(self, text: str, items: list[tuple[str, list[tuple[str, str, str]]]]) -> None:
+        """Add quotations under a line.
+
+        Args:
+            items: whose words they are, and of each what it is, how it begins, how it goes on.
+        """
+        self._add(Block("quotes", text, items=items))
+
+    def findings(self, items: list[Any], headlines: int) -> None:
+        """Add the findings of the summary; those beyond so many are folded away."""
+        more = items[headlines:]
+        folded = words.count(len(more), "more finding")
+        self._add(Block("findings", items=items[:headlines], more=more, folded=folded))

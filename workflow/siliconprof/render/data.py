@@ -26,7 +26,7 @@ from siliconprof.table_files import read, rows
 from siliconprof.throughputs import FLAG_OF_VERDICT, device_of
 
 KEY = record_rows.KEY
-FROM_CELL = ("status", "flags", "flag_details", "seed", "data_sha256", "dataset", "threads",
+FROM_CELL = ("status", "flags", "flag_details", "seed", "data_sha256", "data_synthetic", "dataset", "threads",
              "method_version", "device_kind", "blas", "rss_at_start_bytes",
              "rss_peak_sampled_bytes", "started_at", "hostname", "scenario_applied", "predicted_memory_bytes",
              "predicted_offloaded_bytes", "capacity_bytes", "batch_size_found", "limit_enforced",
@@ -39,9 +39,12 @@ PUBLISHED = ("table1_devices", "table2_workloads", "table3_configurations", "tab
              "table5_energy", "table6_kernel_launch", "seed001_statements", "seed003_speedups",
              "seed004_speedups")  # fmt: skip
 TABLES = ("cells", "points", "steps", "samples", "outside", "training_steps", "energy", "probes",
-          "captures", "models", "ceilings", "checks")  # fmt: skip
+          "captures", "models", "ceilings", "checks", "curves", "evaluations", "texts", "expected",
+          "scaling", "claims")  # fmt: skip
 OF_CELLS = ("cells", "points", "steps", "samples", "training_steps", "energy", "probes", "captures",
-            "checks")  # fmt: skip
+            "checks", "curves", "evaluations", "texts", "expected")  # fmt: skip
+# Of whole trainings: they have sections of their own, several points a cell or no split steps.
+WHOLE_TRAININGS = ("training_run", "epochs")
 SWITCHED_OFF = "switched off for this cell"  # what the sampler says of a probe left out on purpose
 SERIES_OF_KIND = {"warm-up": "warmup_step_s", "split": "step_s", "unsplit": "unsplit_step_s",
                   "energy": "energy_step_s"}  # fmt: skip
@@ -54,6 +57,8 @@ class Traces:
     steps: pd.DataFrame
     samples: pd.DataFrame
     training_steps: pd.DataFrame
+    curves: pd.DataFrame = field(default_factory=pd.DataFrame)
+    evaluations: pd.DataFrame = field(default_factory=pd.DataFrame)
     _timed: dict[tuple, pd.DataFrame] = field(default_factory=dict)  # courses asked for so far
 
     @cached_property
@@ -70,6 +75,22 @@ class Traces:
     @cached_property
     def _courses(self) -> dict[tuple, pd.DataFrame]:
         return _by_cell(self.training_steps)
+
+    @cached_property
+    def _curves(self) -> dict[tuple, pd.DataFrame]:
+        return _by_point(self.curves)
+
+    @cached_property
+    def _evaluations(self) -> dict[tuple, pd.DataFrame]:
+        return _by_point(self.evaluations)
+
+    def curve(self, point: Mapping[str, Any]) -> pd.DataFrame | None:
+        """Every step of a whole training in order, or None; see `aggregate`'s curves.csv."""
+        return self._curves.get(point_key(point))
+
+    def evaluated(self, point: Mapping[str, Any]) -> pd.DataFrame | None:
+        """The evaluations of a whole training in order, or None; see evaluations.csv."""
+        return self._evaluations.get(point_key(point))
 
     def series(self, point: Mapping[str, Any], name: str) -> list[float]:
         """Raw values of one series of a point, by iteration: seconds, or losses."""
@@ -106,6 +127,22 @@ def key(row: Mapping[str, Any]) -> tuple:
     return tuple(row[axis] for axis in KEY)
 
 
+def point_key(row: Mapping[str, Any]) -> tuple:
+    """What names a point."""
+    return (*key(row), int(row["point"]))
+
+
+def _by_point(frame: pd.DataFrame) -> dict[tuple, pd.DataFrame]:
+    if frame.empty:
+        return {}
+    found = {}
+    for name, part in frame.groupby([*KEY, "point"], sort=False):
+        names: tuple[Any, ...] = tuple(name)
+        ordered = part.sort_values("step", kind="stable").reset_index(drop=True)
+        found[(*names[:-1], int(names[-1]))] = ordered
+    return found
+
+
 def _by_cell(frame: pd.DataFrame) -> dict[tuple, pd.DataFrame]:
     if frame.empty:
         return {}
@@ -130,6 +167,10 @@ class Data:
     models: list[Row] = field(default_factory=list)
     ceilings: list[Row] = field(default_factory=list)  # see `siliconprof.ceilings`
     checks: list[Row] = field(default_factory=list)  # one per throughput
+    texts: list[Row] = field(default_factory=list)  # written by trained models
+    expected: list[Row] = field(default_factory=list)  # see `siliconprof.expected`
+    scaling: list[Row] = field(default_factory=list)
+    claims: list[Row] = field(default_factory=list)  # see `siliconprof.claims`
     floors: Mapping[str, noise_floor.Floor] = field(default_factory=dict)  # host -> noise floor
     damaged: list[Path] = field(default_factory=list)
 
@@ -153,6 +194,9 @@ class Data:
             captures=[row for row in self.captures if kept(row)],
             ceilings=[row for row in self.ceilings if kept(row)],
             checks=[row for row in self.checks if kept(row)],
+            texts=[row for row in self.texts if kept(row)],
+            expected=[row for row in self.expected if kept(row)],
+            scaling=[row for row in self.scaling if kept(row)],
         )
 
     def hosts(self) -> list[tuple[str, str]]:
@@ -165,8 +209,12 @@ class Data:
         return sorted((p for p in self.points if p["module"] == module), key=order)
 
     def training(self) -> list[Row]:
-        """Measured points of training cells."""
-        return sorted((p for p in self.points if p["trainer"]), key=order)
+        """Measured points of training cells, each the one of its cell, timed phase by phase."""
+        return sorted((p for p in self.points if by_phases(p)), key=order)
+
+    def whole_trainings(self, trainer: str) -> list[Row]:
+        """Measured points of trainings that ran from first to last step."""
+        return sorted((p for p in self.points if p["trainer"] == trainer), key=order)
 
     def families(self) -> dict[Family, tuple[list[Row], list[Row]]]:
         """Family -> (measured points, cells that were not measured)."""
@@ -179,7 +227,7 @@ class Data:
         for point in self.training():
             home.setdefault(model(point), family(point))
         for cell in sorted(self.cells, key=family_order):
-            if cell["trainer"] and cell["status"] != "ok":
+            if by_phases(cell) and cell["status"] != "ok":
                 kind = home.get(stem(cell)) or home.get(model(cell)) or Family(model(cell))
                 found.setdefault(kind, ([], []))[1].append(cell)
         return dict(sorted(found.items(), key=lambda item: item[0].order))
@@ -211,7 +259,7 @@ class Data:
 
     def check(self, point: Mapping[str, Any], quantity: str) -> Row | None:
         """The line of checks.csv for a throughput of a point, or None."""
-        return self._checks.get((*key(point), int(point["point"]), quantity))
+        return self._checks.get((*point_key(point), quantity))
 
     @cached_property
     def _ceilings(self) -> dict[tuple, list[Row]]:
@@ -235,6 +283,11 @@ class Data:
                 if device["id"] == row["device"]:
                     return device["name"]
         return row["device"]
+
+
+def by_phases(row: Mapping[str, Any]) -> bool:
+    """Whether a cell or point is of a training that is timed phase by phase."""
+    return bool(row["trainer"]) and row["trainer"] not in WHOLE_TRAININGS
 
 
 def read_published(folder: Path) -> dict[str, list[Row]]:
@@ -297,7 +350,13 @@ def load(
         matrix=document,
         cells=cells,
         points=points,
-        traces=Traces(frames["steps"], frames["samples"], frames["training_steps"]),
+        traces=Traces(
+            steps=frames["steps"],
+            samples=frames["samples"],
+            training_steps=frames["training_steps"],
+            curves=frames["curves"],
+            evaluations=frames["evaluations"],
+        ),
         outside=rows(frames["outside"]),
         registry=registry.load(registry_),
         published=read_published(published),
@@ -308,6 +367,10 @@ def load(
         models=rows(frames["models"]),
         ceilings=rows(frames["ceilings"]),
         checks=checks,
+        texts=rows(frames["texts"]),
+        expected=rows(frames["expected"]),
+        scaling=rows(frames["scaling"]),
+        claims=rows(frames["claims"]),
         floors=known,
         damaged=sorted((results / "damaged").glob("**/*.json")),
     )
@@ -358,7 +421,7 @@ def _measured(cells: Iterable[Row], points: Iterable[Row]) -> list[Row]:
             found.append(
                 beside | {k: v for k, v in point.items() if v is not None or k not in beside}
             )
-    _tell_twins_apart([point for point in found if point["trainer"]])
+    _tell_twins_apart(filter(by_phases, found))
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from siliconprof.render import (
     ceilings,
+    classic,
     clocks,
     energy,
     launch,
@@ -16,6 +17,7 @@ from siliconprof.render import (
     operations,
     peaks,
     setting,
+    study,
     style,
     training,
     uncertainty,
@@ -68,6 +70,10 @@ def add(data: Data, book: Book) -> None:
             peaks.add(part, book, prefix)
             energy.add(part, book, prefix)
             clocks.add(part, book, prefix)
+        if study.present(part):
+            study.add_elsewhere(part, book, prefix)
+        if classic.present(part):
+            classic.add(part, book, prefix)
         if part.ceilings and any(line["value"] is not None for line in part.ceilings):
             ceilings.add(part, book, prefix)
         if part.of_module("matmul"):

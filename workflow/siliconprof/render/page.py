@@ -29,6 +29,8 @@ def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
     from siliconprof.render import (
         capacity,
         ceilings,
+        claims,
+        classic,
         clocks,
         cost,
         energy,
@@ -47,6 +49,7 @@ def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
         scenarios,
         setting,
         steps,
+        study,
         summary,
         training,
         uncertainty,
@@ -57,7 +60,7 @@ def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
     book.common["intervals"] = uncertainty.said(own.points)
     book.section("summary")
     found = summary.findings(own)
-    book.findings(found)
+    book.findings(found, summary.HEADLINES)
     if not found:
         book.note("There is nothing to compare: no two cells of this host were measured that "
                   "answer a question together.")  # fmt: skip
@@ -71,6 +74,10 @@ def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
     lora.add(own, book)
     steps.add(own, book)
     losses.add(own, book)
+    book.section("grid")
+    study.add(own, book, everyone=data)
+    book.section("classic")
+    classic.add(own, book, everyone=data)
     book.section("memory")
     scenarios.add(own, book)
     capacity.add(own, book)
@@ -93,6 +100,8 @@ def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
     launch.add(own, book)
     book.section("published")
     published.add(data, book)
+    book.section("claims")
+    claims.add(data, book)
     book.section("others")
     others.add(data, book)
     book.section("quality")

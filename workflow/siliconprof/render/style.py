@@ -45,6 +45,14 @@ HUES = {  # light page, dark page
     "other": ("#6a5d9e", "#a99ce0"),
     "grey": ("#5d6771", "#9aa5b0"),
 }
+RAMP = (  # small to large, light page and dark page; lightness alone tells them apart too
+    ("#d9a800", "#f4d35e"),
+    ("#86a93b", "#a8cf63"),
+    ("#2b9a78", "#4cc7a2"),
+    ("#1f7a93", "#4fadc9"),
+    ("#3a5390", "#7c97df"),
+    ("#47216b", "#b48ae8"),
+)
 STEPS = (100, 80, 60, 45, 25, 12)  # per cent of a hue on paper
 PRECISION_STEP = {"fp32": 100, "tf32": 80, "bf16": 60, "amp-bf16": 60, "fp16": 45, "amp-fp16": 45}
 INK, MUTED, FAINT, RULE, PAPER = LIGHT.values()
@@ -64,7 +72,8 @@ def _variables(theme: int) -> dict[str, str]:
         for name, hues in HUES.items()
         for step in STEPS
     }
-    return base | shades
+    ramp = {f"ramp-{index}": pair[theme] for index, pair in enumerate(RAMP)}
+    return base | shades | ramp
 
 
 VARIABLE_OF = {colour: name for name, colour in _variables(0).items()}
@@ -83,6 +92,13 @@ def shade(backend: str, step: int = 100) -> str:
 def colour(row: Any) -> str:
     """The colour of a row: its backend's, lighter for lower precision."""
     return shade(row["backend"], PRECISION_STEP.get(row["precision"], 100))
+
+
+def ramp(index: int, of: int) -> str:
+    """The colour of the `index`-th of so many ordered values; more of them than colours share."""
+    if of <= 1:
+        return RAMP[len(RAMP) // 2][0]
+    return RAMP[round(index / (of - 1) * (len(RAMP) - 1))][0]
 
 
 def dashes(row: Any) -> tuple[float, ...]:
@@ -194,11 +210,17 @@ def legend_height(entries: Sequence[Entry], width: float) -> float:
     return LEGEND_ROW_IN * (_legend_places(entries, width)[-1][1] + 1)
 
 
-def legend(figure: Figure, entries: Sequence[Entry], top: float) -> None:
-    """Samples with their names in rows, as wide as the figure."""
-    width, _ = figure.get_size_inches()
+def legend(
+    figure: Figure,
+    entries: Sequence[Entry],
+    top: float,
+    left: float = 0.0,
+    width: float | None = None,
+) -> None:
+    """Samples with their names in rows, as wide as the figure unless told otherwise, in inches."""
+    width = figure.get_size_inches()[0] if width is None else width
     height = legend_height(entries, width)
-    ax = axes(figure, 0, top, width, height)
+    ax = axes(figure, left, top, width, height)
     ax.set_xlim(0, width)
     ax.set_ylim(height, 0)
     ax.axis("off")
@@ -242,15 +264,24 @@ def backends(rows: Iterable[Any], size: float) -> list[Entry]:
 
 
 def dots(
-    ax: Any, xs: Sequence[float], ys: Sequence[float], size: float = 1.8, **style: Any
+    ax: Any,
+    xs: Sequence[float],
+    ys: Sequence[float],
+    size: float = 1.8,
+    log: bool = False,
+    **style: Any,
 ) -> None:
     """Many points as one path: a marker for each would make the page large.
 
     Every point is a stroke of no visible length with round ends.
+
+    Args:
+        log: whether the horizontal axis is logarithmic.
     """
     nan = float("nan")
     tiny = (max(xs) - min(xs) or 1.0) * 1e-5 if len(xs) else 0.0
-    x_path = [value for x in xs for value in (x - tiny, x + tiny, nan)]
+    ends = [(x * (1 - 1e-5), x * (1 + 1e-5)) if log else (x - tiny, x + tiny) for x in xs]
+    x_path = [value for low, high in ends for value in (low, high, nan)]
     y_path = [value for y in ys for value in (y, y, nan)]
     # snapping to pixels would make the strokes so short that they vanish
     ax.plot(x_path, y_path, linewidth=size, solid_capstyle="round", snap=False, **style)

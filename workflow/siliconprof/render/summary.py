@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from siliconprof.render import lora, peaks, words
+from siliconprof.render import lora, peaks, ratios, study_findings, words
 from siliconprof.render.compare import (
     Finding,
     Line,
@@ -31,12 +31,18 @@ from siliconprof.render.variants import (
     precision,
 )
 
+HEADLINES = 5  # what a reader takes in at once
+
 
 def findings(data: Data) -> list[Finding]:
-    """All findings of this host that its data support, the most asked for first."""
+    """All findings of this host that its data support, the most asked for first.
+
+    One for each study stands before the details of any; the page shows `HEADLINES` of them and
+    folds the rest.
+    """
     makers: Sequence[Callable[[Data], Finding | None]] = (
-        backends, precisions, trainers, lora.finding, peaks.finding, products,
-        losses,
+        backends, ratios.finding, study_findings.grid, study_findings.wide_and_deep, precisions,
+        lora.finding, trainers, losses, peaks.finding, products,
     )  # fmt: skip
     return [finding for finding in (make(data) for make in makers) if finding]
 

@@ -176,9 +176,12 @@ def quantity(value: Any, reason: str, scale: float = 1.0, digits: int = 3, **mor
 
 
 def integer(value: Any, reason: str) -> Value:
-    """A count, or a dash with the reason why there is none."""
+    """A count, digits grouped from 10 000, or a dash with the reason why there is none."""
     found = words.number(value)
-    return missing(reason) if found is None else Value(f"{found:.0f}", sort=found)
+    if found is None:
+        return missing(reason)
+    text_ = f"{found:,.0f}".replace(",", words.THIN if abs(found) >= 9999.5 else "")
+    return Value(text_, sort=found)
 
 
 def ranged(

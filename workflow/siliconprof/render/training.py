@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from siliconprof.render.variants import (
 )
 
 MS = 1e-3
+Name = Callable[[Row, bool], str]  # of a row; for a phone in lines
 PHASES = ("data", "trace", "forward", "backward", "optimizer", "other")
 # Steps of the backend's colour; neighbours in the stack must differ.
 PHASE_STEP = {"data": 45, "trace": 12, "forward": 60, "backward": 100, "optimizer": 25, "other": 12}
@@ -76,16 +77,19 @@ def _chunks(points: Sequence[Row], failed: Sequence[Row]) -> list[list[Row]]:
 # -- figure ------------------------------------------------------------------------------------
 
 
-def draw(data: Data, rows: Sequence[Row], narrow: bool) -> Any:
+def draw(data: Data, rows: Sequence[Row], narrow: bool, name: Name = label) -> Any:
     """Stacked times on the left, their shares on the right (below, on a phone).
 
     Every device has axes of its own: on one scale a GPU's bars would vanish beside a CPU's.
+
+    Args:
+        name: what a row is called.
     """
     by_device: dict[str, list[Row]] = {}
     for row in rows:
         by_device.setdefault(row["device"], []).append(row)
     width = style.width_in(narrow)
-    left = style.labels_in([label(row, narrow) for row in rows], narrow) + 0.08
+    left = style.labels_in([name(row, narrow) for row in rows], narrow) + 0.08
     used = [phase for phase in PHASES if any(row.get(f"{phase}_median_s") for row in rows)]
     used = [p for p in used if p in ("forward", "backward", "optimizer") or _visible(rows, p)]
     origins = {uncertainty.origin(row) for row in rows}
@@ -108,18 +112,18 @@ def draw(data: Data, rows: Sequence[Row], narrow: bool) -> Any:
     top = head
     inner = width - left
     for group, size in zip(by_device.values(), block, strict=True):
-        name = data.device_name(group[0])
+        device = data.device_name(group[0])
         time_width = inner - 0.1 if narrow else inner * 0.56
         share_width = inner - 0.1 if narrow else inner * 0.44 - gap - 0.06
-        style.write(figure, 0, top + 0.19, name, weight="bold", va="bottom")
+        style.write(figure, 0, top + 0.19, device, weight="bold", va="bottom")
         ax = style.axes(figure, left, top + title, time_width, size)
-        _bars(ax, group, used, time_width, narrow)
+        _bars(ax, group, used, time_width, narrow, name)
         if narrow:
             top += title + size + foot
-            style.write(figure, 0, top + 0.19, f"{name}: shares", weight="bold", va="bottom")
+            style.write(figure, 0, top + 0.19, f"{device}: shares", weight="bold", va="bottom")
         share_left = left if narrow else left + time_width + gap
         ax = style.axes(figure, share_left, top + title, share_width, size)
-        _shares(ax, group, used, narrow)
+        _shares(ax, group, used, narrow, name)
         top += title + size + foot
     return figure
 
@@ -136,22 +140,24 @@ def _phase_sample(phase: str) -> Any:
     return style.swatch(style.shade("grey", PHASE_STEP[phase]), HATCH.get(phase))
 
 
-def _frame(ax: Any, rows: Sequence[Row], labels: bool, narrow: bool) -> None:
+def _frame(ax: Any, rows: Sequence[Row], narrow: bool, name: Name | None) -> None:
     ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.set_yticks(range(len(rows)), [label(row, narrow) for row in rows] if labels else [])
+    ax.set_yticks(range(len(rows)), [name(row, narrow) for row in rows] if name else [])
     size = style.SMALL_PT if narrow else style.TEXT_PT
     ax.tick_params(axis="y", length=0, labelsize=size, labelcolor=style.INK)
     ax.spines["left"].set_visible(False)
     ax.grid(axis="x")
 
 
-def _bars(ax: Any, rows: Sequence[Row], phases: Sequence[str], width: float, narrow: bool) -> None:
+def _bars(
+    ax: Any, rows: Sequence[Row], phases: Sequence[str], width: float, narrow: bool, name: Name
+) -> None:
     """Medians in ms, end to end; over them the unsplit step with its error."""
-    _frame(ax, rows, True, narrow)
+    _frame(ax, rows, narrow, name)
     longest = max(
-        (row.get(name) or 0.0)
+        (row.get(column) or 0.0)
         for row in rows
-        for name in ("unsplit_step_q75_s", "unsplit_step_median_s", "step_median_s")
+        for column in ("unsplit_step_q75_s", "unsplit_step_median_s", "step_median_s")
     )  # fmt: skip
     longest = longest or 1.0
     reach = longest
@@ -182,9 +188,9 @@ def _bars(ax: Any, rows: Sequence[Row], phases: Sequence[str], width: float, nar
     ax.set_xlabel("time of one step / ms", size=style.SMALL_PT)
 
 
-def _shares(ax: Any, rows: Sequence[Row], phases: Sequence[str], narrow: bool) -> None:
+def _shares(ax: Any, rows: Sequence[Row], phases: Sequence[str], narrow: bool, name: Name) -> None:
     """The same phases as shares of their sum; beside the times only a phone needs the labels."""
-    _frame(ax, rows, narrow, narrow)
+    _frame(ax, rows, narrow, name if narrow else None)
     for y, row in enumerate(rows):
         total = sum(row.get(f"{phase}_median_s") or 0.0 for phase in PHASES)
         if not total:

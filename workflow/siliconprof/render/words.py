@@ -27,6 +27,11 @@ FLAG_WORDS = {
     "fresh_process_failed": "Some of the processes that launch for the first time did not come to "
     "their end; the others stand.",
     "loss_not_finite": "The training diverged: losses became NaN or infinite; the times stand.",
+    "points_missing": "Some points of the sweep were not measured; each has its reason.",
+    "crashed_at_exit": "The measuring process crashed after it had left its whole result, in the "
+    "teardown of a library; the numbers stand.",
+    "restarted": "The measuring process died in the middle of a point, as MLX does on a CPU when "
+    "memory runs out; that point has it as its reason, another process measured the rest.",
     "clock": "The host's clock is coarse or slow to read, or measured a known sleep as shorter or "
     "much longer than it was: trust no time here.",
     "not_proportional": "Twice the work did not take 1.8 to 2.2 times as long when the cell began, in "

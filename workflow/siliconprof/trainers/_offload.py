@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from siliconprof import offload_ops
-from siliconprof.backends._torch import first_activation
+from siliconprof.backends._torch_stepper import first_activation
 from siliconprof.backends.base import Stepper, Unsupported
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def settings(session: Session, model: Any, compiled: bool) -> dict[str, Any]:
     return {
         "train_micro_batch_size_per_gpu": workload.parameters["batch_size"],
         "gradient_accumulation_steps": 1,
-        "gradient_clipping": 0.0,
+        "gradient_clipping": workload.max_gradient_norm() or 0.0,
         "optimizer": {"type": "AdamW", "params": optimizer},
         "zero_optimization": zero,
         "bf16": {"enabled": cell.precision in ("bf16", "amp-bf16")}
@@ -232,6 +232,7 @@ class OffloadStepper(Stepper):
         self.engine, *_ = deepspeed.initialize(model=model, model_parameters=trained, config=config)
         self.engine.train()
         self.loss, self.backend = workload.torch_loss, backend
+        self.workload, self.steps = workload, 0
 
     def on_device(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """The batch as tensors on the device, floats in the weights' dtype."""
@@ -250,6 +251,10 @@ class OffloadStepper(Stepper):
         clock.edge("forward_s")
         self.engine.backward(loss)
         clock.edge("backward_s")
+        rate = self.workload.learning_rate_at(self.steps)
+        for group in self.engine.basic_optimizer.param_groups:
+            group["lr"] = rate
+        self.steps += 1
         self.engine.step()
         clock.edge("optimizer_s")
         detached = loss.detach()
@@ -271,7 +276,7 @@ class OffloadStepper(Stepper):
 
 
 def observed_dtypes(engine: Any, forward: Callable[[], Any]) -> dict[str, Any]:
-    """What `backends._torch.observed_dtypes` says, and where DeepSpeed keeps what it updates.
+    """What `backends._torch_stepper.observed_dtypes` says, and where DeepSpeed keeps what it updates.
 
     The master weights are looked at where they are updated: in the optimizer inside the engine's.
 

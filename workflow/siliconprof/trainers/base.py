@@ -181,12 +181,19 @@ class Course:
             "bytes": None,
             "loss": self.losses,
             "steps": self.steps,
-            "split_over_unsplit": statistics.median(times.step_s)
-            / statistics.median(times.unsplit_step_s),
+            **split_ratio(times),
             "forward_only_over_forward": forward_ratio(extra.get("forward_only_s"), times.phases),
             "memory": session.memory(),
             "energy": session.energy.summary() if session.energy else None,
         }
+
+
+def split_ratio(times: StepTimes) -> dict[str, float]:
+    """`split_over_unsplit` of a point; nothing where no step was split."""
+    if not times.step_s:
+        return {}
+    ratio = statistics.median(times.step_s) / statistics.median(times.unsplit_step_s)
+    return {"split_over_unsplit": ratio}
 
 
 def forward_ratio(

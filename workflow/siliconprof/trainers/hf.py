@@ -11,7 +11,7 @@ import tempfile
 from typing import TYPE_CHECKING, Any
 
 from siliconprof import memory_limit
-from siliconprof.backends._torch import observed_dtypes, standing
+from siliconprof.backends._torch_stepper import observed_dtypes, standing
 from siliconprof.trainers import _offload
 from siliconprof.trainers.base import Course, Trainer
 from siliconprof.workloads.base import TrainingWorkload

@@ -38,6 +38,8 @@ class Plugin(Trainer):
         batch = next(batches)
         session.evidence |= stepper.dtypes(batch)
         session.method["split"] = "split and unsplit steps alternate; forward_only_s is the check"
+        if workload.max_gradient_norm() is not None and not session.offloads:
+            session.method["split"] += "; other_s holds the gradients' norm and clipping"
         point = course.point(forward_only_s=forward_only(session, stepper, batch))
         again = None if session.offloads else lambda: stepper.step(batch, course.clock)
         point["memory"] |= memory_limit.held(session, again, stepper.standing())

@@ -99,6 +99,7 @@ class Workload:
     frameworks: ClassVar[tuple[str, ...]]  # torch, mlx
     PARAMETERS: ClassVar[Mapping[str, Any]] = {}  # name -> JSON Schema, description, default
     REQUIRED: ClassVar[tuple[str, ...]] = ()  # those without a default
+    swept: ClassVar[tuple[str, ...]] = ()  # those whose entries make points, see `journal`
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.parameters = parameters
@@ -134,6 +135,7 @@ class TrainingWorkload(Workload):
 
     kind = "training"
     trainer_class: ClassVar[str] = "Trainer"  # of transformers, under trainer hf
+    trainers: ClassVar[tuple[str, ...]] = ("plain", "hf")  # those that can drive it
 
     @classmethod
     def problems(
@@ -182,7 +184,8 @@ class TrainingWorkload(Workload):
             vocab_sizes: a size's own number of tokens, None where it takes the data's.
         """
         if dataset is None:
-            return [f"dataset: is missing; {model} trains on a {kind} data set"]
+            article = "an" if kind == "images" else "a"
+            return [f"dataset: is missing; {model} trains on {article} {kind} data set"]
         found = []
         given = dataset.get("kind") or "text"
         if given != kind:
@@ -190,7 +193,7 @@ class TrainingWorkload(Workload):
         size = parameters.get("size")
         known = vocab_sizes.get(size) if isinstance(size, str) else None
         own = parameters.get("vocab_size") or known
-        if isinstance(own, int) and own < dataset["vocab_size"]:
+        if given == kind and isinstance(own, int) and own < dataset["vocab_size"]:
             found.append(
                 f"vocab_size: is {own}; the data set has {dataset['vocab_size']} tokens, "
                 "expected at least as many"
@@ -273,6 +276,11 @@ class TrainingWorkload(Workload):
         """The loss, a scalar tensor; the batch's arrays are tensors on the model's device."""
         return model(**batch).loss
 
+    @staticmethod
+    def torch_output(model: Any, batch: Mapping[str, Any]) -> Any:
+        """The model's output in the dtype that it computes in; see `torch_loss`."""
+        return model(**batch).logits
+
     def mlx_model(self, seed: int) -> Any:
         """The model in MLX with the same initial weights, fp32."""
         raise NotImplementedError
@@ -283,6 +291,18 @@ class TrainingWorkload(Workload):
 
     def mlx_loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
         """The loss in fp32, a scalar."""
+        raise NotImplementedError
+
+    def learning_rate_at(self, step: int) -> float:
+        """The learning rate of a step; the first one is step 0."""
+        return float(self.parameters["learning_rate"])
+
+    def max_gradient_norm(self) -> float | None:
+        """The norm of all gradients together that they are scaled down to; None = no clipping."""
+        return None
+
+    def evaluation_batches(self, data: Any) -> Iterator[Batch]:
+        """Batches of data that no training step sees, always the same, and then an end."""
         raise NotImplementedError
 
     def samples_per_step(self) -> int:
@@ -315,6 +335,10 @@ class KernelWorkload(Workload):
     """Operations timed without a trainer, many points in one process."""
 
     kind = "kernels"
+
+    def n_points(self) -> int:
+        """About how many points it will measure, for the plan."""
+        return len(self.parameters.get("shapes", [0]))
 
     def measure(self, session: Session) -> None:
         """Time every point and hand each to `session.add_point`."""

@@ -1,0 +1,486 @@
+"""MLP, CNN and LSTM of seed 004, and the trainer that runs them by epochs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import QUICK, ROOT
+from siliconprof import (
+    config,
+    dataset_spec,
+    energy,
+    image_data,
+    image_synthesis,
+    plugins,
+    prepare_images,
+    record,
+    sensors,
+    step_shapes,
+    support,
+    validation,
+)
+from siliconprof.cell import Cell
+from siliconprof.errors import UserError
+from siliconprof.journal import Journal
+from siliconprof.sensors.base import EnergySensor, Source
+from siliconprof.session import Session
+from siliconprof.timing import Plan
+from siliconprof.trainers._judging import judged
+
+NETWORKS = ("mlp", "cnn", "lstm")
+BACKENDS = ("torch-cpu", "mlx")
+# Keras's `Model.summary()` of the seed's models: Dense has n_in n_out + n_out weights, Conv2D
+# 3 3 n_in n_out + n_out, LSTM 4 (n_in n + n n + n).
+PARAMETERS = {
+    "mlp": (784 * 512 + 512) + (512 * 64 + 64) + (64 * 10 + 10),
+    "cnn": 320 + 18_496 + 36_928 + (576 * 64 + 64) + (64 * 10 + 10),
+    "lstm": 4 * (28 * 128 + 128 * 128 + 128) + (128 * 10 + 10),
+}
+SPEC = {"name": "garments", "kind": "images", "source": "builtin"}
+COUNTS = {"n_train": 100, "n_validation": 40, "n_test": 50}
+
+
+class NoClock:
+    """The clock of a step that nobody times."""
+
+    split = False
+
+    def edge(self, phase: str) -> None:
+        """A phase ends."""
+
+
+def workload(name: str, **more: Any) -> Any:
+    """A network with the defaults of its module."""
+    plugin = plugins.load("workloads", name)
+    defaults = {k: v["default"] for k, v in plugin.PARAMETERS.items() if "default" in v}
+    return plugin({**defaults, "batch_sizes": [32], **more})
+
+
+def opened(name: str) -> Any:
+    """A CPU backend in fp32, on one thread: two that wait for each other crawl on a busy host."""
+    backend = plugins.load("backends", name)()
+    can, found = backend.available()
+    assert can, found
+    backend.open("cpu", 0, 1, "fp32")
+    return backend
+
+
+def pictures(seed: int, n: int = 32) -> dict[str, np.ndarray]:
+    """A batch of random pictures and labels."""
+    generator = np.random.default_rng(seed)
+    images = generator.random((n, 28, 28), dtype=np.float32)
+    return {"images": images, "labels": generator.integers(0, 10, n, dtype=np.int32)}
+
+
+def garments(n_train: int, n_validation: int, n_test: int) -> image_data.ImageData:
+    """The first of the built-in images."""
+    counts = {"train": n_train, "validation": n_validation, "test": n_test}
+    parts = [image_synthesis.images(place, n) for place, n in enumerate(counts.values())]
+    images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return image_data.ImageData(images, labels, counts, "0" * 64, "garments")
+
+
+def cell(backend: str, module: str, timing: dict[str, Any] | None = None, **more: Any) -> Cell:
+    """A training on this machine's CPU."""
+    return Cell(
+        host="desk", device="cpu", backend=backend, workload=module, scenario="auto",
+        precision="fp32", module=module, trainer="epochs", device_kind="cpu", device_index=0,
+        device_memory_bytes=10**13, threads=1, seed=0, dataset=None,
+        parameters=workload(module, **more).parameters, timing={**QUICK, **(timing or {})},
+    )  # fmt: skip
+
+
+def trained(asked: Cell, data: image_data.ImageData, journal: Journal | None = None) -> Session:
+    """A session whose training has run; its points pass the record's schema."""
+    _, its_workload, trainer = support.parts(asked)
+    session = Session(asked, opened(asked.backend), its_workload, lambda message: None, journal)
+    session.scenario = support.scenario(asked)
+    session._data = data
+    trainer.prepare(session)
+    trainer.run(session)
+    schema = validation.load_schema("record")["properties"]["points"]
+    assert validation.problems(json.loads(json.dumps(session.points)), schema) == []
+    return session
+
+
+# -- the networks --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_parameters_are_keras_s(name: str) -> None:
+    assert {"mlp": 435_402, "cnn": 93_322, "lstm": 81_674} == PARAMETERS
+    assert workload(name).n_parameters() == PARAMETERS[name]
+    for backend in BACKENDS:
+        stepper = opened(backend).stepper(workload(name), 0)
+        seen = stepper.dtypes(pictures(0))
+        assert seen == {
+            "trained_parameters": PARAMETERS[name],
+            "master_weights": "float32",
+            "activations": "float32",
+        }
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_operations_are_exact(name: str) -> None:
+    """As torch counts what it really computes; its counter knows no LSTM, whose products it is."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    ours = workload(name)
+    expected, source = ours.flops_per_step()
+    assert "exact" in source
+    if name == "lstm":
+        traced = step_shapes.trace("lstm", ours.parameters, "images")["products"]
+        counted = sum(p["count"] * step_shapes.flops(p["shape"]) for p in traced)
+        counted += 2 * 32 * 128 * 512  # by the state before the first row, which is no weight's
+    else:
+        model = ours.torch_model(0)
+        batch = {k: torch.from_numpy(array) for k, array in pictures(0).items()}
+        with FlopCounterMode(display=False) as counter:
+            ours.torch_loss(model, batch | {"labels": batch["labels"].long()}).backward()
+        counted = counter.get_total_flops()
+    assert expected == counted
+
+
+def test_initial_weights_are_drawn_as_keras_draws_them() -> None:
+    for name in NETWORKS:
+        drawn = dict(workload(name).initial_weights(3))
+        assert sum(array.size for array in drawn.values()) == PARAMETERS[name]
+        assert {array.dtype for array in drawn.values()} == {np.dtype(np.float32)}
+        for weight, array in drawn.items():
+            if weight.endswith("/kernel"):
+                field = math.prod(array.shape[:-2])
+                bound = math.sqrt(6 / (field * (array.shape[-2] + array.shape[-1])))
+                assert 0.98 * bound < np.abs(array).max() < bound * (1 + 1e-6), (name, weight)
+                assert float(array.std()) == pytest.approx(bound / math.sqrt(3), rel=0.1)
+                assert abs(float(array.mean())) < 0.2 * bound
+            elif weight.endswith("/bias") and (name, weight) != ("lstm", "0/bias"):
+                assert not array.any()
+        again, other = (dict(workload(name).initial_weights(seed)) for seed in (3, 4))
+        assert all(np.array_equal(again[weight], array) for weight, array in drawn.items())
+        assert not np.array_equal(other["0/kernel" if name != "mlp" else "1/kernel"],
+                                  drawn["0/kernel" if name != "mlp" else "1/kernel"])  # fmt: skip
+    lstm = dict(workload("lstm").initial_weights(3))
+    recurrent = lstm["0/recurrent_kernel"]  # (128, 512)
+    assert np.allclose(recurrent @ recurrent.T, np.eye(128), atol=1e-5)
+    gates = lstm["0/bias"].reshape(4, 128)  # input, forget, cell, output
+    assert [set(gate) for gate in gates] == [{0.0}, {1.0}, {0.0}, {0.0}]
+
+
+def forward(name: str, weights: dict[str, np.ndarray], images: np.ndarray) -> np.ndarray:
+    """Logits as Keras's documentation describes its layers, in float64 numpy."""
+
+    def dense(x: np.ndarray, place: int) -> np.ndarray:
+        return x @ weights[f"{place}/kernel"] + weights[f"{place}/bias"]
+
+    def convolution(x: np.ndarray, place: int) -> np.ndarray:
+        kernel = weights[f"{place}/kernel"]  # (3, 3, in, out)
+        windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2))
+        found = np.einsum("bxyihw,hwio->bxyo", windows, kernel, optimize=True)
+        return np.maximum(found + weights[f"{place}/bias"], 0)
+
+    def pooling(x: np.ndarray) -> np.ndarray:
+        side = x.shape[1] // 2
+        cut = x[:, : 2 * side, : 2 * side]
+        return cut.reshape(len(x), side, 2, side, 2, -1).max(axis=(2, 4))
+
+    def sigmoid(x: np.ndarray) -> np.ndarray:
+        return 1 / (1 + np.exp(-x))
+
+    x = images.astype(np.float64)
+    if name == "mlp":
+        x = np.maximum(dense(x.reshape(len(x), -1), 1), 0)
+        return dense(np.maximum(dense(x, 3), 0), 4)
+    if name == "cnn":
+        x = pooling(convolution(x[..., None], 0))
+        x = convolution(pooling(convolution(x, 2)), 4)
+        return dense(np.maximum(dense(x.reshape(len(x), -1), 6), 0), 7)
+    state = carry = np.zeros((len(x), 128))
+    for row in range(28):
+        gates = dense(x[:, row], 0) + state @ weights["0/recurrent_kernel"]
+        i, f, g, o = np.split(gates, 4, axis=1)
+        carry = sigmoid(f) * carry + sigmoid(i) * np.tanh(g)
+        state = sigmoid(o) * np.tanh(carry)
+    return dense(state, 1)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_are_keras_s_in_torch_and_mlx(name: str) -> None:
+    """Outputs as numpy computes them from the same weights; then losses of training steps."""
+    batch, ours = pictures(5), workload(name, dropout=0.0)
+    weights = {
+        key: array.astype(np.float64) + (0.05 if key.endswith("bias") else 0)
+        for key, array in ours.initial_weights(1)
+    }  # biases too: at 0 nothing would show where they are added
+    ours.initial_weights = lambda seed: (
+        (key, array.astype(np.float32)) for key, array in weights.items()
+    )
+    expected = forward(name, weights, batch["images"])
+    highest = expected.max(axis=1, keepdims=True)
+    shares = np.exp(expected - highest) / np.exp(expected - highest).sum(axis=1, keepdims=True)
+    first = float(-np.log(shares[np.arange(32), batch["labels"]]).mean())
+    losses = {}
+    for backend in BACKENDS:
+        stepper = opened(backend).stepper(ours, 1)
+        outputs = stepper.outputs(batch)
+        assert outputs.dtype == np.float32
+        np.testing.assert_allclose(outputs, expected, atol=2e-6 * np.abs(expected).max())
+        found = [stepper.step(pictures(5 + step), NoClock())() for step in range(6)]
+        assert found[0] == pytest.approx(first, rel=1e-5)
+        losses[backend] = found
+        optimizer = stepper.optimizer
+        eps = optimizer.defaults["eps"] if backend == "torch-cpu" else optimizer.eps
+        assert eps == 1e-7
+        if (name, backend) == ("lstm", "torch-cpu"):
+            second = stepper.model[0].lstm.bias_hh_l0
+            assert not second.requires_grad and not second.any()
+    assert losses["torch-cpu"] == pytest.approx(losses["mlx"], rel=1e-4)
+    assert len(set(losses["mlx"])) == 6
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_dropout_is_in_the_training_alone(backend: str) -> None:
+    batch = pictures(7)
+    plain, dropping = (opened(backend).stepper(workload("mlp", dropout=d), 1) for d in (0.0, 0.5))
+    assert np.array_equal(plain.outputs(batch), dropping.outputs(batch))
+    assert np.array_equal(dropping.outputs(batch), dropping.outputs(batch))
+    assert dropping.step(batch, NoClock())() != plain.step(batch, NoClock())()
+    first, again = (
+        opened(backend).stepper(workload("mlp", dropout=0.5), 1).step(batch, NoClock())()
+        for _ in range(2)
+    )
+    assert first == again  # what is dropped follows from the seed
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size", "steps"), [("mlp", 64, 80), ("cnn", 32, 90), ("lstm", 32, 150)]
+)
+def test_built_in_images_are_learned(name: str, batch_size: int, steps: int) -> None:
+    """Ten classes: chance is 10 %; in MLX the losses are the same, as shown above."""
+    asked = cell("torch-cpu", name, batch_sizes=[batch_size], max_steps=steps)
+    (point,) = trained(asked, garments(2000, 32, 400)).points
+    assert point["test"]["samples"] == 400
+    assert point["test"]["trained_steps"] == steps
+    assert point["test"]["accuracy"] > 0.4
+    assert point["loss"][0] == pytest.approx(math.log(10), rel=0.1)
+    assert float(np.mean(point["loss"][-10:])) < 0.75 * point["loss"][0]
+
+
+# -- epochs --------------------------------------------------------------------------------------
+
+
+def test_every_epoch_has_every_image_in_another_order() -> None:
+    data = garments(100, 10, 10)
+    batches = list(islice(workload("mlp").batches(data, 0), 8))
+    assert [len(batch["labels"]) for batch in batches] == [32, 32, 32, 4] * 2
+    both = [np.concatenate([b["images"] for b in batches[at : at + 4]]) for at in (0, 4)]
+    whole = data.part("train")["images"]
+    keys = [sorted(image.tobytes() for image in images) for images in (*both, whole)]
+    assert keys[0] == keys[1] == keys[2]
+    assert not np.array_equal(both[0], both[1])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with prepared images in `data`."""
+    made = tmp_path_factory.mktemp("classic")
+    prepare_images.prepare(dataset_spec.parse(json.dumps(SPEC | COUNTS)), made / "data")
+    return made
+
+
+def test_whole_epochs_are_measured(folder: Path) -> None:
+    """By hand, as a rule does it: two epochs of four and of two batches, validated each."""
+    asked = dataclasses.replace(
+        cell("torch-cpu", "mlp", batch_sizes=[32, 16], epochs=2), dataset="data"
+    )
+    command = [sys.executable, "-m", "siliconprof.measure", "--cell", asked.to_json()]
+    done = subprocess.run(
+        [*command, "--output", "record.json"],
+        cwd=folder,
+        env=os.environ
+        | {"PYTHONPATH": str(ROOT / "workflow"), "SILICONPROF_LOCK_FILE": str(folder / "lock")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    made = record.read(folder / "record.json")
+    assert made["status"] == "ok", made["reason"]
+    assert made["precision"]["effective"] == "fp32"
+    assert made["dataset"]["vocab_size"] is None
+    assert [p["params"]["batch_size"] for p in made["points"]] == [32, 16]
+    for point, steps, rest in zip(made["points"], (4, 7), (4, 4), strict=True):
+        size = point["params"]["batch_size"]
+        assert 100 - (steps - 1) * size == rest
+        kinds, times, epoch = point["steps"]["kind"], point["times"], point["epoch"]
+        assert len(kinds) == len(point["loss"]) == 2 * steps
+        assert [at for at, kind in enumerate(kinds) if kind == "partial"] == [
+            steps - 1, 2 * steps - 1,
+        ]  # fmt: skip
+        assert kinds[0] == "warm-up" and {"split", "unsplit"} <= set(kinds)
+        for kind, series in (("warm-up", "warmup_step_s"), ("split", "step_s"),
+                             ("unsplit", "unsplit_step_s"), ("partial", "partial_step_s")):  # fmt: skip
+            assert len(times[series]) == kinds.count(kind), kind
+        assert epoch["means"] == "measured"
+        assert epoch["steps"] == epoch["measured_steps"] == steps
+        assert epoch["validation_steps"] == math.ceil(40 / size)
+        assert epoch["measured_validation_steps"] == epoch["validation_steps"]
+        spent = {kind: iter(times[series]) for kind, series in (
+            ("warm-up", "warmup_step_s"), ("split", "step_s"),
+            ("unsplit", "unsplit_step_s"), ("partial", "partial_step_s"))}  # fmt: skip
+        in_order = [next(spent[kind]) for kind in kinds]
+        assert epoch["train_s"] == pytest.approx([sum(in_order[:steps]), sum(in_order[steps:])])
+        evaluations = point["evaluations"]
+        assert [found["step"] for found in evaluations] == [steps, 2 * steps]
+        assert epoch["validation_s"] == pytest.approx([found["seconds"] for found in evaluations])
+        assert epoch["epoch_s"] == pytest.approx(
+            [a + b for a, b in zip(epoch["train_s"], epoch["validation_s"], strict=True)]
+        )
+        assert point["test"]["samples"] == 50 and point["test"]["trained_steps"] == 2 * steps
+        assert point["params"]["network"] == "MLP"
+        assert point["memory"]["device_peak_bytes"] > 4 * 4 * PARAMETERS["mlp"]
+        assert point["forward_only_over_forward"] > 0
+    assert "extrapolated" in made["method"]["epoch"]
+
+
+def test_steps_are_extrapolated_to_an_epoch_and_say_so() -> None:
+    asked = cell(
+        "mlx", "mlp", {"iterations": 3, "max_iterations": 3},
+        batch_sizes=[8], max_steps=14, max_validation_steps=2, max_test_steps=1,
+    )  # fmt: skip
+    (point,) = trained(asked, garments(60, 41, 30)).points
+    times, epoch = point["times"], point["epoch"]
+    assert epoch["means"] == "extrapolated"
+    assert (epoch["steps"], epoch["validation_steps"]) == (8, 6)  # each with a smaller last one
+    assert point["steps"]["kind"] == (
+        ["warm-up"] + ["split", "unsplit"] * 3 + ["partial"] + ["unsplit"] * 6
+    )
+    assert epoch["measured_steps"] == len(times["unsplit_step_s"]) == 9
+    assert epoch["train_s"] == [8 * float(np.median(times["unsplit_step_s"]))]
+    assert epoch["measured_validation_steps"] == 2
+    (evaluation,) = point["evaluations"]
+    assert evaluation["step"] == 14
+    (validation_s,) = epoch["validation_s"]  # from the second of two batches
+    assert 0 < validation_s < 6 * evaluation["seconds"]
+    assert point["test"]["samples"] == 8
+    assert point["stopped_by"] == "max_iterations"
+
+
+def test_loss_and_accuracy_are_those_of_the_whole_part() -> None:
+    """What validation says of untrained batches of any size is what one large batch says."""
+    data = garments(40, 50, 20)
+    asked = cell("torch-cpu", "mlp")
+    found = []
+    for size in (16, 50):
+        session = Session(asked, opened("torch-cpu"), workload("mlp", batch_size=size), print)
+        session._data, session.progress = data, lambda *_: None
+        stepper = session.backend.stepper(session.workload, 0)
+        found.append(judged(session, stepper, "validation", None))
+    weights = {k: a.astype(np.float64) for k, a in workload("mlp").initial_weights(0)}
+    part = data.part("validation")
+    logits = forward("mlp", weights, part["images"])
+    right = float((logits.argmax(axis=1) == part["labels"]).mean())
+    logarithms = np.log(np.exp(logits).sum(axis=1))
+    loss = float((logarithms - logits[np.arange(50), part["labels"]]).mean())
+    for one, n_batches in zip(found, (4, 1), strict=True):
+        assert (one.samples, len(one.batch_s)) == (50, n_batches)
+        assert one.loss == pytest.approx(loss, rel=1e-5)
+        assert one.accuracy == right
+
+
+def test_finished_batch_sizes_are_not_trained_again(tmp_path: Path) -> None:
+    """A second process takes them over, and still proves its precision when nothing is left."""
+    data, path = garments(64, 16, 16), tmp_path / "journal.jsonl"
+    short = {"max_steps": 4, "max_validation_steps": 1}
+    first = trained(cell("mlx", "mlp", batch_sizes=[8], **short), data, Journal(path))
+    both = cell("mlx", "mlp", batch_sizes=[8, 16], **short)
+    grown = trained(both, data, Journal(path))
+    assert grown.points[0] == json.loads(json.dumps(first.points[0]))
+    assert grown.points[1]["params"]["batch_size"] == 16
+    third = trained(both, data, Journal(path))
+    assert third.points == json.loads(json.dumps(grown.points))
+    assert third.timed_s == 0
+    assert third.evidence["trained_parameters"] == PARAMETERS["mlp"]
+    assert plugins.load("workloads", "mlp").swept == ("batch_sizes",)
+
+
+class Wall(EnergySensor):
+    """A counter that rises by ten joules a second."""
+
+    sources = (Source("wall", "wall", "counter", "stands in for a meter"),)
+
+    def read(self) -> dict[str, float]:
+        """See `EnergySensor.read`."""
+        return {"wall": 10 * time.perf_counter()}
+
+
+def test_every_batch_size_has_an_energy_window_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"INTERVAL_S": 0.005, "LEAST_WINDOW_S": 0.3, "SETTLE_S": 0.0}.items():
+        monkeypatch.setattr(energy, name, value)
+    monkeypatch.setattr(sensors, "energy", lambda backend: [Wall()])
+    timing = {"energy_window_s": 0.3, "energy_idle_s": 0.1}
+    asked = cell("mlx", "mlp", timing, batch_sizes=[8, 30], max_steps=4)
+    _, its_workload, trainer = support.parts(asked)
+    session = Session(asked, opened("mlx"), its_workload, lambda message: None)
+    session._data = garments(60, 10, 10)
+    session.energy = energy.EnergyMeter.of(session.backend, Plan.of(asked.timing))
+    session.energy.idle("before")
+    trainer.run(session)
+    for point in session.points:
+        found = point["energy"]
+        (source,) = found["sources"]
+        steps = point["steps"]["kind"].count("energy")
+        assert steps == found["steps"] == len(point["times"]["energy_step_s"]) > 0
+        assert source["energy_j"] == pytest.approx(10 * found["window_s"], rel=0.2)
+        per_step = source["energy_j"] / steps
+        assert source["energy_per_sample_j"] == pytest.approx(
+            per_step / point["params"]["batch_size"]
+        )
+        assert source["idle_before_w"] == pytest.approx(10, rel=0.3)
+        assert source["idle_after_w"] == pytest.approx(10, rel=0.3)
+        assert point["test"]["trained_steps"] == 4 < len(point["loss"])
+    assert session.points[0]["energy"] != session.points[1]["energy"]
+
+
+# -- what is refused -----------------------------------------------------------------------------
+
+
+def test_what_cannot_be_is_said_in_a_line() -> None:
+    experiment = {
+        "devices": ["local"],
+        "datasets": {"garments": {k: v for k, v in (SPEC | COUNTS).items() if k != "name"}},
+        "workloads": {
+            "big": {"module": "cnn", "trainer": "epochs", "batch_sizes": [8, 128], "dataset": "garments"},
+            "none": {"module": "lstm", "trainer": "epochs", "batch_sizes": [8]},
+            "plain": {"module": "mlp", "trainer": "plain", "batch_sizes": [8, 8], "max_steps": 1,
+                      "dataset": "garments"},
+        },
+    }  # fmt: skip
+    said = "\n".join(config.check(experiment))
+    assert "workloads.big.batch_sizes.1: is 128; the data set has 100 training images" in said
+    assert "workloads.none.dataset: is missing; the LSTM trains on " in said
+    assert "workloads.plain.trainer: is 'plain', which does not train mlp" in said
+    assert "workloads.plain.batch_sizes" in said and "workloads.plain.max_steps" in said
+    with pytest.raises(UserError, match="batch_sizes: 30 makes 2 whole batches of 60 images"):
+        trained(cell("mlx", "mlp", batch_sizes=[8, 30]), garments(60, 10, 10))
+    half = dataclasses.replace(cell("mlx", "mlp"), precision="bf16")
+    status, reason = support.refusal(half) or ("", "")
+    assert status == "unsupported" and "fp32" in reason
+    near = dataclasses.replace(cell("mlx", "mlp"), scenario="near-capacity")
+    status, reason = support.refusal(near) or ("", "")
+    assert status == "skipped" and "no memory model" in reason
+    offloaded = dataclasses.replace(cell("torch-cpu", "mlp"), scenario="offload")
+    assert support.scenario(offloaded)["applied"] == "offload"
+    with pytest.raises(Exception, match="on the device alone"):
+        trained(offloaded, garments(60, 10, 10))

@@ -1,0 +1,554 @@
+"""Expected against actual time, and what bounds a grid: from records over the real stages.
+
+Also the columns and tables of whole trainings and sweeps, and the formula for the operators of a
+step, held against what torch and MLX really do.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from siliconprof import (
+    expected,
+    line_fit,
+    noise_floor,
+    plugins,
+    quality,
+    step_work,
+    table_files,
+)
+from siliconprof.timing import PhaseClock
+from test_ceilings import bandwidth, matmul, product
+from test_render import CPU, H200, ROOT, base_record, kernel_launch, make, training
+
+GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
+PEAK = 67e12  # of an H200 in fp32, outside tensor cores, by the registry
+PRODUCTS, MEMORY = 1e12, 1e11  # FLOP/s and bytes/s that were measured
+SMALL = {"n_layer": 2, "n_embd": 64, "n_head": 4, "d_ff": 168}
+LARGE = {"n_layer": 2, "n_embd": 2048, "n_head": 16, "d_ff": 5464}
+
+
+def point(
+    shape: Mapping[str, int], batch_size: int, seconds: float | None, **more: Any
+) -> dict[str, Any]:
+    """A point of a grid, as `transformer_grid` leaves it; without seconds it was not measured."""
+    seq_len, vocab_size, d = 64, 512, shape["n_embd"]
+    layer = 4 * d * d + 3 * d * shape["d_ff"] + 2 * d
+    n_parameters = shape["n_layer"] * layer + 2 * vocab_size * d + d
+    tokens = batch_size * seq_len
+    params = dict(shape) | {
+        "head_dim": d // shape["n_head"], "seq_len": seq_len, "batch_size": batch_size,
+        "vocab_size": vocab_size, "n_parameters": n_parameters, "tokens_per_step": tokens,
+        "samples_per_step": batch_size,
+    }  # fmt: skip
+    flops = (6 * (n_parameters - vocab_size * d) + 12 * shape["n_layer"] * d * seq_len) * tokens
+    times = {} if seconds is None else {"step_s": [seconds * (0.99 + 0.01 * i) for i in range(3)]}
+    return {
+        "params": params, "times": times, "flops": float(flops), "bytes": None,
+        "memory": {"predicted_bytes": 20 * n_parameters},
+    } | more  # fmt: skip
+
+
+def grid(points: Sequence[dict[str, Any]], **axes: Any) -> dict[str, Any]:
+    """A cell of such points."""
+    settings = {"gradient_checkpointing": False, "max_gradient_norm": 1.0}
+    swept = {"n_embd": [64, 2048], "seq_len": [64], "learning_rate": 0.001}
+    made = base_record(
+        "transformer_grid", "grid", **{**axes, "parameters": settings | swept | axes.pop("own", {})}
+    )
+    return made | {"points": list(points)}
+
+
+def beside(launch_s: float | None = 2e-6, memory: float | None = MEMORY, **axes: Any) -> list[Any]:
+    """The cells that ceilings are made of."""
+    cells = [matmul([product((1, 512, 512, 512), PRODUCTS)], **axes)]
+    if memory:
+        cells.append(bandwidth(memory, 4 * memory, **axes))
+    if launch_s:
+        launches = kernel_launch(**axes)
+        launches["points"][0]["times"]["amortised_s"] = [launch_s] * 9
+        cells.append(launches)
+    return cells
+
+
+def table(results: Path, name: str) -> list[dict[str, Any]]:
+    """Lines of a table as the later stages read them."""
+    return table_files.rows(table_files.read(results / f"tables/{name}.csv"))
+
+
+def scaled(results: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """(lines of scaling.csv for the model shapes, the backend's one)."""
+    lines = table(results, "scaling")
+    shapes, (backend,) = (
+        [line for line in lines if line["about"] == about] for about in ("model shape", "backend")
+    )
+    return shapes, backend
+
+
+# -- expected against actual ---------------------------------------------------------------------
+
+
+def test_expected_is_operations_over_peak_and_over_the_measured_ceiling(tmp_path: Path) -> None:
+    on_gpu = point(SMALL, 4, 5e-3)
+    cells = [*beside(**GPU), grid([on_gpu], **GPU), grid([point(SMALL, 4, 2e-3)])]
+    results = make(tmp_path, cells, devices=(CPU, H200))
+    gpu, cpu = table(results, "expected")
+    flops = on_gpu["flops"]
+    assert gpu["expected_datasheet_s"] == pytest.approx(flops / PEAK)
+    assert "H200" in gpu["expected_datasheet_source"]
+    assert gpu["expected_ceiling_s"] == pytest.approx(flops / PRODUCTS, rel=0.01)
+    assert gpu["expected_ceiling_how"] == "torch-cuda, matmul-small: 1×512×512×512, fp32"
+    assert gpu["actual_s"] == pytest.approx(5e-3)
+    assert gpu["actual_over_datasheet"] == pytest.approx(5e-3 * PEAK / flops)
+    assert gpu["actual_over_ceiling"] == pytest.approx(5e-3 / gpu["expected_ceiling_s"])
+    assert gpu["tokens_per_s"] == pytest.approx(4 * 64 / 5e-3)
+    # A CPU's data sheet has no peak, and nobody multiplied on it: None, each with its reason.
+    assert cpu["expected_datasheet_s"] is cpu["expected_ceiling_s"] is None
+    assert cpu["actual_over_datasheet"] is cpu["actual_over_ceiling"] is None
+    assert "not in the registry" in cpu["expected_datasheet_reason"]
+    assert cpu["expected_ceiling_reason"]
+
+
+def test_number_format_decides_which_ceiling_counts(tmp_path: Path) -> None:
+    narrow = matmul([product((1, 512, 512, 512), 3e12)], precision="bf16", **GPU)
+    cells = [*beside(**GPU), narrow]
+    cells += [grid([point(SMALL, 4, 5e-3)], precision=p, **GPU) for p in ("fp32", "amp-bf16")]
+    results = make(tmp_path, cells, devices=(CPU, H200))
+    fp32, amp = table(results, "expected")
+    assert fp32["ceiling_flop_per_s"] == pytest.approx(PRODUCTS, rel=0.01)
+    assert amp["ceiling_flop_per_s"] == pytest.approx(3e12, rel=0.01)
+    assert amp["datasheet_flop_per_s"] > 10 * fp32["datasheet_flop_per_s"]
+
+
+# -- verdicts ------------------------------------------------------------------------------------
+
+
+def steps(shape: Mapping[str, int], fixed_s: float, per_sample_s: float) -> list[dict[str, Any]]:
+    """A shape at three batch sizes, on a straight line."""
+    return [point(shape, b, fixed_s + per_sample_s * b) for b in (1, 4, 16)]
+
+
+LAUNCHES = 397  # of two layers in torch on a CPU, see the last tests
+FEW = LAUNCHES * 2e-6
+# Of the large shape: what its step moves at least, all but what the cache of 32 MiB holds.
+MOVED_S = 3.8e9 / MEMORY
+UNSURE = [point(SMALL, 1, 1.5 * FEW), point(SMALL, 2, 2.2 * FEW)]
+
+
+@pytest.mark.parametrize(
+    ("points", "cells", "verdict", "says"),
+    [
+        (steps(SMALL, 1.5 * FEW, 1e-5), beside(), "launch-bound", "Launch-bound in 1 of 1"),
+        # The same steps, and launches that cost next to nothing.
+        (steps(SMALL, 1.5 * FEW, 1e-5), beside(launch_s=1e-8), "neither", "Launch-bound in 0 of 1"),
+        # A quarter of the cost, and bytes cannot explain the rest; then a memory that can.
+        (steps(SMALL, 1.5 * FEW, 1e-5), beside(launch_s=5e-7), "launch-bound", "1 of 1"),
+        (
+            steps(SMALL, 1.5 * FEW, 1e-5), beside(launch_s=5e-7, memory=MEMORY / 3),
+            "inconclusive", "undecided in 1",
+        ),
+        # The same launches, in steps that grow with the batch.
+        (steps(SMALL, FEW / 50, FEW), beside(), "neither", "not grow with the batch"),
+        # Two batch sizes so close that the line's fixed part may be a tenth or all of the step.
+        (UNSURE, beside(), "inconclusive", "undecided in 1"),
+        # One shape says no, the other nothing.
+        (
+            [*UNSURE, *steps(SMALL | {"n_layer": 3}, FEW / 50, FEW)], beside(),
+            "inconclusive", "Launch-bound in 0 of 2 model shapes, undecided in 1",
+        ),
+        # Launches dearer than the step: they say nothing.
+        (steps(SMALL, 1.5 * FEW, 1e-5), beside(launch_s=2e-5), "inconclusive", "undecided in 1"),
+        (steps(SMALL, 1.5 * FEW, 1e-5), beside(launch_s=None), "inconclusive", "no kernel_launch"),
+        ([point(SMALL, 4, 1.5 * FEW)], beside(), "inconclusive", "one batch size only, 4"),
+        (steps(LARGE, 1.5 * MOVED_S, 1e-2), beside(), "memory-bound", "Memory-bound in 1 of 1"),
+        # The same steps on a memory a hundred times as fast.
+        (steps(LARGE, 1.5 * MOVED_S, 1e-2), beside(memory=100 * MEMORY), "neither", "0 of 1"),
+        # Four times as fast: too little to be sure, too much to deny it.
+        (
+            steps(LARGE, 1.5 * MOVED_S, 1e-2), beside(memory=4 * MEMORY),
+            "inconclusive", "Memory-bound in 0 of 1 model shapes, undecided in 1",
+        ),
+        (steps(LARGE, 1.5 * MOVED_S, 1e-2), beside(memory=None), "inconclusive", "no bandwidth"),
+        # A memory so slow that the step could not have been: the estimate says nothing.
+        (steps(LARGE, 1.5 * MOVED_S, 1e-2), beside(memory=MEMORY / 10), "inconclusive", "0 of 1"),
+        (
+            [*steps(SMALL, 1.5 * FEW, 1e-5), *steps(LARGE, 1.5 * MOVED_S, 1e-2)], beside(),
+            "both", "Launch-bound in 1 of 2",
+        ),
+        (steps(SMALL, 1.5 * FEW, 1e-5), [], "inconclusive", "no kernel_launch"),
+    ],
+)  # fmt: skip
+def test_verdict_follows_the_numbers(
+    tmp_path: Path, points: list[Any], cells: list[Any], verdict: str, says: str
+) -> None:
+    _, backend = scaled(make(tmp_path, [*cells, grid(points)]))
+    assert (backend["verdict"], says in backend["says"]) == (verdict, True), backend["says"]
+    assert "33%" in backend["how"]
+
+
+def test_no_shape_is_named_where_nothing_weighs(tmp_path: Path) -> None:
+    """Without a launch cost and a bandwidth the part that does not grow with the batch weighs."""
+    deeper = SMALL | {"n_layer": 3}
+    single = [point(shape, 4, 1e-3) for shape in (SMALL, deeper)]
+    _, flat = scaled(make(tmp_path / "one", [grid(single)]))
+    assert flat["says"].startswith("Launch-bound in 0 of 2 model shapes, undecided in 2; one batch")
+    assert "weighs" not in flat["says"]
+    lines = [*steps(SMALL, 2e-3, 1e-3), *steps(deeper, 5e-3, 1e-3)]
+    _, sloped = scaled(make(tmp_path / "two", [grid(lines)]))
+    assert "undecided in 2; where it weighs most (3 layers of 64, 64 tokens): " in sloped["says"]
+    assert "Memory-bound in 0 of 2 model shapes, undecided in 2; no bandwidth" in sloped["says"]
+
+
+def test_points_are_named_by_what_tells_them_apart(tmp_path: Path) -> None:
+    results = make(tmp_path, [*beside(), grid([point(SMALL, 4, 2e-3)])])
+    hows = [line["how"] for line in table(results, "checks") if line["workload"] == "grid"]
+    assert set(hows) == {"2 layers of width 64, batch 4"}
+    flags: list[tuple[str, str]] = []
+    made = point(SMALL, 4, 1.0, forward_only_over_forward=2.0)
+    made["params"] |= {"n_trainable_parameters": 7, "audio_s_per_step": 30.0}
+    made["times"] |= {"unsplit_step_s": [0.5] * 3, "forward_s": [0.2] * 3}
+    session = SimpleNamespace(points=[made], flag=lambda code, detail: flags.append((code, detail)))
+    quality.split_flags(session)  # type: ignore[arg-type]
+    which = "(n_layer=2 n_embd=64 n_head=4 d_ff=168 seq_len=64 batch_size=4)"
+    assert flags == [
+        ("split_differs", f"the phases {which} sum to +100.0% of the whole step"),
+        ("forward_differs", f"a forward pass by itself {which} takes 2.00 times as long as inside "
+         "a step"),
+    ]  # fmt: skip
+
+
+def test_steps_off_the_line_decide_nothing(tmp_path: Path) -> None:
+    crooked = [point(SMALL, b, s) for b, s in ((1, 1e-3), (2, 4e-3), (4, 1e-3), (8, 5e-3))]
+    (shape,), backend = scaled(make(tmp_path, [*beside(), grid(crooked)]))
+    assert shape["residual"] > 0.25 and "off a straight line" in shape["fit_reason"]
+    assert shape["fixed_share_smallest"] is None and backend["verdict"] == "inconclusive"
+
+
+def test_line_over_batch_sizes_and_what_explains_it(tmp_path: Path) -> None:
+    results = make(
+        tmp_path, [*beside(), grid([*steps(SMALL, 2e-3, 1e-4), *steps(LARGE, 0.1, 0.02)])]
+    )
+    (small, large), backend = scaled(results)
+    assert small["fixed_s"] == pytest.approx(2e-3) and small["per_sample_s"] == pytest.approx(1e-4)
+    assert small["residual"] == pytest.approx(0, abs=1e-9) and small["batch_sizes"] == "1;4;16"
+    assert small["fixed_share_smallest"] == pytest.approx(2 / 2.1)
+    assert small["fixed_share_largest"] == pytest.approx(2 / 3.6)
+    assert small["throughput_gain"] == pytest.approx(16 * 2.1 / 3.6)
+    assert small["launch_s"] == pytest.approx(LAUNCHES * 2e-6)
+    assert small["launch_share_largest"] == pytest.approx(small["launch_s"] / 3.6e-3)
+    # The small model and all that it keeps fit the cache, so memory need not move a byte of it.
+    assert small["from_memory_share_smallest"] == 0 == small["memory_share_smallest"]
+    moved, n = large["least_bytes_smallest"], large["n_parameters"]
+    weights = 4 * (2 * (n - 512 * 2048) + (2 + 7) * n)
+    kept = 4 * 64 * (2 * (8 * 2048 + 3 * 5464) + 2 * 2048 + 512)
+    assert moved == pytest.approx(weights + 2 * kept)
+    through = 1 - 2**25 / (16 * n + kept)
+    assert large["memory_s_smallest"] == pytest.approx(through * moved / (1.1 * MEMORY), rel=0.002)
+    assert backend["largest_model_parameters"] == n
+    assert backend["flop_per_s_largest_model"] == pytest.approx(large["best_flop_per_s"])
+
+
+def test_noise_floor_of_the_host_widens_or_narrows_the_line(tmp_path: Path) -> None:
+    results = make(tmp_path, [*beside(), grid(steps(SMALL, 2e-3, 1e-3))])
+    (assumed,), _ = scaled(results)
+    floor = tmp_path / "desk.json"
+    name = "desk/cpu-x/torch-cpu/grid/auto/fp32"
+    figure = {
+        "cell": name, "device": "cpu-x", "backend": "torch-cpu", "point": "{}", "metric": "step_s",
+        "group": "g", "values": [1.0, 1.01, 0.99] * 4, "records": [],
+    }  # fmt: skip
+    run = {"added_at": "2026-01-01", "source": "x", "figures": [figure]}
+    floor.write_text(
+        json.dumps({"floor_version": noise_floor.VERSION, "host": "desk", "runs": [run]})
+    )
+    expected.main(
+        ["--matrix", str(results / "matrix.json"), "--tables", str(results / "tables"),
+         "--registry", str(ROOT / "config/devices.yaml"), "--noise-floors", str(floor),
+         "--output-dir", str(results / "tables")]
+    )  # fmt: skip
+    (known,), _ = scaled(results)
+    assert "assumed" in assumed["noise_basis"] and "noisiest of 1 points" in known["noise_basis"]
+    assert known["fixed_s"] == pytest.approx(assumed["fixed_s"])
+    width, assumed_width = (s["fixed_high_s"] - s["fixed_low_s"] for s in (known, assumed))
+    assert width < assumed_width / 4
+
+
+def test_error_of_the_line_is_that_of_repeated_draws() -> None:
+    """The spread of fits through noisy steps is what one fit says of itself."""
+    import numpy as np
+
+    batches, noise = [1.0, 2.0, 4.0, 8.0], 0.05
+    true = [2.0 + 0.5 * b for b in batches]
+    draws = np.random.Generator(np.random.PCG64(0)).normal(1, noise, (2000, 4)) * true
+    lines = [line_fit.fit(batches, list(times), [noise * t for t in true]) for times in draws]
+    told = line_fit.fit(batches, true, [noise * t for t in true])
+    assert told is not None
+    fixed = [line.fixed_s for line in lines if line]
+    assert np.std(fixed) == pytest.approx(told.fixed_error_s, rel=0.1)
+    share = told.fixed_share(2)
+    shares = [line.fixed_share(2).value for line in lines if line]
+    assert np.mean((share.low <= np.array(shares)) & (np.array(shares) <= share.high)) > 0.92
+
+
+# -- everything survives -------------------------------------------------------------------------
+
+
+def test_no_grid_gives_empty_tables(tmp_path: Path) -> None:
+    results = make(tmp_path, [training(0.1)])
+    for name, columns in (("expected", expected.COLUMNS), ("scaling", expected.scaling.COLUMNS)):
+        with open(results / f"tables/{name}.csv", encoding="utf-8") as stream:
+            assert next(csv.reader(stream)) == list(columns) and not list(stream)
+    for name in ("curves", "evaluations", "texts"):
+        assert table(results, name) == []
+
+
+def test_points_without_times_keep_their_status_and_reason(tmp_path: Path) -> None:
+    killed = point(LARGE, 64, None, status="oom", reason="killed: out of memory")
+    skipped = point(LARGE, 512, None, status="skipped", reason="predicted 90 GiB of 16 GiB")
+    results = make(tmp_path, [*beside(), grid([killed, skipped])])
+    assert table(results, "expected") == []
+    (shape,), backend = scaled(results)
+    assert (shape["points_ok"], shape["points_oom"], shape["points_skipped"]) == (0, 1, 1)
+    assert backend["verdict"] == "inconclusive"
+    assert "Of 2 points 1 ran out of memory, 1 skipped" in backend["says"]
+    rows = [p for p in table(results, "points") if p["module"] == "transformer_grid"]
+    assert [(p["point_status"], p["point_reason"]) for p in rows] == [
+        ("oom", "killed: out of memory"),
+        ("skipped", "predicted 90 GiB of 16 GiB"),
+    ]
+    assert rows[0]["step_median_s"] is None and rows[0]["predicted_peak_bytes"] > 0
+
+
+def test_failed_cell_is_no_part_of_it(tmp_path: Path) -> None:
+    failed = grid(steps(SMALL, 2e-3, 1e-4)) | {"status": "timeout", "reason": "after 60 s"}
+    results = make(tmp_path, [*beside(), failed])
+    assert table(results, "expected") == table(results, "scaling") == []
+
+
+# -- the tables of whole trainings and sweeps ----------------------------------------------------
+
+
+def of_cell(results: Path, name: str, workload: str) -> list[dict[str, Any]]:
+    """Lines of a table about one cell."""
+    return [line for line in table(results, name) if line["workload"] == workload]
+
+
+def test_whole_trainings_in_tables(tmp_path: Path) -> None:
+    times = [0.01 + 1e-4 * (i % 5) for i in range(40)]
+    times[20] = 0.0135
+    losses: list[float | None] = [6.0 - 0.05 * i for i in range(39)]
+    whole = {
+        "params": {"batch_size": 8, "tokens_per_step": 512, "samples_per_step": 8, "n_layer": 3},
+        "times": {"step_s": [], "unsplit_step_s": times}, "flops": 1e9, "bytes": None,
+        "memory": {"device_peak_bytes": 10, "predicted_bytes": 11},
+        "loss": [*losses, None],
+        "curve": {"loss": [*losses, None], "gradient_norm": [2.0] * 40,
+                  "learning_rate": [0.01] * 40},
+        "evaluations": [{"step": 0, "loss": 6.25, "perplexity": 518.0, "seconds": 0.1},
+                        {"step": 40, "loss": None, "accuracy": 0.5, "seconds": 0.2}],
+        "outcome": {"diverged": True, "reason": "loss not finite at step 39", "final_loss": None},
+        "texts": [{"temperature": 0.8, "prompt": "a,", "text": 'two\nlines, "quoted"'}],
+    }  # fmt: skip
+    swept = [point(SMALL, 8, 0.01) for _ in range(2)]
+    for one, rate in zip(swept, (1e-3, 1e-2), strict=True):
+        one["params"] |= {"learning_rate": rate, "beta1": 0.9, "beta2": 0.95}
+    settings = {"learning_rate": 0.01, "betas": [0.9, 0.95], "weight_decay": 0.1, "n_layer": None,
+                "max_gradient_norm": 1.0, "decay_steps": 90}  # fmt: skip
+    run = base_record("transformer_lm", "deep", trainer="training_run", parameters=settings)
+    sweep = base_record(
+        "optimizer_sweep", "sweep", parameters={"sweep": {"learning_rate": [1e-3, 1e-2]}}
+    )
+    results = make(tmp_path, [run | {"points": [whole]}, sweep | {"points": swept}])
+    curve = of_cell(results, "curves", "deep")
+    assert len(curve) == 40 and curve[39]["loss"] is None and curve[3]["loss"] == losses[3]
+    assert curve[3]["tokens_per_s"] == pytest.approx(512 / times[3])
+    assert [line["step"] for line in curve if line["unusual"]] == [20]
+    first, last = of_cell(results, "evaluations", "deep")
+    assert (first["step"], first["perplexity"], last["loss"], last["accuracy"]) == (
+        0,
+        518,
+        None,
+        0.5,
+    )
+    (text,) = of_cell(results, "texts", "deep")
+    assert (text["prompt"], text["text"], text["temperature"]) == (
+        "a,",
+        'two\nlines, "quoted"',
+        0.8,
+    )
+    (row,) = of_cell(results, "points", "deep")
+    assert row["diverged"] is True and row["outcome_reason"].endswith("39")
+    assert (row["n_layer"], row["beta2"], row["weight_decay"]) == (3, 0.95, 0.1)
+    assert row["decay_steps"] == 90
+    assert row["predicted_peak_bytes"] == 11 and row["point_status"] == "ok"
+    rates = [row["learning_rate"] for row in of_cell(results, "points", "sweep")]
+    assert rates == [1e-3, 1e-2]
+    (cell,) = of_cell(results, "cells", "sweep")
+    assert cell["learning_rate"] is None  # a list of them is none
+
+
+def test_solved_sizes_are_those_of_the_model_that_was_trained(tmp_path: Path) -> None:
+    plugin = plugins.load("workloads", "transformer_lm")
+    asked = {"parameter_budget": 500_000, "aspect": "deep", "n_head": 4, "seq_len": 64,
+             "batch_size": 8, "vocab_size": 512}  # fmt: skip
+    model = plugin(asked)
+    trained = {"params": {"batch_size": 8, "n_parameters": model.n_parameters()},
+               "times": {"unsplit_step_s": [0.1]}, "flops": 1e9, "bytes": None, "memory": {}}  # fmt: skip
+    cells = [
+        base_record(
+            "transformer_lm", name, trainer="training_run", parameters=model.parameters | more
+        )
+        | {"points": [trained]}
+        for name, more in (("deep", {}), ("of-another-version", {"n_head": 0}))
+    ]
+    results = make(tmp_path, cells)
+    (row,) = of_cell(results, "points", "deep")
+    n_layer, d, ff = row["n_layer"], row["n_embd"], row["d_ff"]
+    assert n_layer != plugin.PARAMETERS["n_layer"]["default"] and row["head_dim"] == d / 4
+    assert n_layer * (4 * d * d + 3 * d * ff + 2 * d) + 2 * 512 * d + d == row["n_parameters"]
+    (row,) = of_cell(results, "points", "of-another-version")
+    assert row["n_layer"] is row["n_embd"] is row["vocab_size"] is None
+
+
+def test_a_quiet_run_has_no_unusual_steps(tmp_path: Path) -> None:
+    """Steps that hardly differ: the one that is 2 % slower is far out by quartiles alone."""
+    times = [0.01] * 39 + [0.0102]
+    curve = {"loss": [1.0] * 40, "gradient_norm": [None] * 40, "learning_rate": [0.1] * 40}
+    quiet = {"params": {}, "times": {"unsplit_step_s": times}, "flops": None, "bytes": None,
+             "memory": {}, "curve": curve}  # fmt: skip
+    partly = quiet | {"times": {"unsplit_step_s": times[:30]}}  # not every step's time is known
+    run = base_record("transformer_lm", "deep", trainer="training_run")
+    results = make(tmp_path, [run | {"points": [quiet, partly]}])
+    lines = table(results, "curves")
+    assert [line["unusual"] for line in lines] == [False] * 40 + [None] * 40
+    assert lines[40]["step_s"] is None and lines[40]["tokens_per_s"] is None
+
+
+def test_epochs_and_both_timings_in_points(tmp_path: Path) -> None:
+    timer = {"reason": None, "min_run_time_s": 0.2, "number_per_run": 1, "times_s": [0.3],
+             "shorter_than_one_iteration": True}  # fmt: skip
+    epoch = {"means": "measured", "steps": 100, "measured_steps": 100, "train_s": [4.0, 5.0, 9.0],
+             "validation_s": [1.0, 1.0, 1.0], "epoch_s": [5.0, 6.0, 10.0]}  # fmt: skip
+    timed = point(SMALL, 4, 0.25, blocked_autorange=timer)
+    in_mlx = point(SMALL, 4, 0.25, blocked_autorange={"reason": "torch's own tool"})
+    trained = point(SMALL, 32, 0.04, epoch=epoch,
+                    test={"accuracy": 0.7, "loss": 0.9, "samples": 10000})  # fmt: skip
+    trained["params"]["network"] = "mlp"
+    classic = base_record("mlp", "mlp", trainer="epochs") | {"points": [trained]}
+    results = make(tmp_path, [grid([timed, in_mlx]), classic])
+    torchs, mlxs = of_cell(results, "points", "grid")
+    assert torchs["autorange_median_s"] == 0.3 and torchs["autorange_blocks"] == 1
+    assert torchs["autorange_over_ours"] == pytest.approx(0.3 / 0.25)
+    assert torchs["autorange_shorter_than_iteration"] is True
+    assert mlxs["autorange_median_s"] is None and mlxs["autorange_reason"] == "torch's own tool"
+    (row,) = of_cell(results, "points", "mlp")
+    assert (row["epoch_s"], row["epoch_train_s"], row["epoch_means"]) == (6.0, 5.0, "measured")
+    assert (row["network"], row["test_accuracy"], row["test_samples"]) == ("mlp", 0.7, 10000)
+
+
+# -- the operators of a step ---------------------------------------------------------------------
+
+QUIET = ("aten::empty", "aten::new_empty", "aten::_unsafe_view", "aten::_local_scalar_dense",
+         "aten::lift_fresh", "profiler::")  # fmt: skip
+# MLX's operations that only look at their input in another way.
+VIEWS = {"AsStrided", "Broadcast", "Copy", "ExpandDims", "Flatten", "Reshape", "Slice", "Split",
+         "Squeeze", "StopGradient", "Transpose", "Unflatten"}  # fmt: skip
+
+
+def stepping(backend_name: str, n_layer: int, precision: str, checkpointing: bool) -> Any:
+    """What runs the second step of a small model on a backend's CPU, and the backend."""
+    import numpy as np
+
+    plugin = plugins.load("workloads", "transformer_lm")
+    defaults = {name: value.get("default") for name, value in plugin.PARAMETERS.items()}
+    workload = plugin(
+        defaults
+        | {"n_layer": n_layer, "n_embd": 32, "n_head": 4, "d_ff": 48, "seq_len": 16,
+           "vocab_size": 64, "dataset_vocab_size": 64, "batch_size": 2,
+           "gradient_checkpointing": checkpointing}
+    )  # fmt: skip
+    backend = plugins.load("backends", backend_name)()
+    backend.import_framework()
+    backend.open("cpu", 0, 1, precision)
+    stepper = backend.stepper(workload, 0)
+    ids = np.zeros((2, 16), np.int32)
+    clock = PhaseClock(backend)
+    clock.split = False
+
+    def step() -> None:
+        stepper.step({"input_ids": ids, "labels": ids}, clock)
+
+    step()
+    return step, backend
+
+
+KINDS = [("fp32", False, 1), ("fp32", False, 3), ("fp32", True, 3), ("amp-bf16", True, 2),
+         ("bf16", False, 2)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("precision", "checkpointing", "n_layer"), KINDS)
+def test_formula_counts_what_torch_dispatches(
+    precision: str, checkpointing: bool, n_layer: int
+) -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    step, _ = stepping("torch-cpu", n_layer, precision, checkpointing)
+    found: Counter[str] = Counter()
+
+    class Count(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if not func.is_view and not func.name().startswith(QUIET):
+                found[func.name()] += 1
+            return func(*args, **(kwargs or {}))
+
+    with Count():
+        step()
+    told, _ = step_work.launches("torch-cpu", n_layer, precision, checkpointing)
+    assert told == pytest.approx(found.total(), rel=0.03), found  # another torch may fuse one more
+
+
+@pytest.mark.parametrize(("precision", "checkpointing", "n_layer"), KINDS)
+def test_formula_counts_what_mlx_has_in_its_graph(
+    precision: str,
+    checkpointing: bool,
+    n_layer: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+
+    step, _ = stepping("mlx", n_layer, precision, checkpointing)
+    found: Counter[str] = Counter()
+    real = mx.eval
+
+    def looked_at(*values: Any) -> None:
+        graph = tmp_path / "graph.dot"
+        mx.export_to_dot(str(graph), *(v for _, v in tree_flatten(values) if hasattr(v, "shape")))
+        found.update(re.findall(r'label ?= ?"([A-Za-z]\w*)"', graph.read_text()))
+        real(*values)
+
+    monkeypatch.setattr(mx, "eval", looked_at)
+    step()
+    counted = sum(number for name, number in found.items() if name not in VIEWS)
+    told, how = step_work.launches("mlx", n_layer, precision, checkpointing)
+    assert told == pytest.approx(counted, rel=0.03), found
+    assert "too many" in how
+
+
+def test_backends_differ_in_what_they_update_at_once() -> None:
+    counts = {name: step_work.launches(name, 4, "fp32", False)[0] for name in step_work.OF_BACKEND}
+    assert counts["torch-cuda"] < counts["torch-cpu"] < counts["torch-mps"]  # type: ignore[operator]
+    assert step_work.launches("another", 4, "fp32", False)[0] is None
+    unclipped = step_work.launches("torch-mps", 4, "fp32", False, clipped=False)[0]
+    assert counts["torch-mps"] - unclipped == 2 * (7 * 4 + 3) + 6  # type: ignore[operator]

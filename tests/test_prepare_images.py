@@ -1,0 +1,519 @@
+"""The prepare stage of images through its front door, and the reader of what it leaves.
+
+Fashion-MNIST is laid out small as the hub has it (parquet, png in a column `image`) and as its
+authors give it out (four IDX files); the pictures in it are random.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import hub_server
+import numpy as np
+import pytest
+from conftest import ROOT, Checkout
+from hub_server import COMMIT
+from siliconprof import (
+    config,
+    data_folder,
+    dataset_spec,
+    freshness,
+    image_data,
+    image_synthesis,
+    prepare_images,
+    prepared,
+    source_files,
+)
+from siliconprof.errors import UserError
+
+BUILTIN = {"name": "garments", "kind": "images", "source": "builtin"}
+SMALL = {"n_train": 30, "n_validation": 12, "n_test": 10}
+FILES = ("dataset.json", "images.npy", "labels.npy", "sources.json")
+FACTS = (
+    "name kind source path subset image_column label_column asked_revision n_train n_validation"
+    " n_test revision licence synthetic n_images n_classes images_sha256 labels_sha256 sha256"
+).split()
+IDX = (
+    ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+)
+
+
+def run_stage(
+    dataset: dict[str, Any], output: Path, home: Path, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -m siliconprof.prepare_images`; offline unless told otherwise."""
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith("HF_")},
+        "PYTHONPATH": str(ROOT / "workflow"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HF_HOME": str(home),
+        **({} if "HF_ENDPOINT" in env else {"HF_HUB_OFFLINE": "1"}),
+        **env,
+    }
+    command = [sys.executable, "-m", "siliconprof.prepare_images"]
+    command += ["--dataset", json.dumps(dataset), "--output-dir", str(output)]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+def made(output: Path, counts: dict[str, int]) -> tuple[dict[str, Any], image_data.ImageData]:
+    """Check a prepared folder; (dataset.json, data)."""
+    assert sorted(path.name for path in output.iterdir()) == sorted(FILES)
+    facts = json.loads((output / "dataset.json").read_text(encoding="utf-8"))
+    assert list(facts) == FACTS
+    data = data_folder.load(output)
+    assert isinstance(data, image_data.ImageData)
+    assert {f"n_{part}": n for part, n in data.counts.items()} == counts
+    assert data.images.shape == (facts["n_images"], 28, 28) and data.images.dtype == np.uint8
+    assert (data.sha256, data.vocab_size, data.n_classes) == (facts["sha256"], None, 10)
+    return facts, data
+
+
+def prepare(dataset: dict[str, Any], output: Path) -> tuple[dict[str, Any], image_data.ImageData]:
+    """The same in this process."""
+    spec = dataset_spec.parse(json.dumps(dataset))
+    prepare_images.prepare(spec, output)
+    return made(output, {key: getattr(spec, key) for key in SMALL})
+
+
+def objection(dataset: dict[str, Any], output: Path) -> str:
+    """The one line with which a data set is refused, and nothing is written."""
+    with pytest.raises(dataset_spec.PrepareError) as error:
+        prepare_images.prepare(dataset_spec.parse(json.dumps(dataset)), output)
+    assert "\n" not in str(error.value)
+    assert not output.exists()
+    return str(error.value)
+
+
+def refused(run: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Check that a run ended with exit code 2 and one line that holds every word."""
+    assert (run.returncode, run.stdout) == (2, ""), run.stderr
+    assert len(run.stderr.splitlines()) == 1, run.stderr
+    for word in words:
+        assert word in run.stderr
+
+
+# -- the built-in images -------------------------------------------------------------------------
+
+
+def test_builtin_images_are_the_same_on_every_host(tmp_path: Path) -> None:
+    # Pinned: another computer or NumPy must give these bytes, or accuracies do not compare.
+    from numpy._core._multiarray_umath import __cpu_dispatch__ as dispatched
+
+    plain = {
+        "NPY_DISABLE_CPU_FEATURES": " ".join(dispatched),
+        "PYTHONWARNINGS": "ignore",  # NumPy names the features that this processor lacks
+        "PYTHONHASHSEED": "7",
+    }
+    counts = {"n_train": 1500, "n_validation": 30, "n_test": 400}
+    files = []
+    for name, environment in (("here", {}), ("plain", plain)):
+        output = tmp_path / name
+        run = run_stage(BUILTIN | counts, output, tmp_path, **environment)
+        assert (run.returncode, run.stderr) == (0, "")
+        facts, data = made(output, counts)
+        assert facts["sha256"] in run.stdout and "synthetic" in run.stdout
+        assert (facts["synthetic"], facts["licence"]) == (True, "MIT")
+        files.append([(output / file).read_bytes() for file in FILES])
+    assert files[0] == files[1]
+    assert facts["sha256"] == "a26edcb4133204b5756ff8f970171401e0df587c8427f3dbf1d4db28e41943b6"
+    # Fewer are the same ones, and no picture is in two parts.
+    _, few = prepare(BUILTIN | SMALL, tmp_path / "few")
+    for part, n in few.counts.items():
+        for key, values in few.part(part).items():
+            assert np.array_equal(values, data.part(part)[key][:n])
+    assert len({image.tobytes() for image in data.images}) == len(data.images)
+    assert np.bincount(data.labels, minlength=10).min() > 100
+
+
+def test_builtin_images_are_learnable_and_not_by_a_line_alone() -> None:
+    """Far better than chance for simple classifiers, and short of all right."""
+    (images, labels), (tested, expected) = (
+        image_synthesis.images(part, n) for part, n in ((0, 6000), (2, 2000))
+    )
+    x, t = (a.reshape(len(a), -1) / 255 for a in (images, tested))
+    means = np.stack([x[labels == label].mean(axis=0) for label in range(10)])
+    centroid = (t @ means.T - (means**2).sum(axis=1) / 2).argmax(axis=1)
+    assert 0.5 < (centroid == expected).mean() < 0.7
+    x, t = (np.c_[a, np.ones(len(a))] for a in (x, t))
+    targets = 2 * np.eye(10)[labels] - 1
+    ridge = np.linalg.solve(x.T @ x + 100 * np.eye(785), x.T @ targets)
+    assert 0.65 < ((t @ ridge).argmax(axis=1) == expected).mean() < 0.9
+
+
+# -- the reader ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepared built-in images, not to be changed."""
+    output = tmp_path_factory.mktemp("images") / "data"
+    prepare_images.prepare(dataset_spec.parse(json.dumps(BUILTIN | SMALL)), output)
+    return output
+
+
+def test_batches(folder: Path) -> None:
+    data = data_folder.load(folder)
+    assert isinstance(data, image_data.ImageData)
+    order = np.concatenate(list(islice(prepared.shuffled(30, 8, seed=3), 6)))  # two epochs
+    batches = list(islice(data.batches(8, seed=3), 6))
+    images = np.concatenate([batch["images"] for batch in batches])
+    labels = np.concatenate([batch["labels"] for batch in batches])
+    assert images.dtype == np.float32 and labels.dtype == np.int32 and order.max() < 30
+    assert np.array_equal(np.rint(images * 255), data.images[order])
+    assert 0 <= images.min() and 0.9 < images.max() <= 1
+    assert np.array_equal(labels, data.labels[order])
+    with pytest.raises(prepared.DataError, match="30 training images, fewer than one batch of 31"):
+        data.batches(31, seed=0)
+    start = 30
+    for part, n in (("validation", 12), ("test", 10)):
+        whole = data.part(part)
+        assert np.array_equal(whole["labels"], data.labels[start : start + n])
+        pieces = list(data.part_batches(part, 7))
+        assert [len(piece["labels"]) for piece in pieces] == [7, n - 7]
+        for key in whole:
+            assert np.array_equal(np.concatenate([piece[key] for piece in pieces]), whole[key])
+        start += n
+
+
+def test_damage_is_told(tmp_path: Path) -> None:
+    output = tmp_path / "data"
+    prepare(BUILTIN | SMALL, output)
+    for name in ("images.npy", "labels.npy"):
+        file, whole = output / name, (output / name).read_bytes()
+        for damaged in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[:90], b"", None):
+            if damaged is None:
+                file.unlink()
+            else:
+                file.write_bytes(damaged)
+            with pytest.raises(prepared.DataError, match=name):
+                data_folder.load(output)
+        file.write_bytes(whole)
+    facts = json.loads((output / "dataset.json").read_text())
+    for change in ({"sha256": "0" * 64}, {"n_train": 29}, {"n_test": "many"}):
+        (output / "dataset.json").write_text(json.dumps(facts | change))
+        with pytest.raises(prepared.DataError, match=r"dataset\.json is damaged"):
+            data_folder.load(output)
+    facts |= {"n_train": 31}
+    facts["sha256"] = image_data.combined_sha256(facts)
+    (output / "dataset.json").write_text(json.dumps(facts))
+    with pytest.raises(prepared.DataError, match=r"dataset\.json says 53 images"):
+        data_folder.load(output)
+
+
+def test_drawing_and_reading_need_numpy_only(folder: Path, tmp_path: Path) -> None:
+    script = """
+import sys
+before = set(sys.modules)
+from pathlib import Path
+from siliconprof import data_folder, dataset_spec, prepare_images
+next(data_folder.load(sys.argv[1]).batches(2, seed=0))
+prepare_images.prepare(dataset_spec.parse(sys.argv[2]), Path(sys.argv[3]))
+print(*{name.split(".")[0] for name in set(sys.modules) - before})
+"""
+    environment = {"PYTHONPATH": str(ROOT / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", script, str(folder), json.dumps(BUILTIN | SMALL)]
+    command.append(str(tmp_path / "data"))
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.split())
+    assert loaded & set(packages_distributions()) - {"siliconprof"} == {"numpy"}
+
+
+def test_only_whole_and_own_data_are_taken_over(tmp_path: Path, monkeypatch: Any) -> None:
+    """Before records are adopted: the same question, today's code, nothing damaged."""
+    output = tmp_path / "data"
+    facts, _ = prepare(BUILTIN | SMALL, output)
+    (entry,) = resolved(garments={key: v for key, v in (BUILTIN | SMALL).items() if key != "name"})
+    assert freshness.verify_data(output, "garments", entry) == facts["sha256"]
+    with pytest.raises(UserError, match="n_test changed from 10 to 11"):
+        freshness.verify_data(output, "garments", entry | {"n_test": 11})
+    monkeypatch.setattr(image_synthesis, "STREAM", 1)
+    with pytest.raises(UserError, match="drawn by other code"):
+        freshness.verify_data(output, "garments", entry)
+
+
+# -- the hub's layout ------------------------------------------------------------------------------
+
+
+def pictures(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """n random images and their labels."""
+    drawn = np.random.Generator(np.random.PCG64(seed))
+    return drawn.integers(0, 256, (n, 28, 28), np.uint8), drawn.integers(0, 10, n, np.uint8)
+
+
+TRAIN, TEST = pictures(50, 1), pictures(15, 2)
+ROWS = [*range(30), *range(38, 50)]  # of TRAIN: the first 30, and the last 12 for validation
+
+
+def png(image: np.ndarray) -> bytes:
+    """A picture as a file."""
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.fromarray(image).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def write_parquet(root: Path, parts: dict[str, tuple[Any, Any]], **columns: str) -> None:
+    """A data set as the hub has Fashion-MNIST: parquet files with png and class labels."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from datasets import ClassLabel, Features, Image
+
+    image, label = columns.get("image", "image"), columns.get("label", "label")
+    features = Features({image: Image(), label: ClassLabel(names=[f"c{i}" for i in range(12)])})
+    (root / "data").mkdir(parents=True)
+    for part, (images, labels) in parts.items():
+        files = [i if isinstance(i, bytes) else png(i) for i in images]
+        rows = [{"bytes": data, "path": None} for data in files]
+        values = {image: rows, label: [int(label) for label in labels]}
+        table = pa.table(values, schema=features.arrow_schema)
+        pq.write_table(table, root / "data" / f"{part}-00000-of-00001.parquet")
+    (root / "README.md").write_text("---\nlicense: mit\n---\n# Fashion\n")
+
+
+@pytest.fixture(scope="module")
+def fashion(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small Fashion-MNIST in the hub's layout."""
+    root = tmp_path_factory.mktemp("fashion") / "repository"
+    write_parquet(root, {"train": TRAIN, "test": TEST})
+    return root
+
+
+def check_fashion(facts: dict[str, Any], data: image_data.ImageData, licence: str | None) -> None:
+    """What the two splits must have become."""
+    assert np.array_equal(data.images, np.concatenate([TRAIN[0][ROWS], TEST[0][:10]]))
+    assert np.array_equal(data.labels, np.concatenate([TRAIN[1][ROWS], TEST[1][:10]]))
+    assert (facts["synthetic"], facts["licence"]) == (False, licence)
+
+
+HUB = {"name": "f", "kind": "images", "source": "hub", "path": "owner/fashion"} | SMALL
+
+
+def test_hub_and_its_cache(fashion: Path, tmp_path: Path) -> None:
+    output, home = tmp_path / "data", tmp_path / "home"
+    refused(run_stage(HUB, output, home), "'f'", "hub is not reachable", "owner/fashion")
+    with hub_server.served({"datasets/owner/fashion": {"main": fashion}}) as endpoint:
+        run = run_stage(HUB, output, home, HF_ENDPOINT=endpoint)
+        assert (run.returncode, run.stderr) == (0, "")
+        online = made(output, SMALL)
+        hub_server.download(endpoint, home, HUB["path"], "dataset")
+    check_fashion(*online, "mit")
+    run = run_stage(HUB, output, home)
+    assert (run.returncode, run.stderr) == (0, "")
+    cached = made(output, SMALL)[0]
+    assert cached == online[0] and cached["revision"] == COMMIT
+    assert source_files.state(output) == source_files.NEW  # a commit does not change
+
+
+def test_folder_in_the_hubs_layout(fashion: Path, tmp_path: Path) -> None:
+    own = HUB | {"source": "folder", "path": str(fashion)}
+    output = tmp_path / "data"
+    facts, data = prepare(own, output)
+    check_fashion(facts, data, "mit")
+    assert facts["revision"] is None
+    assert source_files.changed(output) == []
+    for change, words in (
+        ({"image_column": "img"}, "no column 'img'; set image_column to one of: image, label"),
+        ({"image_column": "label"}, "column 'label' of folder"),
+        ({"label_column": "image"}, "row 0 of folder"),
+        ({"n_train": 39}, "has 50 images in train, 51 are asked for; lower n_train and n_valid"),
+        ({"n_test": 16}, "has 15 images in test, 16 are asked for; lower n_test"),
+        ({"path": str(fashion / "none")}, "no folder"),
+    ):
+        assert words in objection(own | change, tmp_path / "refused"), words
+
+
+def test_folder_of_pictures_by_class(tmp_path: Path) -> None:
+    root = tmp_path / "pictures"
+    for part, (images, labels) in (("train", TRAIN), ("test", TEST)):
+        for row, (image, label) in enumerate(zip(images, labels, strict=True)):
+            file = root / part / str(label) / f"{row:03}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(png(image))
+    own = HUB | {"source": "folder", "path": str(root)}
+    facts, data = prepare(own, tmp_path / "data")
+    by_name = np.argsort(TEST[1], kind="stable")[:10]  # files come in the order of their names
+    assert np.array_equal(data.part("test")["labels"], TEST[1][by_name])
+    assert np.array_equal(data.images[-10:], TEST[0][by_name])
+    assert facts["licence"] is None
+    first = root / "train" / str(TRAIN[1].min()) / f"{int(TRAIN[1].argmin()):03}.png"
+    first.write_bytes(png(TRAIN[0][1]))
+    assert [Path(path).name for path in source_files.changed(tmp_path / "data")] == [first.name]
+
+
+@pytest.mark.parametrize(
+    ("image", "label", "words"),
+    [
+        (np.zeros((32, 32), np.uint8), 3, "row 2 of folder"),
+        (np.zeros((32, 28), np.uint8), 3, "is 32 x 28 of mode L; expected 28 x 28 of mode L"),
+        (np.zeros((28, 28, 3), np.uint8), 3, "is 28 x 28 of mode RGB; expected"),
+        (b"no picture", 3, "cannot be read as an image (UnidentifiedImageError"),
+        (png(TEST[0][0])[:200], 3, "cannot be read as an image"),
+        (TEST[0][0], 11, "label is 11; expected 0 to 9"),
+    ],
+)
+def test_a_wrong_picture_is_named(tmp_path: Path, image: Any, label: int, words: str) -> None:
+    images, labels = [*TRAIN[0][:4]], [*TRAIN[1][:4]]
+    images[2], labels[2] = image, label
+    write_parquet(tmp_path / "own", {"train": (images, labels), "test": TEST})
+    counts = {"n_train": 3, "n_validation": 1, "n_test": 1}
+    own = HUB | {"source": "folder", "path": str(tmp_path / "own")} | counts
+    assert words in objection(own, tmp_path / "refused")
+
+
+# -- the four IDX files ----------------------------------------------------------------------------
+
+
+def idx(array: np.ndarray) -> bytes:
+    """An IDX file of unsigned bytes, as yann.lecun.com/exdb/mnist describes it."""
+    header = bytes((0, 0, 8, array.ndim)) + b"".join(n.to_bytes(4, "big") for n in array.shape)
+    return header + array.tobytes()
+
+
+def write_idx(root: Path, packed: bool) -> None:
+    """The four files of a small Fashion-MNIST."""
+    root.mkdir()
+    for names, arrays in zip(IDX, (TRAIN, TEST), strict=True):
+        for name, array in zip(names, arrays, strict=True):
+            file, data = root / name, idx(array)
+            if packed:
+                file, data = root / f"{name}.gz", gzip.compress(data)
+            file.write_bytes(data)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_idx_files(tmp_path: Path, packed: bool) -> None:
+    root = tmp_path / "mnist"
+    write_idx(root, packed)
+    own = HUB | {"source": "folder", "path": str(root)}
+    output = tmp_path / "data"
+    check_fashion(*prepare(own, output), None)
+    state = source_files.state(output)
+    assert state == source_files.NEW
+    (root / f"{IDX[0][0]}").write_bytes(idx(TRAIN[0][::-1]))  # takes the place of the .gz
+    assert [Path(path).name for path in source_files.changed(output)] == [IDX[0][0]]
+    assert source_files.state(output) != state
+    (root / "README.md").write_text("---\nlicense: mit\n---\n")
+    assert prepare(own, output)[0]["licence"] == "mit"
+
+
+def test_wrong_idx_files_are_named(tmp_path: Path) -> None:
+    root = tmp_path / "mnist"
+    write_idx(root, packed=False)
+    images, labels = IDX[0]
+    whole = {name: (root / name).read_bytes() for name in (images, labels)}
+    own = HUB | {"source": "folder", "path": str(root)}
+    large = TRAIN[1].copy()
+    large[4] = 10
+    for name, data, words in (
+        (images, whole[labels], "begins with 00 00 08 01, and an IDX file of bytes in 3 dimen"),
+        (labels, b"", "begins with nothing, and an IDX file of bytes in 1 dimension with 00 00 08"),
+        (images, gzip.compress(whole[images]), "begins with 1f 8b"),
+        (images, whole[images][:10], "is cut: it has 10 bytes, and 16 of them are the header"),
+        (images, whole[images][:-1], "is cut: its header says 39216 bytes, and it has 39215"),
+        (labels, whole[labels] + b"\0", "is too long: its header says 58 bytes, and it has 59"),
+        (labels, idx(TRAIN[1][:-1]), "has 50 images, train-labels-idx1-ubyte 49 labels"),
+        (labels, idx(large), "has label 10 at 4; expected 0 to 9"),
+        (images, idx(TRAIN[0][:, :20]), "has images of 20 x 28; expected 28 x 28"),
+        (images, None, f"no {images} or {images}.gz in"),
+    ):
+        if data is None:
+            (root / name).unlink()
+        else:
+            (root / name).write_bytes(data)
+        said = objection(own, tmp_path / "refused")
+        assert words in said and name in said, said
+        (root / name).write_bytes(whole[name])
+    assert "leave subset out" in objection(own | {"subset": "a"}, tmp_path / "refused")
+    (root / images).unlink()
+    (root / f"{images}.gz").write_bytes(gzip.compress(whole[images])[:-20])
+    assert "cannot be read (EOFError" in objection(own, tmp_path / "refused")
+    (root / f"{images}.gz").write_bytes(whole[images])
+    assert "cannot be read (BadGzipFile" in objection(own, tmp_path / "refused")
+
+
+# -- config and pipeline ---------------------------------------------------------------------------
+
+
+def experiment(**datasets: dict[str, Any]) -> dict[str, Any]:
+    """A config with these data sets and a workload that reads none."""
+    product = {"module": "matmul", "shapes": [[1, 8, 8, 8]]}
+    return {"datasets": datasets, "workloads": {"product": product}}
+
+
+def resolved(**datasets: dict[str, Any]) -> list[dict[str, Any]]:
+    """Their entries with all defaults."""
+    return [*config.resolve(experiment(**datasets))["datasets"].values()]
+
+
+def test_config_knows_which_keys_images_have() -> None:
+    (entry,) = resolved(garments={"kind": "images", "source": "builtin"})
+    assert entry == {
+        "kind": "images", "source": "builtin", "path": None, "subset": None, "revision": None,
+        "n_train": 50_000, "n_validation": 10_000, "n_test": 10_000, "image_column": "image",
+        "label_column": "label",
+    }  # fmt: skip
+    gpt2 = {"module": "gpt2", "trainer": "plain", "size": "small", "batch_size": 1, "dataset": "a"}
+    wrong = experiment(
+        a={"kind": "images", "source": "hub", "vocab_size": 512, "tokenizer": "gpt2", "split": "x"},
+        b={"source": "builtin", "n_train": 5},
+        c={"kind": "image", "source": "builtin"},
+    )
+    wrong["workloads"]["reads"] = gpt2
+    belongs = "belongs to kind text or speech; this data set is of kind images, leave it out"
+    assert set(config.check(wrong)) == {
+        f"datasets.a.vocab_size: {belongs}",
+        f"datasets.a.tokenizer: {belongs}",
+        f"datasets.a.split: {belongs}",
+        "datasets.a.path: is missing; expected a name on the hub",
+        "datasets.b.n_train: belongs to kind images; this data set is of kind text, leave it out",
+        "datasets.b.vocab_size: is missing; expected integer",
+        "datasets.c.kind: is 'image'; expected one of: text, speech, images; did you mean 'images'?",
+        "workloads.reads.dataset: is of kind images; GPT-2 trains on text",
+    }
+    with pytest.raises(dataset_spec.PrepareError, match="n_test is 0; expected at least 1"):
+        dataset_spec.parse(json.dumps(BUILTIN | {"n_test": 0}))
+
+
+def test_another_kinds_stage_says_which_one_it_is(tmp_path: Path) -> None:
+    text = {"name": "words", "source": "builtin", "vocab_size": 300}
+    run = run_stage(text, tmp_path / "data", tmp_path)
+    refused(run, "'words': is of kind text; use python -m siliconprof.prepare")
+
+
+@pytest.mark.slow
+def test_a_change_of_image_code_prepares_images_alone(checkout: Checkout) -> None:
+    names = {"text": "results/data/text/dataset.json", "images": "results/data/i.1/dataset.json"}
+    checkout.configure(
+        host="desk",
+        backends=["torch-cpu"],
+        **experiment(
+            **{
+                "text": {"source": "builtin", "vocab_size": 300, "max_bytes": 5000},
+                "i.1": {"kind": "images", "source": "builtin"} | SMALL,
+            }
+        ),
+    )
+
+    def stamps() -> dict[str, int]:
+        checkout.snakemake(*names.values())
+        return {k: (checkout.path / name).stat().st_mtime_ns for k, name in names.items()}
+
+    first = stamps()
+    made(checkout.path / "results/data/i.1", SMALL)
+    file = checkout.path / "workflow" / "siliconprof" / "image_synthesis.py"
+    file.write_text(file.read_text() + "\n# another line\n")
+    second = stamps()
+    assert second["text"] == first["text"] and second["images"] > first["images"]

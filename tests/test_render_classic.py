@@ -1,0 +1,360 @@
+"""Seed 004's section of the report: from records of networks to the finished page.
+
+Every ratio that is looked for here was divided by hand from the epochs below.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from siliconprof import table_files
+from siliconprof.render import words
+from test_render import CPU, H200, SHA, Page, base_record, make, matmul, render, training
+
+GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
+MLX = {"backend": "mlx"}
+PARAMETERS = {"mlp": 435_402, "cnn": 93_322, "lstm": 81_674}
+# Seconds of a step by network and batch size. An epoch is 1000 steps at batch 32 and 250 at 128;
+# validation takes a quarter of the training.
+CPU_STEPS = {"mlp": {32: 0.002, 128: 0.004}, "lstm": {32: 0.010, 128: 0.020}}
+GPU_STEPS = {"mlp": {32: 0.004, 128: 0.002}, "lstm": {32: 0.001, 128: 0.001}}
+# GPU against CPU: 0.5, 2, 10 and 20 × as fast. Geometric mean 200^(1/4), arithmetic 32.5 / 4.
+RATIOS = {("MLP", 32): 0.5, ("MLP", 128): 2.0, ("LSTM", 32): 10.0, ("LSTM", 128): 20.0}
+
+
+def network(
+    name: str, steps_s: Mapping[int, float], means: str = "measured", **axes: Any
+) -> dict[str, Any]:
+    """A cell of one network, a point for each batch size; its steps scatter by 1 %."""
+    made = base_record(name, axes.pop("workload", name), trainer="epochs", **axes)
+    made["dataset"] = {"name": "garments", "data_sha256": SHA, "vocab_size": None}
+    made["cell"]["parameters"] = {"batch_sizes": list(steps_s), "learning_rate": 0.001}
+    jitter = [1 + 0.001 * (i % 11 - 5) for i in range(30)]
+    for batch, seconds in steps_s.items():
+        steps = 32_000 // batch
+        train = steps * seconds
+        phases = {"data_s": 0.02, "forward_s": 0.3, "backward_s": 0.5, "optimizer_s": 0.15,
+                  "other_s": 0.03}  # fmt: skip
+        made["points"].append(
+            {
+                "params": {"batch_size": batch, "samples_per_step": batch, "network": name,
+                           "n_parameters": PARAMETERS[name]},
+                "times": {
+                    "step_s": [seconds * 1.02 * j for j in jitter],
+                    "unsplit_step_s": [seconds * j for j in jitter],
+                    "warmup_step_s": [3 * seconds],
+                    **{k: [share * 1.02 * seconds * j for j in jitter]
+                       for k, share in phases.items()},
+                },
+                "flops": 1e6 * batch, "bytes": None, "loss": [2.3, 2.0, 1.8],
+                "memory": {"device_bytes": None, "device_peak_bytes": None},
+                "epoch": {"means": means, "steps": steps, "validation_steps": 10,
+                          "train_s": [train],
+                          "measured_validation_steps": 10 if means == "measured" else 4,
+                          "measured_steps": steps if means == "measured" else 40,
+                          "validation_s": [train / 4], "epoch_s": [1.25 * train]},
+                "test": {"accuracy": 0.75, "loss": 0.7, "samples": 400, "trained_steps": 63},
+            }
+        )  # fmt: skip
+    return made
+
+
+def cells(steps_s: Mapping[str, Mapping[int, float]], **axes: Any) -> list[dict[str, Any]]:
+    """A cell for each network."""
+    return [network(name, found, **axes) for name, found in steps_s.items()]
+
+
+def product(flop_per_s: float, **axes: Any) -> dict[str, Any]:
+    """A product cell of one shape with that median throughput."""
+    made = matmul(**axes)
+    made["points"] = made["points"][1:]
+    made["points"][0]["times"]["step_s"] = [2.0 * 512**3 / flop_per_s] * 20
+    return made
+
+
+def page(folder: Path, own: Sequence[dict[str, Any]], **more: Any) -> tuple[Page, Path]:
+    """From records through every stage to the page, and the folder of its figures."""
+    results = make(folder, own, **more)
+    return render(results), results / "figures"
+
+
+def csv_rows(folder: Path, name: str) -> list[dict[str, str]]:
+    """A table of the section as its file has it."""
+    text = (folder / f"table-{name}.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, Path]:
+    """A GPU and the CPU of one host; products say 100 ×, epochs 0.5 to 20 ×."""
+    own = [*cells(CPU_STEPS), *cells(GPU_STEPS, **GPU), product(1e11), product(1e13, **GPU)]
+    return page(tmp_path_factory.mktemp("both"), own, devices=(H200, CPU))
+
+
+def test_ratios_are_those_of_the_epochs_gpu_against_cpu(both: tuple[Page, Path]) -> None:
+    found = csv_rows(both[1], "classic-ratios")
+    assert {(r["Side a"], r["Side b"]) for r in found} == {
+        ("h200 (torch-cuda)", "cpu-x (torch-cpu)")
+    }
+    ratio = {(r["Network"], int(float(r["batch size"]))): r for r in found}
+    assert list(ratio) == list(RATIOS)  # the seed's order, small batches first
+    for case, expected_ratio in RATIOS.items():
+        row = ratio[case]
+        assert float(row["a over b (×)"]) == pytest.approx(expected_ratio, rel=1e-6)
+        assert float(row["by steps alone (×)"]) == pytest.approx(expected_ratio, rel=1e-6)
+        low, high = map(float, row["a over b (×): interval"].split("–"))
+        assert low <= expected_ratio <= high and 1 < high / low < 1.02
+    # the seed's epoch: 1000 steps of 4 ms, and a quarter of that for validation
+    assert float(ratio["MLP", 32]["epoch of a (s)"]) == pytest.approx(5.0)
+
+
+def test_ranges_have_both_means_and_what_products_say(both: tuple[Page, Path]) -> None:
+    rows = {row["Network"]: row for row in csv_rows(both[1], "classic-ranges")}
+    assert list(rows) == ["MLP", "LSTM", "all"]
+    everything = rows["all"]
+    wanted = {"min (×)": 0.5, "geometric mean (×)": 200**0.25, "arithmetic mean (×)": 8.125,
+              "max (×)": 20.0, "by products (×)": 100.0, "cases": 4.0}  # fmt: skip
+    for name, value in wanted.items():
+        assert float(everything[name]) == pytest.approx(value), name
+    assert everything["min (×): case"] == "MLP, batch 32"
+    assert everything["max (×): case"] == "LSTM, batch 128"
+    assert float(rows["MLP"]["geometric mean (×)"]) == pytest.approx(1.0)
+    assert everything["by data sheets (×)"] == ""  # nobody knows the CPU's
+    said = both[0].of("classic")
+    assert "Dotted: where the fastest products measured would put every dot." in said
+    assert "ashed" not in said
+
+
+def test_narrow_pages_have_room_for_the_ratio(both: tuple[Page, Path]) -> None:
+    for name in ("classic-ranges", "classic-ratios"):
+        assert both[0].tables[f"table-{name}"][0][0].strip() == "Network"
+    assert both[0].of("classic").count("Side a, all rows: h200 (torch-cuda).") == 2
+
+
+def test_large_counts_are_whole_and_grouped(both: tuple[Page, Path]) -> None:
+    shown = both[0].column("table-classic-times", "parameters")
+    assert {cell.strip() for cell in shown.values()} == {"435 402", "81 674"}
+    assert {row["parameters"] for row in csv_rows(both[1], "classic-times")} == {
+        "435402.0", "81674.0"
+    }  # fmt: skip
+
+
+def test_where_tflops_would_have_misled_is_said_with_numbers(both: tuple[Page, Path]) -> None:
+    said = both[0].of("classic")
+    assert "The fastest products measured here say 100 × as fast" in said
+    assert re.search(
+        r"an epoch is 0\.500 × to 20\.0 × as fast, so they would have misled in 4 of 4 cases, most "
+        r"for MLP, batch 32, 0\.500 × \[0\.49\d, 0\.50\d\], by a factor of 200; "
+        r"in 1 of 4 cases even the other side is faster",
+        said,
+    )
+
+
+def test_the_summary_leads_there(both: tuple[Page, Path]) -> None:
+    said = both[0].of("summary")
+    assert re.search(
+        r"h200 \(torch-cuda\) trains an epoch 0\.500 × \[\S+ \S+\] \(MLP, batch 32\) to 20\.0 × "
+        r"\[\S+ \S+\] \(LSTM, batch 128\) as fast as cpu-x \(torch-cpu\), 3\.76 × in the geometric "
+        r"mean of 4 cases; matrix products alone would say 100 ×\.",
+        said,
+    )
+    ids = {values.get("id") for _, values in both[0].tags}
+    assert "classic" in ids and both[0].problems == [] and both[0].stack == []
+
+
+def test_whole_epochs_are_not_called_extrapolated(both: tuple[Page, Path]) -> None:
+    said, folder = both
+    assert not re.search(r"\b[Hh]ollow\b", said.of("classic"))
+    assert {row["Epoch is"] for row in csv_rows(folder, "classic-times")} == {"measured"}
+    drawn = {path.stem for path in folder.glob("classic-*.svg")}
+    assert drawn == {"classic-epochs", "classic-phases-mlp", "classic-phases-lstm",
+                     "classic-rates", "classic-accuracy", "classic-ratios"}  # fmt: skip
+
+
+def test_accuracy_stands_beside_chance_and_steps(both: tuple[Page, Path]) -> None:
+    row = csv_rows(both[1], "classic-accuracy")[0]
+    assert (float(row["test accuracy (%)"]), float(row["chance (%)"])) == (75.0, 10.0)
+    assert (row["trained (steps)"], float(row["samples seen, at most"])) == ("63.0", 63 * 32)
+    # Wilson's interval of 300 of 400, worked out by hand
+    centre, half = (300 + 1.92073) / 403.84146, 1.959964 / 403.84146 * math.sqrt(75 + 0.96036)
+    low, high = (float(end) for end in row["test accuracy (%): interval"].split("–"))
+    assert low == pytest.approx(100 * (centre - half), abs=0.06)
+    assert high == pytest.approx(100 * (centre + half), abs=0.06)
+    assert "75.0" in (both[1] / "classic-accuracy.svg").read_text(encoding="utf-8")
+
+
+def test_extrapolated_epochs_are_marked_everywhere(tmp_path: Path) -> None:
+    steps = {"mlp": CPU_STEPS["mlp"]}
+    slow = {"mlp": {batch: 3 * seconds for batch, seconds in steps["mlp"].items()}}
+    own = [*cells(steps, means="extrapolated"), *cells(slow, **MLX), product(9e10),
+           product(3e10, **MLX)]  # fmt: skip
+    said, folder = page(tmp_path, own)
+    rows = csv_rows(folder, "classic-times")
+    known = {(row["Backend"], row["batch size"]): row["Epoch is"] for row in rows}
+    assert known["torch-cpu", "32.0"] == "extrapolated: 40 of 1000 steps"
+    assert known["mlx", "128.0"] == "measured"
+    assert rows[0]["Epoch is: validation"] == "4 of 10 validation batches"
+    section = said.of("classic")
+    assert section.count("Hollow: extrapolated from the steps that were timed") == 2
+    for name in ("classic-epochs", "classic-ratios"):
+        assert "hollow: " in (folder / f"{name}.svg").read_text(encoding="utf-8")
+    assert "; epochs extrapolated" in said.of("summary")
+    # no GPU: backend against backend, the faster one first, and products that agree with epochs
+    (pair,) = {(r["Side a"], r["Side b"]) for r in csv_rows(folder, "classic-ratios")}
+    assert pair == ("cpu-x (torch-cpu)", "cpu-x (mlx)")
+    assert "3.00 × as fast, which agrees within both intervals or 5 %" in section
+
+
+def test_one_backend_alone_has_no_ratios(tmp_path: Path) -> None:
+    said, folder = page(tmp_path, cells(CPU_STEPS))
+    section = said.of("classic")
+    assert "No device ratios: cpu-x (torch-cpu) alone trained these networks here." in section
+    assert not list(folder.glob("*classic-ratios*")) and (folder / "classic-epochs.svg").exists()
+    assert "MLP, CNN and LSTM" not in said.of("summary")
+
+
+def test_nothing_measured_is_said_with_its_reason(tmp_path: Path) -> None:
+    lost = cells(CPU_STEPS)
+    for made in lost:
+        made |= {"status": "failed", "reason": "no such data", "points": []}
+    partly = network("cnn", {32: 0.01})
+    partly["points"][0] |= {"status": "oom", "reason": "cannot allocate 3 GiB", "times": {}}
+    for name in ("epoch", "test", "loss"):
+        del partly["points"][0][name]
+    said, folder = page(tmp_path, [*lost, partly])
+    section = said.of("classic")
+    assert "No figure: no network was measured (failed: no such data)." in section
+    reasons = said.column("table-classic-times", "epoch")
+    assert len(reasons) == 3 and all(cell.startswith("–") for cell in reasons.values())
+    assert "oom: cannot allocate 3 GiB" in section and "failed: no such data" in section
+    assert not list(folder.glob("classic-*.svg"))
+    shown = {" ".join(text).strip() for _, _, text in said.cells}
+    assert not shown & {"nan", "None", "inf", "NaN"}
+
+
+def test_other_cells_leave_one_sentence(tmp_path: Path) -> None:
+    said, _ = page(tmp_path, [matmul()])
+    assert "No MLP, CNN or LSTM is part of these results." in said.of("classic")
+    assert "table-classic-published" not in said.tables
+
+
+def test_published_ratios_are_marked_and_get_ours_beside_them(tmp_path: Path) -> None:
+    m2 = {"device": "m2-max-30", "backend": "torch-mps", "device_kind": "gpu"}
+    p100 = {"device": "p100-pcie-16gb", "backend": "torch-cuda", "device_kind": "gpu"}
+    own = cells({"lstm": {1024: 0.020}}) + cells({"lstm": {1024: 0.004}}, **m2)
+    elsewhere = cells({"lstm": {1024: 0.006}}, **p100 | {"host": "lab"})
+    device = H200 | {"id": "m2-max-30", "registry_id": "m2-max-30", "name": "Apple M2 Max"}
+    said, _ = page(tmp_path, own, reference=elsewhere, devices=(device, CPU))
+    rows = said.tables["table-classic-published"]
+    published = [line[3].strip() for line in rows[1:]]
+    assert len(published) == 23 and all(cell.endswith("P") for cell in published)
+    line = {(row[1].strip(), row[2].strip(), row[0].partition("against")[2].strip()): row
+            for row in rows}  # fmt: skip
+    assert not [cell for row in rows[1:] for cell in row if "“" in cell]  # some are not verbatim
+    beside = line["LSTM", "1024P", "NVIDIA Tesla P100 PCIe 16 GB"]
+    assert beside[3].strip() == "1.43P" and beside[4].startswith("1.50 × [1.50, 1.50]")
+    assert "m2-max-30 (torch-mps) [here: desk]" in beside[4]
+    assert "p100-pcie-16gb (torch-cuda) [reference: lab]" in beside[4]
+    assert line["LSTM", "1024P", "its own CPU"][4].startswith("5.00 × [4.9")
+    assert line["CNN", "1024P", "NVIDIA Tesla P100 PCIe 16 GB"][4].startswith(words.DASH)
+    ids = [values["id"] for _, values in said.tags if values.get("id")]
+    assert len(ids) == len(set(ids)) and "figure-reference-lab-classic-epochs" in ids
+    # no ratio between hosts is among our own
+    assert "p100" not in said.html[said.html.index('id="table-classic-ranges"'):
+                                   said.html.index('id="table-classic-published"')]  # fmt: skip
+
+
+def test_markup_in_names_is_harmless(tmp_path: Path) -> None:
+    sly = '<script>alert("x")</script>&$x$'
+    own = [network("mlp", {32: 0.002}), network("mlp", {32: 0.003}, **MLX)]
+    for made in own:
+        made["points"][0]["params"]["network"] = sly
+    own[1]["points"].append(
+        own[1]["points"][0]
+        | {"params": own[1]["points"][0]["params"] | {"batch_size": 64, "samples_per_step": 64},
+           "status": "failed", "reason": "<b>bad</b> & worse", "times": {}}
+    )  # fmt: skip
+    said, folder = page(tmp_path, own)
+    assert said.problems == [] and said.stack == []
+    assert [tag for tag, _ in said.tags].count("script") == 1  # the page's own
+    assert sly.upper() in said.of("classic") and "<b>bad</b> & worse" in said.of("classic")
+    assert not [path for path in folder.iterdir() if re.search(r"[<>&\"$ ]", path.name)]
+    shutil.rmtree(folder)
+
+
+# -- findings of both studies ----------------------------------------------------------------------
+
+
+def whole_training(workload: str, layers: int, width: int, losses: Sequence[float]) -> dict:
+    """A training of a transformer from first to last step, with its evaluations."""
+    made = base_record("transformer_lm", workload, trainer="training_run")
+    made["dataset"] = {"name": "text", "data_sha256": SHA, "vocab_size": 512}
+    seconds, course = 0.01 * layers, [6.0 - 0.01 * i for i in range(30)]
+    made["points"] = [
+        {
+            "params": {"n_layer": layers, "n_embd": width, "n_head": 4, "seq_len": 64,
+                       "batch_size": 8, "n_parameters": 400_000, "tokens_per_step": 512},
+            "times": {"step_s": [], "unsplit_step_s": [seconds] * 30},
+            "flops": 1e9, "bytes": None, "loss": course,
+            "memory": {"device_bytes": None, "device_peak_bytes": None},
+            "curve": {"loss": course, "gradient_norm": [1.0] * 30, "learning_rate": [1e-3] * 30},
+            "evaluations": [{"step": 15 * i, "loss": loss, "perplexity": math.exp(loss),
+                             "seconds": 0.1} for i, loss in enumerate(losses)],
+            "outcome": {"diverged": False, "reason": None, "final_loss": course[-1]},
+        }
+    ]  # fmt: skip
+    return made
+
+
+def test_findings_of_both_studies_lead_and_five_stay_on_top(tmp_path: Path) -> None:
+    own = [
+        *cells({"mlp": {32: 0.002}}), *cells({"mlp": {32: 0.003}}, **MLX),
+        training(0.01), training(0.03, **MLX),
+        training(0.02, precision="amp-bf16"), training(0.02, trainer="hf"), matmul(),
+        whole_training("lm-wide", 2, 128, (6.2, 4.0, 3.625)),
+        whole_training("lm-deep", 6, 64, (6.2, 3.75, 3.5)),
+    ]  # fmt: skip
+    results = make(tmp_path, own)
+    where = dict(zip(("source", "host", "device", "backend", "workload", "scenario", "precision"),
+                     ("this host", "desk", "cpu-x", "mlx", "grid", "auto", "fp32"),
+                     strict=True))  # fmt: skip
+    shape = where | {"about": "model shape", "n_layer": 4, "n_embd": 64, "verdict": "",
+                     "launch_bound": "yes", "memory_bound": "no", "launch_share_smallest": 0.5,
+                     "smallest_step_s": 0.01,
+                     "launch_why": "67% of a step does not grow with the batch"}  # fmt: skip
+    larger = shape | {"n_embd": 256, "launch_bound": "unknown", "launch_share_smallest": 1.5}
+    verdict = dict.fromkeys(shape, "") | where | {"about": "backend", "verdict": "launch-bound"}
+    # Of the other backend nobody knows whether memory bounds it: it does not lead.
+    other = {"backend": "torch-cpu", "memory_bound": "unknown"}
+    unsure = [row | other for row in (shape, verdict)]
+    table_files.write(results / "tables/scaling.csv", [*unsure, shape, larger, verdict])
+    table_files.write(results / "tables/expected.csv", [], list(where))
+    said = render(results)
+    summary = said.of("summary")
+    assert (
+        "grid on mlx · fp32: launch-bound in 1 (undecided in 1), memory-bound in none of 2 model "
+        "shapes; with 4 layers of width 64, 67% of a step does not grow with the batch." in summary
+    )
+    open_one = "grid on torch-cpu · fp32: launch-bound in 1, memory-bound in none (undecided in 1)"
+    assert summary.index("grid on mlx") < summary.index(open_one)
+    assert (
+        "After 30 steps on torch-cpu (cpu-x, fp32), lm-deep (6 layers of width 64) ends with the "
+        "lower evaluation loss, 3.500 nat (perplexity 33.1) against 3.625 nat (perplexity 37.5) of "
+        "lm-wide (2 layers of width 128): 0.12 nat less, which is less than a loss still changed "
+        "between its last two evaluations (0.38); one training each" in summary
+    )
+    assert "a step of lm-deep takes 3.00 × [3.00, 3.00] as long as one of lm-wide" in summary
+    top, _, folded = said.html.partition("more findings</summary>")
+    titles = [re.findall(r"<li><h3>(.*?)</h3>", part) for part in (top, folded)]
+    assert titles[0] == ["Backends", "MLP, CNN and LSTM", "Small transformers: launches or memory",
+                         "Wide against deep", "Mixed precision"]  # fmt: skip
+    assert titles[1] == ["Trainer", "Losses", "Fastest matrix product"]
+    assert "counter-reset: n 5" in folded

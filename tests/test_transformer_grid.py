@@ -1,0 +1,392 @@
+"""The transformer grid: points that run out of memory, killed pipelines, both ways of timing."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import QUICK, ROOT, Checkout
+from siliconprof import memory_limit, plugins, record, support, sweep
+from siliconprof.cell import Cell
+from siliconprof.journal import Journal
+from siliconprof.session import Session
+from siliconprof.workloads import transformer_grid
+
+SMALL = {"n_layer": [1, 2], "n_embd": [16], "n_head": [2], "seq_len": [16], "vocab_size": 64}
+LOCK_VARIABLE = "SILICONPROF_LOCK_FILE"
+KEPT = "results/kept/desk"
+ONE_MEASUREMENT = (
+    "n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len", "batch_size", "vocab_size",
+    "n_parameters", "tokens_per_step", "samples_per_step",
+)  # fmt: skip
+
+
+def cell(backend: str, timing: Mapping[str, Any] | None = None, **parameters: Any) -> Cell:
+    """A grid of 1 and 2 layers, each at batches of 1 and 2, on this machine's CPU."""
+    return Cell(
+        host="desk", device="cpu", backend=backend, workload="grid", scenario="auto",
+        precision="fp32", module="transformer_grid", trainer=None, device_kind="cpu",
+        device_index=0, device_memory_bytes=10**13, threads=2, seed=0, dataset=None,
+        parameters=SMALL | {"batch_size": [1, 2], "min_run_time_s": 0.01} | parameters,
+        timing={**QUICK, **(timing or {})},
+    )  # fmt: skip
+
+
+def measure(folder: Path, asked: Cell, **more: Any) -> dict[str, Any]:
+    """Measure by hand with this checkout's code; what is kept lies in `kept`."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
+    command = [sys.executable, "-m", "siliconprof.measure", "--cell", asked.to_json()]
+    done = subprocess.run(
+        [*command, "--output", "grid.json", "--keep", "kept"],
+        cwd=folder,
+        env=inherited
+        | {"PYTHONPATH": str(ROOT / "workflow"), LOCK_VARIABLE: str(folder / "host.lock")},
+        capture_output=True,
+        text=True,
+        check=False,
+        **more,
+    )
+    assert done.returncode == 0, done.stderr
+    return record.read(folder / "grid.json")
+
+
+def by_size(made: Mapping[str, Any]) -> dict[tuple[int, int], dict[str, Any]]:
+    """The record's points by (n_layer, batch_size)."""
+    found = {(p["params"]["n_layer"], p["params"]["batch_size"]): p for p in made["points"]}
+    assert len(found) == len(made["points"])
+    return found
+
+
+def session_of(asked: Cell) -> Any:
+    """A session as the measuring process has it."""
+    backend, workload, _ = support.parts(asked)
+    opened = backend()
+    can, found = opened.available()
+    assert can, found
+    opened.open("cpu", 0, 1, asked.precision)  # two wait for each other on a busy host
+    return Session(asked, opened, workload, lambda message: None)
+
+
+# -- memory ------------------------------------------------------------------------------------
+
+
+def address_space(mib: int) -> Callable[[], None]:
+    """To be called in a new process: a limit that all it starts inherits."""
+    limit = mib * 2**20
+    return lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS ignores RLIMIT_AS")
+@pytest.mark.parametrize(("backend", "mib"), [("torch-cpu", 2048), ("mlx", 1024)])
+def test_a_point_out_of_memory_costs_only_itself(backend: str, mib: int, tmp_path: Path) -> None:
+    """Torch raises and goes on; MLX dies on its CPU, and another process goes on with the next.
+
+    The large batches need 1.3 GB for their logits alone.
+    """
+    much: dict[str, Any] = {
+        "n_layer": [1, 2],
+        "n_embd": [16],
+        "vocab_size": 256,
+        "batch_size": [2, 80_000],
+    }
+    made = measure(tmp_path, cell(backend, **much), preexec_fn=address_space(mib))
+    assert made["status"] == "ok", made["reason"]
+    points = by_size(made)
+    assert points[1, 2]["status"] == "ok" and points[1, 2]["times"]["step_s"]
+    assert points[2, 2]["status"] == "ok" and points[2, 2]["times"]["step_s"]
+    lost = points[1, 80_000]
+    assert (lost["status"], lost["times"]) == ("oom", {})
+    assert lost["params"]["tokens_per_step"] == 16 * 80_000 and lost["flops"] > 0
+    codes = {flag["code"]: flag["detail"] for flag in made["flags"]}
+    assert codes["points_missing"].startswith("2 of 4 points: 2 oom")
+    if backend == "mlx":
+        assert "(SIGSEGV)" in lost["reason"] and "RLIMIT_AS" in lost["reason"]
+        restarts = made["method"]["journal"]["restarts"]
+        assert ["batch_size=80000" in restart for restart in restarts] == [True, True]
+        assert codes["restarted"].startswith("2 of its processes died")
+    else:
+        assert "DefaultCPUAllocator: can't allocate memory" in lost["reason"]
+        assert "journal" not in made["method"]
+
+
+def test_points_go_on_after_one_that_fails_and_when_all_do_the_cell_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever a point raises is its own status; the next one is measured."""
+    session = session_of(cell("mlx"))
+    build = session.backend.stepper
+
+    def stepper(model: Any, seed: int) -> Any:
+        if (model.n_layer, model.batch_size) == (1, 2):
+            raise ArithmeticError("wrong on purpose")
+        return build(model, seed)
+
+    monkeypatch.setattr(session.backend, "stepper", stepper)
+    session.workload.measure(session)
+    statuses = {key: p["status"] for key, p in by_size({"points": session.points}).items()}
+    assert statuses == {(1, 1): "ok", (1, 2): "failed", (2, 1): "ok", (2, 2): "ok"}
+    failed = by_size({"points": session.points})[1, 2]
+    assert failed["reason"] == "ArithmeticError: wrong on purpose" and failed["times"] == {}
+    flops = [point["flops"] for point in session.points]
+    assert flops == sorted(flops)
+
+
+def test_what_the_estimator_says_does_not_fit_is_skipped(tmp_path: Path) -> None:
+    """With its figures; the whole cell when nothing fits; `force` tries all the same."""
+    asked = cell("mlx", batch_size=[1, 64])
+    workload = plugins.load("workloads", "transformer_grid")
+    _, grid, _ = support.parts(asked)
+    assert isinstance(grid, workload)
+    need = {(m.n_layer, m.batch_size): sum(m.memory_bytes("fp32", "mlx").values())
+            for m in grid.models()}  # fmt: skip
+    small, large = need[2, 1], need[1, 64]
+    assert 0 < small < large
+    budget_gib = (small + large) / 2 / 2**30
+    made = measure(tmp_path, cell("mlx", batch_size=[1, 64], memory_budget_gib=budget_gib))
+    points = by_size(made)
+    assert {key: p["status"] for key, p in points.items()} == {
+        (1, 1): "ok", (2, 1): "ok", (1, 64): "skipped", (2, 64): "skipped",
+    }  # fmt: skip
+    assert "the budget is" in points[1, 64]["reason"] and "predicted" in points[1, 64]["reason"]
+    assert points[1, 64]["memory"]["predicted_bytes"] == large and points[1, 64]["times"] == {}
+    none = measure(tmp_path, cell("mlx", memory_budget_gib=1e-6))
+    assert none["status"] == "skipped"
+    assert none["reason"].startswith("none of 4 points was measured: 4 skipped; predicted")
+    forced = measure(tmp_path, cell("mlx", memory_budget_gib=1e-6, force=True))
+    assert {p["status"] for p in forced["points"]} == {"ok"}
+
+
+# -- what is measured --------------------------------------------------------------------------
+
+
+def test_both_ways_of_timing_stand_side_by_side() -> None:
+    """On torch; a least time below a single iteration's is flagged, as the seed suspected."""
+    for min_run_time_s, shorter in ((0.5, False), (1e-6, True)):
+        asked = cell("torch-cpu", {"iterations": 9, "max_iterations": 9},
+                     n_layer=[2], batch_size=[4], min_run_time_s=min_run_time_s)  # fmt: skip
+        session = session_of(asked)
+        session.workload.measure(session)
+        (point,) = session.points
+        theirs = point["blocked_autorange"]
+        assert theirs["reason"] is None and theirs["min_run_time_s"] == min_run_time_s
+        assert theirs["shorter_than_one_iteration"] is shorter
+        assert theirs["number_per_run"] * sum(theirs["times_s"]) >= min_run_time_s
+        if shorter:
+            assert theirs["number_per_run"] * len(theirs["times_s"]) == 1
+        assert 1 / 4 < min(theirs["times_s"]) / min(point["times"]["step_s"]) < 4
+        assert point["memory"]["device_peak_bytes"] > 16 * point["params"]["n_parameters"]
+    mlx = session_of(cell("mlx", n_layer=[1], batch_size=[1]))
+    mlx.workload.measure(mlx)
+    (point,) = mlx.points
+    assert set(point["blocked_autorange"]) == {"reason"}
+    assert "torch's own tool" in point["blocked_autorange"]["reason"]
+    assert tuple(point["params"]) == ONE_MEASUREMENT
+
+
+def test_the_grid_is_all_combinations_that_are_models(checkout: Checkout) -> None:
+    """Head dimensions that are no even number are left out and counted; the plan counts points."""
+    _, grid, _ = support.parts(
+        cell("mlx", n_embd=[16, 24], n_head=[1, 2, 8], d_ff=[None, 48], batch_size=[1])
+    )
+    kept, left_out = grid.settings()
+    assert (len(kept), left_out) == (20, 4)  # 24 / 8 is odd, at 2 layers and 2 widths d_ff
+    names = {transformer_grid.name_of(model) for model in grid.models()}
+    assert len(names) == grid.n_points() == 14  # 8/3 of 16 is 48: the same model twice
+    assert all(model.head_dim % 2 == 0 for model in grid.models())
+    entry = {"module": "transformer_grid", "n_embd": [16], "n_head": [3, 16], "batch_size": [1]}
+    checkout.configure(host="desk", workloads={"grid": entry})
+    refused = checkout.stage("plan", check=False)
+    assert refused.returncode == 2
+    assert "n_embd: is [16]; expected one that is a multiple of 2 n_head of [3, 16]" in (
+        refused.stderr
+    )
+
+
+# -- the journal -------------------------------------------------------------------------------
+
+
+def journal_lines(folder: Path, event: str = "point") -> list[dict[str, Any]]:
+    """Whole lines of the one journal below a folder."""
+    found = []
+    for path in folder.rglob("journal.jsonl"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                continue
+    return [line for line in found if line["event"] == event]
+
+
+def until(condition: Callable[[], Any], seconds: float = 60) -> None:
+    """Wait for a condition, or fail."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.02)
+
+
+def alive(checkout: Checkout) -> list[psutil.Process]:
+    """What runs for this copy."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(LOCK_VARIABLE) == checkout.environment[LOCK_VARIABLE]:
+                found.append(process)
+        except psutil.Error:
+            continue  # has ended, or is somebody else's
+    return found
+
+
+@pytest.mark.slow
+def test_a_killed_pipeline_repeats_nothing_and_a_grown_grid_takes_over(checkout: Checkout) -> None:
+    """kill -9 in the middle, resume, grow, measure again: the times say what was measured when."""
+    lists: dict[str, Any] = {"n_layer": [1, 2], "batch_size": [1, 2, 4]}
+
+    def configure() -> None:
+        entry = SMALL | {"module": "transformer_grid", "backends": ["mlx"],
+                         "device_kinds": ["cpu"]} | lists  # fmt: skip
+        timing = QUICK | {"budget_s": 0.4, "max_iterations": 10**6, "relative_interval": 1e-9}
+        checkout.configure(host="desk", timing=timing, workloads={"grid": entry})
+
+    def points() -> dict[tuple[int, int], dict[str, Any]]:
+        (made,) = checkout.records().values()
+        assert made["status"] == "ok", made["reason"]
+        return by_size(made)
+
+    configure()
+    kept = checkout.path / KEPT
+    target = ["results/tables/cells.csv"]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
+    environment |= {"PYTHONDONTWRITEBYTECODE": "1"} | checkout.environment
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    with open(checkout.path.parent / "output.txt", "w") as output:
+        pipeline = subprocess.Popen(
+            [sys.executable, "-m", "snakemake", "--cores", "1", *target],
+            cwd=checkout.path, env=environment, stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        until(lambda: len(journal_lines(kept)) >= 2)
+    finally:
+        os.killpg(pipeline.pid, signal.SIGKILL)  # Snakemake and the supervisor
+    assert pipeline.wait() == -signal.SIGKILL
+    until(lambda: not alive(checkout))  # the measuring process ends with its supervisor
+    assert checkout.records() == {}
+    before = {line["name"]: line["point"]["times"] for line in journal_lines(kept)}
+    assert 2 <= len(before) < 6
+    (file,) = kept.rglob("journal.jsonl")
+    with open(file, "a", encoding="utf-8") as stream:
+        stream.write('{"event": "point", "name": "cut off in the mi')
+
+    checkout.snakemake(*target)
+    first = points()
+    assert len(first) == 6 and all(point["status"] == "ok" for point in first.values())
+    kept_times = [point["times"] for point in first.values()]
+    assert all(times in kept_times for times in before.values())
+    (made,) = checkout.records().values()
+    assert made["method"]["journal"]["points_taken_over"] == len(before)
+    names = [line["name"] for line in journal_lines(kept)]
+    assert len(names) == len(set(names)) == 6
+
+    lists["batch_size"] = [1, 2, 4, 8]  # a grown grid: 2 points more
+    configure()
+    checkout.snakemake(*target)
+    second = points()
+    assert len(second) == 8
+    assert all(second[key]["times"] == point["times"] for key, point in first.items())
+
+    (path,) = checkout.records()
+    checkout.snakemake("--forcerun", "measure", "--", *target)  # the same cell again
+    third = points()
+    assert third.keys() == second.keys()
+    assert all(third[key]["times"] != point["times"] for key, point in second.items())
+    assert len(journal_lines(kept)) == 8 and path in checkout.records()
+
+
+def test_a_time_limit_keeps_what_is_finished(tmp_path: Path) -> None:
+    """The record of a timeout has the points so far; the next run with more time has the rest."""
+    slow = {"budget_s": 0.3, "max_iterations": 10**6, "relative_interval": 1e-9}
+    batches = list(range(1, 9))
+    made = measure(tmp_path, cell("mlx", slow | {"time_limit_s": 4.5}, batch_size=batches))
+    assert made["status"] == "timeout"
+    done = {key: point["times"] for key, point in by_size(made).items()}
+    assert 1 <= len(done) < 16
+    whole = measure(tmp_path, cell("mlx", slow | {"time_limit_s": 60}, batch_size=batches))
+    assert whole["status"] == "ok" and len(whole["points"]) == 16
+    assert all(by_size(whole)[key]["times"] == times for key, times in done.items())
+    assert whole["method"]["journal"]["points_taken_over"] == len(done)
+
+
+def test_without_a_folder_nothing_is_kept(tmp_path: Path) -> None:
+    """By hand and without --keep a cell leaves its record alone; a folder that cannot be is said."""
+    asked = cell("mlx", n_layer=[1], batch_size=[1])
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT / "workflow"),
+        LOCK_VARIABLE: str(tmp_path / "host.lock"),
+    }
+    command = [sys.executable, "-m", "siliconprof.measure", "--cell", asked.to_json(),
+               "--output", "one.json"]  # fmt: skip
+    subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"one.json", "host.lock"}
+    refused = subprocess.run(
+        [*command, "--keep", "one.json"], cwd=tmp_path, env=environment, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert refused.returncode == 2
+    assert refused.stderr.strip() == (
+        "one.json/desk/cpu/mlx/grid/auto/fp32: cannot write: Not a directory; see --keep"
+    )
+
+
+def test_a_sampled_peak_is_of_the_points_own_time() -> None:
+    """A framework without a counter: no point has another's memory, nor one that failed any."""
+    session = session_of(cell("torch-cpu"))
+    samples = []
+
+    def measured(held_bytes: int) -> dict[str, Any]:
+        for more in (0, 5):
+            sample = {"t_s": time.perf_counter() - session.zero}
+            samples.append(sample | {"device_memory_bytes": held_bytes + more})
+        return {"memory": {"device_peak_bytes": None}}
+
+    def fails() -> dict[str, Any]:
+        measured(900)
+        raise MemoryError
+
+    for name, measure in (("a", partial(measured, 10)), ("b", fails), ("c", partial(measured, 20))):
+        sweep.point(session, name, {}, measure)
+    session.scenario = {"limit": None}
+    summary = {"device_peak_sampled_bytes": 905, "samples": 6, "device_means": "driver"}
+    memory_limit.sampled(session, summary, samples)
+    peaks = [point["memory"].get("device_peak_bytes") for point in session.points]
+    assert peaks == [15, None, 25]
+    assert [point["status"] for point in session.points] == ["ok", "oom", "ok"]
+
+
+def test_a_process_number_that_comes_back_is_another_process(tmp_path: Path) -> None:
+    """After a reboot they begin anew: an old death is not put to whoever has the number now."""
+    path = tmp_path / "journal.jsonl"
+    Journal(path, "key").begin("killed")
+    mine = os.getpid()
+    supervisor = Journal(path, "key")
+    assert supervisor.begun_by(mine) is None
+    child = Journal(path, "key")
+    child.begin("next", {"params": {"n_layer": 1}})
+    found = supervisor.begun_by(mine)
+    assert found is not None and found[0] == "next"
+    child.add("next", {"params": {"n_layer": 1}, "status": "ok"})
+    child.note_skipped("large", {"params": {"n_layer": 9}, "status": "skipped"})
+    assert supervisor.begun_by(mine) is None
+    assert [point["status"] for point in supervisor.used_by([mine])] == ["ok", "skipped"]
+    assert Journal(path, "key").find("large") is None

@@ -1,0 +1,313 @@
+"""The decoder-only transformer: one model in two frameworks, what it needs, wide against deep."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from siliconprof import footprint, plugins, prepared, wide_deep
+from siliconprof.backends.base import Backend
+from siliconprof.errors import UserError
+from siliconprof.step_shapes import trace
+from siliconprof.token_data import TokenData
+from siliconprof.workloads import transformer_lm
+from test_memory_model import kept_in_mlx, kept_in_torch
+
+SMALL = {"n_layer": 3, "n_embd": 24, "n_head": 3, "d_ff": 40, "seq_len": 17, "vocab_size": 50}
+# n_layer, n_embd, n_head, d_ff, seq_len, vocab_size
+SHAPES = [
+    (1, 8, 1, 8, 4, 11), (2, 64, 4, None, 32, 512), (3, 24, 3, 40, 17, 50), (4, 128, 4, None, 128, 1024),
+    (5, 96, 6, 301, 64, 777), (8, 32, 2, 256, 16, 300), (12, 16, 1, 16, 8, 2000), (2, 512, 8, 1024, 8, 64),
+    (16, 48, 4, 317, 64, 512), (12, 768, 12, None, 1024, 50257), (24, 1024, 16, 4096, 2048, 32000),
+    (40, 5120, 40, 13824, 2048, 32000),
+]  # fmt: skip
+
+
+def lm(**own: Any) -> Any:
+    """A workload of the small size, or another."""
+    return transformer_lm.Plugin({"batch_size": 4, **SMALL, **own})
+
+
+def shaped(shape: tuple[Any, ...], **own: Any) -> Any:
+    """A workload of one of `SHAPES`."""
+    names = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "vocab_size")
+    return lm(**dict(zip(names, shape, strict=True)), **own)
+
+
+def opened(name: str, precision: str = "fp32") -> Backend:
+    """A CPU backend, open on two threads."""
+    backend: Backend = plugins.load("backends", name)()
+    can, found = backend.available()
+    assert can, found
+    backend.open("cpu", 0, 2, precision)
+    return backend
+
+
+def words(n_tokens: int = 2000, vocab_size: int = 50) -> TokenData:
+    """Numbered tokens: a token's neighbour is known from it."""
+    tokens = (np.arange(n_tokens) % vocab_size).astype(np.uint16)
+    return TokenData(tokens, "sha", vocab_size, "words")
+
+
+# -- one model ---------------------------------------------------------------------------------
+
+
+def in_torch(workload: Any, batch: dict[str, np.ndarray]) -> tuple[Any, float, dict[str, Any]]:
+    """Logits, loss and gradients by name."""
+    import torch
+
+    model = workload.torch_model(5).train()
+    tensors = {name: torch.from_numpy(array).long() for name, array in batch.items()}
+    logits = workload.torch_output(model, tensors).detach().numpy()
+    loss = workload.torch_loss(model, tensors)
+    loss.backward()
+    return logits, loss.item(), {n: p.grad.numpy() for n, p in model.named_parameters()}
+
+
+def in_mlx(workload: Any, batch: dict[str, np.ndarray]) -> tuple[Any, float, dict[str, Any]]:
+    """The same in MLX."""
+    mx = opened("mlx").mx  # type: ignore[attr-defined]
+    from mlx.utils import tree_flatten
+
+    model = workload.mlx_model(5)
+    arrays = {name: mx.array(array) for name, array in batch.items()}
+
+    def loss_of(parameters: Any) -> Any:
+        model.update(parameters)
+        return workload.mlx_loss(model, arrays)
+
+    logits = np.array(workload.mlx_output(model, arrays))
+    loss, gradients = mx.value_and_grad(loss_of)(model.trainable_parameters())
+    return logits, loss.item(), {n: np.array(g) for n, g in tree_flatten(gradients)}
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_it_is_the_same_model_in_torch_and_mlx(checkpointed: bool) -> None:
+    """Equal outputs, loss and gradient of every tensor, whether layers are computed again or not."""
+    plain, workload = lm(), lm(gradient_checkpointing=checkpointed)
+    batch = dict(next(plain.batches(words(), 3)))
+    expected_logits, expected_loss, expected = in_torch(plain, batch)
+    assert expected.keys() == plain.weight_shapes().keys()
+    assert expected_loss == pytest.approx(math.log(50), abs=0.2)  # nothing is learned yet
+    for found in (in_torch(workload, batch), in_mlx(workload, batch)):
+        logits, loss, gradients = found
+        np.testing.assert_allclose(logits, expected_logits, atol=2e-6)
+        assert loss == pytest.approx(expected_loss, rel=1e-6)
+        assert gradients.keys() == expected.keys()
+        for name, value in gradients.items():
+            scale = np.linalg.norm(expected[name])
+            assert scale > 1e-6, name
+            assert np.linalg.norm(value - expected[name]) <= 1e-5 * scale, name
+
+
+def test_a_token_sees_those_before_it_and_where_they_are() -> None:
+    """Later tokens change nothing; the same tokens in another order change the last logits."""
+    torch = pytest.importorskip("torch")
+    model = lm().torch_model(5)
+    with torch.no_grad():
+        # As drawn, attention is so flat that the order of what it sees hardly shows.
+        for name, weight in model.named_parameters():
+            if "qkv" in name:
+                weight *= 20
+        ids = torch.arange(1, 18)[None]
+        logits = model(ids)
+        changed, turned = ids.clone(), ids.clone()
+        changed[0, 9:] = 7
+        turned[0, 2], turned[0, 9] = ids[0, 9], ids[0, 2]
+        torch.testing.assert_close(model(changed)[0, :9], logits[0, :9])
+        assert (model(changed)[0, 9:] - logits[0, 9:]).abs().max() > 1e-3
+        assert (model(turned)[0, -1] - logits[0, -1]).abs().max() > 1e-5
+
+
+# -- what it needs -----------------------------------------------------------------------------
+
+
+def part_of(name: str) -> str:
+    """The part of the model that a parameter is counted in."""
+    first = name.split(".")[0] if not name.startswith("layers") else name.split(".")[2]
+    return "norms" if first.endswith("norm") else first
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_parameters_are_counted_exactly(shape: tuple[Any, ...]) -> None:
+    """By part and in all, against the models that are really built (torch's on no memory)."""
+    import torch
+    from siliconprof.workloads import _transformer_torch
+
+    workload = shaped(shape)
+    with torch.device("meta"):
+        model = _transformer_torch.Model(workload.shape, 1e4, 1e-6, False)
+    built: dict[str, int] = {}
+    for name, weight in model.named_parameters():
+        assert workload.weight_shapes()[name] == tuple(weight.shape)
+        built[part_of(name)] = built.get(part_of(name), 0) + weight.numel()
+    assert workload.parameters_by_part() == built
+    assert workload.n_parameters() == sum(built.values())
+    stages = workload.stages(footprint.Ledger(footprint.Habits(), "fp32"))
+    assert sum(s.weights for s in stages) == sum(s.trained for s in stages) == sum(built.values())
+    if workload.n_parameters() < 2**20:
+        from mlx.utils import tree_flatten
+
+        theirs = {n: w.shape for n, w in tree_flatten(workload.mlx_model(0).parameters())}
+        assert theirs == workload.weight_shapes()
+
+
+def test_operations_are_those_of_its_products() -> None:
+    """The formula less 6 for each norm's scale, which it counts though it is in no product."""
+    parameters = {**lm().parameters, "dataset_vocab_size": 50}
+    products = trace("transformer_lm", parameters, "text")["products"]
+    counted = sum(2 * math.prod(entry["shape"]) * entry["count"] for entry in products)
+    workload = lm()
+    scales = 6 * workload.parameters_by_part()["norms"] * workload.tokens_per_step()
+    assert counted == workload.flops_per_step()[0] - scales
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "amp-bf16"])
+def test_what_its_layers_keep_is_counted(precision: str) -> None:
+    """The ledger's bytes against what a forward pass really left, in both frameworks."""
+    sizes = {"n_layer": 2, "n_embd": 96, "n_head": 3, "d_ff": 200, "seq_len": 96}
+    workload = lm(**sizes, vocab_size=300)
+    for name, kept_in in (("torch-cpu", kept_in_torch), ("mlx", kept_in_mlx)):
+        backend = opened(name, precision)
+        ledger = footprint.Ledger(backend.habits, precision)
+        stages = workload.stages(ledger)
+        kept = sum(ledger.kept_bytes(stage) for stage in stages)
+        if backend.habits.casts_stay and ledger.amp:  # counted apart, see `Ledger.peak`
+            kept += 2 * workload.n_parameters()
+        found = kept_in(backend, workload, True) if name == "torch-cpu" else kept_in(
+            backend, workload, False)  # fmt: skip
+        assert kept == pytest.approx(found, rel=0.02), name
+
+
+@pytest.mark.slow
+def test_some_of_its_shapes_are_predicted_within_the_bound() -> None:
+    """Fresh processes, both frameworks, with and without checkpointing; the benchmark has more."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "memory_model.py"), "--json", "--only",
+               " lm (4x128|8x128).*fp32"]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(done.stdout)
+    assert len(rows) == 4 and {row["shape"].split()[0] for row in rows} == {"torch-cpu", "mlx"}
+    for row in rows:
+        assert row["ratio"] == pytest.approx(1, abs=0.15), row
+
+
+# -- how it is trained -------------------------------------------------------------------------
+
+
+def test_the_learning_rate_rises_falls_and_stays() -> None:
+    """Linear to the peak at the warm-up's last step, half a cosine, then a tenth."""
+    workload = lm(learning_rate=0.01, warmup_steps=4, decay_steps=10)
+    rates = [workload.learning_rate_at(step) for step in range(20)]
+    assert rates[:5] == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01])
+    assert rates[9] == pytest.approx((0.01 + 0.001) / 2)
+    assert rates[4:15] == sorted(rates[4:15], reverse=True)
+    assert rates[14:] == pytest.approx([0.001] * 6)
+    assert [lm(learning_rate=0.01).learning_rate_at(s) for s in (0, 500)] == [0.01, 0.01]
+    assert (
+        workload.max_gradient_norm() == 1.0
+        and lm(max_gradient_norm=None).max_gradient_norm() is None
+    )
+    settings = lm(betas=[0.8, 0.9], weight_decay=0.2).optimizer_settings("fp32")
+    assert settings == {"lr": 0.001, "betas": [0.8, 0.9], "eps": 1e-8, "weight_decay": 0.2}
+
+
+def test_held_out_tokens_are_never_trained_on() -> None:
+    """Labels follow their inputs; training has the first 90 % in shuffled windows, evaluation the
+    rest in order and always the same, up to its limit."""
+    data = TokenData(np.arange(3000, dtype=np.uint16), "sha", 3000, "words")
+    workload = lm(batch_size=3, vocab_size=3000, evaluation_batches_limit=4)
+    trained = workload.batches(data, 0)
+    seen = [next(trained) for _ in range(2 * 2700 // (3 * 18))]
+    for batch in seen:
+        assert batch["input_ids"].shape == batch["labels"].shape == (3, 17)
+        assert batch["input_ids"].dtype == batch["labels"].dtype == np.int32
+        np.testing.assert_array_equal(batch["labels"], batch["input_ids"] + 1)
+    assert max(batch["labels"].max() for batch in seen) < 2700
+    first, again = (list(workload.evaluation_batches(data)) for _ in range(2))
+    assert len(first) == 4
+    assert first[0]["input_ids"][0, 0] == 2700
+    assert first[1]["input_ids"][0, 0] == 2700 + 3 * 18
+    for one, other in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one["input_ids"], other["input_ids"])
+    assert len(list(lm(batch_size=3, vocab_size=3000).evaluation_batches(data))) == 5
+    with pytest.raises(prepared.DataError, match="'words': 100 held-out tokens make 5 windows"):
+        lm(batch_size=8).evaluation_batches(words(1000))
+
+
+def test_mistakes_in_an_entry_are_told() -> None:
+    """Each with its key: sizes that are no model, a budget and what it solves."""
+    data = {"vocab_size": 512}
+    problems = transformer_lm.Plugin.problems
+    entry = {"batch_size": 2, "n_embd": 64, "n_head": 4}
+    assert problems(entry, data) == []
+    assert problems({**entry, "n_embd": 60, "n_head": 8}, data)[0].startswith("n_embd: is 60;")
+    assert "7 a head" in problems({**entry, "n_embd": 28}, data)[0]
+    assert problems({**entry, "n_head": "x"}, data) == []  # the schema's
+    both = {
+        "batch_size": 2,
+        "n_head": 4,
+        "parameter_budget": 500_000,
+        "aspect": "wide",
+        "seq_len": 64,
+    }
+    assert problems(both, data) == []
+    assert problems({**both, "aspect": None}, data)[0].startswith("aspect: is missing")
+    assert problems({**both, "n_layer": 2}, data) == [
+        "n_layer: is 2; parameter_budget solves it, leave it out"
+    ]
+    assert "the smallest deep one" in problems({**both, "parameter_budget": 5000}, data)[0]
+
+
+# -- wide against deep -------------------------------------------------------------------------
+
+BUDGETS = [
+    (500_000, 4, 512, 64, 4), (400_000, 2, 512, 64, 4), (800_000, 4, 512, 64, 3),
+    (30_000_000, 8, 8192, 512, 4), (124_000_000, 12, 32000, 1024, 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=str)
+def test_wide_and_deep_match(budget: tuple[Any, ...]) -> None:
+    """In parameters and compute, counted anew; heads equal, their dimension even and different."""
+    n_parameters, n_head, vocab_size, seq_len, ratio = budget
+    pair = wide_deep.solve(*budget)
+    wide, deep = pair.wide, pair.deep
+    assert wide.n_head == deep.n_head == n_head
+    assert deep.n_layer >= ratio * wide.n_layer
+    assert deep.head_dim < wide.head_dim and deep.head_dim % 2 == wide.head_dim % 2 == 0
+    counts, flops = [], []
+    for aspect, shape in (("wide", wide), ("deep", deep)):
+        workload = transformer_lm.Plugin(
+            {"batch_size": 1, "n_head": n_head, "vocab_size": vocab_size, "seq_len": seq_len,
+             "parameter_budget": n_parameters, "aspect": aspect, "depth_ratio": ratio}
+        )  # fmt: skip
+        assert workload.shape == shape and shape.problems() == []
+        assert 0.9 <= shape.d_ff / shape.n_embd <= 8.5
+        counts.append(sum(math.prod(s) for s in workload.weight_shapes().values()))
+        flops.append(workload.flops_per_step()[0])
+    assert counts[0] == pytest.approx(n_parameters, rel=0.05)
+    assert counts[1] == pytest.approx(counts[0], rel=0.05)
+    assert flops[1] == pytest.approx(flops[0], rel=0.05)
+
+
+def test_the_solver_prints_both_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both models with their mismatch; a budget that cannot be met is one clear line."""
+    given = ["--n-head", "4", "--vocab-size", "512", "--seq-len", "64", "--budget"]
+    assert wide_deep.main([*given, "500000"]) == 0
+    printed = capsys.readouterr().out
+    pair = wide_deep.solve(500_000, 4, 512, 64)
+    assert f"{pair.wide.n_parameters():,}" in printed and f"{pair.deep.d_ff}" in printed
+    assert f"{pair.parameter_mismatch:+.3%} parameters" in printed
+    memory = next(line for line in printed.splitlines() if line.startswith("MiB to train"))
+    assert all(float(number) > 5 for number in memory.split()[-2:])
+    with pytest.raises(UserError, match=r"^parameter_budget: 1,000 .* the smallest deep one"):
+        wide_deep.main([*given, "1000"])
+    with pytest.raises(UserError, match="differs by .* in compute, more than 5%"):
+        wide_deep.solve(300_000, 4, 1024, 128)

@@ -1,0 +1,218 @@
+"""The training step in torch, whole or with its phases told apart, and what is seen of a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from siliconprof.backends import _saved
+from siliconprof.backends.base import Stepper
+
+
+class TorchStepper(Stepper):
+    """forward, backward, clipping, AdamW, with gradient scaling under amp-fp16."""
+
+    def __init__(self, backend: Any, workload: Any, seed: int) -> None:
+        torch = backend.torch
+        torch.manual_seed(seed)
+        self.backend, self.workload = backend, workload
+        self.steps = 0
+        self.max_norm, self.norm = workload.max_gradient_norm(), None
+        self.model = workload.torch_model(seed).to(device=backend.device, dtype=backend.dtype)
+        self.model.train()
+        self.loss = workload.torch_loss
+        self.trained = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+        settings = workload.optimizer_settings(backend.precision)
+        self.optimizer = torch.optim.AdamW(list(self.trained.values()), **settings)
+        self.scaling = backend.precision == "amp-fp16"
+        self.scaler = torch.amp.GradScaler(backend.device.type, enabled=self.scaling)
+        if self.scaling:
+            # Unscaling and the search for infinities come before the update, or in its place; the
+            # Trainer's way of timing has them in other_s.
+            self.optimizer.register_step_pre_hook(lambda *_: self.clock.edge("other_s"))
+            self.optimizer.register_step_post_hook(lambda *_: self.clock.edge("optimizer_s"))
+
+    def on_device(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """The batch as tensors on the device."""
+        return {
+            name: tensor.to(self.backend.device)
+            for name, tensor in self.backend.tensors(batch).items()
+        }
+
+    def step(self, batch: Any, clock: Any) -> Callable[[], float]:
+        """See `Stepper.step`."""
+        on_device = self.on_device(batch)
+        clock.edge("data_s")
+        with self.backend.autocast():
+            loss = self.loss(self.model, on_device)
+        clock.edge("forward_s")
+        self.scaler.scale(loss).backward()
+        clock.edge("backward_s")
+        self.clock: Any = clock
+        if self.max_norm is not None:
+            self.scaler.unscale_(self.optimizer)  # does nothing where nothing is scaled
+            self.norm = clip(self.backend.torch, self.trained.values(), self.max_norm)
+            clock.edge("other_s")  # as under the Trainer
+        rate = self.workload.learning_rate_at(self.steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.steps += 1
+        self.scaler.step(self.optimizer)
+        if not self.scaling:
+            clock.edge("optimizer_s")
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)  # other_s, as under the Trainer
+        detached = loss.detach()
+        return lambda: float(detached)
+
+    def forward_only(self, batch: Any) -> Callable[[], None]:
+        """See `Stepper.forward_only`."""
+        on_device = self.on_device(batch)
+
+        def forward() -> None:
+            with self.backend.torch.no_grad(), self.backend.autocast():
+                self.loss(self.model, on_device)
+
+        return forward
+
+    def gradient_norm(self) -> float | None:
+        """See `Stepper.gradient_norm`."""
+        return None if self.norm is None else float(self.norm)
+
+    @contextmanager
+    def untrained(self, batch: Any) -> Iterator[dict[str, Any]]:
+        """The batch on the device, for a forward pass of which nothing is dropped out or kept."""
+        on_device = self.on_device(batch)
+        self.model.eval()
+        try:
+            with self.backend.torch.no_grad(), self.backend.autocast():
+                yield on_device
+        finally:
+            self.model.train()
+
+    def evaluate(self, batch: Any) -> float:
+        """See `Stepper.evaluate`."""
+        with self.untrained(batch) as on_device:
+            return float(self.loss(self.model, on_device))
+
+    def outputs(self, batch: Any) -> Any:
+        """See `Stepper.outputs`."""
+        with self.untrained(batch) as on_device:
+            return self.workload.torch_output(self.model, on_device).float().cpu().numpy()
+
+    def save(self, path: Path, facts: Mapping[str, str]) -> None:
+        """See `Stepper.save`."""
+        from safetensors.torch import save_file
+
+        tensors = {name: weight.detach() for name, weight in self.trained.items()}
+        updates = 0
+        for name, weight in self.trained.items():
+            state = self.optimizer.state.get(weight)
+            if state:
+                updates = int(state["step"])
+                tensors |= {_saved.moment(name, kind): state[kind] for kind in _saved.MOMENTS}
+        scaler = json.dumps(self.scaler.state_dict()) if self.scaling else None
+        told = _saved.metadata(self.steps, updates, facts, scaler)
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, told)
+
+    def load(self, path: Path) -> dict[str, str]:
+        """See `Stepper.load`."""
+        from safetensors.torch import load_file
+
+        torch = self.backend.torch
+        kinds = {n: (w.shape, str(w.dtype).split(".")[-1]) for n, w in self.trained.items()}
+        told = _saved.read_metadata(path, kinds)
+        tensors = load_file(path, device="cpu")
+        updates, state = int(told[_saved.UPDATES]), {}
+        with torch.no_grad():
+            for index, (name, weight) in enumerate(self.trained.items()):
+                weight.copy_(tensors[name])
+                if updates:
+                    moments = {kind: tensors[_saved.moment(name, kind)] for kind in _saved.MOMENTS}
+                    state[index] = {"step": torch.tensor(float(updates)), **moments}
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+        if self.scaling:
+            self.scaler.load_state_dict(json.loads(told[_saved.SCALER]))
+        self.steps = int(told[_saved.STEPS])
+        return _saved.facts(told)
+
+    def standing(self) -> list[Any]:
+        """See `Stepper.standing`."""
+        return standing(self.model, self.optimizer)
+
+    def dtypes(self, batch: Any) -> dict[str, Any]:
+        """See `Stepper.dtypes`."""
+        return observed_dtypes(self.model, self.forward_only(batch))
+
+
+def clip(torch: Any, weights: Iterable[Any], most: float) -> Any:
+    """Scale the gradients so that their norm together is at most so much; that norm before.
+
+    A scalar tensor on the device: reading it would wait. Squares are summed in fp32, whatever the
+    gradients are in; pytorch.org/docs: `torch.nn.utils.clip_grad_norm_`, whose arithmetic this is.
+    """
+    weights = list(weights)
+    gradients = [weight.grad for weight in weights if weight.grad is not None]
+    if all(gradient.dtype == torch.float32 for gradient in gradients):
+        norm = torch.nn.utils.get_total_norm(gradients)
+    else:
+        norms = [torch.linalg.vector_norm(g, dtype=torch.float32) for g in gradients]
+        norm = torch.linalg.vector_norm(torch.stack(norms))
+    torch.nn.utils.clip_grads_with_norm_(weights, most, norm)
+    return norm
+
+
+def standing(model: Any, optimizer: Any) -> list[Any]:
+    """A training's tensors between two steps: weights, buffers, the optimizer's state."""
+    state = [value for values in optimizer.state.values() for value in values.values()]
+    tensors = [value for value in state if hasattr(value, "untyped_storage")]
+    return [*model.parameters(), *model.buffers(), *tensors]
+
+
+def observed_dtypes(model: Any, forward: Callable[[], Any]) -> dict[str, Any]:
+    """Dtype of the master weights, and of the first matrix product in a real forward pass.
+
+    With them, how many parameters are trained.
+
+    Args:
+        forward: runs the model once, under the autocast of its training.
+    """
+    trained = [p for p in model.parameters() if p.requires_grad]
+    weight = next(p for p in trained if p.dim() >= 2)
+    return {
+        "trained_parameters": sum(p.numel() for p in trained),
+        "master_weights": str(weight.dtype).removeprefix("torch."),
+        "activations": first_activation(model, forward),
+    }
+
+
+def first_activation(model: Any, forward: Callable[[], Any]) -> str:
+    """Dtype of what the first matrix product of a forward pass gives.
+
+    Layers are told by their names: a weight that is offloaded has no shape between its uses.
+
+    Args:
+        forward: runs the model once.
+    """
+    outputs: list[Any] = []
+    layers = [
+        module
+        for module in model.modules()
+        if not list(module.children())
+        and getattr(module, "weight", None) is not None
+        and not any(word in type(module).__name__ for word in ("Embedding", "Norm"))
+    ]
+    hooks = [
+        layer.register_forward_hook(lambda _layer, _inputs, output: outputs.append(output.dtype))
+        for layer in layers
+    ]
+    try:
+        forward()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return str(outputs[0]).removeprefix("torch.")

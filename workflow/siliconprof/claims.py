@@ -1,0 +1,288 @@
+"""Published claims, and what these results say of each.
+
+    python -m siliconprof.claims --matrix results/matrix.json --tables results/tables \
+        --registry config/devices.yaml --claims config/claims.yaml \
+        --published config/published --output-dir results/tables
+
+`claims.csv`: one line per statement of config/claims.yaml with its verdict: reproduced,
+contradicted, inconclusive or not testable here. A claim that names devices is decided by those very
+devices alone, wherever they were measured; one that names none by this host's cells. What others
+show stands in the columns `analogue_…` and changes no verdict.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from siliconprof import (
+    claim_cases,
+    claim_verdicts,
+    claims_file,
+    noise_floor,
+    registry,
+    table_files,
+)
+from siliconprof.claim_cases import Case, Found
+from siliconprof.claim_quantities import QUANTITIES, Evidence
+from siliconprof.claim_verdicts import NOT_TESTABLE, Outcome, Region
+from siliconprof.claims_file import Claim, Question
+from siliconprof.datasheet import DataSheets
+from siliconprof.errors import stage
+from siliconprof.record_rows import HERE
+from siliconprof.table_files import Row
+from siliconprof.throughputs import Noise
+
+Counts = Callable[[Row], bool]  # whose rows count
+TABLES = ("cells", "points", "scaling", "curves", "evaluations")
+MEASURED = ("value", "low", "high", "word", "case", "basis", "cases_agree", "cases_against",
+            "cases_open", "devices", "records")  # fmt: skip
+# What an analogue says is no verdict, and has words of its own.
+ANALOGUE_WORDS = {
+    claim_verdicts.REPRODUCED: "agrees", claim_verdicts.CONTRADICTED: "disagrees",
+    claim_verdicts.INCONCLUSIVE: "undecided", NOT_TESTABLE: "in part",
+}  # fmt: skip
+COLUMNS = (
+    "id", "statement", "source", "note", "kind", "compared", "verdict", "reason",
+    "published_devices", "published_value", "published_unit", "claimed", "claimed_low", "claimed_high", "unit",
+    "tolerance", "tolerance_reason", *(f"measured_{name}" for name in MEASURED),
+    "analogue_says", "analogue_reason", *(f"analogue_{name}" for name in MEASURED),
+)  # fmt: skip
+UNITS = {kind: "times" for kind in ("ratio", "direction", "trend", "largest")} | {
+    "share": "of the points", "finding": "",
+}  # fmt: skip
+NO_CASE = "no two of its cells did the same work in the same way"
+
+
+def row_of(claim: Claim, evidence: Evidence) -> Row:
+    """A claim's line of claims.csv."""
+    compare = claim.compare
+    row: Row = dict.fromkeys(COLUMNS) | {
+        "id": claim.id, "statement": claim.text, "source": claim.source, "note": claim.note or None,
+        "published_devices": ";".join(claim.named) or None,
+        "published_value": claim.printed or None,
+        "published_unit": claim.unit if claim.printed else None,
+    }  # fmt: skip
+    if not compare:
+        return row | {"verdict": NOT_TESTABLE, "reason": claim.untestable}
+    row |= {
+        "kind": compare["kind"],
+        "compared": QUANTITIES[compare["quantity"]].words,
+        "unit": _unit(claim) or None,
+        "tolerance": compare.get("tolerance"),
+        "tolerance_reason": compare.get("tolerance_reason"),
+    }
+    if "expect" in compare:
+        region = Region.of(compare, _value(claim))
+        row |= {"claimed": str(region)}
+        row |= {"claimed_low": _finite(region.low), "claimed_high": _finite(region.high)}
+    else:
+        row["claimed"] = " or ".join(compare.get("words", ())) or compare["largest"]
+    found = decided(claim, evidence)
+    row |= {"verdict": found.verdict, "reason": found.reason} | _columns("measured", found)
+    other = analogue(claim, evidence)
+    if other is not None:
+        row |= {"analogue_says": ANALOGUE_WORDS[other.verdict], "analogue_reason": other.reason}
+        row |= _columns("analogue", other)
+    return row
+
+
+def _unit(claim: Claim) -> str:
+    """What measured and claimed values are in."""
+    own = QUANTITIES[claim.compare["quantity"]].unit
+    return UNITS.get(claim.compare["kind"], claim.unit or own)
+
+
+def _value(claim: Claim) -> float | None:
+    """The number that a comparison has; a sign has none, whatever bound its row prints."""
+    return None if claim.compare["kind"] in ("direction", "trend") else claim.value
+
+
+def _finite(value: float) -> float | None:
+    return value if abs(value) < float("inf") else None
+
+
+def _columns(prefix: str, found: Outcome) -> Row:
+    agree, against, open_ = found.counts
+    sides = dict.fromkeys(f"{claim_cases.where(row)}" for row in found.rows)
+    records = dict.fromkeys(str(row["record"]) for row in found.rows)
+    values = (found.value, found.low, found.high, found.word or None, found.label or None,
+              found.basis or None, agree, against, open_, "; ".join(sides) or None,
+              ";".join(records) or None)  # fmt: skip
+    return {f"{prefix}_{name}": value for name, value in zip(MEASURED, values, strict=True)}
+
+
+# -- whose cells decide ----------------------------------------------------------------------------
+
+
+def decided(claim: Claim, evidence: Evidence) -> Outcome:
+    """The verdict, from the devices that a claim names, else from this host's cells."""
+    named = bool(claim.named)
+
+    def counts(row: Row) -> bool:
+        return named or row["source"] == HERE
+
+    cases: list[Case] = []
+    missing: dict[str, None] = {}
+    absent = _absent(evidence, claim.named)
+    if absent:
+        names = [evidence.sheets.registry["devices"][name]["name"] for name in absent]
+        missing[f"{_listed(names)} {'was' if len(names) == 1 else 'were'} not measured"] = None
+    for question in claim.questions:
+        found = claim_cases.of(evidence, claim.compare, question, counts, lambda rows: True)
+        cases += found.cases
+        if found.cases:
+            missing |= dict.fromkeys(_batches(question, found))
+        elif not set(question.devices) & set(absent):
+            missing[_why_none(evidence, question, found, counts)] = None
+    return claim_verdicts.judge(claim.compare, _value(claim), cases, list(missing))
+
+
+def analogue(claim: Claim, evidence: Evidence) -> Outcome | None:
+    """What other devices show, or other hosts where a claim names no device; None for nothing."""
+    if not claim.named:
+        return _elsewhere(claim, claim.questions, evidence, lambda row: row["source"] != HERE)
+    questions = []
+    for question in claim.questions:
+        sides = {name: claim_cases.analogous(side) for name, side in question.sides.items()}
+        kept = {name: side for name, side in sides.items() if side is not None}
+        if len(kept) == len(sides):
+            other = replace(question, sides=kept)
+            if other not in questions:
+                questions.append(other)
+    return _elsewhere(claim, questions, evidence, lambda row: True)
+
+
+def _elsewhere(
+    claim: Claim,
+    questions: Iterable[Question],
+    evidence: Evidence,
+    counts: Counts,
+) -> Outcome | None:
+    cases: list[Case] = []
+    missing: dict[str, None] = {}
+    named = set(claim.named)
+    for question in questions:
+        sides = list(question.sides.values())
+        ordered = len(sides) > 1 and sides[0] == sides[1]
+
+        def keep(rows: Sequence[Row], ordered: bool = ordered) -> bool:
+            if named and all({row["device"], row["registry_id"]} & named for row in rows):
+                return False
+            return not ordered or _stronger(evidence, *rows)
+
+        found = claim_cases.of(evidence, claim.compare, question, counts, keep)
+        cases += found.cases
+        missing |= dict.fromkeys(_batches(question, found))
+    if not cases:
+        return None
+    return claim_verdicts.judge(claim.compare, _value(claim), cases, list(missing))
+
+
+def _stronger(evidence: Evidence, one: Row, other: Row) -> bool:
+    """Whether the first has the higher listed peak, as the claim's own first device has."""
+    peaks = [evidence.sheets.peak(row, row["precision"]).value for row in (one, other)]
+    return bool(peaks[0] and peaks[1] and peaks[0] > peaks[1])
+
+
+# -- what is missing -------------------------------------------------------------------------------
+
+
+def _absent(evidence: Evidence, devices: Iterable[str]) -> list[str]:
+    """Named devices of which there is no cell."""
+    known = {cell[name] for cell in evidence.cells for name in ("device", "registry_id")}
+    return [name for name in devices if name not in known]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _batches(question: Question, found: Found) -> list[str]:
+    """Which batch sizes a whole answer lacks."""
+    if not found.cases or not question.batch_sizes:
+        return []
+    known = {(r["module"], int(r["batch_size"])) for case in found.cases for r in case.rows}
+    lacking: dict[str, list[str]] = {}
+    for module in question.workloads:
+        for batch in question.batch_sizes:
+            if (module, batch) not in known:
+                lacking.setdefault(module, []).append(str(batch))
+    said = [f"{module} with batch {', '.join(batches)}" for module, batches in lacking.items()]
+    return [f"not measured on both sides: {'; '.join(said)}"] if said else []
+
+
+def _why_none(evidence: Evidence, question: Question, found: Found, counts: Counts) -> str:
+    """Which backend, workload, setting or figure is missing where no case was found."""
+    cells = [cell for cell in evidence.cells if counts(cell)]
+    devices = evidence.sheets.registry["devices"]
+    wanted = " or ".join(question.workloads)
+    for side in question.sides.values():
+        own = {k: v for k, v in side.items() if k not in ("model", "gradient_checkpointing")}
+        there = [cell for cell in cells if claim_cases.fits(cell, own)]
+        of_module = [cell for cell in there if cell["module"] in question.workloads]
+        whose = _side_words(own, devices)
+        if not of_module:
+            return f"no {wanted} cell{whose} is part of these results"
+        if not any(cell["status"] == "ok" for cell in of_module):
+            failed = sorted({f"{c['status']}: {c['reason']}" for c in of_module})
+            return f"{wanted}{whose}: {'; '.join(failed)}"
+        fitting = [cell for cell in of_module if claim_cases.fits(cell, _setting(side))]
+        if not fitting:
+            setting = ", ".join(f"{k} {v}" for k, v in _setting(side).items())
+            return f"no {wanted} cell{whose} with {setting} is part of these results"
+    if found.reasons:
+        return "; ".join(found.reasons)
+    if question.batch_sizes:
+        return f"no cell of {wanted} has batch {', '.join(map(str, question.batch_sizes))}"
+    return NO_CASE
+
+
+def _setting(side: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in side.items() if k == "gradient_checkpointing"}
+
+
+def _side_words(side: Mapping[str, Any], devices: Mapping[str, Any]) -> str:
+    """` of Apple M4, 10 GPU cores, by torch-mps`; empty for a side that names nothing."""
+    said = ""
+    if "device" in side:
+        said = f" of {devices[side['device']]['name']}"
+    elif "device_kind" in side:
+        said = f" of a {side['device_kind'].upper()}"
+    return f"{said} by {side['backend']}" if "backend" in side else said
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the table."""
+    parser = argparse.ArgumentParser(prog="siliconprof.claims", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("--matrix", type=Path, required=True)
+    parser.add_argument("--tables", type=Path, required=True, help="of aggregate and of expected")
+    parser.add_argument("--registry", type=Path, required=True)
+    parser.add_argument("--claims", type=Path, required=True, help="config/claims.yaml")
+    parser.add_argument("--published", type=Path, required=True, help="folder of published tables")
+    parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
+    parser.add_argument("--output-dir", type=Path, required=True)
+    arguments = parser.parse_args(argv)
+    devices = registry.load(arguments.registry)
+    claims = claims_file.load(arguments.claims, devices, arguments.published, QUANTITIES)
+    matrix = json.loads(arguments.matrix.read_text(encoding="utf-8"))
+    tables = {
+        name: table_files.rows(table_files.read(arguments.tables / f"{name}.csv"))
+        for name in TABLES
+    }
+    floors = {floor.host: floor for floor in map(noise_floor.read, arguments.noise_floors)}
+    evidence = Evidence.of(tables, DataSheets(devices, matrix["host"]), Noise(floors))
+    arguments.output_dir.mkdir(parents=True, exist_ok=True)
+    lines = [row_of(claim, evidence) for claim in claims]
+    table_files.write(arguments.output_dir / "claims.csv", lines, COLUMNS)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

@@ -1,0 +1,317 @@
+"""Figures of seed 004's networks: epochs, throughput, accuracy, and a panel for every two sides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from siliconprof.render import ratios, style, words
+from siliconprof.render.classic_tables import CHANCE, accuracy_interval, trained_steps
+from siliconprof.render.data import Data
+from siliconprof.render.ratios import Case, Pair, Ratio, epoch, side, side_name, times
+from siliconprof.render.variants import Row, order, precision
+
+Cases = Mapping[Case, Sequence[Row]]
+MARKERS = "oD^sv<>p"  # one for each device
+LINE_IN, GAP_IN = 0.13, 0.09  # of one side within a case, and between cases
+PAIR_ROW_IN = 0.19  # of a case where a panel shows one pair alone
+HOLLOW = {"markerfacecolor": style.PAPER, "markeredgewidth": 0.9}
+LINES = {"products": ("by the fastest products measured", (1, 1)),
+         "sheets": ("by the data sheets", (3, 2))}  # fmt: skip
+
+
+def order_of_side(point: Row) -> tuple:
+    """Where a point's device, backend and precision stand on the page, whatever its network."""
+    return order(point | {"module": "", "workload": "", "point": 0})
+
+
+# -- rows of cases ---------------------------------------------------------------------------------
+
+
+class Kind(NamedTuple):
+    """How one device, backend and precision is drawn."""
+
+    name: str
+    colour: str
+    marker: str
+
+
+def kinds(found: Cases) -> dict[tuple, Kind]:
+    """(side, precision) -> how it is drawn; a marker for each device, a colour for each backend."""
+    points = sorted((p for group in found.values() for p in group), key=order_of_side)
+    devices = list(dict.fromkeys(side(point)[:3] for point in points))
+    precisions = {precision(point) for point in points}
+    made = {}
+    for point in points:
+        name = side_name(point) if len(devices) > 1 else words.backend_name(point)
+        name += f", {precision(point)}" if len(precisions) > 1 else ""
+        marker = MARKERS[devices.index(side(point)[:3]) % len(MARKERS)]
+        made[_kind(point)] = Kind(name, style.colour(point), marker)
+    return made
+
+
+def _kind(point: Row) -> tuple:
+    return (*side(point), precision(point))
+
+
+def _samples(made: Mapping[tuple, Kind], hollow: bool = False) -> list[style.Entry]:
+    """Legend entries."""
+    entries = [
+        (style.sample(kind.marker, color=kind.colour, markersize=3.4), kind.name)
+        for kind in made.values()
+    ]
+    if hollow:
+        sample = style.sample("o", color=style.MUTED, markersize=4, **HOLLOW)
+        entries.append((sample, "hollow: extrapolated epoch"))
+    return entries
+
+
+class Rows:
+    """Axes with a row for each case, and in it a line for each side."""
+
+    def __init__(self, found: Sequence[Case], lines: int) -> None:
+        self.cases, self.lines = list(found), lines
+        self.pitch = lines * LINE_IN + GAP_IN
+
+    @property
+    def high(self) -> float:
+        """Inches."""
+        return len(self.cases) * self.pitch
+
+    def left(self) -> float:
+        """Inches that the labels need."""
+        return style.labels_in([str(case) for case in self.cases]) + 0.1
+
+    def frame(self, ax: Any, labels: bool = True) -> None:
+        """Labels and lines between the rows; y is in inches."""
+        ax.set_ylim(self.high, 0)
+        middles = [(i + 0.5) * self.pitch for i in range(len(self.cases))]
+        ax.set_yticks(middles, [str(case) for case in self.cases] if labels else [])
+        ax.tick_params(axis="y", length=0, labelsize=style.TEXT_PT, labelcolor=style.INK)
+        ax.spines["left"].set_visible(False)
+        ax.grid(axis="x")
+        for i in range(1, len(self.cases)):
+            same = self.cases[i].network == self.cases[i - 1].network
+            ink = style.RULE if same else style.FAINT
+            ax.axhline(i * self.pitch, color=ink, linewidth=0.4 if same else 0.7)
+
+    def at(self, case: Case, line: int) -> float:
+        """Where a side of a case stands, in inches."""
+        return self.cases.index(case) * self.pitch + GAP_IN / 2 + (line + 0.5) * LINE_IN
+
+
+def _canvas(found: Cases, narrow: bool, hollow: bool) -> tuple[Any, Any, Rows, dict, float]:
+    """A figure of rows: itself, its axes, the rows, how sides are drawn, the axes' width."""
+    made = kinds(found)
+    width = style.width_in(narrow)
+    rows = Rows(list(found), len(made))
+    entries = _samples(made, hollow)
+    head = style.legend_height(entries, width) + 0.12
+    figure = style.canvas(width, head + rows.high + 0.42)
+    style.legend(figure, entries, 0.0)
+    inner = width - rows.left() - 0.1
+    ax = style.axes(figure, rows.left(), head, inner, rows.high)
+    rows.frame(ax)
+    return figure, ax, rows, made, inner
+
+
+def draw_epochs(found: Cases, narrow: bool) -> Any:
+    """Epochs on a log axis: from the light bar's left end the training, to the dot all of it."""
+    whole = [(case, p, step) for case, group in found.items() for p in group if (step := epoch(p))]
+    hollow = any(ratios.extrapolated(point) for _, point, _ in whole)
+    figure, ax, rows, made, inner = _canvas(found, narrow, hollow)
+    lines = list(made)
+    lows = [words.number(p.get("epoch_train_s")) or step.low for _, p, step in whole]
+    low = 0.8 * min([*lows, *(step.low for _, _, step in whole)])
+    most = max(step.high for _, _, step in whole)
+    # the labels stand right of the dots
+    room = max(style.text_in(words.duration(s.middle) + "   ", style.SMALL_PT) for *_, s in whole)
+    high = low * (1.1 * most / low) ** (1 / (1 - room / inner))
+    ax.set_xscale("log")
+    ax.set_xlim(low, high)
+    for case, point, step in whole:
+        kind, at = made[_kind(point)], rows.at(case, lines.index(_kind(point)))
+        train = words.number(point.get("epoch_train_s"))
+        if train:
+            ax.plot([train, step.middle], [at, at], color=kind.colour, linewidth=3.2, alpha=0.35,
+                    solid_capstyle="butt")  # fmt: skip
+        ax.plot([step.low, step.high], [at, at], color=kind.colour, linewidth=0.9)
+        face = HOLLOW if ratios.extrapolated(point) else {}
+        ax.plot([step.middle], [at], kind.marker, color=kind.colour, markersize=3.8, **face)
+        ax.annotate(words.duration(step.middle), (max(step.high, step.middle), at), (4, 0),
+                    textcoords="offset points", va="center", size=style.SMALL_PT)  # fmt: skip
+    _ticks(ax, low, high)
+    ax.set_xlabel("one epoch with validation / s", size=style.SMALL_PT)
+    return figure
+
+
+def _ticks(ax: Any, low: float, high: float) -> None:
+    style.log_ticks(ax.xaxis, low, high)
+    if high < 4 * low:  # decades and their halves would be too few
+        style.plain_ticks(ax.xaxis, 4)
+
+
+def draw_accuracy(found: Cases, narrow: bool) -> Any:
+    """Test accuracy with its 95 % interval; chance as a line."""
+    figure, ax, rows, made, inner = _canvas(found, narrow, False)
+    lines = list(made)
+    texts = []
+    for case, group in found.items():
+        for point in group:
+            share = words.number(point.get("test_accuracy"))
+            if share is None:
+                continue
+            kind, at = made[_kind(point)], rows.at(case, lines.index(_kind(point)))
+            ends = accuracy_interval(point)
+            if ends:
+                ax.plot(ends, [at, at], color=kind.colour, linewidth=0.9)
+            ax.plot([share], [at], kind.marker, color=kind.colour, markersize=3.6)
+            steps = trained_steps(point)
+            said = words.percent(share) + (f", {words.count(steps, 'step')}" if steps else "")
+            texts.append((at, max(share, ends[1] if ends else share), said))
+    room = max(style.text_in(said + "  ", style.SMALL_PT) for *_, said in texts)
+    high = max(end for _, end, _ in texts) / (1 - min(room / inner, 0.6))
+    for at, end, said in texts:
+        ax.annotate(said, (end, at), (4, 0), textcoords="offset points", va="center",
+                    size=style.SMALL_PT)  # fmt: skip
+    ax.axvline(CHANCE, color=style.INK, linewidth=0.7, dashes=(3, 2))
+    ax.text(CHANCE, 0, " chance", size=style.SMALL_PT, va="bottom")
+    ax.set_xlim(0, max(high, 1.0))
+    ax.xaxis.set_major_locator(style.FixedLocator([0, 0.2, 0.4, 0.6, 0.8, 1.0]))
+    ax.xaxis.set_major_formatter(style.FuncFormatter(lambda value, _: f"{100 * value:.0f}"))
+    ax.set_xlabel("test images classified rightly / %", size=style.SMALL_PT)
+    return figure
+
+
+# -- throughput ------------------------------------------------------------------------------------
+
+
+def draw_rates(found: Cases, narrow: bool) -> Any:
+    """Samples per second of the unsplit step against the batch size; a panel for each network."""
+    made = kinds(found)
+    names = list(dict.fromkeys(case.network for case in found))
+    batches = sorted({case.batch_size for case in found})
+    width, title, high, foot, left = style.width_in(narrow), 0.24, 1.55, 0.42, 0.5
+    columns = 1 if narrow else min(3, len(names))
+    entries = _samples(made)
+    head = style.legend_height(entries, width) + 0.06
+    count = -(-len(names) // columns)
+    figure = style.canvas(width, head + count * (title + high + foot))
+    style.legend(figure, entries, 0.0)
+    panel = width / columns - left - 0.12
+    for index, name in enumerate(names):
+        row, column = divmod(index, columns)
+        top, x = head + row * (title + high + foot), left + column * width / columns
+        style.write(figure, x, top + title / 2, name, weight="bold", va="center")
+        ax = style.axes(figure, x, top + title, panel, high)
+        _rates(ax, found, name, made, batches)
+        if column == 0:
+            ax.set_ylabel("samples per second", size=style.SMALL_PT)
+    return figure
+
+
+def _rates(ax: Any, found: Cases, name: str, made: Mapping, batches: Sequence[int]) -> None:
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    ends: list[float] = []
+    for key, kind in made.items():
+        line = []
+        for case, group in found.items():
+            for point in group:
+                rate = words.number(point["samples_per_s"])
+                if case.network == name and _kind(point) == key and rate:
+                    low, high = _rate_ends(point, rate)
+                    ax.plot([case.batch_size] * 2, [low, high], color=kind.colour, linewidth=0.9)
+                    line.append((case.batch_size, rate))
+                    ends += [low, high]
+        xs, ys = [x for x, _ in line], [y for _, y in line]
+        ax.plot(xs, ys, kind.marker, linestyle="-", color=kind.colour, markersize=3.4,
+                linewidth=1.0)  # fmt: skip
+    margin = 1.6 if len(batches) == 1 else (batches[-1] / batches[0]) ** 0.06
+    ax.set_xlim(batches[0] / margin, batches[-1] * margin)
+    if ends:
+        low, high = 0.7 * min(ends), 1.4 * max(ends)
+        ax.set_ylim(low, high)
+        style.log_ticks(ax.yaxis, low, high)
+    ax.xaxis.set_major_locator(style.FixedLocator(batches))
+    ax.xaxis.set_minor_locator(style.FixedLocator([]))
+    ax.xaxis.set_major_formatter(style.FuncFormatter(lambda value, _: f"{value:.0f}"))
+    ax.grid(axis="y")
+    ax.set_xlabel("batch size", size=style.SMALL_PT)
+
+
+def _rate_ends(point: Row, rate: float) -> tuple[float, float]:
+    """The 95 % interval of a throughput, from that of the unsplit step."""
+    middle, low, high = (
+        words.number(point[f"unsplit_step_{part}_s"]) for part in ("median", "low", "high")
+    )
+    return (rate * middle / high, rate * middle / low) if middle and low and high else (rate, rate)
+
+
+# -- ratios ----------------------------------------------------------------------------------------
+
+
+def draw_ratios(data: Data, made: Sequence[Pair], narrow: bool) -> Any:
+    """A panel for each pair: ratios on a log axis, and what matrix products and data sheets say."""
+    width = style.width_in(narrow)
+    found = list(dict.fromkeys(ratio.case for pair in made for ratio in pair.ratios))
+    columns = 1 if narrow or len(made) == 1 else 2
+    hollow = any(ratio.extrapolated for pair in made for ratio in pair.ratios)
+    foretold = [(ratios.by_products(data, pair), ratios.by_sheets(data, pair)) for pair in made]
+    entries: list[style.Entry] = [
+        (style.sample("o", color=style.INK, markersize=3.6), "ratio of epochs"),
+    ]
+    if hollow:
+        sample = style.sample("o", color=style.MUTED, markersize=4, **HOLLOW)
+        entries.append((sample, "hollow: an extrapolated epoch in it"))
+    for index, (name, dash) in enumerate(LINES.values()):
+        if any(pair[index].ratio for pair in foretold):
+            entries.append((style.sample(None, "-", color=style.MUTED, dashes=dash), name))
+    head, title, foot = style.legend_height(entries, width) + 0.05, 0.24, 0.42
+    rows = Rows(found, 1)
+    rows.pitch = PAIR_ROW_IN
+    block = title + rows.high + foot
+    figure = style.canvas(width, head + -(-len(made) // columns) * block)
+    style.legend(figure, entries, 0.0)
+    left, gap = rows.left(), 0.3
+    panel = (width - left - 0.12 - gap * (columns - 1)) / columns
+    for index, (pair, told) in enumerate(zip(made, foretold, strict=True)):
+        row, column = divmod(index, columns)
+        top, x = head + row * block, left + column * (panel + gap)
+        room = width if narrow else panel + 0.2
+        name = words.shortened(pair.name, int(room / style.text_in("x")))
+        at = x if column else (0 if narrow else x)
+        style.write(figure, at, top + title / 2, name, weight="bold", va="center")
+        ax = style.axes(figure, x, top + title, panel, rows.high)
+        rows.frame(ax, labels=column == 0)
+        _panel(ax, pair, told, rows, panel)
+    return figure
+
+
+def _panel(ax: Any, pair: Pair, told: Sequence[ratios.Foretold], rows: Rows, wide: float) -> None:
+    """Dots of one pair."""
+    known = [foretold.ratio for foretold in told if foretold.ratio]
+    low = 0.8 * min([1.0, *known, *(ratio.low for ratio in pair.ratios)])
+    most = max([1.0, *known, *(ratio.high for ratio in pair.ratios)])
+    room = style.text_in("00.0 × ", style.SMALL_PT) / wide
+    high = low * (1.15 * most / low) ** (1 / (1 - min(room, 0.5)))
+    ax.set_xscale("log")
+    ax.set_xlim(low, high)
+    ax.axvline(1, color=style.INK, linewidth=0.8)
+    for foretold, (_, dash) in zip(told, LINES.values(), strict=True):
+        if foretold.ratio:
+            ax.axvline(foretold.ratio, color=style.MUTED, linewidth=0.9, dashes=dash)
+    for ratio in pair.ratios:
+        at = (rows.cases.index(ratio.case) + 0.5) * rows.pitch
+        _dot(ax, ratio, at)
+    _ticks(ax, low, high)
+    ax.set_xlabel("times as fast", size=style.SMALL_PT)
+
+
+def _dot(ax: Any, ratio: Ratio, at: float) -> None:
+    ink = style.colour((ratio.a if ratio.middle >= 1 else ratio.b).row)  # the faster side's
+    ax.plot([ratio.low, ratio.high], [at, at], color=ink, linewidth=0.9)
+    face = HOLLOW if ratio.extrapolated else {}
+    ax.plot([ratio.middle], [at], "o", color=ink, markersize=4, **face)
+    ax.annotate(times(ratio.middle), (ratio.high, at), (4, 0), textcoords="offset points",
+                va="center", size=style.SMALL_PT)  # fmt: skip

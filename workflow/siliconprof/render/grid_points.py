@@ -1,0 +1,212 @@
+"""Points of the transformer grid: which belong together, what varies in them, what each is called.
+
+A grid is one workload; within it every device, backend and precision is a place, whose points
+are compared with each other and with what the same place was expected to do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from siliconprof.render import style, words
+from siliconprof.render.data import Data, point_key
+from siliconprof.render.variants import PRECISION_ORDER, Row
+
+MODULE = "transformer_grid"
+MS = 1e-3
+MODEL = ("n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len")  # what a batch is of
+AXES = ("n_layer", "n_embd", "head_dim", "d_ff", "seq_len", "batch_size")  # what colours a figure
+UNTIMED = "not measured: the status says why"
+
+MOST_NAMED = 3  # devices in a caption
+
+Place = tuple[str, str, str, str, str]  # source, host, device, backend, precision
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The points of one workload, measured or not."""
+
+    workload: str
+    points: list[Row]
+
+    @property
+    def timed(self) -> list[Row]:
+        """The points that have a time."""
+        return [point for point in self.points if seconds(point) is not None]
+
+    def places(self) -> dict[Place, list[Row]]:
+        """Device, backend and precision -> its timed points, in the page's order."""
+        return by_place(self.timed)
+
+    def varying(self) -> list[str]:
+        """The parameters that take more than one value."""
+        return [name for name in AXES if len(values(self.timed, name)) > 1]
+
+
+def grids(data: Data) -> list[Grid]:
+    """Every grid, its points with what they were expected to take beside them."""
+    expected = {point_key(row): row for row in data.expected}
+    found: dict[str, list[Row]] = {}
+    for point in data.of_module(MODULE):
+        beside = expected.get(point_key(point), {})
+        joined = point | {name: value for name, value in beside.items() if name not in point}
+        found.setdefault(point["workload"], []).append(joined)
+    return [Grid(workload, named(data, points)) for workload, points in found.items()]
+
+
+def seconds(point: Row) -> float | None:
+    """The median time of one training iteration by our own clock, None where there is none."""
+    if point.get("point_status") not in (None, "ok"):
+        return None
+    return words.number(point.get("unsplit_step_median_s")) or words.number(
+        point.get("step_median_s")
+    )
+
+
+def place(row: Row) -> Place:
+    """What is compared within a grid: whose device and backend, in which precision."""
+    return (row["source"], row["host"], row["device"], row["backend"], row["precision"])
+
+
+def by_place(points: Iterable[Row]) -> dict[Place, list[Row]]:
+    """Place -> its points, devices as found, then backends, then fp32 before what rounds."""
+    found: dict[Place, list[Row]] = {}
+    for point in points:
+        found.setdefault(place(point), []).append(point)
+    firsts = [
+        {name: i for i, name in reversed(list(enumerate(p[n] for p in found)))} for n in (2, 3)
+    ]
+
+    def key(item: tuple[Place, list[Row]]) -> tuple:
+        _, _, device, backend, precision = item[0]
+        known = precision in PRECISION_ORDER
+        rank = PRECISION_ORDER.index(precision) if known else len(PRECISION_ORDER)
+        return (firsts[0][device], firsts[1][backend], rank)
+
+    return dict(sorted(found.items(), key=key))
+
+
+def named(data: Data, points: Sequence[Row]) -> list[Row]:
+    """The points, each with the name of its place: `torch-cpu · fp32`, and whose device of several.
+
+    See `place_name`.
+    """
+    several = len({point["device"] for point in points}) > 1
+    return [
+        point
+        | {
+            "place_name": " · ".join(
+                [
+                    *([data.device_name(point)] if several else []),
+                    words.backend_name(point),
+                    point["precision"],
+                ]
+            )
+        }
+        for point in points
+    ]
+
+
+def place_name(row: Row) -> str:
+    """What the place of a row is called among those that it stands beside; see `named`."""
+    return str(row.get("place_name") or f"{words.backend_name(row)} · {row['precision']}")
+
+
+def devices_said(data: Data, points: Iterable[Row]) -> str:
+    """The devices of points by name, or how many they are."""
+    names = list(dict.fromkeys(data.device_name(point) for point in points))
+    return words.listing(names) if len(names) <= MOST_NAMED else words.count(len(names), "device")
+
+
+def values(points: Iterable[Row], name: str) -> list[float]:
+    """The values that a parameter takes, in order."""
+    found = (words.number(point.get(name)) for point in points)
+    return sorted({value for value in found if value is not None})
+
+
+def model_key(row: Row) -> tuple:
+    """What two points share that differ in their batch size alone."""
+    return tuple(words.number(row.get(name)) for name in MODEL)
+
+
+def shape(row: Row) -> str:
+    """`4 × 256, 8 heads of 32, d_ff 1024, 128 tokens`."""
+    found = {name: words.number(row.get(name)) for name in MODEL}
+    said = []
+    if found["n_layer"] and found["n_embd"]:
+        said.append(f"{found['n_layer']:g} × {found['n_embd']:g}")
+    if found["n_head"] and found["head_dim"]:
+        said.append(f"{words.count(int(found['n_head']), 'head')} of {found['head_dim']:g}")
+    if found["d_ff"]:
+        said.append(f"d_ff {found['d_ff']:g}")
+    if found["seq_len"]:
+        said.append(f"{found['seq_len']:g} tokens")
+    return ", ".join(said) or "shape not recorded"
+
+
+# -- drawing -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Ordered values of one parameter and their colours; more values than colours share one."""
+
+    name: str
+    ordered: Sequence[float]
+
+    def colour(self, value: Any) -> str:
+        """The colour of a value; grey where it is not known."""
+        found = words.number(value)
+        if found is None or found not in self.ordered:
+            return style.MUTED
+        return style.ramp(list(self.ordered).index(found), len(self.ordered))
+
+    def entries(self, size: float = 2.8, say: Any = None) -> list[style.Entry]:
+        """Legend entries: a colour with the value, or the first and last of those that share it."""
+        shared: dict[str, list[float]] = {}
+        for value in self.ordered:
+            shared.setdefault(self.colour(value), []).append(value)
+        say = say or (lambda value: f"{value:g}")
+        return [
+            (style.sample("o", color=ink, markersize=size),
+             say(found[0]) if len(found) == 1 else f"{say(found[0])}–{say(found[-1])}")
+            for ink, found in shared.items()
+        ]  # fmt: skip
+
+    def groups(self, points: Iterable[Row]) -> dict[str, list[Row]]:
+        """Colour -> the points that have it."""
+        found: dict[str, list[Row]] = {}
+        for point in points:
+            found.setdefault(self.colour(point.get(self.name)), []).append(point)
+        return found
+
+
+def log_ticks(axis: Any, low: float, high: float, most: int, scale: float = 1.0) -> None:
+    """At most about so many round ticks on a logarithmic axis, told as plain numbers.
+
+    Args:
+        scale: of a value as it is told, such as 1e-3 for an axis of seconds told in ms.
+    """
+    chosen: list[float] = []
+    for mantissas in ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,)):
+        chosen = [
+            mantissa * 10.0**power
+            for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+            for mantissa in mantissas
+            if low <= mantissa * 10.0**power <= high
+        ]
+        if len(chosen) <= most:
+            break
+    chosen = chosen[:: -(-len(chosen) // most) or 1]
+    if len(chosen) < 2:  # less than what lies between 2 and 5
+        axis.set_major_locator(style.MaxNLocator(max(most - 1, 2)))
+    else:
+        axis.set_major_locator(style.FixedLocator(chosen))
+    axis.set_minor_locator(style.FixedLocator([]))
+    axis.set_major_formatter(
+        style.FuncFormatter(lambda value, _: f"{float(f'{value / scale:.2g}'):g}")
+    )

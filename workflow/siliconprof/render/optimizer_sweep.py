@@ -1,0 +1,185 @@
+"""The optimizer sweep: final loss over the settings that vary, and the loss curves behind it.
+
+Divergence is an outcome of a training like any other: it is drawn, counted and never dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from siliconprof.render import words
+from siliconprof.render.book import Book
+from siliconprof.render.data import Data
+from siliconprof.render.grid_points import (
+    MS,
+    Place,
+    by_place,
+    devices_said,
+    named,
+    place_name,
+    seconds,
+    shape,
+)
+from siliconprof.render.matmul import why_none
+from siliconprof.render.optimizer_figures import (
+    SETTINGS,
+    chosen_said,
+    diverged,
+    draw,
+    draw_curves,
+    said,
+    value,
+    values,
+)
+from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity
+from siliconprof.render.variants import Row
+
+MODULE = "optimizer_sweep"
+ROWS_PER_FIGURE = 6  # of panels, two a row, on a phone
+FOLD_ABOVE = 12
+HELP = {"max_gradient_norm": "the norm that all gradients together are scaled down to"}
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The points of one workload."""
+
+    workload: str
+    points: list[Row]
+
+    def trained(self) -> dict[Place, list[Row]]:
+        """Device, backend and precision -> settings that were trained, diverged or not."""
+        return by_place(p for p in self.points if p.get("point_status") in (None, "ok"))
+
+    def varying(self) -> list[str]:
+        """The settings that take more than one value; at least the learning rate."""
+        found = [name for name, _ in SETTINGS if len(values(self.points, name)) > 1]
+        return found or ["learning_rate"]
+
+
+def sweeps(data: Data) -> list[Sweep]:
+    """Every sweep of these results."""
+    found: dict[str, list[Row]] = {}
+    for point in data.of_module(MODULE):
+        found.setdefault(point["workload"], []).append(point)
+    return [Sweep(workload, named(data, points)) for workload, points in found.items()]
+
+
+def add(data: Data, book: Book, prefix: str = "") -> None:
+    """Final losses, curves and every setting, sweep by sweep."""
+    found = sweeps(data)
+    if not found:
+        if not prefix:
+            book.heading("Optimizer sweep", anchor="optimizer-sweep")
+            book.note(why_none(data, MODULE, "an optimizer sweep"))
+        return
+    for sweep in found:
+        where = devices_said(data, sweep.points)
+        book.heading(f"Optimizer sweep: {sweep.workload}, {where}",
+                     anchor=f"{prefix}optimizer-{sweep.workload}")  # fmt: skip
+        trained = sweep.trained()
+        if trained:
+            book.facts([(place_name(points[0]), fact(points, sweep.varying()))
+                        for points in trained.values()])  # fmt: skip
+        else:
+            book.note("No setting of this sweep was trained; the table has the reason of each.")
+        order = list(trained)
+        most = max(1, ROWS_PER_FIGURE // -(-len(sweep.varying()) // 2))
+        parts = [order[i : i + most] for i in range(0, len(order), most)]
+        for index, part in enumerate(parts):
+            chosen = {name: trained[name] for name in part}
+            number = f"-{index + 1}" if index else ""
+            book.figure(
+                f"{prefix}optimizer-{sweep.workload}{number}",
+                "optimizer-losses",
+                partial(draw, chosen, sweep.varying()),
+                workload=sweep.workload,
+                device=where,
+            )
+            if any(data.traces.curve(p) is not None for points in chosen.values() for p in points):
+                book.figure(
+                    f"{prefix}optimizer-curves-{sweep.workload}{number}",
+                    "optimizer-curves",
+                    partial(draw_curves, data, chosen, sweep.varying()),
+                    workload=sweep.workload,
+                    device=where,
+                    setting=dict(SETTINGS)[sweep.varying()[0]],
+                    chosen=chosen_said(chosen),
+                )
+        n = len(sweep.points)
+        book.table(f"{prefix}optimizer-{sweep.workload}", "optimizer-sweep", table(data, sweep),
+                   folded=words.count(n, "setting") if n > FOLD_ABOVE else "",
+                   model=shape(sweep.points[0]))  # fmt: skip
+
+
+def fact(points: Sequence[Row], varying: Sequence[str]) -> str:
+    """The best setting of a place, and how many ran away."""
+    lost = sum(map(diverged, points))
+    kept = [p for p in points if not diverged(p) and words.number(p.get("final_loss")) is not None]
+    ends = f"{lost} of {words.count(len(points), 'setting')} diverged"
+    if not kept:
+        return ends
+    best = min(kept, key=lambda point: point["final_loss"])
+    setting = ", ".join(f"{dict(SETTINGS)[n]} {said(n, value(best, n))}" for n in varying)
+    return f"least final loss {words.significant(best['final_loss'], 4)} at {setting}; {ends}"
+
+
+# -- table -------------------------------------------------------------------------------------
+
+
+def table(data: Data, sweep: Sweep) -> Table:
+    """Every setting with how its training ended."""
+    result = Table(
+        [
+            *(
+                Column(called, "", True, HELP.get(name, ""), folds=True)
+                for name, called in SETTINGS
+            ),
+            Column("Device", folds=True),
+            Column("Backend"),
+            Column("Precision", folds=True),
+            Column("Outcome"),
+            Column("What shows it", folds=True),
+            Column("final loss", "nat", True, "mean over the last tenth of the steps"),
+            Column("steps", "", True, "taken; a diverged training ends early"),
+            Column("step", "ms", True, "median"),
+        ]
+    )
+    for point in sweep.points:
+        state = str(point.get("point_status") or "ok")
+        ok = state == "ok"
+        lost = ok and diverged(point)
+        why = str(point.get("point_reason") or "no reason given")
+        reason = point.get("outcome_reason") if ok else why
+        took = seconds(point)
+        result.add(
+            *(_setting(point, name) for name, _ in SETTINGS),
+            point["device"],
+            words.backend_name(point),
+            point["precision"],
+            Value("diverged" if lost else "trained" if ok else state,
+                  mark="bad" if lost else "" if ok else f"status-{state}"),
+            Value(str(reason or words.DASH), sort=str(reason or ""), mark="note"),
+            missing("none: it diverged")
+            if lost
+            else quantity(point.get("final_loss"), "not recorded" if ok else why, digits=4),
+            integer(_steps(data, point), "not recorded" if ok else why),
+            quantity(took, "not recorded" if ok else why, MS),
+            css="" if ok else "failed",
+        )  # fmt: skip
+    return result
+
+
+def _steps(data: Data, point: Row) -> int | None:
+    """How many steps were taken; None where no curve tells it."""
+    frame = data.traces.curve(point)
+    return None if frame is None else len(frame)
+
+
+def _setting(point: Row, name: str) -> Value:
+    found = value(point, name)
+    if found is None:
+        return missing("not recorded")
+    return Value(said(name, found), sort=found)

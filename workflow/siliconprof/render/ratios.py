@@ -1,0 +1,351 @@
+"""Device ratios as seed 004 gives them: how many times as fast one side trains as another.
+
+A side is a device and a backend. Two of one host are held against each other where both trained
+the same network with the same batch, by the time of an epoch with its validation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import NamedTuple
+
+from siliconprof.render import words
+from siliconprof.render.compare import Finding, Line, Step, compared, told
+from siliconprof.render.data import Data
+from siliconprof.render.variants import CIRCUMSTANCES, WORK, Row, has_no_speed, order
+
+TRAINER = "epochs"  # drives whole epochs of the seed's networks
+EXTRAPOLATED = "extrapolated"
+MISLEADS_FROM = 1.05  # a ratio that is off by less is no news
+SEED_ORDER = ("mlp", "cnn", "lstm")
+# Of one side; of GPU and CPU the threads differ by nature.
+OF_A_SIDE = ("device", "backend", "threads")
+ALIKE = tuple(x for x in (*WORK, *CIRCUMSTANCES) if x not in OF_A_SIDE)
+
+
+class Case(NamedTuple):
+    """What is trained: a network, under its workload's name where several train it, and a batch."""
+
+    network: str
+    batch_size: int
+
+    def __str__(self) -> str:
+        return f"{self.network}, batch {self.batch_size}"
+
+
+def measured(data: Data) -> list[Row]:
+    """Points of the networks that came to their end, in the page's order."""
+    found = [
+        point
+        for point in data.points
+        if point["trainer"] == TRAINER
+        and point.get("point_status") in (None, "ok")
+        and words.number(point.get("batch_size"))
+        and not has_no_speed(point)
+    ]
+    return sorted(found, key=order)
+
+
+def cases(points: Iterable[Row]) -> dict[Case, list[Row]]:
+    """What was trained -> its points, small batches first."""
+    points = list(points)
+    named: dict[str, set[str]] = {}
+    for point in points:
+        named.setdefault(network(point), set()).add(point["workload"])
+    found: dict[Case, list[Row]] = {}
+    for point in points:
+        name = network(point)
+        if len(named[name]) > 1:
+            name = f"{name} ({point['workload']})"
+        found.setdefault(Case(name, int(point["batch_size"])), []).append(point)
+    return dict(sorted(found.items(), key=lambda item: (_place(item[1][0]), item[0])))
+
+
+def _place(point: Row) -> int:
+    """Networks in the seed's order, others after them."""
+    module = point["module"]
+    return SEED_ORDER.index(module) if module in SEED_ORDER else len(SEED_ORDER)
+
+
+def network(point: Row) -> str:
+    """`MLP`."""
+    return str(point.get("network") or point["module"]).upper()
+
+
+def side(row: Row) -> tuple[str, str, str, str]:
+    """Which device and backend of whose records a row is about."""
+    return (row["source"], row["host"], row["device"], row["backend"])
+
+
+def side_name(row: Row) -> str:
+    """`h200 (torch-cuda)`, `cpu-x (mlx, reference BLAS)`."""
+    said = filter(None, [row["backend"], words.blas_remark(row)])
+    return f"{row['device']} ({', '.join(said)})"
+
+
+def epoch(point: Row) -> Step | None:
+    """Time of an epoch, validation included, its interval as wide as that of its steps."""
+    step, seconds = Step.of(point), words.number(point.get("epoch_s"))
+    if step is None or not seconds:
+        return None
+    scale = seconds / step.middle
+    return Step(point, seconds, step.low * scale, step.high * scale, step.n)
+
+
+def extrapolated(*points: Row) -> bool:
+    """Whether an epoch's time is made from some of its steps."""
+    return any(point.get("epoch_means") == EXTRAPOLATED for point in points)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as fast a trains as b, with what both intervals allow."""
+
+    case: Case
+    a: Step
+    b: Step
+
+    @property
+    def middle(self) -> float:
+        """Of the epochs."""
+        return self.b.middle / self.a.middle
+
+    @property
+    def low(self) -> float:
+        """The least that both intervals allow."""
+        return self.b.low / self.a.high
+
+    @property
+    def high(self) -> float:
+        """The most that both intervals allow."""
+        return self.b.high / self.a.low
+
+    @property
+    def of_steps(self) -> float:
+        """The same of training steps alone."""
+        return float(self.b.row["unsplit_step_median_s"] / self.a.row["unsplit_step_median_s"])
+
+    @property
+    def extrapolated(self) -> bool:
+        """Whether either epoch is."""
+        return extrapolated(self.a.row, self.b.row)
+
+    def __str__(self) -> str:
+        return (
+            f"{times(self.middle)} [{words.significant(self.low)}, {words.significant(self.high)}]"
+        )
+
+
+def times(value: float) -> str:
+    """`2.41 ×`."""
+    return f"{words.significant(value)} ×"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two sides and their ratios."""
+
+    a: Row  # any point of the side
+    b: Row
+    ratios: Sequence[Ratio]
+
+    @property
+    def name(self) -> str:
+        """`h200 (torch-cuda) against cpu-x (torch-cpu)`, `torch-cpu against mlx on cpu-x`."""
+        if self.a["device"] == self.b["device"]:
+            return (
+                f"{words.backend_name(self.a)} against {words.backend_name(self.b)} on "
+                f"{self.a['device']}"
+            )
+        return f"{side_name(self.a)} against {side_name(self.b)}"
+
+    @property
+    def least(self) -> Ratio:
+        """The smallest ratio."""
+        return min(self.ratios, key=lambda ratio: ratio.middle)
+
+    @property
+    def most(self) -> Ratio:
+        """The largest ratio."""
+        return max(self.ratios, key=lambda ratio: ratio.middle)
+
+    @property
+    def geometric(self) -> float:
+        """The mean that suits ratios: that of b over a is its reciprocal."""
+        return math.exp(sum(math.log(ratio.middle) for ratio in self.ratios) / len(self.ratios))
+
+    @property
+    def arithmetic(self) -> float:
+        """The mean that the seed most likely gives."""
+        return sum(ratio.middle for ratio in self.ratios) / len(self.ratios)
+
+    def of_network(self, name: str) -> Pair:
+        """The same of one network."""
+        return Pair(self.a, self.b, [r for r in self.ratios if r.case.network == name])
+
+    def gpu_against_cpu(self) -> bool:
+        """Whether it is one, as in the seed."""
+        return self.a["device_kind"] != "cpu" and self.b["device_kind"] == "cpu"
+
+
+def pairs(data: Data) -> list[Pair]:
+    """Every two sides of one host that trained anything alike, GPU against CPU first.
+
+    Of GPU and CPU the GPU stands first, else whichever is faster in the geometric mean.
+    """
+    found: dict[tuple, tuple[Row, Row, list[Ratio]]] = {}
+    for case, points in cases(measured(data)).items():
+        for a, b in combinations(points, 2):
+            first, second = epoch(a), epoch(b)
+            if first is None or second is None or not _comparable(a, b):
+                continue
+            if is_cpu(a) and not is_cpu(b):
+                a, b, first, second = b, a, second, first
+            known = found.setdefault((side(a), side(b)), (a, b, []))
+            known[2].append(Ratio(case, first, second))
+    made = [_faster_first(Pair(*parts)) for parts in found.values()]
+    return sorted(made, key=lambda pair: not pair.gpu_against_cpu())
+
+
+def is_cpu(row: Row) -> bool:
+    """Whether a point is a CPU's."""
+    return bool(row["device_kind"] == "cpu")
+
+
+def _comparable(a: Row, b: Row) -> bool:
+    """Whether two points did the same, on two sides of one host."""
+    alike = (*ALIKE, "source", "workload", "epoch_steps")
+    return side(a) != side(b) and all(a.get(name) == b.get(name) for name in alike)
+
+
+def _faster_first(pair: Pair) -> Pair:
+    if pair.gpu_against_cpu() or pair.geometric >= 1:
+        return pair
+    return Pair(pair.b, pair.a, [Ratio(r.case, r.b, r.a) for r in pair.ratios])
+
+
+# -- what TFLOPS say -------------------------------------------------------------------------------
+
+
+class Foretold(NamedTuple):
+    """What matrix products say of a pair: the ratio and its two sides in FLOP/s, or why not."""
+
+    ratio: float | None
+    a: float | None = None
+    b: float | None = None
+    reason: str = ""
+
+
+def by_products(data: Data, pair: Pair) -> Foretold:
+    """The ratio of the fastest products measured here in the pair's number format."""
+    return _foretold(data, pair, "value", "reason", "no matrix product of it was measured")
+
+
+def by_sheets(data: Data, pair: Pair) -> Foretold:
+    """The ratio of the data sheets' peaks."""
+    if side(pair.a)[:3] == side(pair.b)[:3]:
+        return Foretold(None, reason="two backends of one device have one data sheet")
+    return _foretold(data, pair, "datasheet_value", "datasheet_reason", "no data sheet is known")
+
+
+def _foretold(data: Data, pair: Pair, column: str, why: str, none: str) -> Foretold:
+    lines = [data.ceiling(row, "matmul") for row in (pair.a, pair.b)]
+    rates = [words.number(line[column]) if line else None for line in lines]
+    for row, line, rate in zip((pair.a, pair.b), lines, rates, strict=True):
+        if not rate:
+            return Foretold(None, reason=f"{side_name(row)}: {line[why] if line else none}")
+    a, b = rates
+    assert a and b
+    return Foretold(a / b, a, b)
+
+
+def misled(pair: Pair, foretold: Foretold) -> Iterator[Ratio]:
+    """Ratios that what was foretold misses, beyond both intervals, the farthest first."""
+    expected = foretold.ratio
+    if expected:
+        yield from sorted(
+            (
+                ratio
+                for ratio in pair.ratios
+                if not ratio.low <= expected <= ratio.high and _off(ratio, expected) > MISLEADS_FROM
+            ),
+            key=lambda ratio: -_off(ratio, expected),
+        )
+
+
+def _off(ratio: Ratio, expected: float) -> float:
+    """The factor between a ratio and what was expected, 1 or more."""
+    return math.exp(abs(math.log(ratio.middle / expected)))
+
+
+def wrong_way(pair: Pair, foretold: Foretold) -> list[Ratio]:
+    """Ratios that are certainly on the other side of 1."""
+    if not foretold.ratio:
+        return []
+    return [r for r in pair.ratios if (r.high < 1 if foretold.ratio > 1 else r.low > 1)]
+
+
+def judged(data: Data, pair: Pair) -> str | None:
+    """Whether TFLOPS alone would have misled, in words with numbers; None when nobody knows any."""
+    said = []
+    for foretold, what in (
+        (by_products(data, pair), "the fastest products measured here say"),
+        (by_sheets(data, pair), "the data sheets’ peaks say"),
+    ):
+        if not (foretold.ratio and foretold.a and foretold.b):
+            continue
+        said.append(
+            f"{what} {times(foretold.ratio)} as fast ({words.scaled(foretold.a, 'FLOP/s')} over "
+            f"{words.scaled(foretold.b, 'FLOP/s')}); {_verdict(pair, foretold)}"
+        )
+    return f"{pair.name}: {'. '.join(s[0].upper() + s[1:] for s in said)}." if said else None
+
+
+def _verdict(pair: Pair, foretold: Foretold) -> str:
+    far, of = list(misled(pair, foretold)), words.count(len(pair.ratios), "case")
+    if not far:
+        return f"an epoch is {_span(pair)} as fast, which agrees within both intervals or 5 %"
+    worst = far[0]
+    assert foretold.ratio
+    said = (
+        f"an epoch is {_span(pair)} as fast, so they would have misled in {len(far)} of {of}, most "
+        f"for {worst.case}, {worst}, by a factor of "
+        f"{words.significant(_off(worst, foretold.ratio))}"
+    )
+    opposite = len(wrong_way(pair, foretold))
+    return f"{said}; in {opposite} of {of} even the other side is faster" if opposite else said
+
+
+def _span(pair: Pair) -> str:
+    """`1.20 × to 8.31 ×`."""
+    ends = dict.fromkeys(times(ratio.middle) for ratio in (pair.least, pair.most))
+    return " to ".join(ends)
+
+
+# -- the finding -----------------------------------------------------------------------------------
+
+
+def finding(data: Data) -> Finding | None:
+    """How far apart two sides are over the networks, and what matrix products would have said."""
+    lines: list[Line] = []
+    for pair in pairs(data):
+        least, most = pair.least, pair.most
+        steps = [step for ratio in pair.ratios for step in (ratio.a, ratio.b)]
+        a, b = side_name(pair.a), side_name(pair.b)
+        if len(pair.ratios) == 1:
+            said = f"{a} trains an epoch of {least.case} {least} as fast as {b}"
+        else:
+            said = (
+                f"{a} trains an epoch {least} ({least.case}) to {most} ({most.case}) as fast as "
+                f"{b}, {times(pair.geometric)} in the geometric mean of {len(pair.ratios)} cases"
+            )
+        foretold = by_products(data, pair)
+        if foretold.ratio:
+            said += f"; matrix products alone would say {times(foretold.ratio)}"
+        if any(ratio.extrapolated for ratio in pair.ratios):
+            said += "; epochs extrapolated"
+        lines.append(compared(said, *steps))
+    return told("MLP, CNN and LSTM", lines, "classic")

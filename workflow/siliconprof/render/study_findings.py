@@ -1,0 +1,157 @@
+"""Findings of seed 003's studies: what bounds the grid, and how wide and deep came out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from siliconprof import bound
+from siliconprof.record_rows import KEY
+from siliconprof.render import scaling, wide_deep, words
+from siliconprof.render.compare import Finding, Line, Step, ratio_words, remarks, told
+from siliconprof.render.data import Data
+from siliconprof.render.grid_points import place_name
+from siliconprof.render.variants import Row
+from siliconprof.throughputs import device_of
+
+ONE_SEED = "one training each, so what another seed would change is not known"
+
+
+def grid(data: Data) -> Finding | None:
+    """Whether small models wait for launches, for memory, for both or for neither."""
+    cpus = {device_of(cell) for cell in data.cells if cell["device_kind"] == "cpu"}
+    rows = [row for row in data.scaling if row["about"] == scaling.BACKEND]
+    rows.sort(key=lambda row: device_of(row) in cpus)
+    several = len({row["device"] for row in rows}) > 1
+    lines = []
+    for row in rows:
+        where = f"{row['device']}, {place_name(row)}" if several else place_name(row)
+        said = f"{row['workload']} on {where}: {_bounds(data, row)}."
+        lines.append(Line(said, doubtful=_is_open(data, row)))
+    return told("Small transformers: launches or memory", lines, "grid")
+
+
+def _shapes(data: Data, backend: Row) -> list[Row]:
+    """The model shapes of a backend's grid that were measured at any batch size."""
+    return [row for row in data.scaling if row["about"] == scaling.SHAPE
+            and all(row[name] == backend[name] for name in KEY)
+            and words.number(row.get("smallest_step_s"))]  # fmt: skip
+
+
+def _is_open(data: Data, backend: Row) -> bool:
+    """Whether a limit is found in no shape and undecided in any."""
+    shapes = _shapes(data, backend)
+    count = [bound.answers(shapes, limit) for limit in bound.LIMITS]
+    unsure = any(found[bound.UNKNOWN] and not found[bound.YES] for found in count)
+    return unsure or backend.get("verdict") in (None, bound.INCONCLUSIVE)
+
+
+def _bounds(data: Data, backend: Row) -> str:
+    """In how many model shapes, and the numbers of the one in which a limit weighs most."""
+    verdict = str(backend.get("verdict") or bound.INCONCLUSIVE)
+    shapes = _shapes(data, backend)
+    if not shapes:
+        return verdict
+    count = {limit: bound.answers(shapes, limit) for limit in bound.LIMITS}
+    answers = [
+        f"{limit}-bound in {found[bound.YES] or 'none'}"
+        + (f" (undecided in {found[bound.UNKNOWN]})" if found[bound.UNKNOWN] else "")
+        for limit, found in count.items()
+    ]
+    said = f"{', '.join(answers)} of {words.count(len(shapes), 'model shape')}"
+    if verdict == bound.INCONCLUSIVE:
+        said += f" ({verdict})"
+    told_of = [limit for limit in count if count[limit][bound.YES]] or ["launch"]
+    for limit in told_of:
+        most = bound.heaviest(shapes, limit)
+        if why := most.shape.get(f"{limit}_why"):
+            where = f"with {_size(most.shape)}, " if most.weighs or most.alone else ""
+            said += f"; {where}{why}"
+    return said
+
+
+class Evaluated(NamedTuple):
+    """The last evaluation of a whole training."""
+
+    step: int
+    loss: float
+    perplexity: float | None
+    change: float | None  # of the loss since the evaluation before it
+
+
+def last_evaluation(data: Data, row: Row) -> Evaluated | None:
+    """The loss on held-out data after the last step, None without a finite one."""
+    frame = data.traces.evaluated(row)
+    if frame is None or frame.empty:
+        return None
+    last = frame.iloc[-1]
+    loss = words.number(last["loss"])
+    if loss is None:
+        return None
+    before = words.number(frame.iloc[-2]["loss"]) if len(frame) > 1 else None
+    change = None if before is None else loss - before
+    return Evaluated(int(last["step"]), loss, words.number(last["perplexity"]), change)
+
+
+def wide_and_deep(data: Data) -> Finding | None:
+    """Which of two models of equal size ended with the lower evaluation loss, and by how much."""
+    lines = [
+        line
+        for pair in wide_deep.pairs(wide_deep.trainings(data))
+        if (line := _against(data, *pair)) is not None
+    ]
+    return told("Wide against deep", lines, "wide-deep")
+
+
+def _against(data: Data, wide: Row, deep: Row) -> Line | None:
+    one, other = last_evaluation(data, wide), last_evaluation(data, deep)
+    if one is None or other is None or one.step != other.step:
+        return None
+    (better, low), (worse, high) = sorted(
+        ((wide, one), (deep, other)), key=lambda pair: pair[1].loss
+    )
+    gap = high.loss - low.loss
+    places = " (".join([words.backend_name(wide), f"{wide['device']}, {wide['precision']})"])
+    if words.significant(low.loss, 4) == words.significant(high.loss, 4):
+        said = f"both end with the same evaluation loss, {words.significant(low.loss, 4)} nat"
+    else:
+        said = (
+            f"{_named(better)} ends with the lower evaluation loss, {_loss(low)} against "
+            f"{_loss(high)} of {_named(worse)}: {words.significant(gap, 2)} nat less"
+        )
+    moved = [abs(found.change) for found in (low, high) if found.change is not None]
+    if moved and gap < max(moved):
+        said += (
+            f", which is less than a loss still changed between its last two evaluations "
+            f"({words.significant(max(moved), 2)})"
+        )
+    said += f"; {ONE_SEED}"
+    steps = [step for row in (wide, deep) if (step := Step.of(row))]
+    if len(steps) == 2:
+        fast, slow = sorted(steps, key=lambda step: step.middle)
+        said += (
+            "; no difference beyond noise in their step times"
+            if fast.overlaps(slow)
+            else f"; a step of {slow.row['workload']} takes {ratio_words(slow, fast)} as long as "
+            f"one of {fast.row['workload']}{remarks(*steps)}"
+        )
+    doubtful = any("contended" in (row.get("flags") or "") for row in (wide, deep))
+    return Line(f"After {words.count(low.step, 'step')} on {places}, {said}.", doubtful)
+
+
+def _named(row: Row) -> str:
+    """`lm-wide (2 layers of width 128)`."""
+    size = _size(row)
+    return f"{row['workload']} ({size})" if size else str(row["workload"])
+
+
+def _size(row: Row) -> str:
+    """`2 layers of width 128`; empty where the shape is not known."""
+    layers, width = words.number(row.get("n_layer")), words.number(row.get("n_embd"))
+    return f"{words.count(int(layers), 'layer')} of width {width:.0f}" if layers and width else ""
+
+
+def _loss(found: Evaluated) -> str:
+    """`3.50 nat (perplexity 33.1)`."""
+    perplexity = found.perplexity
+    beside = f" (perplexity {words.significant(perplexity)})" if perplexity else ""
+    return f"{words.significant(found.loss, 4)} nat{beside}"

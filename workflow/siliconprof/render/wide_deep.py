@@ -1,0 +1,290 @@
+"""Wide against deep: two models of equal size and compute, trained on the same data."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from siliconprof import training_course
+from siliconprof.render import words
+from siliconprof.render.book import Book
+from siliconprof.render.data import Data, point_key
+from siliconprof.render.grid_points import MODEL
+from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged
+from siliconprof.render.variants import Row
+from siliconprof.render.wide_deep_curves import (
+    MIB,
+    MS,
+    column,
+    draw,
+    smoothed_said,
+    unusual,
+)
+from siliconprof.training_course import ELEVATED, aspect, pairs
+
+TRAINER = "training_run"
+LINES_PER_FIGURE = 8
+
+
+def trainings(data: Data) -> list[Row]:
+    """Whole trainings that were measured, wide models first."""
+    found = data.whole_trainings(TRAINER)
+    devices = list(dict.fromkeys((row["source"], row["host"], row["device"]) for row in found))
+
+    def place(row: Row) -> tuple[int, float]:
+        return devices.index((row["source"], row["host"], row["device"])), -aspect(row)
+
+    return sorted(found, key=place)
+
+
+def deeper(points: Sequence[Row]) -> str:
+    """How many times the wide model's layers the deep one has in every pair; rounded down."""
+    found = [float(deep["n_layer"]) / float(wide["n_layer"]) for wide, deep in pairs(points)]
+    return f"at least {math.floor(10 * min(found)) / 10:g}" if found else "several"
+
+
+def add(data: Data, book: Book, prefix: str = "") -> None:
+    """Both models, the course of their trainings, what came out, and what they write."""
+    points = trainings(data)
+    failed = [c for c in data.cells if c["trainer"] == TRAINER and c["status"] != "ok"]
+    if not points and not failed:
+        if not prefix:
+            book.heading("Wide against deep", anchor="wide-deep")
+            book.note("No whole training of a model is part of these results.")
+        return
+    book.heading("Wide against deep", anchor=f"{prefix}wide-deep")
+    for cell in failed:
+        book.note(f"{cell['workload']} on {words.backend_name(cell)}, {cell['precision']}: "
+                  f"{cell['status']}: {cell['reason']}.")  # fmt: skip
+    if not points:
+        return
+    book.table(f"{prefix}wide-deep-models", "wide-deep-models", models_table(points),
+               deeper=deeper(points))  # fmt: skip
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for point in points:
+        groups.setdefault((point["device"], point["precision"]), []).append(point)
+    for (device, precision), group in groups.items():
+        for start in range(0, len(group), LINES_PER_FIGURE):
+            part = group[start : start + LINES_PER_FIGURE]
+            name = f"{prefix}wide-deep-{device}-{precision}"
+            book.figure(
+                f"{name}-{start // LINES_PER_FIGURE + 1}" if start else name,
+                "wide-deep",
+                partial(draw, data, part),
+                device=data.device_name(part[0]),
+                precision=precision,
+                smoothed=smoothed_said(data, part),
+            )
+    book.table(f"{prefix}wide-deep-results", "wide-deep-results", results_table(data, points))
+    quotations(data, book, points)
+
+
+# -- tables ------------------------------------------------------------------------------------
+
+
+def models_table(points: Sequence[Row]) -> Table:
+    """What each model is made of, and by how much the deep one misses the wide one's size."""
+    columns = [Column(head, "", True) for head in (*MODEL, "batch")]
+    result = Table(
+        [
+            Column("Model"),
+            *columns,
+            Column("parameters", "", True, "exact, by the size estimator; below against the widest",
+                   "against the widest"),
+            Column("operations", "10⁹ a step", True, "forward and backward, by the formula; below "
+                   "against the widest", "against the widest"),
+        ]
+    )  # fmt: skip
+    models: dict[tuple, Row] = {}
+    for point in points:
+        same = (point["workload"], *(point.get(n) for n in (*MODEL, "batch_size", "n_parameters")))
+        models.setdefault(same, point)
+    ordered = sorted(models.values(), key=lambda row: -aspect(row))
+    widest = ordered[0]
+    for row in ordered:
+        result.add(
+            row["workload"],
+            *(_count(row.get(column_)) for column_ in (*MODEL, "batch_size")),
+            _matched(_count(row.get("n_parameters")), row, widest, "n_parameters"),
+            _matched(quantity(row.get("flops"), "no formula for its operations", 1e9, 4), row,
+                     widest, "flops"),
+        )  # fmt: skip
+    return result
+
+
+def _count(value: Any) -> Value:
+    return integer(value, "not recorded")
+
+
+def _matched(value: Value, row: Row, widest: Row, column_: str) -> Value:
+    """A value with its distance from the widest model's below."""
+    ours, theirs = words.number(row.get(column_)), words.number(widest.get(column_))
+    if row is widest or not ours or not theirs:
+        return value
+    off = f"{100 * (ours / theirs - 1):+.2f}".replace("-", "−")
+    return Value(value.text, value.sort, f"{off}{words.THIN}%")
+
+
+def results_table(data: Data, points: Sequence[Row]) -> Table:
+    """What came out of each training, and what it took."""
+    result = Table(
+        [
+            Column("Model"), Column("Device", folds=True), Column("Backend"),
+            Column("Precision", folds=True),
+            Column("steps", "", True, "taken"),
+            Column("final loss", "nat", True, "training, mean over the last tenth of the steps"),
+            Column("evaluation loss", "nat", True, "after the last step; the best and its step "
+                   "below", "best"),
+            Column("perplexity", "", True, "exp of the evaluation loss after the last step"),
+            Column("norm elevated until", "step", True, "the last one whose gradient norm, as a "
+                   f"running median, is over {ELEVATED:g} times its median over the second half"),
+            Column("step", "ms", True, "median and quartiles"),
+            Column("tokens", "1/s", True),
+            Column("over slowest", "×", True, "times as fast as the slowest of the same model"),
+            Column("unusual steps", "", True, "far longer than the run's own spread explains"),
+            Column("peak", "MiB", True, "of device memory; predicted over measured below",
+                   "predicted / measured"),
+            Column("Checkpoints"), Column("Resumed", folds=True),
+        ]
+    )  # fmt: skip
+    slowest: dict[str, float] = {}
+    for row in points:
+        if (step := words.number(row.get("unsplit_step_median_s"))) is not None:
+            slowest[row["workload"]] = max(slowest.get(row["workload"], 0.0), step)
+    for row in points:
+        step = words.number(row.get("unsplit_step_median_s"))
+        result.add(
+            row["workload"],
+            row["device"],
+            words.backend_name(row),
+            row["precision"],
+            integer(row.get("training_steps"), "not recorded"),
+            _final(row),
+            *_evaluated(data, row),
+            _elevated(data, row),
+            ranged(row, "unsplit_step", MS, "no step was timed", digits=3),
+            quantity(row.get("tokens_per_s"), "no step was timed"),
+            quantity(slowest[row["workload"]] / step if step else None, "no step was timed"),
+            Value(str(len(unusual(data, row))), float(len(unusual(data, row))))
+            if len(column(data, row, "step_s"))
+            else missing("no step was timed"),
+            _peak(row),
+            _checkpoints(row),
+            _resumed(row),
+        )
+    return result
+
+
+def _final(row: Row) -> Value:
+    if str(row.get("diverged")) in ("True", "1", "1.0"):
+        why = str(row.get("outcome_reason") or "diverged")
+        return Value("diverged", sort=float("inf"), mark="bad", reason=why)
+    return quantity(row.get("final_loss"), "not recorded", digits=4)
+
+
+def _evaluated(data: Data, row: Row) -> list[Value]:
+    """Loss and perplexity after the last step."""
+    frame = data.traces.evaluated(row)
+    known = None if frame is None else frame[frame["loss"].notna()]
+    if known is None or known.empty:
+        return [missing("no evaluation came to a finite loss")] * 2
+    last, best = known.iloc[-1], known.iloc[int(known["loss"].to_numpy().argmin())]
+    loss = quantity(last["loss"], "not finite", digits=4)
+    below = f"{words.significant(float(best['loss']), 4)} at {int(best['step'])}"
+    return [
+        Value(loss.text, loss.sort, below),
+        quantity(last["perplexity"], "beyond what a number can hold", digits=4),
+    ]
+
+
+def elevated_until(data: Data, row: Row) -> int | None:
+    """The last step whose gradient norm is well above its later level; None if unknown.
+
+    The norm is a running median, which a lone spike does not move; the level is the median over
+    the second half of the run. Steps count from 1; 0 means never.
+    """
+    found = training_course.elevated_until(column(data, row, "gradient_norm").tolist())
+    return None if found is None else int(found.middle)
+
+
+def _elevated(data: Data, row: Row) -> Value:
+    found = elevated_until(data, row)
+    if found is None:
+        return missing("no norm of every step, or too few steps")
+    return Value("never" if not found else str(found), sort=float(found))
+
+
+def _peak(row: Row) -> Value:
+    value = quantity(row.get("device_peak_bytes"), "nothing counts it on this backend", MIB)
+    predicted = words.number(row.get("predicted_peak_bytes")) or words.number(
+        row.get("predicted_memory_bytes")
+    )
+    if value.reason or not predicted:
+        return value
+    ratio = predicted / float(row["device_peak_bytes"])
+    return Value(value.text, value.sort, words.significant(ratio, 3))
+
+
+def _checkpoints(row: Row) -> Value:
+    latest, best, size = (
+        words.number(row.get(f"checkpoint_{part}"))
+        for part in ("latest_step", "best_step", "bytes")
+    )
+    said = [f"{called} after {step:g}" for called, step in (("latest", latest), ("best", best))
+            if step is not None]  # fmt: skip
+    if not said:
+        return missing("none was kept: no folder was given for them")
+    return Value(", ".join(said), below=f"{words.mebibytes(size)} each" if size else "")
+
+
+def _resumed(row: Row) -> Value:
+    found = str(row.get("resumed_at") or "")
+    if not found:
+        return Value("never", sort="")
+    return Value(f"after step {words.listing(found.split(';'))}", sort=found)
+
+
+def quotations(data: Data, book: Book, points: Sequence[Row]) -> None:
+    """What the trained models write, without its blank lines."""
+    by_point: dict[tuple, list[Row]] = {}
+    for text in data.texts:
+        by_point.setdefault(point_key(text), []).append(text)
+    told = [point for point in points if by_point.get(point_key(point))]
+    if not told:
+        book.note("No text was written by these models: it takes a data set with a tokenizer.")
+        return
+    several = len({point["device"] for point in told}) > 1
+    book.quotes(
+        "What the final weights write, beginning with the words in bold (blank lines left out):",
+        [
+            (
+                f"{point['workload']}, {words.backend_name(point)}"
+                + (f", {point['device']}" if several else "")
+                + f", {point['precision']}, after {int(point['training_steps'] or 0)} steps",
+                [
+                    (_manner(text), _dense(text["prompt"]), _dense(text["text"]).rstrip())
+                    for text in by_point[point_key(point)]
+                ],
+            )
+            for point in told
+        ],
+    )
+
+
+def _dense(text: object) -> str:
+    """Without blank lines, of which an untrained model writes many."""
+    return re.sub(r"\n\s*\n+", "\n", str(text or ""))
+
+
+def _manner(text: Row) -> str:
+    """How a text was drawn, and that there is nothing to see where it is so."""
+    value = words.number(text["temperature"])
+    said = ["temperature not recorded" if value is None else f"temperature {value:g}"]
+    if value == 0:
+        said.append("always the likeliest token")
+    if not str(text["text"] or "").strip():
+        said.append("nothing but white space")
+    return ", ".join(said)

@@ -1,0 +1,136 @@
+"""What one training step of `transformer_lm` does besides its products: operators, bytes.
+
+Operators are counted in a formula, so that no stage needs a framework: `launches` gives what a
+dispatch mode counts on the real step (torch 2.13, CPU) and what MLX 0.32 has in the graph of one
+(CPU); views, which move nothing, are left out. `tests/test_expected.py` counts again and compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+TENSORS_PER_LAYER, TENSORS_BESIDE = 7, 3  # weights: two norms, qkv, output, gate, up, down
+ADAMW_PASSES = 7  # reads weight, gradient and both moments, writes all but the gradient
+EAGER_TRAFFIC = 5.0  # see `least_bytes`
+
+
+class Part(NamedTuple):
+    """Operators of forward and backward pass, by the way in which a precision trains."""
+
+    layer: int
+    beside: int  # embedding, rotations, last norm, head, loss
+    again: int  # of a layer that is computed again
+
+
+@dataclass(frozen=True)
+class Operators:
+    """Operators of a step that launch work."""
+
+    parts: Mapping[str, Part]  # `full`, `pure` 16 bit, `amp`: with the casts that these need
+    update: tuple[int, int]  # the optimizer: of each weight tensor, and beside them
+    clip: tuple[int, int]  # clipping, likewise
+    said: str
+
+    def count(self, n_layer: int, precision: str, checkpointing: bool, clipped: bool) -> int:
+        """Of one step."""
+        part = self.parts[way(precision)]
+        tensors = TENSORS_PER_LAYER * n_layer + TENSORS_BESIDE
+        total = (part.layer + part.again * checkpointing) * n_layer + part.beside
+        for (each, beside), there in ((self.update, True), (self.clip, clipped)):
+            total += (each * tensors + beside) * there
+        return total
+
+
+def way(precision: str) -> str:
+    """How a precision trains: `full` fp32 or tf32, `pure` 16 bit, or `amp`."""
+    if precision.startswith("amp-"):
+        return "amp"
+    return "pure" if precision in ("fp16", "bf16") else "full"
+
+
+IN_TORCH = {"full": Part(98, 40, 34), "pure": Part(117, 49, 40), "amp": Part(118, 46, 44)}
+IN_MLX = {"full": Part(233, 75, 66), "pure": Part(301, 105, 74), "amp": Part(259, 87, 74)}
+TORCH = "operators of the step in torch 2.13, counted on a CPU"
+# What torch does to all weights in one call and what one by one, see
+# torch.utils._foreach_utils._get_foreach_kernels_supported_devices and its callers.
+OF_BACKEND: Mapping[str, Operators] = {
+    "torch-cpu": Operators(IN_TORCH, (9, 0), (0, 8), f"{TORCH}; AdamW updates weight by weight"),
+    "torch-mps": Operators(
+        IN_TORCH, (9, 0), (2, 6), f"{TORCH}; AdamW and clipping go weight by weight, as on MPS"
+    ),
+    "torch-cuda": Operators(
+        IN_TORCH, (0, 9), (0, 8),
+        f"{TORCH}; AdamW and clipping take all weights in one call each, as on CUDA, where a call "
+        "is a launch or more, so this is too few",
+    ),
+    "mlx": Operators(
+        IN_MLX, (12, 0), (4, 4),
+        "operations in the graph of a step in MLX 0.32, counted on a CPU, where MLX spells out "
+        "norms, rotations and attention; on a GPU each of them is one, so there this is too many",
+    ),
+}  # fmt: skip
+
+
+def launches(
+    backend: str, n_layer: int, precision: str, checkpointing: bool, clipped: bool = True
+) -> tuple[int | None, str]:
+    """(operators of one step that launch work, how they were counted or why not)."""
+    operators = OF_BACKEND.get(backend)
+    if operators is None:
+        return None, f"nobody has counted the operators of a step on {backend}"
+    return operators.count(n_layer, precision, checkpointing, clipped), operators.said
+
+
+class Bytes(NamedTuple):
+    """What a step moves at least, and what it works on."""
+
+    fixed: float  # whatever the batch: weights, gradients, optimizer
+    activations: float
+    working_set: float  # weights, gradients, moments, kept activations
+
+    @property
+    def moved(self) -> float:
+        """All of it."""
+        return self.fixed + self.activations
+
+
+def least_bytes(
+    shape: Mapping[str, Any], batch_size: int, precision: str, checkpointing: bool
+) -> Bytes:
+    """Bytes that a step must move at least, if every value went through memory only once per use.
+
+    - Weights that are multiplied with are read in the forward and again in the backward pass, in
+      the dtype that computes; the embedding is looked up instead. Under AMP each is read in fp32
+      and written in 16 bit once besides; checkpointed layers are read a third time.
+    - Gradients of all parameters, the embedding's too, are written once and read once for the norm
+      that they are clipped by.
+    - AdamW reads weight, gradient and both moments of every parameter and writes all but the
+      gradient: 7 values.
+    - What the backward pass needs of the forward pass is written and read once. Per token and
+      layer: inputs and results of two norms (4 n_embd), q, k, v and what attention gives
+      (4 n_embd), gate, up and their product (3 d_ff); and the last norm's two and the logits.
+      Checkpointed, a layer's input once more.
+
+    Everything else is left out: gradients of activations, and what operators hand to each other.
+    Where each operator reads and writes memory of its own, all of them together moved 2.7 to 4.9
+    times this on shapes from 0.17 to 7.4 million parameters (operands and results of torch's
+    operators, added up): `EAGER_TRAFFIC`.
+
+    Args:
+        shape: n_layer, n_embd, d_ff, seq_len, vocab_size, n_parameters.
+    """
+    layers, d, ff, vocab, n = (
+        float(shape[name]) for name in ("n_layer", "n_embd", "d_ff", "vocab_size", "n_parameters")
+    )
+    amp = precision.startswith("amp-")
+    master = 2 if precision in ("fp16", "bf16") else 4
+    width = 2 if amp else master
+    multiplied, tokens = n - vocab * d, float(batch_size * shape["seq_len"])
+    weights = 2 * multiplied * width + (multiplied * (4 + 2) if amp else 0.0)
+    if checkpointing:
+        weights += (multiplied - vocab * d) * width
+    fixed = weights + n * master * (2 + ADAMW_PASSES)
+    kept = tokens * (layers * ((9 if checkpointing else 8) * d + 3 * ff) + 2 * d + vocab) * width
+    return Bytes(fixed, 2 * kept, 4 * n * master + kept)

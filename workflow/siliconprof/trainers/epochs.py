@@ -1,0 +1,299 @@
+"""Whole trainings by epochs, as Keras's `fit` runs them: the study of seed 004.
+
+Every batch size of the cell is a training of its own, from the same initial weights: a point. Its
+first steps warm up, then split and unsplit steps take turns until the timing plan has enough, and
+all others are unsplit; every step trains. An epoch ends with what is left of the training part, a
+batch that may be smaller, and is followed by the validation part, timed too. Without `max_steps`
+that is what happens. With it, so many steps are trained and one validation follows, and the time
+of an epoch is extrapolated from the median step and the median validation batch. Then the test
+part says how much was learned; then, where energy can be read, the training goes on for that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from siliconprof import memory_limit, statistics, sweep
+from siliconprof.backends.base import Unsupported
+from siliconprof.energy import EnergyMeter
+from siliconprof.errors import UserError
+from siliconprof.timing import PhaseClock, Plan
+from siliconprof.trainers._judging import judged
+from siliconprof.trainers.base import Course, Trainer
+from siliconprof.trainers.plain import forward_only
+from siliconprof.workloads._classic import FEWEST_STEPS
+
+if TYPE_CHECKING:
+    from siliconprof.session import Session
+
+WARM_UP_SHARE = 1 / 2  # of all steps, at most
+METHOD = {
+    "split": "after the warm-up split and unsplit steps alternate until the timing plan has "
+    "enough, all others are unsplit; forward_only_s is the check",
+    "epoch": "measured: the sum of its steps' times, warm-up and split steps of the first epoch "
+    "and a smaller last batch included, and of its validation batches'; extrapolated: median "
+    "unsplit step x steps, a smaller last batch counted as a whole one, and, where not all "
+    "validation batches were run, their median without the first x their number",
+    "validation": "batches of the training's batch size: fetched, put through the network without "
+    "training it, loss and accuracy of its logits taken on the host; so the test, which is not "
+    "part of an epoch",
+}
+
+
+class Plugin(Trainer):
+    """epochs"""
+
+    frameworks = ("torch", "mlx")
+
+    def prepare(self, session: Session) -> None:
+        """See `Trainer.prepare`.
+
+        Raises:
+            Unsupported: under ZeRO-Offload, which has nothing to do for networks of megabytes.
+        """
+        if session.offloads:
+            raise Unsupported("scenario offload: trainer epochs trains on the device alone")
+        super().prepare(session)
+
+    def run(self, session: Session) -> None:
+        """See `Trainer.run`. A point for every batch size; finished ones come from the journal."""
+        cell: Any = session.workload
+        used = False  # the cell's meter, which has seen the idle power already
+
+        def measured() -> dict[str, Any]:
+            nonlocal used
+            if session.energy is not None and used:
+                session.energy = EnergyMeter.of(session.backend, Plan.of(session.cell.timing))
+                session.energy.idle("before")
+            used = True
+            return Fit(session).run()
+
+        session.method |= METHOD | {"weights": cell.weights_origin()}
+        for batch_size in cell.parameters["batch_sizes"]:  # before any has been trained
+            Length.of(cell.of_batch(batch_size), session.data.counts["train"])
+        try:
+            for batch_size in cell.parameters["batch_sizes"]:
+                session.workload = workload = cell.of_batch(batch_size)
+                if session.capture is not None:  # of the first one, until the tool has enough
+                    Fit(session).run()
+                known = {"params": named(workload)}
+                sweep.point(session, f"batch_size={batch_size}", known, measured)
+            if "master_weights" not in session.evidence:  # nothing was left to train
+                stepper = session.backend.stepper(workload, session.cell.seed)
+                batch = next(workload.batches(session.data, session.cell.seed))
+                session.evidence |= stepper.dtypes(batch)
+        finally:
+            session.workload = cell
+
+
+def named(workload: Any) -> dict[str, Any]:
+    """What a point's `params` say beforehand of a workload of one batch size."""
+    return {
+        "batch_size": workload.batch_size,
+        "network": workload.network,
+        "n_parameters": workload.n_parameters(),
+        "samples_per_step": workload.samples_per_step(),
+    }
+
+
+# -- one training --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Length:
+    """Of a training: how many steps it has."""
+
+    total: int
+    epoch_steps: int  # with one on the smaller batch that is left, if any
+    leaves_rest: bool
+
+    @classmethod
+    def of(cls, workload: Any, n_train: int) -> Length:
+        """Of a workload of one batch size, on so many images.
+
+        Raises:
+            UserError: too few to time any.
+        """
+        batch_size, asked = workload.batch_size, workload.parameters
+        epoch_steps = math.ceil(n_train / batch_size)
+        total = asked["max_steps"] or asked["epochs"] * epoch_steps
+        found = cls(total, epoch_steps, n_train % batch_size > 0)
+        if found.whole < FEWEST_STEPS:
+            raise UserError(
+                f"batch_sizes: {batch_size} makes {found.whole} whole batches of {n_train} images "
+                f"in {total} steps; expected at least {FEWEST_STEPS}: a smaller batch size, more "
+                "epochs, or more images (n_train)"
+            )
+        return found
+
+    @property
+    def whole(self) -> int:
+        """Steps on whole batches."""
+        return self.total - self.leaves_rest * (self.total // self.epoch_steps)
+
+
+class Clock(PhaseClock):
+    """Remembers how long the last step took."""
+
+    step_s = 0.0
+
+    def stop(self) -> tuple[float, dict[str, float]]:
+        """See `PhaseClock.stop`."""
+        self.step_s, phases = super().stop()
+        return self.step_s, phases
+
+
+class Training(Course):
+    """A course whose steps are counted beforehand, whatever the timing plan would do.
+
+    Args:
+        length: how many they are.
+    """
+
+    def __init__(self, session: Session, length: Length) -> None:
+        super().__init__(session)
+        self.clock: Clock = Clock(session.backend)
+        self.clock.split = False
+        self.length = length
+        self.partial_step_s: list[float] = []
+
+    def next_kind(self) -> str | None:
+        """See `Course.next_kind`; `partial` is a step on what an epoch leaves, `energy` is later."""
+        if self.session.capture is not None:  # steps go on until a tool has seen enough
+            return super().next_kind()
+        done = len(self.losses)
+        if done >= self.length.total:
+            return None
+        if self.length.leaves_rest and (done + 1) % self.length.epoch_steps == 0:
+            return "partial"
+        most = WARM_UP_SHARE * self.length.whole
+        if len(self.pace.warmup_times) < most and self.pace.warming_up():
+            return "warm-up"
+        times, pace = self.times, self.pace
+        paired = len(times.step_s) <= len(times.unsplit_step_s)
+        return "split" if paired and not (pace.stopped_by or pace.done()) else "unsplit"
+
+    def wants_energy(self) -> bool:
+        """Whether another step is due in the window over which energy is read."""
+        return self._energy_due()
+
+    def end(self, loss: Any) -> None:
+        """See `Course.end`."""
+        super().end(loss)
+        if self._kind == "partial":
+            self.partial_step_s.append(self.clock.step_s)
+            self.session.timed(self.clock.step_s)
+
+    def point(self, **extra: list[float]) -> dict[str, Any]:
+        """See `Course.point`."""
+        if self.partial_step_s:
+            extra["partial_step_s"] = self.partial_step_s
+        point = super().point(**extra)
+        return point | {"stopped_by": point["stopped_by"] or "max_iterations"}
+
+
+class Fit:
+    """One training of the session's workload, from its initial weights to its point."""
+
+    def __init__(self, session: Session) -> None:
+        workload: Any = session.workload
+        self.session, self.workload = session, workload
+        self.parameters = workload.parameters
+        self.max_steps = self.parameters["max_steps"]
+        self.length = Length.of(workload, session.data.counts["train"])
+        self.course = Training(session, self.length)
+        # Without rests, for what comes after the training.
+        self.whole_batches = session.data.batches(workload.batch_size, session.cell.seed)
+        session.progress("build the model", 0)
+        self.stepper: Any = session.backend.stepper(workload, session.cell.seed)
+        self.train_s: list[float] = []  # as the following, one entry per epoch
+        self.validation_s: list[float] = []
+        self.validated_steps = 0  # in the last of them
+        self.evaluations: list[dict[str, Any]] = []
+
+    def run(self) -> dict[str, Any]:
+        """Train, validate, test; the point."""
+        session, course, limits = self.session, self.course, self.parameters
+        batches = self.workload.batches(session.data, session.cell.seed)
+        session.backend.reset_peak_memory()
+        spent_s = 0.0
+        while kind := course.next_kind():
+            self.step(kind, batches)
+            spent_s += course.clock.step_s
+            if self.max_steps is None and len(course.losses) % self.length.epoch_steps == 0:
+                self.train_s.append(spent_s)
+                spent_s = 0.0
+                self.validate()
+        session.under_way = False
+        if self.max_steps is not None:
+            median_s = statistics.median(course.times.unsplit_step_s)
+            self.train_s.append(median_s * self.length.epoch_steps)
+            self.validate()
+        trained_steps = len(course.losses)
+        tested = judged(session, self.stepper, "test", limits["max_test_steps"])
+        session.under_way = True
+        while course.wants_energy():
+            self.step("energy", self.whole_batches)
+        session.under_way = False
+        point = self.point()
+        if tested.samples:
+            told = {"accuracy": tested.accuracy, "loss": tested.loss, "samples": tested.samples}
+            point["test"] = told | {"trained_steps": trained_steps}
+        return point
+
+    def step(self, kind: str, batches: Iterator[Any]) -> None:
+        """One training step; fetching its batch is part of it."""
+        self.course.begin(kind)
+        self.course.end(self.stepper.step(next(batches), self.course.clock))
+
+    def validate(self) -> None:
+        """A validation, extrapolated to the whole part where only some of it is put through."""
+        most = self.parameters["max_validation_steps"]
+        found = judged(self.session, self.stepper, "validation", most)
+        spent_s = sum(found.batch_s)
+        steps = self.validation_steps
+        if 0 < len(found.batch_s) < steps:
+            warm = found.batch_s[1:] or found.batch_s  # the first has something to warm up
+            self.validation_s.append(statistics.median(warm) * steps)
+        else:
+            self.validation_s.append(spent_s)
+        self.validated_steps = len(found.batch_s)
+        if found.samples:
+            told = {"loss": found.loss, "accuracy": found.accuracy, "seconds": spent_s}
+            self.evaluations.append({"step": len(self.course.losses), **told})
+
+    @property
+    def validation_steps(self) -> int:
+        """Batches of a whole validation."""
+        return math.ceil(self.session.data.counts["validation"] / self.workload.batch_size)
+
+    def point(self) -> dict[str, Any]:
+        """Everything but the test."""
+        session, course, stepper = self.session, self.course, self.stepper
+        batch = next(self.whole_batches)
+        session.evidence |= stepper.dtypes(batch)
+        point = course.point(forward_only_s=forward_only(session, stepper, batch))
+        point["params"] |= named(self.workload)
+        point["evaluations"] = self.evaluations
+        whole = self.max_steps is None and self.validated_steps == self.validation_steps
+        point["epoch"] = {
+            "means": "measured" if whole else "extrapolated",
+            "steps": self.length.epoch_steps,
+            "measured_steps": self.length.epoch_steps
+            if self.max_steps is None
+            else len(course.times.unsplit_step_s),
+            "validation_steps": self.validation_steps,
+            "measured_validation_steps": self.validated_steps,
+            "train_s": self.train_s,
+            "validation_s": self.validation_s,
+            "epoch_s": [sum(both) for both in zip(self.train_s, self.validation_s, strict=True)],
+        }
+
+        def again() -> Any:
+            return stepper.step(batch, course.clock)
+
+        point["memory"] |= memory_limit.held(session, again, stepper.standing())
+        return point

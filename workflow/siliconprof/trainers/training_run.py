@@ -1,0 +1,230 @@
+"""A whole training: its curve, evaluations on held-out data, checkpoints and what it can write.
+
+Every step is timed whole and none is split: `step_s` is empty. Evaluation and checkpoints lie
+between the timed steps. Killed and started again, the run goes on from its latest checkpoint with
+the losses that it would have had, to the last bit where the backend's own arithmetic repeats
+itself: weights, moments, step count, gradient scaler and the place in the data are all restored. The models that it trains drop nothing out, so there is no state of a
+random generator to restore.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from siliconprof import divergence, memory_limit
+from siliconprof.backends.base import Stepper, Unsupported
+from siliconprof.trainers import _texts
+from siliconprof.trainers._checkpoints import BEST, LATEST, Checkpoints
+from siliconprof.trainers.base import Course, Trainer
+
+if TYPE_CHECKING:
+    from siliconprof.session import Session
+
+METHOD = {
+    "split": "not split: every step is timed whole",
+    "evaluation": "between the timed steps: mean loss over the first held-out batches",
+    "resume": (
+        "between the timed steps: weights, moments, step count and gradient scaler as safetensors; "
+        "a killed run goes on from `latest`. Times of steps before that are those of the earlier "
+        "process; they began at a negative time"
+    ),
+}
+
+
+class Plugin(Trainer):
+    """training_run"""
+
+    frameworks = ("torch", "mlx")
+
+    def run(self, session: Session) -> None:
+        """See `Trainer.run`.
+
+        Raises:
+            Unsupported: under ZeRO-Offload.
+        """
+        if session.offloads:
+            raise Unsupported("scenario offload: trainer training_run does not offload")
+        session.progress("build the model", 0)
+        stepper = session.backend.stepper(session.workload, session.cell.seed)
+        if session.capture is not None:
+            look(session, stepper)
+            return
+        run = Run(session, stepper)
+        session.backend.reset_peak_memory()
+        run.train()
+        session.method |= METHOD
+        session.evidence |= stepper.dtypes(run.held_out[0])
+        texts = run.texts()
+        run.read_energy()
+        point = run.point() | texts
+        batch = next(run.batches)
+        point["memory"] |= memory_limit.held(
+            session, lambda: stepper.step(batch, run.clock), stepper.standing()
+        )
+        session.add_point(point)
+        session.timed(-run.earlier_s)  # which an earlier process has spent
+
+
+def look(session: Session, stepper: Stepper) -> None:
+    """Train for as long as a tool looks at it."""
+    workload: Any = session.workload
+    batches, course = workload.batches(session.data, session.cell.seed), Course(session)
+    while kind := course.next_kind():
+        course.begin(kind)
+        course.end(stepper.step(next(batches), course.clock))
+
+
+class Run(Course):
+    """A training from its first step, or its latest checkpoint, to its last."""
+
+    def __init__(self, session: Session, stepper: Stepper) -> None:
+        super().__init__(session)
+        workload: Any = session.workload
+        self.stepper, self.workload = stepper, workload
+        self.parameters = workload.parameters
+        self.batches = workload.batches(session.data, session.cell.seed)
+        self.held_out = list(workload.evaluation_batches(session.data))
+        self.norms: list[float | None] = []  # of the gradients, before clipping
+        self.evaluations: list[dict[str, Any]] = []
+        self.resumed_at: list[int] = []
+        self.earlier_s = 0.0  # inside steps of an earlier process
+        self.zero_unix_s = time.time() - (time.perf_counter() - session.zero)
+        self.checkpoints = Checkpoints(session.keep, session.key)
+
+    @property
+    def done(self) -> int:
+        """Steps of the run, those of an earlier process too."""
+        return len(self.times.unsplit_step_s)
+
+    # -- to the last step ------------------------------------------------------------------
+
+    def train(self) -> None:
+        """All steps that are not done yet, with what is due between them."""
+        earlier = self.checkpoints.resume(self.stepper)
+        if earlier is not None:
+            self._go_on(earlier)
+        while True:
+            self._between_steps()
+            if self.done >= self.parameters["steps"]:
+                break
+            self.session.under_way = True
+            self._one_step("unsplit")
+        self.pace.stopped_by = "max_iterations"
+
+    def _one_step(self, kind: str) -> None:
+        self.begin(kind)
+        self.end(self.stepper.step(next(self.batches), self.clock))
+        if kind == "unsplit":
+            self.norms.append(self.stepper.gradient_norm())
+
+    def _between_steps(self) -> None:
+        """Evaluate and keep what is due after the steps that are done; no time of it is a step's."""
+        self.session.under_way = False
+        step, last = self.done, self.done == self.parameters["steps"]
+        evaluated = bool(self.evaluations) and self.evaluations[-1]["step"] == step
+        roles = set()
+        if (last or step % self.parameters["evaluate_every"] == 0) and not evaluated:
+            self.evaluations.append(self._evaluation(step))
+            if step and best(self.evaluations) == step:
+                roles |= {BEST, LATEST}
+        if step and (last or step % self.parameters["checkpoint_every"] == 0):
+            roles.add(LATEST)
+        if self.checkpoints.files.get(LATEST, {}).get("step") == step:
+            return  # where the run has just gone on
+        if roles:
+            self.session.progress("keep a checkpoint", step)
+            self.checkpoints.save(self.stepper, step, self._course(), roles)
+
+    def _evaluation(self, step: int) -> dict[str, Any]:
+        self.session.progress("evaluate", step)
+        started_s = time.perf_counter()
+        losses = [self.stepper.evaluate(batch) for batch in self.held_out]
+        seconds = time.perf_counter() - started_s
+        mean = math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else None
+        return {
+            "step": step,
+            "loss": mean,
+            "perplexity": None if mean is None or mean > math.log(1e300) else math.exp(mean),
+            "seconds": seconds,
+        }
+
+    # -- what is kept of it ----------------------------------------------------------------
+
+    def _course(self) -> dict[str, Any]:
+        """All of the run so far that is not in the stepper."""
+        return {
+            "zero_unix_s": self.zero_unix_s,
+            "losses": self.losses,
+            "norms": self.norms,
+            "unsplit_step_s": self.times.unsplit_step_s,
+            "steps": self.steps,
+            "evaluations": self.evaluations,
+            "resumed_at": self.resumed_at,
+        }
+
+    def _go_on(self, course: dict[str, Any]) -> None:
+        """Be where the run was when `_course` told this."""
+        self.losses, self.norms = course["losses"], course["norms"]
+        self.times.unsplit_step_s = course["unsplit_step_s"]
+        self.pace.times = list(course["unsplit_step_s"])
+        self.steps = course["steps"]
+        later_s = self.zero_unix_s - course["zero_unix_s"]
+        self.steps["started_s"] = [began - later_s for began in self.steps["started_s"]]
+        self.evaluations = course["evaluations"]
+        self.resumed_at = [*course["resumed_at"], self.done]
+        self.earlier_s = math.fsum(self.times.unsplit_step_s)
+        for _ in range(self.done):  # to the same place in the data
+            next(self.batches)
+
+    # -- after it --------------------------------------------------------------------------
+
+    def texts(self) -> dict[str, Any]:
+        """`texts` of the point; nothing, with the reason in the method, where there are none."""
+        try:
+            found = _texts.samples(self.session, self.stepper, self.held_out[0])
+        except _texts.NoText as missing:
+            self.session.method["texts"] = f"none: {missing}"
+            return {}
+        self.session.method["texts"] = _texts.HOW
+        return {"texts": found}
+
+    def read_energy(self) -> None:
+        """Train on while energy is read, where it can be; those steps are not in the curve."""
+        while self._energy_due():
+            self.session.under_way = True
+            self._one_step("energy")
+        self.session.under_way = False
+
+    def point(self, **extra: list[float]) -> dict[str, Any]:
+        """See `Course.point`: with curve, evaluations, outcome and checkpoints."""
+        steps, kept = self.parameters["steps"], self.checkpoints
+        losses = self.losses[:steps]
+        if kept.folder is None:
+            self.session.method["resume"] = "nothing is kept: started without a folder for it"
+        if kept.notes:
+            self.session.method["checkpoint_notes"] = kept.notes
+        whole = super().point(**extra)
+        whole["params"] |= {"steps": steps}
+        return whole | {
+            "curve": {
+                "loss": losses,
+                "gradient_norm": self.norms,
+                "learning_rate": [self.workload.learning_rate_at(step) for step in range(steps)],
+            },
+            "evaluations": self.evaluations,
+            "outcome": divergence.outcome(losses),
+            "resumed_at": self.resumed_at,
+            **({"checkpoints": kept.files} if kept.files else {}),
+        }
+
+
+def best(evaluations: Sequence[dict[str, Any]]) -> int | None:
+    """The step after which the loss on held-out data was lowest; the first of equals.
+
+    What has not been trained at all does not count.
+    """
+    told = [found for found in evaluations if found["step"] and found["loss"] is not None]
+    return min(told, key=lambda found: found["loss"])["step"] if told else None

@@ -1,0 +1,265 @@
+"""What the networks of seed 004 share: Keras's layers described once, for torch and MLX alike.
+
+Fabrice Daniel, "Apple M2 Max GPU vs Nvidia V100, P100 and T4" (seed 004), trains three Keras
+models on Fashion-MNIST. A network here is the list of its layers (`_classic_layers`); parameters, operations and
+initial weights follow from it, and `_classic_torch` and `_classic_mlx` build it.
+
+Optimizer: Adam with Keras's defaults, 0.001, betas 0.9 and 0.999, epsilon 1e-7; AdamW without
+weight decay is Adam. Keras adds epsilon to sqrt(v) ("epsilon hat" of Kingma and Ba 2015,
+arXiv:1412.6980, before section 2.1), torch and MLX add it to the bias-corrected sqrt(v): Keras's
+1e-7 acts as 1e-7 / sqrt(1 - 0.999^t) would here, 32 times ours in step t = 1 and the same after
+some thousands.
+
+Keras's last layer is a softmax and its loss takes probabilities; here the last layer gives logits
+and the loss takes those, which is the same function. All three train in fp32, as in the seed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from siliconprof import prepared
+from siliconprof.workloads._classic_layers import Layer, drawn
+from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
+
+if TYPE_CHECKING:
+    import numpy as np
+
+EPSILON = 1e-7
+FEWEST_STEPS = 4  # on whole batches: half of them may warm up, then one is split and one is not
+
+_COUNT = {"type": ["integer", "null"], "minimum": 1, "default": None}
+_LIKE_ALL = ("near_capacity_share", "allocator", "probes")
+PARAMETERS: Mapping[str, Any] = {
+    **{name: TRAINING_PARAMETERS[name] for name in _LIKE_ALL},
+    "batch_sizes": {
+        "type": "array",
+        "items": {"type": "integer", "minimum": 1},
+        "minItems": 1,
+        "uniqueItems": True,
+        "description": "images per training step; each is a training of its own, a point of the "
+        "cell",
+    },
+    "learning_rate": {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "default": 0.001,
+        "description": "Adam's learning rate, constant; the default is Keras's",
+    },
+    "dropout": {
+        "type": "number",
+        "minimum": 0,
+        "exclusiveMaximum": 1,
+        "default": 0.2,
+        "description": "share of the values that a dropout layer sets to 0; only the MLP has one",
+    },
+    "epochs": {
+        "type": "integer",
+        "minimum": 1,
+        "default": 1,
+        "description": "passes over the training part, with validation after each; without "
+        "`max_steps`",
+    },
+    "max_steps": {
+        **_COUNT,
+        "minimum": FEWEST_STEPS,
+        "description": "training steps per batch size, in place of whole epochs: the time of an "
+        "epoch is then extrapolated, and labelled so; null = `epochs` whole epochs",
+    },
+    "max_validation_steps": {
+        **_COUNT,
+        "description": "batches of a validation; with fewer than the part has, its time is "
+        "extrapolated; null = all",
+    },
+    "max_test_steps": {
+        **_COUNT,
+        "description": "batches of the test part that the trained network is tested on; null = all",
+    },
+}
+
+
+class ClassicWorkload(TrainingWorkload):
+    """A network of seed 004; each is a module that says its layers."""
+
+    frameworks = ("torch", "mlx")
+    trainers = ("epochs",)
+    swept = ("batch_sizes",)
+    PARAMETERS = PARAMETERS
+    REQUIRED = ("batch_sizes",)
+    network: ClassVar[str]
+    layers: ClassVar[tuple[Layer, ...]]
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        super().__init__(parameters)
+        # Of a whole cell the largest: trainer `epochs` asks for each in turn.
+        self.batch_size = int(parameters.get("batch_size") or max(parameters["batch_sizes"]))
+
+    def of_batch(self, batch_size: int) -> ClassicWorkload:
+        """The same training with one of its batch sizes."""
+        return type(self)({**self.parameters, "batch_size": batch_size})
+
+    def packages(self, framework: str) -> tuple[str, ...]:
+        """See `Workload.packages`."""
+        return ("numpy",)
+
+    def supports(self, framework: str, precision: str) -> str | None:
+        """See `Workload.supports`."""
+        if precision not in ("fp32", "tf32"):
+            return f"{precision}: the study trains in fp32, as Keras does by default; or in tf32"
+        return super().supports(framework, precision)
+
+    @classmethod
+    def problems(
+        cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
+    ) -> list[str]:
+        """See `Workload.problems`."""
+        found = super().problems(parameters, dataset)
+        found += cls.data_problems(parameters, dataset, f"the {cls.network}", "images", {})
+        n_train, sizes = (dataset or {}).get("n_train"), parameters.get("batch_sizes")
+        if isinstance(n_train, int) and isinstance(sizes, list):
+            found += [
+                f"batch_sizes.{index}: is {size}; the data set has {n_train} training images, "
+                "expected at most as many"
+                for index, size in enumerate(sizes)
+                if isinstance(size, int) and size > n_train
+            ]
+        return found
+
+    # -- how much work ---------------------------------------------------------------------
+
+    def samples_per_step(self) -> int:
+        """See `TrainingWorkload.samples_per_step`."""
+        return self.batch_size
+
+    def n_parameters(self) -> int:
+        """See `TrainingWorkload.n_parameters`; as Keras's `Model.summary` counts them."""
+        return sum(math.prod(shape) for shape in self.weight_shapes().values())
+
+    def flops_per_step(self) -> tuple[float, str]:
+        """See `TrainingWorkload.flops_per_step`.
+
+        Two operations per multiply-add of every layer, exact, for the forward pass, as many for
+        the gradient by the weights, and as many for that by the layer's input, which nobody needs
+        of the images. Biases, activations, pooling, dropout, an LSTM's gates, the loss and the
+        optimizer are left out.
+        """
+        total = first = 0
+        for layer in self.layers:
+            with_input, with_own = layer.multiply_adds()
+            first = first or with_input
+            total += with_input + with_own
+        text = (
+            "2 operations x multiply-adds of the layers, exact, x 3: forward, gradients by weights "
+            "and by inputs; without the first layer's gradient by the images, which is not computed"
+        )
+        return float(2 * (3 * total - first) * self.batch_size), text
+
+    def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
+        """See `Workload.memory_bytes`: not predicted, a cell trains at several batch sizes."""
+        return {}
+
+    def offloaded_memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
+        """See `TrainingWorkload.offloaded_memory_bytes`: never offloaded."""
+        return {}
+
+    def optimizer_settings(self, precision: str) -> dict[str, Any]:
+        """See `TrainingWorkload.optimizer_settings`: Keras's Adam; see above about its epsilon."""
+        return super().optimizer_settings(precision) | {"eps": EPSILON}
+
+    # -- data ------------------------------------------------------------------------------
+
+    def batches(self, data: Any, seed: int) -> Iterator[Batch]:
+        """See `TrainingWorkload.batches`: epoch after epoch, each in a new order.
+
+        As in Keras an epoch ends with what is left, a batch that may be smaller. images float32
+        (B, 28, 28), labels int32 (B,).
+        """
+        n_train = data.counts["train"]
+        for order in prepared.shuffled(n_train, n_train, seed):
+            for start in range(0, n_train, self.batch_size):
+                yield data.batch(order[start : start + self.batch_size])
+
+    def evaluation_batches(self, data: Any) -> Iterator[Batch]:
+        """See `TrainingWorkload.evaluation_batches`: the validation part, the last one smaller."""
+        return data.part_batches("validation", self.batch_size)
+
+    # -- weights and models ----------------------------------------------------------------
+
+    def weights_origin(self) -> dict[str, Any]:
+        """See `TrainingWorkload.weights_origin`."""
+        return {"weights": "random", "weights_drawn": "as Keras draws them, by numpy"}
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Place of the layer and Keras's name of the weight, `0/kernel` -> shape, Keras's too."""
+        return {
+            f"{place}/{name}": shape
+            for place, layer in enumerate(self.layers)
+            for name, (shape, _) in layer.weights().items()
+        }
+
+    def initial_weights(self, seed: int) -> Iterator[tuple[str, np.ndarray]]:
+        """(name as in `weight_shapes`, float32 array) of every weight; the same everywhere.
+
+        An orthogonal kernel is the same up to the rounding of LAPACK's QR.
+        """
+        import numpy as np
+
+        generator = np.random.Generator(np.random.PCG64(seed))
+        for place, layer in enumerate(self.layers):
+            for name, (shape, how) in layer.weights().items():
+                yield f"{place}/{name}", drawn(shape, how, generator)
+
+    def weights_by_layer(self, seed: int) -> list[dict[str, np.ndarray]]:
+        """The same, of each layer by Keras's name."""
+        found: list[dict[str, np.ndarray]] = [{} for _ in self.layers]
+        for name, array in self.initial_weights(seed):
+            place, _, own = name.partition("/")
+            found[int(place)][own] = array
+        return found
+
+    def torch_model(self, seed: int) -> Any:
+        """See `TrainingWorkload.torch_model`."""
+        from siliconprof.workloads import _classic_torch
+
+        dropout = self.parameters["dropout"]
+        return _classic_torch.model(self.layers, self.weights_by_layer(seed), dropout)
+
+    @staticmethod
+    def torch_output(model: Any, batch: Mapping[str, Any]) -> Any:
+        """Logits of shape (B, 10)."""
+        return model(batch["images"])
+
+    @staticmethod
+    def torch_loss(model: Any, batch: Mapping[str, Any]) -> Any:
+        """See `TrainingWorkload.torch_loss`: mean cross-entropy."""
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(model(batch["images"]), batch["labels"])
+
+    def import_mlx(self) -> None:
+        """See `TrainingWorkload.import_mlx`."""
+        import mlx.nn  # noqa: F401
+
+    def mlx_model(self, seed: int) -> Any:
+        """See `TrainingWorkload.mlx_model`; what dropout draws follows from the seed too."""
+        import mlx.core as mx
+
+        from siliconprof.workloads import _classic_mlx
+
+        mx.random.seed(seed)
+        dropout = self.parameters["dropout"]
+        return _classic_mlx.model(self.layers, self.weights_by_layer(seed), dropout)
+
+    def mlx_output(self, model: Any, batch: Mapping[str, Any]) -> Any:
+        """Logits of shape (B, 10)."""
+        return model(batch["images"])
+
+    def mlx_loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
+        """See `TrainingWorkload.mlx_loss`: mean cross-entropy."""
+        import mlx.core as mx
+        import mlx.nn as nn
+
+        logits = self.mlx_output(model, batch).astype(mx.float32)
+        return nn.losses.cross_entropy(logits, batch["labels"], reduction="mean")

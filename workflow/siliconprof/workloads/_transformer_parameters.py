@@ -1,0 +1,169 @@
+"""What an entry of `transformer_lm` may say, beside what every training's may."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from siliconprof import wide_deep
+
+SHAPE_PARAMETERS: Mapping[str, Any] = {
+    "n_layer": {
+        "type": "integer",
+        "minimum": 1,
+        "default": 4,
+        "description": "layers; `parameter_budget` solves it",
+    },
+    "n_embd": {
+        "type": "integer",
+        "minimum": 2,
+        "default": 128,
+        "description": "channels, a multiple of 2 n_head; `parameter_budget` solves it",
+    },
+    "n_head": {
+        "type": "integer",
+        "minimum": 1,
+        "default": 4,
+        "description": "attention heads of n_embd / n_head channels",
+    },
+    "d_ff": {
+        "type": ["integer", "null"],
+        "minimum": 1,
+        "default": None,
+        "description": "channels of the SwiGLU feed-forward; null = 8/3 n_embd rounded up to a "
+        "multiple of 8; `parameter_budget` solves it",
+    },
+    "seq_len": {
+        "type": "integer",
+        "minimum": 2,
+        "default": 128,
+        "description": "tokens per sequence",
+    },
+    "vocab_size": {
+        "type": ["integer", "null"],
+        "minimum": 2,
+        "default": None,
+        "description": "rows of the embedding and of the head; null = that of the data",
+    },
+    "rope_base": {
+        "type": "number",
+        "exclusiveMinimum": 1,
+        "default": 10000,
+        "description": "base of the rotary positions' wavelengths",
+    },
+    "parameter_budget": {
+        "type": ["integer", "null"],
+        "minimum": 1,
+        "default": None,
+        "description": "parameters that a wide and a deep model of n_head heads are solved for, "
+        "equal in parameters and compute; `aspect` says which one this is; null = none",
+    },
+    "aspect": {
+        "enum": ["wide", "deep", None],
+        "default": None,
+        "description": "which of the two that `parameter_budget` gives",
+    },
+    "depth_ratio": {
+        "type": "number",
+        "exclusiveMinimum": 1,
+        "default": wide_deep.DEPTH_RATIO,
+        "description": "with `parameter_budget`: the deep model has at least so many times the "
+        "wide one's layers",
+    },
+}
+
+OPTIMIZER_PARAMETERS: Mapping[str, Any] = {
+    "learning_rate": {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "default": 0.001,
+        "description": "AdamW's learning rate after the warm-up, before the decay",
+    },
+    "warmup_steps": {
+        "type": "integer",
+        "minimum": 0,
+        "default": 0,
+        "description": "steps in which the learning rate rises linearly",
+    },
+    "decay_steps": {
+        "type": ["integer", "null"],
+        "minimum": 1,
+        "default": None,
+        "description": "steps after the warm-up in which it falls along a cosine, constant "
+        "afterwards; null = it does not fall",
+    },
+    "min_learning_rate_share": {
+        "type": "number",
+        "minimum": 0,
+        "maximum": 1,
+        "default": 0.1,
+        "description": "share of `learning_rate` that it falls to",
+    },
+    "weight_decay": {
+        "type": "number",
+        "minimum": 0,
+        "default": 0.1,
+        "description": "AdamW's decoupled weight decay, of every parameter",
+    },
+    "betas": {
+        "type": "array",
+        "items": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+        "minItems": 2,
+        "maxItems": 2,
+        "default": [0.9, 0.95],
+        "description": "AdamW's decay rates of the averages of gradient and squared gradient",
+    },
+    "max_gradient_norm": {
+        "type": ["number", "null"],
+        "exclusiveMinimum": 0,
+        "default": 1.0,
+        "description": "norm of all gradients together that they are scaled down to; null = none",
+    },
+}
+
+RUN_PARAMETERS: Mapping[str, Any] = {
+    "held_out_share": {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "maximum": 0.5,
+        "default": 0.1,
+        "description": "last part of the tokens, on which nothing is trained",
+    },
+    "steps": {
+        "type": "integer",
+        "minimum": 1,
+        "default": 200,
+        "description": "training steps, under trainer training_run",
+    },
+    "evaluate_every": {
+        "type": "integer",
+        "minimum": 1,
+        "default": 50,
+        "description": "steps between two evaluations on held-out data, under trainer training_run",
+    },
+    "evaluation_batches_limit": {
+        "type": "integer",
+        "minimum": 1,
+        "default": 8,
+        "description": "most batches of an evaluation, the first ones of the held-out data",
+    },
+    "checkpoint_every": {
+        "type": "integer",
+        "minimum": 1,
+        "default": 50,
+        "description": "steps between two checkpoints, under trainer training_run",
+    },
+    "sample_temperatures": {
+        "type": "array",
+        "items": {"type": "number", "minimum": 0},
+        "default": [0, 0.8],
+        "description": "temperatures at which the trained model writes, under trainer "
+        "training_run; 0 = always the likeliest token",
+    },
+    "sample_tokens": {
+        "type": "integer",
+        "minimum": 1,
+        "default": 48,
+        "description": "tokens that it writes at each, under trainer training_run",
+    },
+}

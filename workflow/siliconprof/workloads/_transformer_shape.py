@@ -1,0 +1,113 @@
+"""The sizes of a decoder-only transformer, and what follows from them without building it.
+
+Every projection is without bias; the head is not tied to the embedding; each of a layer's two
+parts, attention and SwiGLU feed-forward, is preceded by an RMSNorm, and so is the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# SwiGLU has three matrices where GPT-2's feed-forward has two: two thirds of its width make the
+# parameters equal (Shazeer 2020, arXiv:2002.05202).
+FEED_FORWARD_RATIO = 8 / 3
+FEED_FORWARD_MULTIPLE = 8
+
+FLOPS_SOURCE = (
+    "6N + 12 n_layer n_embd seq_len per token (PaLM, arXiv:2204.02311, appendix B); N without the "
+    "embedding, which is looked up"
+)
+
+
+def default_d_ff(n_embd: int) -> int:
+    """8/3 of n_embd, rounded up to a multiple of 8."""
+    multiple = FEED_FORWARD_MULTIPLE
+    return multiple * -(-8 * n_embd // (3 * multiple))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a model's name in a grid is made of."""
+
+    n_layer: int
+    n_embd: int
+    n_head: int
+    d_ff: int
+    vocab_size: int
+    seq_len: int
+
+    @property
+    def head_dim(self) -> int:
+        """Channels of one head."""
+        return self.n_embd // self.n_head
+
+    def problems(self) -> list[str]:
+        """Why there is no such model, each `key: what is wrong`."""
+        if self.n_embd % self.n_head:
+            return [f"n_embd: is {self.n_embd}; expected a multiple of n_head {self.n_head}"]
+        if self.head_dim % 2:
+            return [
+                f"n_embd: is {self.n_embd}, {self.head_dim} a head; rotary positions turn pairs, "
+                f"expected a multiple of {2 * self.n_head}"
+            ]
+        return []
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Parameter name, the same in torch and MLX -> shape; projections are (out, in)."""
+        d, ff = self.n_embd, self.d_ff
+        shapes: dict[str, tuple[int, ...]] = {"embedding.weight": (self.vocab_size, d)}
+        for layer in range(self.n_layer):
+            shapes |= {
+                f"layers.{layer}.{name}.weight": shape
+                for name, shape in {
+                    "attention_norm": (d,),
+                    "attention.qkv": (3 * d, d),
+                    "attention.output": (d, d),
+                    "feed_forward_norm": (d,),
+                    "feed_forward.gate": (ff, d),
+                    "feed_forward.up": (ff, d),
+                    "feed_forward.down": (d, ff),
+                }.items()
+            }
+        return shapes | {"norm.weight": (d,), "head.weight": (self.vocab_size, d)}
+
+    def parameters_by_part(self) -> dict[str, int]:
+        """Number of parameters of each part of the model; together they are all."""
+        d, ff, layers = self.n_embd, self.d_ff, self.n_layer
+        return {
+            "embedding": self.vocab_size * d,
+            "attention": layers * 4 * d * d,
+            "feed_forward": layers * 3 * d * ff,
+            "norms": (2 * layers + 1) * d,
+            "head": self.vocab_size * d,
+        }
+
+    def n_parameters(self) -> int:
+        """All parameters."""
+        return sum(self.parameters_by_part().values())
+
+    def layer_parameters(self) -> int:
+        """Parameters of one layer."""
+        d = self.n_embd
+        return 4 * d * d + 3 * d * self.d_ff + 2 * d
+
+    def flops_per_token(self) -> int:
+        """Floating-point operations of one token's training, forward and backward.
+
+        6 per token and multiplied parameter, plus 12 n_layer n_embd seq_len for attention scores
+        and values (Chowdhery et al. 2022, PaLM, appendix B). Causal masking is not subtracted,
+        which overstates attention by up to a factor of two; norms, rotations, activation and loss
+        are left out, which understates a little.
+        """
+        multiplied = self.n_parameters() - self.vocab_size * self.n_embd
+        return 6 * multiplied + 12 * self.n_layer * self.n_embd * self.seq_len
+
+    def as_parameters(self) -> Mapping[str, int]:
+        """As the keys of a workload's entry."""
+        return {
+            "n_layer": self.n_layer,
+            "n_embd": self.n_embd,
+            "n_head": self.n_head,
+            "d_ff": self.d_ff,
+        }

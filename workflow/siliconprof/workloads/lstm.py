@@ -1,0 +1,13 @@
+"""Seed 004's LSTM: an image is a sequence of its 28 rows; 128 units; 81,674 parameters."""
+
+from __future__ import annotations
+
+from siliconprof.workloads._classic import ClassicWorkload
+from siliconprof.workloads._classic_layers import CLASSES, LSTM, SIDE, Dense
+
+
+class Plugin(ClassicWorkload):
+    """lstm"""
+
+    network = "LSTM"
+    layers = (LSTM(SIDE, SIDE, 128), Dense(128, CLASSES, relu=False))

@@ -1,0 +1,206 @@
+"""One model trained from the same weights on the same data under many settings of its optimizer.
+
+Seed 003's next page: learning rate, warm-up, weight decay, betas and clipping. Each combination is
+a point with the curve of its training. That a training diverges is its outcome, not a failure; one
+whose loss is not finite any more ends there. All points share a process; steps are timed whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from siliconprof import divergence, memory_limit, sweep
+from siliconprof.cell import canonical_json
+from siliconprof.errors import UserError
+from siliconprof.timing import PhaseClock
+from siliconprof.workloads import transformer_lm
+from siliconprof.workloads.base import KernelWorkload
+
+if TYPE_CHECKING:
+    from siliconprof.session import Session
+
+SWEPT = ("learning_rate", "warmup_steps", "weight_decay", "betas", "max_gradient_norm")
+# Of a whole run alone: trainer training_run reads them.
+NOT_HERE = (
+    "evaluate_every", "evaluation_batches_limit", "checkpoint_every", "sample_temperatures",
+    "sample_tokens", "zero_stage", "near_capacity_share", "probes",
+)  # fmt: skip
+MODEL_PARAMETERS = {
+    name: schema
+    for name, schema in transformer_lm.Plugin.PARAMETERS.items()
+    if name not in NOT_HERE
+}
+
+
+class Plugin(KernelWorkload):
+    """optimizer_sweep"""
+
+    frameworks = transformer_lm.Plugin.frameworks
+    swept = ("sweep",)
+    PARAMETERS = {
+        **MODEL_PARAMETERS,
+        "batch_size": {
+            "type": "integer",
+            "minimum": 1,
+            "default": 8,
+            "description": "samples per training step",
+        },
+        "steps": {
+            "type": "integer",
+            "minimum": 1,
+            "default": 60,
+            "description": "training steps under each setting",
+        },
+        "sweep": {
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": False,
+            "properties": {
+                name: {
+                    "type": "array",
+                    "minItems": 1,
+                    "items": {k: v for k, v in MODEL_PARAMETERS[name].items() if k != "default"},
+                    "description": f"values of `{name}`",
+                }
+                for name in SWEPT
+            },
+            "default": {"learning_rate": [0.0003, 0.003, 0.03]},
+            "description": "lists of values of learning_rate, warmup_steps, weight_decay, betas or "
+            "max_gradient_norm: every combination is trained, and is a point",
+        },
+    }  # fmt: skip
+
+    @classmethod
+    def problems(
+        cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
+    ) -> list[str]:
+        """See `Workload.problems`."""
+        found = transformer_lm.Plugin.problems(parameters, dataset)
+        lists = parameters.get("sweep")
+        if isinstance(lists, Mapping):
+            found += [
+                f"sweep.{name}: lists a value twice; expected each once"
+                for name, values in lists.items()
+                if isinstance(values, list)
+                and len({canonical_json(v) for v in values}) < len(values)
+            ]
+        return found
+
+    def supports(self, framework: str, precision: str) -> str | None:
+        """See `Workload.supports`."""
+        return self.model({}).supports(framework, precision) or super().supports(
+            framework, precision
+        )
+
+    def packages(self, framework: str) -> tuple[str, ...]:
+        """See `Workload.packages`."""
+        return self.model({}).packages(framework)
+
+    def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
+        """See `Workload.memory_bytes`: of one training; there is one at a time."""
+        return self.model({}).memory_bytes(precision, backend)
+
+    def model(self, settings: Mapping[str, Any]) -> transformer_lm.Plugin:
+        """The training under a setting."""
+        own = {k: v for k, v in self.parameters.items() if k not in ("sweep", "steps")}
+        return transformer_lm.Plugin({**own, **settings})
+
+    def settings(self) -> Iterator[dict[str, Any]]:
+        """Every combination, in an order that does not depend on that of the keys."""
+        lists = self.parameters["sweep"]
+        names = [key for key in SWEPT if key in lists]
+        for values in product(*(lists[key] for key in names)):
+            yield dict(zip(names, values, strict=True))
+
+    def measure(self, session: Session) -> None:
+        """See `KernelWorkload.measure`.
+
+        Raises:
+            UserError: no data set is named.
+        """
+        if not session.cell.dataset:
+            raise UserError("dataset: is missing; the sweep trains on a text data set")
+        for settings in self.settings():
+            workload = self.model(settings)
+            known = {"params": self.params(workload)}
+            steps = self.parameters["steps"]
+            sweep.point(session, name(workload), known, partial(train, session, workload, steps))
+        if "master_weights" not in session.evidence:  # all points are of an earlier process
+            self.look(session)
+        session.method |= {
+            "split": "not split: every step is timed whole",
+            "sweep": "each setting from the same weights over the same batches; a training whose "
+            "loss is not finite any more ends there; nothing is evaluated on held-out data",
+        }
+
+    def look(self, session: Session) -> None:
+        """See in what dtypes a training would be."""
+        workload = self.model({})
+        stepper = session.backend.stepper(workload, session.cell.seed)
+        batches = workload.batches(session.data, session.cell.seed)
+        session.evidence |= stepper.dtypes(next(batches))
+
+    def params(self, workload: transformer_lm.Plugin) -> dict[str, Any]:
+        """What a point is the training of."""
+        own = workload.parameters
+        names = (
+            "batch_size", "seq_len", "learning_rate", "warmup_steps", "decay_steps", "weight_decay",
+            "max_gradient_norm",
+        )  # fmt: skip
+        return {
+            **{name: own[name] for name in names},
+            "beta1": own["betas"][0],
+            "beta2": own["betas"][1],
+            "steps": self.parameters["steps"],
+            **workload.shape.as_parameters(),
+            "head_dim": workload.head_dim,
+            "vocab_size": workload.vocab_size,
+            "n_parameters": workload.n_parameters(),
+            "tokens_per_step": workload.tokens_per_step(),
+            "samples_per_step": workload.samples_per_step(),
+        }
+
+
+def name(workload: transformer_lm.Plugin) -> str:
+    """Of a point: everything that can be swept, whether it is or not."""
+    return " ".join(f"{key}={canonical_json(workload.parameters[key])}" for key in SWEPT)
+
+
+def train(session: Session, workload: transformer_lm.Plugin, steps: int) -> dict[str, Any]:
+    """One training from its first step to its last, or to where its loss is not finite any more."""
+    backend, seed = session.backend, session.cell.seed
+    stepper = backend.stepper(workload, seed)
+    batches = workload.batches(session.data, seed)
+    backend.reset_peak_memory()
+    clock, what = PhaseClock(backend), name(workload)
+    times: list[float] = []
+    curve: dict[str, list[Any]] = {"loss": [], "gradient_norm": [], "learning_rate": []}
+    for step in range(steps):
+        session.progress(what, step)
+        clock.start(split=False)
+        loss = stepper.step(next(batches), clock)
+        step_s, _ = clock.stop()
+        times.append(step_s)
+        curve["loss"].append(loss())
+        curve["gradient_norm"].append(stepper.gradient_norm())
+        curve["learning_rate"].append(workload.learning_rate_at(step))
+        if not math.isfinite(curve["loss"][-1]):
+            break
+    session.evidence |= stepper.dtypes(next(batches))
+    flops, source = workload.flops_per_step()
+    return {
+        "times": {"unsplit_step_s": times},
+        "flops": flops,
+        "flops_source": source,
+        "bytes": None,
+        "memory": session.memory()
+        | memory_limit.held(
+            session, lambda: stepper.step(next(batches), clock), stepper.standing()
+        ),
+        "curve": curve,
+        "outcome": divergence.outcome(curve["loss"]),
+    }

@@ -1,0 +1,259 @@
+"""Grid search over a transformer's shape: one training iteration of every combination (seed 003).
+
+A point is the whole iteration, unsplit: the batch's way to the device, forward, backward, clipping
+and AdamW of `transformer_lm`, on tokens drawn at random. It is timed twice, one after the other:
+by our own repeats, each synchronised, and by `torch.utils.benchmark.Timer.blocked_autorange`, as
+the seed does, which in MLX does not exist. Points come in the order of their operations, the
+cheapest first. One that the memory model predicts not to fit is skipped; one that runs out of
+memory all the same costs itself only (`sweep`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from siliconprof import footprint, memory_model, statistics, sweep
+from siliconprof.errors import in_one_line
+from siliconprof.timing import PhaseClock
+from siliconprof.workloads import transformer_lm
+from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, KernelWorkload
+
+if TYPE_CHECKING:
+    from siliconprof.session import Session
+
+SHAPE = transformer_lm.SHAPE_PARAMETERS
+SWEPT = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "batch_size")  # n_embd before n_head
+MODEL = ("gradient_checkpointing", "rope_base", "learning_rate", "weight_decay", "betas",
+         "max_gradient_norm")  # fmt: skip
+BLOCKED_AUTORANGE = (
+    "torch.utils.benchmark.Timer(...).blocked_autorange(min_run_time_s): after a warm-up that finds "
+    "how many iterations make a block, blocks until that time is spent, synchronised around each; a "
+    "block of one iteration longer than that time is not repeated"
+)
+
+
+class Plugin(KernelWorkload):
+    """transformer_grid"""
+
+    frameworks = ("torch", "mlx")
+    swept = SWEPT
+    PARAMETERS = {
+        **{
+            name: {
+                "type": "array",
+                "minItems": 1,
+                "uniqueItems": True,
+                "items": {k: v for k, v in SHAPE[name].items() if k not in ("default", "description")},
+                "default": [SHAPE[name]["default"]],
+                "description": f"of each: {SHAPE[name]['description'].split(';')[0]}",
+            }
+            for name in ("n_layer", "n_embd", "n_head", "d_ff", "seq_len")
+        },
+        "d_ff": {
+            "type": "array",
+            "minItems": 1,
+            "uniqueItems": True,
+            "items": {"type": ["integer", "null"], "minimum": 1},
+            "default": [None],
+            "description": "of each: channels of the SwiGLU feed-forward; null = 8/3 n_embd rounded "
+            "up to a multiple of 8",
+        },
+        "batch_size": {
+            "type": "array",
+            "minItems": 1,
+            "uniqueItems": True,
+            "items": {"type": "integer", "minimum": 1},
+            "description": "of each: sequences per training step; all combinations of the six lists "
+            "are points, but those whose head dimension is no even number",
+        },
+        "vocab_size": {
+            "type": "integer",
+            "minimum": 2,
+            "default": 1024,
+            "description": "tokens, drawn at random, and rows of the embedding and of the head",
+        },
+        "min_run_time_s": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "default": 0.2,
+            "description": "seconds that blocked_autorange is asked to spend at least; its own "
+            "default",
+        },
+        **{name: transformer_lm.Plugin.PARAMETERS[name] for name in MODEL},
+        "memory_budget_gib": {
+            **TRAINING_PARAMETERS["memory_budget_gib"],
+            "description": "device memory that a point may need by prediction, GiB; nothing else "
+            "holds it to that; null = all that the device has",
+        },
+        "force": TRAINING_PARAMETERS["force"],
+    }  # fmt: skip
+    REQUIRED = ("batch_size",)
+
+    @classmethod
+    def problems(
+        cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
+    ) -> list[str]:
+        """See `Workload.problems`."""
+        widths, heads = (
+            parameters.get(name, cls.PARAMETERS[name]["default"]) for name in ("n_embd", "n_head")
+        )
+        try:
+            if any(_even(n_embd, n_head) for n_embd in widths for n_head in heads):
+                return []
+        except (TypeError, ZeroDivisionError):
+            return []  # the schema says so
+        return [f"n_embd: is {widths}; expected one that is a multiple of 2 n_head of {heads}"]
+
+    def packages(self, framework: str) -> tuple[str, ...]:
+        """See `Workload.packages`."""
+        return self.models()[0].packages(framework)
+
+    def settings(self) -> tuple[list[dict[str, Any]], int]:
+        """(combinations of the lists that are models, how many others there are)."""
+        lists = (self.parameters[name] for name in SWEPT)
+        found = [dict(zip(SWEPT, values, strict=True)) for values in itertools.product(*lists)]
+        kept = [one for one in found if _even(one["n_embd"], one["n_head"])]
+        return kept, len(found) - len(kept)
+
+    def models(self) -> list[transformer_lm.Plugin]:
+        """What is trained at each point, the cheapest first; equal ones once."""
+        common = {name: self.parameters[name] for name in (*MODEL, "vocab_size")}
+        models = [transformer_lm.Plugin(common | setting) for setting in self.settings()[0]]
+        models.sort(key=lambda model: model.flops_per_step()[0])
+        return list({name_of(model): model for model in models}.values())
+
+    def n_points(self) -> int:
+        """See `KernelWorkload.n_points`."""
+        return len(self.models())
+
+    def measure(self, session: Session) -> None:
+        """See `KernelWorkload.measure`."""
+        models, left_out = self.models(), self.settings()[1]
+        session.method["grid"] = {
+            "points": len(models),
+            "left_out": left_out,
+            "left_out_because": "n_embd is no multiple of 2 n_head",
+            "iteration": "batch to the device, forward, backward, clipping, AdamW; unsplit",
+            "order": "by operations per step, the fewest first",
+            "blocked_autorange": BLOCKED_AUTORANGE,
+        }
+        session.evidence |= self.evidence(session, models[0])
+        sweep.free(session)
+        for number, model in enumerate(models, 1):
+            what = f"point {number} of {len(models)}"
+            known = described(model, session)
+            reason = self.too_large(session, known["memory"]["predicted_bytes"])
+            if reason and session.journal.find(name_of(model)) is None:
+                sweep.skip(session, name_of(model), known, reason)
+                continue
+            sweep.point(
+                session,
+                name_of(model),
+                known,
+                partial(self.point, session, model, known, what),
+            )
+
+    def evidence(self, session: Session, model: transformer_lm.Plugin) -> dict[str, Any]:
+        """The dtypes that the smallest model of the grid trains in; nothing where even that fails.
+
+        Asked in every process, since a point that was taken over shows nothing of this one.
+        """
+        try:
+            stepper = session.backend.stepper(model, session.cell.seed)
+            return dict(stepper.dtypes(drawn(model, session.cell.seed)))
+        except Exception:  # its point will say why
+            return {}
+
+    def too_large(self, session: Session, predicted_bytes: int | None) -> str | None:
+        """Why a point is not tried, or None."""
+        own, cell = self.parameters, session.cell
+        have, source = memory_model.capacity(
+            own["memory_budget_gib"], cell.device_usable, cell.device_memory_bytes
+        )
+        question = memory_model.Question("fits", predicted_bytes, have, source, force=own["force"])
+        return memory_model.decide(question).reason
+
+    def point(
+        self, session: Session, model: transformer_lm.Plugin, known: Mapping[str, Any], what: str
+    ) -> dict[str, Any]:
+        """One model: trained for as many steps as both ways of timing take."""
+        backend, seed = session.backend, session.cell.seed
+        backend.reset_peak_memory()
+        stepper = backend.stepper(model, seed)
+        batch = drawn(model, seed)
+        clock = PhaseClock(backend)
+        clock.split = False  # it is never started, and reads nothing
+
+        def iteration() -> None:
+            stepper.step(batch, clock)
+
+        measured = session.repeat(what, iteration)
+        session.progress(f"{what}: blocked_autorange", 0, always=True)
+        theirs = backend.blocked_autorange(iteration, self.parameters["min_run_time_s"])
+        if theirs["reason"] is None:
+            session.timed(theirs["number_per_run"] * sum(theirs["times_s"]))
+            theirs["shorter_than_one_iteration"] = theirs["min_run_time_s"] < statistics.median(
+                theirs["times_s"]
+            )
+        memory: dict[str, Any] = {"device_bytes": backend.memory_bytes()}
+        try:
+            peak_bytes, means = backend.step_peak_bytes(iteration, stepper.standing())
+        except Exception as error:  # counting needs memory, too; the times stand
+            peak_bytes, means = None, f"not counted: {in_one_line(error)}"
+        memory |= {"device_peak_bytes": peak_bytes, "device_peak_means": means}
+        return measured | {"blocked_autorange": theirs, "memory": {**known["memory"], **memory}}
+
+
+def _even(n_embd: int, n_head: int) -> bool:
+    """Whether so many heads have an even number of channels each, as rotary positions need."""
+    return n_embd % (2 * n_head) == 0
+
+
+def name_of(model: transformer_lm.Plugin) -> str:
+    """A point's name in the journal: all that the grid varies."""
+    return " ".join(f"{key}={value}" for key, value in _sizes(model).items())
+
+
+def _sizes(model: transformer_lm.Plugin) -> dict[str, int]:
+    return {
+        "n_layer": model.n_layer,
+        "n_embd": model.n_embd,
+        "n_head": model.n_head,
+        "head_dim": model.head_dim,
+        "d_ff": model.d_ff,
+        "seq_len": model.seq_len,
+        "batch_size": model.batch_size,
+    }
+
+
+def described(model: transformer_lm.Plugin, session: Session) -> dict[str, Any]:
+    """What is known of a point before it is measured."""
+    flops, source = model.flops_per_step()
+    parts = model.memory_bytes(session.cell.precision, session.cell.backend)
+    params = _sizes(model) | {
+        "vocab_size": model.vocab_size,
+        "n_parameters": model.n_parameters(),
+        "tokens_per_step": model.tokens_per_step(),
+        "samples_per_step": model.samples_per_step(),
+    }
+    predicted = {
+        "predicted_bytes": footprint.total(parts) if parts else None,
+        "predicted_parts_bytes": parts,
+    }
+    return {"params": params, "flops": flops, "flops_source": source, "memory": predicted}
+
+
+def drawn(model: transformer_lm.Plugin, seed: int) -> Batch:
+    """input_ids and labels, both int32 of shape (B, T): windows of random tokens."""
+    import numpy as np
+
+    generator = np.random.Generator(np.random.PCG64(seed))
+    shape = (model.batch_size, model.seq_len + 1)
+    windows = generator.integers(0, model.vocab_size, shape, dtype=np.int32)
+    return {
+        "input_ids": np.ascontiguousarray(windows[:, :-1]),
+        "labels": np.ascontiguousarray(windows[:, 1:]),
+    }

@@ -1,0 +1,340 @@
+"""A decoder-only transformer as a language model, of any size, in torch and MLX with equal weights.
+
+Token embedding, layers of causal self-attention (fused projection, rotary positions) and SwiGLU
+feed-forward, each behind an RMSNorm, a last RMSNorm and a head of its own; no bias, no dropout.
+This is seed 003's model: its sizes are what a grid varies, and `parameter_budget` with `aspect`
+gives a wide or a deep one of equal parameters and compute (`wide_deep`).
+
+Trained with AdamW, linear warm-up, cosine decay and clipping of the gradients' norm. Weight decay
+is on every parameter. Both frameworks start from the same weights, drawn by numpy (normal, standard
+deviation 0.02, projections into the residual stream scaled by 1/sqrt(2 n_layer)), and read the
+same batches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from siliconprof import footprint, wide_deep
+from siliconprof.errors import UserError
+from siliconprof.workloads._transformer_parameters import (
+    OPTIMIZER_PARAMETERS,
+    RUN_PARAMETERS,
+    SHAPE_PARAMETERS,
+)
+from siliconprof.workloads._transformer_shape import FLOPS_SOURCE, Shape, default_d_ff
+from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
+
+NORM_EPS = 1e-6
+SOLVED = ("n_layer", "n_embd", "d_ff")  # by a parameter budget
+
+
+class Plugin(TrainingWorkload):
+    """transformer_lm"""
+
+    frameworks = ("torch", "mlx")
+    trainers = ("plain", "training_run")
+    PARAMETERS = {
+        **{name: value for name, value in TRAINING_PARAMETERS.items() if name != "weights_path"},
+        "weights": {
+            "enum": ["random"],
+            "default": "random",
+            "description": "initial weights; there are no pretrained ones of this model",
+        },
+        **SHAPE_PARAMETERS,
+        **OPTIMIZER_PARAMETERS,
+        **RUN_PARAMETERS,
+    }
+    REQUIRED = ("batch_size",)
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        """Keys that are missing have their defaults: a grid builds models by itself.
+
+        Raises:
+            UserError: sizes that are no model, or a budget that no pair of models meets.
+        """
+        defaults = {k: v["default"] for k, v in self.PARAMETERS.items() if "default" in v}
+        super().__init__(defaults | dict(parameters))
+        self.shape = _shape(self.parameters)
+        self.n_layer, self.n_embd = self.shape.n_layer, self.shape.n_embd
+        self.n_head, self.d_ff = self.shape.n_head, self.shape.d_ff
+        self.head_dim = self.shape.head_dim
+        self.vocab_size, self.seq_len = self.shape.vocab_size, self.shape.seq_len
+
+    @property
+    def batch_size(self) -> int:
+        """Sequences per training step."""
+        return int(self.parameters["batch_size"])
+
+    def packages(self, framework: str) -> tuple[str, ...]:
+        """See `Workload.packages`."""
+        return ("numpy",)
+
+    @classmethod
+    def problems(
+        cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
+    ) -> list[str]:
+        """See `Workload.problems`."""
+        found = super().problems(parameters, dataset)
+        found += cls.data_problems(parameters, dataset, "the transformer", "text", {})
+        budget, aspect = parameters.get("parameter_budget"), parameters.get("aspect")
+        if (budget is None) != (aspect is None):
+            missing, there = ("aspect", "parameter_budget") if budget else ("parameter_budget",
+                                                                            "aspect")  # fmt: skip
+            found.append(f"{missing}: is missing, {there} needs it; expected both or neither")
+        elif budget is not None:
+            found += [
+                f"{key}: is {parameters[key]}; parameter_budget solves it, leave it out"
+                for key in SOLVED
+                if parameters.get(key) is not None
+            ]
+        if not found and isinstance((dataset or {}).get("vocab_size"), int):
+            found += _shape_problems(parameters, (dataset or {})["vocab_size"], cls.PARAMETERS)
+        return found
+
+    # -- how much work ---------------------------------------------------------------------
+
+    def parameters_by_part(self) -> dict[str, int]:
+        """Number of parameters by part: embedding, attention, feed_forward, norms, head."""
+        return self.shape.parameters_by_part()
+
+    def n_parameters(self) -> int:
+        """See `TrainingWorkload.n_parameters`."""
+        return self.shape.n_parameters()
+
+    def tokens_per_step(self) -> int:
+        """See `TrainingWorkload.tokens_per_step`."""
+        return self.batch_size * self.seq_len
+
+    def flops_per_step(self) -> tuple[float, str]:
+        """See `TrainingWorkload.flops_per_step`, and `Shape.flops_per_token` for what is in it."""
+        return float(self.shape.flops_per_token() * self.tokens_per_step()), FLOPS_SOURCE
+
+    def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
+        """See `Workload.memory_bytes`."""
+        ledger = self._ledger(precision, backend)
+        *_, second, largest = sorted(math.prod(shape) for shape in self.weight_shapes().values())
+        return ledger.peak(self.stages(ledger), largest, largest + second)
+
+    def stages(self, ledger: footprint.Ledger) -> list[footprint.Stage]:
+        """See `TrainingWorkload.stages`: embedding, layers, loss."""
+        d, ff, heads = self.n_embd, self.d_ff, self.n_head
+        batch, length, tokens = self.batch_size, self.seq_len, self.tokens_per_step()
+        kept = (
+            2 * ledger.rms_norm(tokens, d)
+            + ledger.linear(tokens, d)
+            + ledger.rotary(batch, length, d, heads)
+            + ledger.attention(batch, length, length, d, heads, joint=True, trained=True)
+            + ledger.linear(tokens, d, projections=2)
+            + ledger.swiglu(tokens, ff)
+            + ledger.linear(tokens, ff)
+        )
+        own = self.shape.layer_parameters()
+        scores = batch * heads * length * length
+        layer = ledger.layer(kept, tokens, d, ff, scores, own, own, gated=True)
+        table = self.vocab_size * d
+        embedding = footprint.Stage(0, weights=table, trained=table)
+        last = ledger.rms_norm(tokens, d) + ledger.linear(tokens, d)
+        head = ledger.head(last, tokens, d, self.vocab_size, True, fp32_loss=True, tied=False)
+        return [embedding, *[layer] * self.n_layer, head]
+
+    def smallest(self) -> TrainingWorkload:
+        """See `TrainingWorkload.smallest`."""
+        first = {"batch_size": 1, "vocab_size": None, "parameter_budget": None, "aspect": None}
+        sizes = {"n_layer": 1, "n_embd": 8, "n_head": 1, "d_ff": 8}
+        run = {"steps": 2, "evaluation_batches_limit": 1, "sample_temperatures": []}
+        return type(self)({**self.parameters, **first, **sizes, **run})
+
+    def largest_trained(self) -> int:
+        """See `TrainingWorkload.largest_trained`."""
+        return max(math.prod(shape) for shape in self.weight_shapes().values())
+
+    # -- optimizer -------------------------------------------------------------------------
+
+    def learning_rate_at(self, step: int) -> float:
+        """See `TrainingWorkload.learning_rate_at`.
+
+        It rises from 1/warmup_steps of the peak at step 0 to the peak at the last step of the
+        warm-up, and falls along half a cosine (Loshchilov and Hutter 2017, arXiv:1608.03983,
+        equation 5, without restarts).
+        """
+        own = self.parameters
+        peak, warmup, decay = own["learning_rate"], own["warmup_steps"], own["decay_steps"]
+        if step < warmup:
+            return float(peak * (step + 1) / warmup)
+        if decay is None:
+            return float(peak)
+        done = min(1.0, (step - warmup) / decay)
+        floor = peak * own["min_learning_rate_share"]
+        return float(floor + (peak - floor) * (1 + math.cos(math.pi * done)) / 2)
+
+    def max_gradient_norm(self) -> float | None:
+        """See `TrainingWorkload.max_gradient_norm`."""
+        given = self.parameters["max_gradient_norm"]
+        return None if given is None else float(given)
+
+    def optimizer_settings(self, precision: str) -> dict[str, Any]:
+        """See `TrainingWorkload.optimizer_settings`; with weight decay, and a rate for step 0."""
+        return super().optimizer_settings(precision) | {
+            "lr": self.learning_rate_at(0),
+            "betas": list(self.parameters["betas"]),
+            "weight_decay": self.parameters["weight_decay"],
+        }
+
+    # -- data ------------------------------------------------------------------------------
+
+    def batches(self, data: Any, seed: int) -> Iterator[Batch]:
+        """See `TrainingWorkload.batches`: input_ids and labels, both int32 of shape (B, T).
+
+        A label is the token after its input, so every position has one.
+
+        Raises:
+            DataError: too few tokens for a batch; at the call.
+        """
+        train, _ = data.split(self.parameters["held_out_share"])
+        drawn = train.batches(self.batch_size, self.seq_len + 1, seed)
+        return (_aligned(windows) for windows in drawn)
+
+    def evaluation_batches(self, data: Any) -> Iterator[Batch]:
+        """See `TrainingWorkload.evaluation_batches`; `evaluation_batches_limit` of them at most.
+
+        Raises:
+            DataError: too few held-out tokens for a batch; at the call.
+        """
+        _, held_out = data.split(self.parameters["held_out_share"])
+        drawn = held_out.in_order(self.batch_size, self.seq_len + 1)
+        return (_aligned(w) for w in islice(drawn, self.parameters["evaluation_batches_limit"]))
+
+    # -- weights ---------------------------------------------------------------------------
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name in both frameworks' state -> shape, in the order in which they are drawn."""
+        return self.shape.weight_shapes()
+
+    def initial_weights(self, seed: int) -> Iterator[tuple[str, Any]]:
+        """(name, float32 array) of every tensor; the same everywhere."""
+        import numpy as np
+
+        generator = np.random.Generator(np.random.PCG64(seed))
+        residual = 0.02 / math.sqrt(2 * self.n_layer)
+        for name, shape in self.weight_shapes().items():
+            if len(shape) == 1:  # a norm's scale
+                yield name, np.ones(shape, np.float32)
+                continue
+            into_stream = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
+            deviation = np.float32(residual if into_stream else 0.02)
+            yield name, generator.standard_normal(shape, dtype=np.float32) * deviation
+
+    # -- torch -----------------------------------------------------------------------------
+
+    def import_torch(self) -> None:
+        """See `TrainingWorkload.import_torch`."""
+        from siliconprof.workloads import _transformer_torch  # noqa: F401
+
+    def torch_model(self, seed: int) -> Any:
+        """See the base; called with input_ids (B, T) it answers with logits (B, T, V)."""
+        import torch
+
+        from siliconprof.workloads import _transformer_torch
+
+        model = _transformer_torch.Model(*self._settings())
+        weights = {name: torch.from_numpy(array) for name, array in self.initial_weights(seed)}
+        model.load_state_dict(weights)
+        return model
+
+    def _settings(self) -> tuple[Shape, float, float, bool]:
+        own = self.parameters
+        return self.shape, float(own["rope_base"]), NORM_EPS, own["gradient_checkpointing"]
+
+    @staticmethod
+    def torch_output(model: Any, batch: Mapping[str, Any]) -> Any:
+        """Logits of shape (B, T, V) in the dtype that the model computes in."""
+        return model(batch["input_ids"])
+
+    @staticmethod
+    def torch_loss(model: Any, batch: Mapping[str, Any]) -> Any:
+        """Mean cross-entropy of the next token in fp32."""
+        from torch.nn import functional
+
+        logits = model(batch["input_ids"]).float()  # (B, T, V)
+        return functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())
+
+    # -- MLX -------------------------------------------------------------------------------
+
+    def import_mlx(self) -> None:
+        """See `TrainingWorkload.import_mlx`."""
+        from siliconprof.workloads import _transformer_mlx  # noqa: F401
+
+    def mlx_model(self, seed: int) -> Any:
+        """See the base; called with input_ids (B, T) it answers with logits (B, T, V)."""
+        import mlx.core as mx
+
+        from siliconprof.workloads import _transformer_mlx
+
+        model = _transformer_mlx.Model(*self._settings())
+        model.load_weights([(name, mx.array(array)) for name, array in self.initial_weights(seed)])
+        return model
+
+    def mlx_output(self, model: Any, batch: Mapping[str, Any]) -> Any:
+        """Logits of shape (B, T, V) in the dtype that the model computes in."""
+        return model(batch["input_ids"])
+
+    def mlx_loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
+        """Mean cross-entropy of the next token in fp32."""
+        import mlx.core as mx
+        import mlx.nn as nn
+
+        logits = self.mlx_output(model, batch).astype(mx.float32)  # (B, T, V)
+        return nn.losses.cross_entropy(logits, batch["labels"], reduction="mean")
+
+
+def _aligned(windows: Any) -> Batch:
+    """Windows of shape (B, T + 1) as inputs and, one token later, labels."""
+    import numpy as np
+
+    return {
+        "input_ids": np.ascontiguousarray(windows[:, :-1]),
+        "labels": np.ascontiguousarray(windows[:, 1:]),
+    }
+
+
+def _shape(parameters: Mapping[str, Any]) -> Shape:
+    """The model's sizes, given or solved.
+
+    Raises:
+        UserError: they are no model, or a budget that no pair of models meets.
+    """
+    vocab_size = int(parameters["vocab_size"] or parameters["dataset_vocab_size"])
+    n_head, seq_len = int(parameters["n_head"]), int(parameters["seq_len"])
+    if parameters["parameter_budget"] is not None:
+        pair = wide_deep.solve(
+            parameters["parameter_budget"], n_head, vocab_size, seq_len, parameters["depth_ratio"]
+        )
+        return pair.deep if parameters["aspect"] == "deep" else pair.wide
+    n_embd = int(parameters["n_embd"])
+    d_ff = int(parameters["d_ff"] or default_d_ff(n_embd))
+    shape = Shape(int(parameters["n_layer"]), n_embd, n_head, d_ff, vocab_size, seq_len)
+    if wrong := shape.problems():
+        raise UserError(wrong[0])
+    return shape
+
+
+def _shape_problems(
+    parameters: Mapping[str, Any], dataset_vocab_size: int, properties: Mapping[str, Any]
+) -> list[str]:
+    """What is wrong with sizes that may break the schema as well."""
+    defaults = {key: properties[key]["default"] for key in SHAPE_PARAMETERS}
+    whole = defaults | dict(parameters) | {"dataset_vocab_size": dataset_vocab_size}
+    for key in ("n_layer", "n_embd", "n_head", "seq_len"):
+        if not isinstance(whole[key], int) or whole[key] < 1:
+            return []  # the schema says so
+    try:
+        _shape(whole)
+    except UserError as error:
+        return [str(error)]
+    except (TypeError, ValueError):
+        return []  # the schema says so
+    return []
