@@ -24,7 +24,7 @@ KEY = ("source", *AXES)
 SERIES = (
     *PHASES, "step_s", "unsplit_step_s", "warmup_step_s", "energy_step_s", "forward_only_s",
     "cold_s", "launch_and_wait_s", "enqueue_s", "amortised_s", "import_s", "context_s",
-    "other_kernel_s", "compile_and_load_s", "first_pass_s", "second_pass_s",
+    "other_kernel_s", "compile_and_load_s", "first_pass_s", "second_pass_s", "partial_step_s",
 )  # fmt: skip
 SUMMARISED = tuple(name for name in SERIES if name != "warmup_step_s")
 PARAMS = ("batch", "m", "k", "n", "of", "count", "cache", "forward", "kernel", "working_set_bytes",
