@@ -284,8 +284,7 @@ def test_no_part_of_mlx_s_model_computes_in_fp32_unasked(precision: str) -> None
     first = stepper.step(noise(workload), NoClock())()
     second = stepper.step(noise(workload), NoClock())()
     assert second < first
-    arrays = stepper.as_compute(stepper.arrays(noise(workload)))
-    stepper.loss(stepper.parameters, arrays)
+    arrays = stepper.put(stepper.parameters, stepper.arrays(noise(workload)))
     encoded = stepper.model.encoder(arrays["input_features"].transpose(0, 2, 1))
     assert encoded.dtype == backend.compute_dtype
     assert workload.mlx_output(stepper.model, arrays).dtype == backend.compute_dtype
