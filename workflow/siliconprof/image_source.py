@@ -215,15 +215,7 @@ def _cells(
     columns = {"image_column": spec.image_column, "label_column": spec.label_column}
     found = []
     for row in islice(repository.records(opened.builder, spec, columns), limit):
-        image = row[spec.image_column]
-        if isinstance(image, dict):
-            image = image.get("bytes") or image.get("path")
-        if image is not None and not isinstance(image, bytes | str):
-            raise PrepareError(
-                f"dataset '{spec.name}': column '{spec.image_column}' of "
-                f"{repository.place(spec)} holds {type(image).__name__}, not an image; set "
-                f"image_column to one of: {', '.join(row)}"
-            )
+        image = repository.stored(spec, row, "image_column", "an image")
         found.append((image, row[spec.label_column]))
     return found
 

@@ -291,6 +291,27 @@ def records(
         yield row
 
 
+def stored(spec: DatasetSpec, row: Mapping[str, Any], key: str, what: str) -> bytes | str | None:
+    """What a row holds of a file, undecoded: its bytes or where it is; None = neither.
+
+    Args:
+        key: of the spec, names the column.
+        what: the file is, for the error line.
+
+    Raises:
+        PrepareError: the column holds something else.
+    """
+    file = row[getattr(spec, key)]
+    if isinstance(file, dict):
+        file = file.get("bytes") or file.get("path")
+    if file is not None and not isinstance(file, bytes | str):
+        raise PrepareError(
+            f"dataset '{spec.name}': column '{getattr(spec, key)}' of {place(spec)} holds "
+            f"{type(file).__name__}, not {what}; set {key} to one of: {', '.join(row)}"
+        )
+    return file
+
+
 def content(file: Any) -> bytes:
     """A file of a row: its bytes as they are, or what its path or a URL of fsspec's holds.
 

@@ -133,16 +133,7 @@ def _repository_rows(spec: DatasetSpec, opened: repository.Repository) -> Iterat
     """(transcript, audio) of a data set that `datasets` reads."""
     columns = {"text_column": spec.text_column, "audio_column": spec.audio_column}
     for row in repository.records(opened.builder, spec, columns):
-        audio = row[spec.audio_column]
-        if isinstance(audio, dict):
-            audio = audio.get("bytes") or audio.get("path")
-        if audio is not None and not isinstance(audio, bytes | str):
-            raise PrepareError(
-                f"dataset '{spec.name}': column '{spec.audio_column}' of "
-                f"{repository.place(spec)} holds {type(audio).__name__}, not audio; set "
-                f"audio_column to one of: {', '.join(row)}"
-            )
-        yield row[spec.text_column], audio
+        yield row[spec.text_column], repository.stored(spec, row, "audio_column", "audio")
 
 
 # -- Mozilla's layout ----------------------------------------------------------------------------
