@@ -12,8 +12,8 @@ from typing import Any
 from siliconprof import memory_model
 from siliconprof.render import words
 from siliconprof.render.data import Data
-from siliconprof.render.data import key as key_of
 from siliconprof.render.tables import Table, Value, missing
+from siliconprof.render.traces import key as key_of
 from siliconprof.render.variants import Row, has_no_speed
 
 NOT_MEASURED = "no cell of this device, workload and setting is among the results"

@@ -12,8 +12,9 @@ import numpy as np
 
 from siliconprof.render import style, words
 from siliconprof.render.book import Book
-from siliconprof.render.data import SWITCHED_OFF, Data, key
+from siliconprof.render.data import SWITCHED_OFF, Data
 from siliconprof.render.tables import Column, Table, Value, missing, quantity
+from siliconprof.render.traces import key
 from siliconprof.render.variants import Row
 
 CLOCK_PANELS = (  # column of samples, title, unit, scale

@@ -8,8 +8,9 @@ from typing import Any
 
 from siliconprof.render import style, words
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data, key
+from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity
+from siliconprof.render.traces import key
 from siliconprof.render.training import NAMES, names
 from siliconprof.render.variants import Row, has_no_speed, label, model
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from siliconprof.render import style, words
-from siliconprof.render.data import Data, point_key
+from siliconprof.render.data import Data
+from siliconprof.render.traces import point_key
 from siliconprof.render.variants import PRECISION_ORDER, Row
 
 MODULE = "transformer_grid"

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from siliconprof.render import beside, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
-from siliconprof.render.data import key as key_of
 from siliconprof.render.tables import Column, Table, Value, published
+from siliconprof.render.traces import key as key_of
 from siliconprof.render.variants import Row, label, variant
 
 BYTES_PER_PARAMETER = 16  # fp32 weights, gradients, AdamW's two moments; fits Table 2 exactly

@@ -11,8 +11,9 @@ from urllib.parse import quote
 
 from siliconprof.render import setting, truth, words
 from siliconprof.render.book import Book
-from siliconprof.render.data import TABLES, Data, key
+from siliconprof.render.data import TABLES, Data
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity
+from siliconprof.render.traces import key
 from siliconprof.render.variants import Row
 
 FOLD_ABOVE = 12

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from siliconprof.render import words
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data, key
+from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity
+from siliconprof.render.traces import key
 from siliconprof.render.training import NAMES, names
 from siliconprof.render.variants import Row, order
 

@@ -11,9 +11,10 @@ from typing import Any
 from siliconprof import training_course
 from siliconprof.render import words
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data, point_key
+from siliconprof.render.data import Data
 from siliconprof.render.grid_points import MODEL
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged
+from siliconprof.render.traces import point_key
 from siliconprof.render.variants import Row
 from siliconprof.render.wide_deep_curves import (
     MIB,

@@ -1,0 +1,114 @@
+"""The long tables of the page, by cell or point: raw times and losses, steps, curves, samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from siliconprof.record_rows import KEY
+
+SERIES_OF_KIND = {"warm-up": "warmup_step_s", "split": "step_s", "unsplit": "unsplit_step_s",
+                  "energy": "energy_step_s"}  # fmt: skip
+
+
+@dataclass
+class Traces:
+    """The long tables: every raw time and loss, every training step, every sample of the probes."""
+
+    steps: pd.DataFrame
+    samples: pd.DataFrame
+    training_steps: pd.DataFrame
+    curves: pd.DataFrame = field(default_factory=pd.DataFrame)
+    evaluations: pd.DataFrame = field(default_factory=pd.DataFrame)
+    _timed: dict[tuple, pd.DataFrame] = field(default_factory=dict)  # courses asked for so far
+
+    @cached_property
+    def _series(self) -> dict[tuple, pd.DataFrame]:
+        columns = [*KEY, "point", "series"]
+        if self.steps.empty:
+            return {}
+        return {tuple(name): part for name, part in self.steps.groupby(columns, sort=False)}
+
+    @cached_property
+    def _samples(self) -> dict[tuple, pd.DataFrame]:
+        return _by_cell(self.samples)
+
+    @cached_property
+    def _courses(self) -> dict[tuple, pd.DataFrame]:
+        return _by_cell(self.training_steps)
+
+    @cached_property
+    def _curves(self) -> dict[tuple, pd.DataFrame]:
+        return _by_point(self.curves)
+
+    @cached_property
+    def _evaluations(self) -> dict[tuple, pd.DataFrame]:
+        return _by_point(self.evaluations)
+
+    def curve(self, point: Mapping[str, Any]) -> pd.DataFrame | None:
+        """Every step of a whole training in order, or None; see `aggregate`'s curves.csv."""
+        return self._curves.get(point_key(point))
+
+    def evaluated(self, point: Mapping[str, Any]) -> pd.DataFrame | None:
+        """The evaluations of a whole training in order, or None; see evaluations.csv."""
+        return self._evaluations.get(point_key(point))
+
+    def series(self, point: Mapping[str, Any], name: str) -> list[float]:
+        """Raw values of one series of a point, by iteration: seconds, or losses."""
+        frame = self._series.get((*key(point), int(point["point"]), name))
+        if frame is None:
+            return []
+        return frame["loss" if name == "loss" else "time_s"].tolist()
+
+    def sampled(self, cell: Mapping[str, Any]) -> pd.DataFrame | None:
+        """The probes of a cell over time, or None."""
+        return self._samples.get(key(cell))
+
+    def course(self, point: Mapping[str, Any]) -> pd.DataFrame | None:
+        """The training steps of a point in order, or None.
+
+        Columns: kind, started_s on the clock of `sampled`'s t_s, minor_faults, major_faults, and
+        step_s, NaN where a step's time is in no series.
+        """
+        name = key(point)
+        if name in self._timed or name not in self._courses:
+            return self._timed.get(name)
+        frame = self._courses[name].sort_values("iteration").reset_index(drop=True)
+        frame["step_s"] = float("nan")
+        for kind, series in SERIES_OF_KIND.items():
+            times = self.series(point, series)
+            places = frame.index[frame["kind"] == kind][: len(times)]
+            frame.loc[places, "step_s"] = times[: len(places)]
+        self._timed[name] = frame
+        return frame
+
+
+def key(row: Mapping[str, Any]) -> tuple:
+    """What names a cell."""
+    return tuple(row[axis] for axis in KEY)
+
+
+def point_key(row: Mapping[str, Any]) -> tuple:
+    """What names a point."""
+    return (*key(row), int(row["point"]))
+
+
+def _by_point(frame: pd.DataFrame) -> dict[tuple, pd.DataFrame]:
+    if frame.empty:
+        return {}
+    found = {}
+    for name, part in frame.groupby([*KEY, "point"], sort=False):
+        names: tuple[Any, ...] = tuple(name)
+        ordered = part.sort_values("step", kind="stable").reset_index(drop=True)
+        found[(*names[:-1], int(names[-1]))] = ordered
+    return found
+
+
+def _by_cell(frame: pd.DataFrame) -> dict[tuple, pd.DataFrame]:
+    if frame.empty:
+        return {}
+    return {tuple(name): part for name, part in frame.groupby(list(KEY), sort=False)}
