@@ -1092,7 +1092,7 @@ def test_two_hundred_cells_stay_readable(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(own) == 192
     heights = {}
 
-    def measure(name: str, draw: figures.Draw, alt: str, folder: Path, origin: str = "") -> str:
+    def measure(name: str, draw: figures.Draw, *_: Any) -> str:
         heights[name] = [draw(narrow).get_size_inches()[1] for narrow in (False, True)]
         return ""
 

@@ -6,15 +6,17 @@ written as files of its own.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from markupsafe import Markup
 
 from siliconprof.errors import UserError
-from siliconprof.render import figures, words
+from siliconprof.render import figures, marks, words
 from siliconprof.render.tables import Table, Value
 
 
@@ -34,6 +36,8 @@ class Block:
     folded: str = ""  # the summary line under which a long table is folded away
     items: list[Any] = field(default_factory=list)
     more: list[Any] = field(default_factory=list)  # findings under a line that opens them
+    of: list[str] = field(default_factory=list)  # of each row the numbers of its cells
+    files: list[tuple[str, str]] = field(default_factory=list)  # what it is, where it lies
 
 
 @dataclass
@@ -49,8 +53,12 @@ class Section:
 class Book:
     """Collects sections in the order in which they are written."""
 
-    def __init__(self, captions: Mapping[str, Any], source: Path, folder: Path) -> None:
+    def __init__(
+        self, captions: Mapping[str, Any], source: Path, folder: Path, page_folder: Path
+    ) -> None:
         self.captions, self.source, self.folder = captions, source, folder
+        self.link = quote(Path(os.path.relpath(folder, page_folder)).as_posix())
+        self.facets = marks.Facets()
         self.sections: list[Section] = []
         self.numbers = {"figure": 0, "table": 0}
         self.common: dict[str, Any] = {}  # values that any text may name
@@ -86,7 +94,8 @@ class Book:
     def figure(self, name: str, key: str, draw: figures.Draw, **values: Any) -> None:
         """Draw and add a figure; `name` is that of its files."""
         caption = self.words("figures", key, **values)
-        svg = figures.publish(name, draw, caption.split(". ")[0], self.folder, self.origin)
+        alt = caption.split(". ")[0]
+        svg = figures.publish(name, draw, alt, self.folder, self.origin, self.facets)
         self._add(
             Block(
                 "figure",
@@ -95,24 +104,43 @@ class Book:
                 self._numbered("figure"),
                 svg=svg,
                 badge=self.origin,
+                files=self._files(name, SVG="svg", PNG="png", PDF="pdf"),
             )
         )
+
+    def _files(self, stem: str, **suffixes: str) -> list[tuple[str, str]]:
+        """(format, where it lies seen from the page) of the files of one figure or table."""
+        return [(kind, f"{self.link}/{quote(stem)}.{end}") for kind, end in suffixes.items()]
 
     def table(self, name: str, key: str, table: Table, folded: str = "", **values: Any) -> None:
         """Add a table; `folded` puts it under a line that opens it."""
         caption = self.words("tables", key, **values)
+        marked = f"[{self.origin}] {caption}" if self.origin else caption
+        stem = f"table-{name}"
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / f"table-{name}.csv").write_text(table.to_csv(), encoding="utf-8")
-        (self.folder / f"table-{name}.md").write_text(
-            f"{f'[{self.origin}] ' if self.origin else ''}{caption}\n\n{table.to_markdown()}",
-            encoding="utf-8",
-        )
+        for suffix, text in (
+            ("csv", table.to_csv()),
+            ("md", f"{marked}\n\n{table.to_markdown()}"),
+            ("tex", table.to_latex(marked, stem)),
+        ):
+            (self.folder / f"{stem}.{suffix}").write_text(text, encoding="utf-8")
         shown = table.on_page()
         rows, footnotes = shown.footnoted()
         self._add(
-            Block("table", caption, f"table-{name}", self._numbered("table"), table=shown,
-                  rows=rows, footnotes=footnotes, folded=folded, badge=self.origin)
-        )  # fmt: skip
+            Block(
+                "table",
+                caption,
+                stem,
+                self._numbered("table"),
+                table=shown,
+                rows=rows,
+                footnotes=footnotes,
+                folded=folded,
+                badge=self.origin,
+                of=[self.facets.of(cells) for cells in shown.row_cells],
+                files=self._files(stem, CSV="csv", Markdown="md", LaTeX="tex"),
+            )
+        )
 
     def heading(self, text: str, badge: str = "", anchor: str = "") -> None:
         """Add a heading within the section."""

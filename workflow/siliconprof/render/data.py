@@ -171,6 +171,11 @@ class Data:
     def _checks(self) -> dict[tuple, Row]:
         return {(*key(line), int(line["point"]), line["quantity"]): line for line in self.checks}
 
+    def name_of_device(self, device: str) -> str:
+        """What people call a device, by its id alone."""
+        row = next((cell for cell in self.cells if cell["device"] == device), None)
+        return self.device_name(row) if row else device
+
     def device_name(self, row: Mapping[str, Any]) -> str:
         """What people call a row's device."""
         entry = self.device(row)

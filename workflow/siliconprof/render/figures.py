@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from siliconprof.render import style
+from siliconprof.render import marks, style
 
 PNG_DPI = 150
 MARGIN_IN = 0.1  # around a figure in its files; the page has margins of its own
@@ -24,7 +24,14 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 Draw = Callable[[bool], Figure]  # narrow -> figure
 
 
-def publish(name: str, draw: Draw, alt: str, folder: Path, origin: str = "") -> Markup:
+def publish(
+    name: str,
+    draw: Draw,
+    alt: str,
+    folder: Path,
+    origin: str = "",
+    facets: marks.Facets | None = None,
+) -> Markup:
     """Draw a figure, write its files and give its piece of the page.
 
     Args:
@@ -32,6 +39,7 @@ def publish(name: str, draw: Draw, alt: str, folder: Path, origin: str = "") -> 
         draw: called with False for a desk, True for a phone.
         alt: what the figure shows, for those who cannot see it.
         origin: written into the figure where it is not of this host, since files travel alone.
+        facets: numbers the cells of its marks, for the page's filter.
     """
     wide = _marked(draw(False), origin)
     svg = _svg(wide)
@@ -43,9 +51,10 @@ def publish(name: str, draw: Draw, alt: str, folder: Path, origin: str = "") -> 
     wide.savefig(folder / f"{name}.png", dpi=PNG_DPI, metadata={"Software": None}, **paper)
     undated = {"CreationDate": None, "Creator": "siliconprof", "Producer": None}
     wide.savefig(folder / f"{name}.pdf", metadata=undated, **paper)
+    narrow = _svg(_marked(draw(True), origin))
     return Markup(
-        f'<div class="wide">{inline(svg, name, alt)}</div>'
-        f'<div class="narrow">{inline(_svg(_marked(draw(True), origin)), f"{name}-n", alt)}</div>'
+        f'<div class="wide">{inline(svg, name, alt, facets)}</div>'
+        f'<div class="narrow">{inline(narrow, f"{name}-n", alt, facets, titles=False)}</div>'
     )
 
 
@@ -66,7 +75,7 @@ def _svg(figure: Figure) -> str:
 
 def standalone(svg: str) -> str:
     """An SVG file: a margin, white ground, system font, short numbers."""
-    svg = _compact(svg)
+    svg = _compact(marks.resolve(svg, None))
     svg = re.sub(r"font-family: [^;\"]*", f"font-family: {FONT}", svg)
     left, top, width, height = _view(svg)
     margin = MARGIN_IN * style.POINTS_PER_IN
@@ -86,9 +95,11 @@ def _view(svg: str) -> tuple[float, ...]:
     return tuple(float(number) for number in found[1].split())
 
 
-def inline(svg: str, prefix: str, alt: str) -> str:
+def inline(
+    svg: str, prefix: str, alt: str, facets: marks.Facets | None = None, titles: bool = True
+) -> str:
     """An SVG element for HTML: ids of its own, colours of the theme, no name of any server."""
-    svg = _compact(svg[svg.index("<svg") :])
+    svg = _compact(marks.resolve(svg[svg.index("<svg") :], facets, titles))
     svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.S)
     _, _, width, height = _view(svg)
     opening = (

@@ -164,9 +164,17 @@ def render(arguments: argparse.Namespace) -> None:
         arguments.noise_floors,
     )
     style.apply()
+    # This host's first, so that they keep their markers whatever else is imported.
+    first = sorted(data.cells, key=lambda cell: cell["source"] != record_rows.HERE)
+    style.know_devices(cell["device"] for cell in first)
     try:
         arguments.figures.mkdir(parents=True, exist_ok=True)
-        book = Book(captions, arguments.template / "captions.yaml", arguments.figures)
+        book = Book(
+            captions,
+            arguments.template / "captions.yaml",
+            arguments.figures,
+            arguments.output.parent,
+        )
         facts = build(
             data,
             book,
@@ -182,6 +190,7 @@ def render(arguments: argparse.Namespace) -> None:
         text = template.render(
             **facts,
             sections=book.sections,
+            facets=book.facets.listed(data.name_of_device),
             css=css,
             script=inlined["page.js"],
         )

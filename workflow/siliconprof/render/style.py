@@ -113,6 +113,35 @@ def dashes(row: Any) -> tuple[float, ...]:
     return (1, 0) if plain else (3, 1.2)
 
 
+PUBLISHED_HATCH = "/////"
+
+
+def published(backend: str = "other") -> dict[str, Any]:
+    """How a published value is drawn as a bar or patch: hatched, never filled."""
+    return {
+        "facecolor": "none",
+        "edgecolor": shade(backend),
+        "hatch": PUBLISHED_HATCH,
+        "linewidth": 0.6,
+    }
+
+
+DEVICE_MARKS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "p", "h", "*")
+_mark_of: dict[str, str] = {}
+
+
+def know_devices(devices: Iterable[str]) -> None:
+    """Give every device of the page its marker, in this order; after twelve they repeat."""
+    _mark_of.clear()
+    for index, device in enumerate(dict.fromkeys(devices)):
+        _mark_of[device] = DEVICE_MARKS[index % len(DEVICE_MARKS)]
+
+
+def device_mark(device: str) -> str:
+    """The marker of a device, the same in every figure."""
+    return _mark_of.get(device, DEVICE_MARKS[0])
+
+
 def apply() -> None:
     """Set matplotlib up; nothing outside this process sees it."""
     rcParams.update(

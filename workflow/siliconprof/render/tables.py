@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from siliconprof.render import words
+from siliconprof.render import marks, words
 
 FOOTNOTE_MARKS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -52,14 +52,21 @@ class Table:
     rows: list[list[Value]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # printed under the table
     row_classes: list[str] = field(default_factory=list)
+    row_cells: list[tuple[marks.Cell, ...]] = field(default_factory=list)
 
-    def add(self, *values: Value | str | None, css: str = "") -> None:
-        """Append a row; text and None are taken as plain cells."""
+    def add(self, *values: Value | str | None, css: str = "", of: Any = None) -> None:
+        """Append a row; text and None are taken as plain cells.
+
+        Args:
+            of: the row or rows of results that it is about; None where it is about no cell, and
+                then no filter hides it.
+        """
         row = [value if isinstance(value, Value) else text(value) for value in values]
         if len(row) != len(self.columns):
             raise ValueError(f"{len(row)} values for {len(self.columns)} columns")
         self.rows.append(row)
         self.row_classes.append(css)
+        self.row_cells.append(marks.cells(of))
 
     def on_page(self) -> Table:
         """Without the columns that say the same in every row; a note below says it once.
@@ -80,7 +87,13 @@ class Table:
         def kept(items: Sequence[Any]) -> list[Any]:
             return [item for index, item in enumerate(items) if index not in hidden]
 
-        return Table(kept(self.columns), [kept(row) for row in self.rows], notes, self.row_classes)
+        return Table(
+            kept(self.columns),
+            [kept(row) for row in self.rows],
+            notes,
+            self.row_classes,
+            self.row_cells,
+        )
 
     def footnoted(self) -> tuple[list[list[Value]], list[tuple[str, str]]]:
         """(rows with footnote letters, the footnotes as (letter, reason))."""
@@ -128,11 +141,41 @@ class Table:
         def line(cells: Sequence[str]) -> str:
             return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
-        rows, footnotes = self.footnoted()
+        heads, rows, below = self._as_text()
         lines = [
-            line([f"{c.head} ({c.unit})" if c.unit else c.head for c in self.columns]),
+            line(heads),
             line(["---:" if column.numeric else "---" for column in self.columns]),
+            *map(line, rows),
+            "",
+            *below,
         ]
+        return "\n".join(lines).rstrip() + "\n"
+
+    def to_latex(self, caption: str, label: str) -> str:
+        """The table as LaTeX for the packages booktabs and longtable, notes below it.
+
+        It holds characters such as − and ², so XeLaTeX or LuaLaTeX reads it best.
+        """
+        import pandas as pd
+
+        heads, rows, below = self._as_text()
+        frame = pd.DataFrame(rows, columns=pd.RangeIndex(len(heads)), dtype=object)
+        kinds = "".join("r" if column.numeric else "l" for column in self.columns)
+        text = frame.to_latex(
+            index=False,
+            header=[_latex(head) for head in heads],
+            escape=True,
+            longtable=True,
+            column_format=kinds,
+            caption=_latex(caption),
+            label=f"tab:{label}",
+        )
+        return text + "".join(f"\n\\noindent {_latex(line)}\n" for line in below)
+
+    def _as_text(self) -> tuple[list[str], list[list[str]], list[str]]:
+        """(heads, rows, the lines below) with every mark written out."""
+        rows, footnotes = self.footnoted()
+        written = []
         for row in rows:
             cells = []
             for value in row:
@@ -140,15 +183,27 @@ class Table:
                 mark += " [computed]" if value.mark == "computed" else ""
                 mark += f" ({value.footnote})" if value.footnote else ""
                 cells.append(_badged(value) + mark + (f" ({value.below})" if value.below else ""))
-            lines.append(line(cells))
-        lines += [""] + [f"({letter}) {reason}" for letter, reason in footnotes] + self.notes
-        return "\n".join(lines).rstrip() + "\n"
+            written.append(cells)
+        heads = [f"{c.head} ({c.unit})" if c.unit else c.head for c in self.columns]
+        below = [f"({letter}) {reason}" for letter, reason in footnotes] + self.notes
+        return heads, written, below
 
 
 def _letter(index: int) -> str:
     """a, b, … z, aa, ab, …"""
     more, index = divmod(index, len(FOOTNOTE_MARKS))
     return (_letter(more - 1) if more else "") + FOOTNOTE_MARKS[index]
+
+
+_IN_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+}  # fmt: skip
+
+
+def _latex(said: str) -> str:
+    """A text in LaTeX, every character as itself."""
+    return "".join(_IN_LATEX.get(letter, letter) for letter in said)
 
 
 def _badged(value: Value) -> str:

@@ -1,0 +1,94 @@
+"""Which cells a mark of a chart or a row of a table shows, so that one filter acts on all of them.
+
+A drawn artist carries its cells, and what to say when the pointer rests on it, in its group id,
+which matplotlib writes into the SVG; the page turns it into an attribute and a title.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+FACETS = ("device", "backend", "workload", "precision")
+Cell = tuple[str, ...]  # a value for each facet
+_PREFIX = "of:"
+_ID = re.compile(rf' id="{_PREFIX}([^"]*)">')
+
+
+def cells(rows: Any) -> tuple[Cell, ...]:
+    """The cells of one row or of several, each once, in their order; none for None."""
+    if rows is None:
+        return ()
+    several = [rows] if isinstance(rows, Mapping) else rows
+    return tuple(dict.fromkeys(tuple(str(row[name]) for name in FACETS) for row in several))
+
+
+def tag(artists: Any, rows: Any, said: str = "") -> None:
+    """Mark artists as showing the cells of these rows.
+
+    Args:
+        artists: an artist, or any nesting of lists and containers of them.
+        rows: a row or several, each with a device, backend, workload and precision.
+        said: what stands beside the pointer: what it is, its value and unit.
+    """
+    text = _PREFIX + json.dumps([cells(rows), said], ensure_ascii=False)
+    for artist in _flat(artists):
+        artist.set_gid(text)
+
+
+def _flat(artists: Any) -> Iterable[Any]:
+    if hasattr(artists, "set_gid"):
+        return [artists]
+    return [one for some in artists if some is not None for one in _flat(some)]
+
+
+class Facets:
+    """Every cell that the page shows something of, numbered as they come."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Cell, int] = {}
+
+    def of(self, shown: Iterable[Cell]) -> str:
+        """The attribute's value for some cells: their numbers, a space between."""
+        numbers = [self._numbers.setdefault(cell, len(self._numbers)) for cell in shown]
+        return " ".join(map(str, sorted(set(numbers))))
+
+    def listed(self, device_name: Callable[[str], str] = str) -> dict[str, list[Any]]:
+        """What the page's filter needs.
+
+        Args:
+            device_name: what people call a device.
+
+        Returns:
+            For each facet its values as [value, name]; under `cells` one list of indices into
+            them for each number that stands in an attribute.
+        """
+        values = [sorted({cell[i] for cell in self._numbers}) for i in range(len(FACETS))]
+        found: dict[str, list[Any]] = {
+            facet: [[one, device_name(one) if facet == "device" else one] for one in of_facet]
+            for facet, of_facet in zip(FACETS, values, strict=True)
+        }
+        found["cells"] = [
+            [of_facet.index(one) for of_facet, one in zip(values, cell, strict=True)]
+            for cell in self._numbers
+        ]
+        return found
+
+
+def resolve(svg: str, facets: Facets | None, titles: bool = True) -> str:
+    """An SVG whose marks say their cells in `data-of`, and their words as a title.
+
+    Args:
+        facets: numbers the cells; None leaves them out, as in a file that stands alone.
+    """
+
+    def attribute(found: re.Match[str]) -> str:
+        shown, said = json.loads(html.unescape(found[1]))
+        numbers = facets.of(tuple(map(tuple, shown))) if facets else ""
+        of = f' data-of="{numbers}"' if numbers else ""
+        return f"{of}>" + (f"<title>{html.escape(said)}</title>" if titles and said else "")
+
+    return _ID.sub(attribute, svg)
