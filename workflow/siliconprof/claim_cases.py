@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from siliconprof import inference, training_course
-from siliconprof.claim_quantities import QUANTITIES, Evidence, Figure
+from siliconprof import claim_words, inference, training_course
+from siliconprof.claim_evidence import OPERATION, Evidence, Figure
 from siliconprof.claims_file import Question
-from siliconprof.record_rows import HERE, KEY
+from siliconprof.record_rows import KEY
 from siliconprof.table_files import Row
-from siliconprof.throughputs import device_of, place
+from siliconprof.throughputs import device_of
 
 SHAPE = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "vocab_size")
 # What two rows must agree in to be held against each other, by what tells their sides apart.
-ACROSS_DEVICES = ("module", "trainer", "network", *SHAPE, "n_parameters", "batch_size",
-                  "samples_per_step", "epoch_steps", "precision", "method_version", "model")  # fmt: skip
+WORK = ("module", "trainer", "network", *SHAPE, "n_parameters", "n_trainable_parameters",
+        "target_len", "clip_seconds", "batch_size", "samples_per_step", "epoch_steps", "precision",
+        "method_version", "model", "gradient_checkpointing", "allocator", *OPERATION)  # fmt: skip
+OF_THE_BATCH = ("batch_size", "samples_per_step", "epoch_steps")
 ACROSS_SETTINGS = ("source", "host", "device", "backend", "precision", "module", *SHAPE,
                    "n_parameters", "batch_size")  # fmt: skip
 # What is held fixed where a trend along a parameter is looked for.
@@ -26,7 +28,9 @@ FIXED = {
     "n_parameters": ("batch_size", "seq_len", "vocab_size"),
     "n_layer": ("n_embd", "n_head", "d_ff", "seq_len", "vocab_size", "batch_size"),
 }
-OF_A_DEVICE = ("device", "device_kind", "vendor", "backend", "like")
+WHICH_DEVICE = ("device", "device_kind", "vendor")
+OF_A_DEVICE = (*WHICH_DEVICE, "backend", "framework", "like")
+WORD_LEVEL = ("model", "shape_size")  # of a point, and of no cell
 
 
 @dataclass(frozen=True)
@@ -55,19 +59,29 @@ def fits(row: Row, side: Mapping[str, Any]) -> bool:
     return all(
         row["device"] == wanted or row["registry_id"] == wanted
         if name == "device"
+        else str(row.get(name)) in map(str, wanted)
+        if isinstance(wanted, list)
         else str(row.get(name)) == str(wanted)
         for name, wanted in side.items()
         if name != "like"
     )
 
 
+def batch_of(row: Row) -> Any:
+    """The batch size of a training, or of a batched operation."""
+    return row.get("batch_size") or row.get("batch")
+
+
 def analogous(side: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The side that other devices take for a named one; None where nothing says which."""
-    if "device" not in side:
-        return dict(side)
+    """The side that other cells take for a named one; None where nothing says which.
+
+    What `like` names stands instead of the device and its backend, and of what else it names; a
+    setting that it names as null may be any.
+    """
     if "like" not in side:
-        return None
-    return {k: v for k, v in side.items() if k not in OF_A_DEVICE} | dict(side["like"])
+        return None if "device" in side else dict(side)
+    found = {k: v for k, v in side.items() if k not in OF_A_DEVICE} | dict(side["like"])
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def of(
@@ -83,13 +97,13 @@ def of(
         sources: whose rows count.
     """
     kind = compare["kind"]
-    quantity = QUANTITIES[compare["quantity"]]
+    quantity = evidence.quantities[compare["quantity"]]
     rows = [
         row
         for row in evidence.rows(quantity)
         if row["module"] in question.workloads
         and sources(row)
-        and (not question.batch_sizes or row.get("batch_size") in question.batch_sizes)
+        and (not question.batch_sizes or batch_of(row) in question.batch_sizes)
     ]
     reasons: dict[str, None] = {}
     name = compare["quantity"]
@@ -99,13 +113,20 @@ def of(
         if isinstance(found, str):
             reasons[found] = None
             return None
+        if question.printed is not None:
+            return found.over(question.printed, compare["over_printed"]["table"])
         return found
 
     if "of" in question.sides:
         chosen = [row for row in rows if fits(row, question.sides["of"]) and keep([row])]
-        cases = list(_single(kind, compare, chosen, figure))
+        if kind == "finding":
+            cases = list(_found(evidence, compare["quantity"], chosen, reasons))
+        else:
+            cases = list(_single(kind, compare, chosen, figure))
     else:
-        cases = list(_paired(kind, compare, question, rows, figure, keep))
+        cases = list(
+            _paired(kind, compare, question, rows, figure, keep, quantity.fastest, reasons)
+        )
     return Found(cases, list(reasons))
 
 
@@ -117,19 +138,29 @@ Read = Callable[[Row], Figure | None]
 def _single(
     kind: str, compare: Mapping[str, Any], rows: Sequence[Row], figure: Read
 ) -> Iterator[Case]:
-    if kind == "finding":
-        for row in rows:
-            if row.get("verdict"):
-                word = str(row["verdict"])
-                yield Case(_named(row), [row], Figure(math.nan), word)
-    elif kind == "trend":
+    if kind == "trend":
         yield from _trends(compare["along"], rows, figure)
     elif kind == "share":
         known = [(row, found) for row in rows if (found := figure(row))]
         if known:
             yield _share(known)
     else:
-        yield from (Case(_named(row), [row], found) for row in rows if (found := figure(row)))
+        yield from (
+            Case(claim_words.named(row), [row], found) for row in rows if (found := figure(row))
+        )
+
+
+def _found(
+    evidence: Evidence, name: str, rows: Sequence[Row], reasons: dict[str, None]
+) -> Iterator[Case]:
+    """What was found of each row, in a word."""
+    quantity = evidence.quantities[name]
+    for row in rows:
+        word = quantity.word(evidence, row) if quantity.word else None
+        if word:
+            yield Case(claim_words.named(row), [row], Figure(math.nan), word)
+        else:
+            reasons[f"{quantity.words} could not be told"] = None
 
 
 def _trends(along: str, rows: Sequence[Row], figure: Read) -> Iterator[Case]:
@@ -141,7 +172,9 @@ def _trends(along: str, rows: Sequence[Row], figure: Read) -> Iterator[Case]:
         first, last = figure(ordered[0]), figure(ordered[-1])
         if first and last:
             ends = f"{along} {ordered[0][along]:g} to {ordered[-1][along]:g}"
-            yield Case(f"{_named(ordered[0], along)}, {ends}", ordered, ratio(last, first))
+            yield Case(
+                f"{claim_words.named(ordered[0], along)}, {ends}", ordered, ratio(last, first)
+            )
 
 
 def _share(known: Sequence[tuple[Row, Figure]]) -> Case:
@@ -159,6 +192,31 @@ def _share(known: Sequence[tuple[Row, Figure]]) -> Case:
 # -- two sides -------------------------------------------------------------------------------------
 
 
+def alike(compare: Mapping[str, Any], a: Mapping[str, Any], b: Mapping[str, Any]) -> Sequence[str]:
+    """What rows must agree in to be held against each other, by what tells their sides apart."""
+    if a.get("model") != b.get("model"):
+        return training_course.SAME
+    if a.get("gradient_checkpointing") != b.get("gradient_checkpointing"):
+        return ACROSS_SETTINGS
+    own = {*a, *b} | ({"network"} if "module" in {*a, *b} else set())
+    if "framework" in own or "backend" in own:
+        own.add("backend")
+    if compare.get("any_batch"):
+        own |= set(OF_THE_BATCH)
+    names = compare.get("same") or [name for name in WORK if name not in own]
+    if across_devices(a, b):
+        return names
+    place = ("source", "host", "device", *(() if "backend" in own else ("backend",)))
+    return [*place, *(name for name in names if name not in place)]
+
+
+def across_devices(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Whether two sides are of two devices; equal ones are, since nothing else tells them apart."""
+    unlike = [name for name in WHICH_DEVICE if a.get(name) != b.get(name)]
+    settings = [{k: v for k, v in side.items() if k != "like"} for side in (a, b)]
+    return bool(unlike) or settings[0] == settings[1]
+
+
 def _paired(
     kind: str,
     compare: Mapping[str, Any],
@@ -166,27 +224,34 @@ def _paired(
     rows: Sequence[Row],
     figure: Read,
     keep: Keep,
+    fastest: bool,
+    reasons: dict[str, None],
 ) -> Iterator[Case]:
     a, b = question.sides["a"], question.sides["b"]
-    alike: Sequence[str] = ACROSS_DEVICES
-    if a.get("model") != b.get("model"):
-        alike = training_course.SAME
-    elif a.get("gradient_checkpointing") != b.get("gradient_checkpointing"):
-        alike = ACROSS_SETTINGS
+    names, two_devices = alike(compare, a, b), across_devices(a, b)
     combine = difference if kind == "difference" else ratio
-    fastest = QUANTITIES[compare["quantity"]].fastest
-    for group in _grouped(rows, alike):
+    factor = compare.get("similar_price")
+    for group in _grouped(rows, names):
         sides = []
         for side in (a, b):
             known = [(row, found) for row in group if fits(row, side) if (found := figure(row))]
             sides.append(_fastest(known) if fastest else known)
         for one, first in sides[0]:
             for other, second in sides[1]:
-                if one is other or (alike is ACROSS_DEVICES and not _apart(one, other, question)):
+                if one is other or (two_devices and not _apart(one, other, question)):
+                    continue
+                if factor and not _similar_price(one, other, factor):
+                    reasons[f"no two devices whose prices lie within {factor:g} times"] = None
                     continue
                 if keep([one, other]):
                     figures = (_signed(one, first), _signed(other, second))
-                    yield Case(_against(one, other), [one, other], combine(*figures))
+                    yield Case(claim_words.against(one, other), [one, other], combine(*figures))
+
+
+def _similar_price(one: Row, other: Row, factor: float) -> bool:
+    """Whether both prices are known and the dearer device costs so many times the other at most."""
+    low, high = sorted(float(row.get("price_usd") or 0.0) for row in (one, other))
+    return bool(low) and high <= factor * low
 
 
 def _signed(row: Row, figure: Figure) -> Figure:
@@ -268,33 +333,3 @@ def _geometric(values: Sequence[float]) -> float:
     if any(value <= 0 for value in values):
         return 0.0
     return math.exp(math.fsum(map(math.log, values)) / len(values))
-
-
-# -- words -----------------------------------------------------------------------------------------
-
-
-def where(row: Row) -> str:
-    """`cpu-x (torch-cpu)`, with the host's name where it is not this one's."""
-    away = "" if row["source"] == HERE else f", {row['host']}, {row['source']}"
-    return f"{row['device']} ({row['backend']}{away})"
-
-
-def _size(row: Row, without: str = "") -> str:
-    said = []
-    for name, words in (("n_layer", "{:g} layers"), ("n_embd", "of width {:g}"),
-                        ("seq_len", "{:g} tokens"), ("batch_size", "batch {:g}")):  # fmt: skip
-        if row.get(name) and name != without:
-            said.append(words.format(row[name]))
-    return ", ".join(said).replace(" layers, of", " layers of")
-
-
-def _named(row: Row, without: str = "") -> str:
-    return ", ".join(filter(None, [f"{row['workload']} on {where(row)}", _size(row, without)]))
-
-
-def _against(one: Row, other: Row) -> str:
-    if place(one) == place(other):
-        names = " against ".join(dict.fromkeys((one["workload"], other["workload"])))
-        return f"{names} on {where(one)}, {one['precision']}"
-    batch = f", batch {one['batch_size']:g}" if one.get("batch_size") else ""
-    return f"{one['workload']}{batch}, {where(one)} against {where(other)}"

@@ -1,173 +1,21 @@
 """What a claim may compare: figures of measured rows, each with what noise leaves open of it.
 
-The error of a time is that between processes: from the host's noise floor where it has one, else
-the same allowance that `throughputs` makes, and never less than the process's own interval.
+This file has those of training and its course; `claim_system` and `claim_operations` the others.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from siliconprof import inference, line_fit, scaling, training_course
-from siliconprof.datasheet import DataSheets
-from siliconprof.record_rows import HERE, KEY
+from siliconprof import claim_operations, claim_system, line_fit, training_course
+from siliconprof.claim_evidence import BACKENDS, SHAPES, Evidence, Figure, Quantity
 from siliconprof.table_files import Row
-from siliconprof.throughputs import NOISE_ASSUMED, NOISE_ASSUMED_BASIS, Noise, metric
 from siliconprof.training_course import Reading
 
-POINTS, SHAPES, BACKENDS = "points", "shapes", "backends"  # which rows a quantity is of
-ASSUMED_DF = 1000.0  # an assumption has no degrees of freedom; so many make t the normal
-FROM_CELL = ("seed", "data_sha256", "method_version", "device_kind", "gradient_checkpointing",
-             "record")  # fmt: skip
 COUNTED = "counted by the framework's allocator; no spread of it is known"
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A number with what it may be: an error on its logarithm, or the two ends themselves."""
-
-    middle: float
-    estimate: inference.Estimate | None = None
-    low: float = math.nan
-    high: float = math.nan
-    basis: str = ""  # where the error is from
-    remark: str = ""  # what else keeps it open
-
-    def interval(self, confidence: float) -> tuple[float, float]:
-        """What it may be; ends that were given stay as they are."""
-        if self.estimate is None:
-            return self.low, self.high
-        if not self.estimate.error:
-            return self.middle, self.middle
-        return self.estimate.interval(confidence)
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """One thing that claims compare."""
-
-    words: str
-    unit: str
-    read: Callable[[Evidence, Row], Figure | str]  # or why there is none
-    rows: str = POINTS
-    fastest: bool = False  # of several backends of a device the one with the most counts
-
-
-@dataclass
-class Evidence:
-    """Everything that was measured, as claims look at it."""
-
-    cells: Sequence[Row]
-    points: Sequence[Row]
-    shapes: Sequence[Row]
-    backends: Sequence[Row]
-    curves: Mapping[tuple, Sequence[Row]]
-    evaluations: Mapping[tuple, Sequence[Row]]
-    sheets: DataSheets
-    noise: Noise
-    _figures: dict[tuple[str, int], Figure | str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, tables: Mapping[str, Sequence[Row]], sheets: DataSheets, noise: Noise) -> Evidence:
-        """From the tables by name: cells, points, scaling, curves, evaluations."""
-        cells = [_seen(cell, sheets) for cell in tables["cells"]]
-        by_key = {_key(cell): cell for cell in cells}
-        names = ("registry_id", "vendor", "module", *FROM_CELL)
-
-        def usable(rows: Sequence[Row]) -> list[Row]:
-            ok = [r for r in rows if by_key.get(_key(r), {}).get("status") == "ok"]
-            return [
-                dict(row) | {name: by_key[_key(row)].get(name) for name in names}
-                for row in ok
-                if row.get("point_status") in (None, "ok")
-            ]
-
-        points, lines = usable(tables["points"]), usable(tables["scaling"])
-        whole = [p for p in points if p.get("trainer") == "training_run"]
-        for pair in training_course.pairs(whole):
-            for point, name in zip(pair, ("wide", "deep"), strict=True):
-                point["model"] = name
-        return cls(
-            cells, points,
-            [line for line in lines if line["about"] == scaling.ABOUT_SHAPE],
-            [line for line in lines if line["about"] == scaling.ABOUT_BACKEND],
-            _by_point(tables["curves"]), _by_point(tables["evaluations"]), sheets, noise,
-        )  # fmt: skip
-
-    def rows(self, quantity: Quantity) -> Sequence[Row]:
-        """Those that a quantity is of."""
-        return {POINTS: self.points, SHAPES: self.shapes, BACKENDS: self.backends}[quantity.rows]
-
-    def figure(self, name: str, row: Row) -> Figure | str:
-        """A quantity of a row, or why there is none."""
-        known = (name, id(row))
-        if known not in self._figures:
-            self._figures[known] = QUANTITIES[name].read(self, row)
-        return self._figures[known]
-
-    def timed(self, row: Row, value: float | None, none: str) -> Figure | str:
-        """A figure proportional to a step's time or to its reciprocal: the same error of the logarithm."""
-        if not value or not math.isfinite(value):
-            return none
-        series = metric(row)
-        found = self.noise.deviation(row, series)
-        if found is None:
-            error, df = NOISE_ASSUMED / (line_fit.NORMAL * math.sqrt(2)), ASSUMED_DF
-            basis = NOISE_ASSUMED_BASIS
-        else:
-            error, df, basis = found[0].error, found[0].df, found[1]
-        stem = series.removesuffix("_s")
-        low, high = row.get(f"{stem}_low_s"), row.get(f"{stem}_high_s")
-        if low and high:
-            own = math.log(high / low) / (2 * line_fit.NORMAL)
-            if own > error:
-                error, basis = own, "the process's own interval, wider than between processes"
-        estimate = inference.Estimate(math.log(value), error, df, basis)
-        return Figure(value, estimate, basis=basis)
-
-    def course(self, row: Row, column: str) -> list[float]:
-        """One column of a training's curve by step; NaN where a step has none."""
-        return _values(self.curves.get(_point(row), ()), column)
-
-    def evaluated(self, row: Row) -> list[float]:
-        """The losses on held-out data in order."""
-        return _values(self.evaluations.get(_point(row), ()), "loss")
-
-
-def _seen(cell: Row, sheets: DataSheets) -> Row:
-    """A cell with its device's name in the registry and its vendor, where they are known."""
-    entry = sheets.entry(cell)
-    names = [name for name, known in sheets.registry["devices"].items() if known is entry]
-    vendor = entry["vendor"] if entry else None
-    if entry is None and cell["source"] == HERE:
-        found = [d for d in sheets.host["devices"] if d["id"] == cell["device"]]
-        vendor = found[0].get("vendor") if found else None
-    return dict(cell) | {"registry_id": names[0] if entry else None, "vendor": vendor}
-
-
-def _key(row: Mapping[str, Any]) -> tuple:
-    return tuple(row[name] for name in KEY)
-
-
-def _point(row: Mapping[str, Any]) -> tuple:
-    return (*_key(row), int(row["point"]))
-
-
-def _by_point(rows: Sequence[Row]) -> dict[tuple, list[Row]]:
-    found: dict[tuple, list[Row]] = {}
-    for row in rows:
-        found.setdefault(_point(row), []).append(row)
-    return {name: sorted(part, key=lambda row: row["step"]) for name, part in found.items()}
-
-
-def _values(rows: Sequence[Row], column: str) -> list[float]:
-    return [math.nan if row.get(column) is None else float(row[column]) for row in rows]
-
-
-# -- the quantities ------------------------------------------------------------------------------
 
 
 def _step_s(row: Row) -> float | None:
@@ -272,7 +120,7 @@ def _norm_elevated_until(evidence: Evidence, row: Row) -> Figure | str:
 
 def _unusual_share(evidence: Evidence, row: Row) -> Figure | str:
     """Share of steps that took far longer than the run's own spread explains."""
-    marks = [line.get("unusual") for line in evidence.curves.get(_point(row), ())]
+    marks = evidence.unusual(row)
     known = [str(mark) in ("True", "1", "1.0") for mark in marks if mark is not None]
     if not known:
         return "no course of step times, or too few steps"
@@ -296,6 +144,10 @@ def _fixed_share(evidence: Evidence, row: Row) -> Figure | str:
 
 def _bound(evidence: Evidence, row: Row) -> Figure | str:
     return "a word, and no number"
+
+
+def _verdict(evidence: Evidence, row: Row) -> str | None:
+    return str(row["verdict"]) if row.get("verdict") else None
 
 
 QUANTITIES: Mapping[str, Quantity] = {
@@ -323,5 +175,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "fixed_share": Quantity(
         "share of a step that does not grow with the batch", "", _fixed_share, SHAPES
     ),
-    "bound": Quantity("what bounds the grid's steps", "", _bound, BACKENDS),
+    "bound": Quantity("what bounds the grid's steps", "", _bound, BACKENDS, word=_verdict),
+    **claim_system.QUANTITIES,
+    **claim_operations.QUANTITIES,
 }

@@ -2,90 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from siliconprof import inference
 from siliconprof.claim_cases import Case, reduced
-from siliconprof.claim_quantities import Figure
+from siliconprof.claim_evidence import Figure
+from siliconprof.claim_region import AGAINST, AGREES, OPEN, Region, shown
 from siliconprof.table_files import Row
 
 REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
 INCONCLUSIVE, NOT_TESTABLE = "inconclusive", "not testable here"
 VERDICTS = (REPRODUCED, CONTRADICTED, INCONCLUSIVE, NOT_TESTABLE)
-AGREES, AGAINST, OPEN = "agrees", "against", "open"
 ALL, TYPICAL, REDUCTIONS = "all", "typical", ("most", "least", "mean")
-ADDED = ("difference",)  # kinds whose values add up; the others' multiply
-
-
-@dataclass(frozen=True)
-class Region:
-    """Which figures agree with a claim."""
-
-    low: float
-    high: float
-    apart: bool = False  # agrees outside
-    strict: bool = False  # the ends themselves do not agree
-
-    @classmethod
-    def of(cls, compare: Mapping[str, Any], value: float | None) -> Region:
-        """Around a claim's value; without one a sign: 1 of a ratio, 0 of a difference."""
-        added = compare["kind"] in ADDED
-        if value is None:
-            value = 0.0 if added else 1.0
-        share = float(compare.get("tolerance", 0.0))
-        reach = abs(value) * share
-        below, above = (
-            (value - reach, value + reach) if added else (value / (1 + share), value * (1 + share))
-        )
-        expect = compare["expect"]
-        if expect in ("about", "apart"):
-            return cls(below, above, apart=expect == "apart")
-        if expect == "at_least":
-            return cls(below, math.inf)
-        if expect == "at_most":
-            return cls(-math.inf, above)
-        if expect == "more":
-            return cls(above, math.inf, strict=True)
-        return cls(-math.inf, below, strict=True)
-
-    def answer(self, low: float, high: float) -> str:
-        """What a figure between two ends says."""
-        if self.apart:
-            if low > self.high or high < self.low:
-                return AGREES
-            return AGAINST if self.low <= low and high <= self.high else OPEN
-        if self.strict:
-            # One end is open, and what is infinite lies on its side.
-            inside = (math.isinf(self.low) or low > self.low) and (
-                math.isinf(self.high) or high < self.high
-            )
-            outside = high <= self.low or low >= self.high
-        else:
-            inside = self.low <= low and high <= self.high
-            outside = high < self.low or low > self.high
-        return AGREES if inside else AGAINST if outside else OPEN
-
-    def favour(self, figure: Figure) -> float:
-        """How far a figure is on the claim's side; the least is the one to look at."""
-        middle = figure.middle
-        if math.isinf(self.high):
-            return middle
-        if math.isinf(self.low):
-            return -middle
-        centre = (self.low + self.high) / 2
-        return abs(middle - centre) * (1 if self.apart else -1)
-
-    def __str__(self) -> str:
-        if self.apart:
-            return f"outside {shown(self.low)} to {shown(self.high)}"
-        if math.isinf(self.high):
-            return f"{'above' if self.strict else 'at least'} {shown(self.low)}"
-        if math.isinf(self.low):
-            return f"{'below' if self.strict else 'at most'} {shown(self.high)}"
-        return f"{shown(self.low)} to {shown(self.high)}"
 
 
 @dataclass(frozen=True)
@@ -102,11 +32,6 @@ class Outcome:
     word: str = ""
     rows: Sequence[Row] = ()
     counts: tuple[int, int, int] = (0, 0, 0)  # cases that agree, are against it, are open
-
-
-def shown(value: float) -> str:
-    """`1.24`, `20`, `0.0031`."""
-    return ("−∞" if value < 0 else "∞") if math.isinf(value) else f"{value:.3g}"
 
 
 def interval_words(figure: Figure, low: float, high: float) -> str:

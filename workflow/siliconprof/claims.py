@@ -7,7 +7,8 @@
 `claims.csv`: one line per statement of config/claims.yaml with its verdict: reproduced,
 contradicted, inconclusive or not testable here. A claim that names devices is decided by those very
 devices alone, wherever they were measured; one that names none by this host's cells. What others
-show stands in the columns `analogue_…` and changes no verdict.
+show stands in the columns `analogue_…` and changes no verdict. `consistency` tells whether the
+printed numbers themselves agree with the statement, and is no verdict either.
 """
 
 from __future__ import annotations
@@ -22,24 +23,32 @@ from typing import Any
 
 from siliconprof import (
     claim_cases,
+    claim_consistency,
     claim_verdicts,
+    claim_words,
     claims_file,
     noise_floor,
     registry,
     table_files,
 )
 from siliconprof.claim_cases import Case, Found
-from siliconprof.claim_quantities import QUANTITIES, Evidence
-from siliconprof.claim_verdicts import NOT_TESTABLE, Outcome, Region
+from siliconprof.claim_consistency import Answer
+from siliconprof.claim_evidence import Evidence
+from siliconprof.claim_quantities import QUANTITIES
+from siliconprof.claim_region import Region
+from siliconprof.claim_verdicts import NOT_TESTABLE, Outcome
 from siliconprof.claims_file import Claim, Question
 from siliconprof.datasheet import DataSheets
 from siliconprof.errors import stage
+from siliconprof.published_values import Published
 from siliconprof.record_rows import HERE
 from siliconprof.table_files import Row
 from siliconprof.throughputs import Noise
 
 Counts = Callable[[Row], bool]  # whose rows count
-TABLES = ("cells", "points", "scaling", "curves", "evaluations")
+TABLES = ("cells", "points", "scaling", "curves", "evaluations", "energy", "probes", "ceilings",
+          "samples", "training_steps")  # fmt: skip
+LONG = ("samples", "training_steps")  # which stay frames
 MEASURED = ("value", "low", "high", "word", "case", "basis", "cases_agree", "cases_against",
             "cases_open", "devices", "records")  # fmt: skip
 # What an analogue says is no verdict, and has words of its own.
@@ -49,6 +58,7 @@ ANALOGUE_WORDS = {
 }  # fmt: skip
 COLUMNS = (
     "id", "statement", "source", "note", "kind", "compared", "verdict", "reason",
+    "consistency", "consistency_reason",
     "published_devices", "published_value", "published_unit", "claimed", "claimed_low", "claimed_high", "unit",
     "tolerance", "tolerance_reason", *(f"measured_{name}" for name in MEASURED),
     "analogue_says", "analogue_reason", *(f"analogue_{name}" for name in MEASURED),
@@ -56,17 +66,23 @@ COLUMNS = (
 UNITS = {kind: "times" for kind in ("ratio", "direction", "trend", "largest")} | {
     "share": "of the points", "finding": "",
 }  # fmt: skip
+VENDORS = {"apple": "Apple", "nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}
 NO_CASE = "no two of its cells did the same work in the same way"
 
 
-def row_of(claim: Claim, evidence: Evidence) -> Row:
-    """A claim's line of claims.csv."""
+def row_of(claim: Claim, evidence: Evidence, tables: Answer) -> Row:
+    """A claim's line of claims.csv.
+
+    Args:
+        tables: what the sources' own numbers say of it.
+    """
     compare = claim.compare
     row: Row = dict.fromkeys(COLUMNS) | {
         "id": claim.id, "statement": claim.text, "source": claim.source, "note": claim.note or None,
         "published_devices": ";".join(claim.named) or None,
         "published_value": claim.printed or None,
         "published_unit": claim.unit if claim.printed else None,
+        "consistency": tables.word or None, "consistency_reason": tables.reason,
     }  # fmt: skip
     if not compare:
         return row | {"verdict": NOT_TESTABLE, "reason": claim.untestable}
@@ -78,7 +94,7 @@ def row_of(claim: Claim, evidence: Evidence) -> Row:
         "tolerance_reason": compare.get("tolerance_reason"),
     }
     if "expect" in compare:
-        region = Region.of(compare, _value(claim))
+        region = Region.of(compare, claim.mark)
         row |= {"claimed": str(region)}
         row |= {"claimed_low": _finite(region.low), "claimed_high": _finite(region.high)}
     else:
@@ -95,12 +111,11 @@ def row_of(claim: Claim, evidence: Evidence) -> Row:
 def _unit(claim: Claim) -> str:
     """What measured and claimed values are in."""
     own = QUANTITIES[claim.compare["quantity"]].unit
+    if "over_printed" in claim.compare:
+        return "times the printed"
+    if claim.unit == claims_file.PERCENT:
+        return "times"
     return UNITS.get(claim.compare["kind"], claim.unit or own)
-
-
-def _value(claim: Claim) -> float | None:
-    """The number that a comparison has; a sign has none, whatever bound its row prints."""
-    return None if claim.compare["kind"] in ("direction", "trend") else claim.value
 
 
 def _finite(value: float) -> float | None:
@@ -109,7 +124,7 @@ def _finite(value: float) -> float | None:
 
 def _columns(prefix: str, found: Outcome) -> Row:
     agree, against, open_ = found.counts
-    sides = dict.fromkeys(f"{claim_cases.where(row)}" for row in found.rows)
+    sides = dict.fromkeys(f"{claim_words.where(row)}" for row in found.rows)
     records = dict.fromkeys(str(row["record"]) for row in found.rows)
     values = (found.value, found.low, found.high, found.word or None, found.label or None,
               found.basis or None, agree, against, open_, "; ".join(sides) or None,
@@ -132,7 +147,7 @@ def decided(claim: Claim, evidence: Evidence) -> Outcome:
     absent = _absent(evidence, claim.named)
     if absent:
         names = [evidence.sheets.registry["devices"][name]["name"] for name in absent]
-        missing[f"{_listed(names)} {'was' if len(names) == 1 else 'were'} not measured"] = None
+        missing[_not_measured(names)] = None
     for question in claim.questions:
         found = claim_cases.of(evidence, claim.compare, question, counts, lambda rows: True)
         cases += found.cases
@@ -140,12 +155,15 @@ def decided(claim: Claim, evidence: Evidence) -> Outcome:
             missing |= dict.fromkeys(_batches(question, found))
         elif not set(question.devices) & set(absent):
             missing[_why_none(evidence, question, found, counts)] = None
-    return claim_verdicts.judge(claim.compare, _value(claim), cases, list(missing))
+    return claim_verdicts.judge(claim.compare, claim.mark, cases, list(missing))
 
 
 def analogue(claim: Claim, evidence: Evidence) -> Outcome | None:
     """What other devices show, or other hosts where a claim names no device; None for nothing."""
-    if not claim.named:
+    if "over_printed" in claim.compare:
+        return None  # of other devices no number is printed
+    like = any("like" in side for q in claim.questions for side in q.sides.values())
+    if not claim.named and not like:
         return _elsewhere(claim, claim.questions, evidence, lambda row: row["source"] != HERE)
     questions = []
     for question in claim.questions:
@@ -167,21 +185,31 @@ def _elsewhere(
     cases: list[Case] = []
     missing: dict[str, None] = {}
     named = set(claim.named)
+    own = [list(question.sides.values()) for question in claim.questions]
+
+    def decides(rows: Sequence[Row]) -> bool:
+        """Whether rows are among those that the verdict rests on."""
+        if named:
+            return all({row["device"], row["registry_id"]} & named for row in rows)
+        here = all(row["source"] == HERE for row in rows)
+        return here and any(
+            all(claim_cases.fits(row, side) for row, side in zip(rows, sides, strict=True))
+            for sides in own
+        )
+
     for question in questions:
         sides = list(question.sides.values())
         ordered = len(sides) > 1 and sides[0] == sides[1]
 
         def keep(rows: Sequence[Row], ordered: bool = ordered) -> bool:
-            if named and all({row["device"], row["registry_id"]} & named for row in rows):
-                return False
-            return not ordered or _stronger(evidence, *rows)
+            return not decides(rows) and (not ordered or _stronger(evidence, *rows))
 
         found = claim_cases.of(evidence, claim.compare, question, counts, keep)
         cases += found.cases
         missing |= dict.fromkeys(_batches(question, found))
     if not cases:
         return None
-    return claim_verdicts.judge(claim.compare, _value(claim), cases, list(missing))
+    return claim_verdicts.judge(claim.compare, claim.mark, cases, list(missing))
 
 
 def _stronger(evidence: Evidence, one: Row, other: Row) -> bool:
@@ -199,15 +227,17 @@ def _absent(evidence: Evidence, devices: Iterable[str]) -> list[str]:
     return [name for name in devices if name not in known]
 
 
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+def _not_measured(names: Sequence[str]) -> str:
+    if len(names) > 2:  # names have commas of their own, and a long list is cut at its end
+        return f"not measured: {'; '.join(names)}"
+    return f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'} not measured"
 
 
 def _batches(question: Question, found: Found) -> list[str]:
     """Which batch sizes a whole answer lacks."""
     if not found.cases or not question.batch_sizes:
         return []
-    known = {(r["module"], int(r["batch_size"])) for case in found.cases for r in case.rows}
+    known = {(r["module"], int(claim_cases.batch_of(r))) for case in found.cases for r in case.rows}
     lacking: dict[str, list[str]] = {}
     for module in question.workloads:
         for batch in question.batch_sizes:
@@ -223,7 +253,7 @@ def _why_none(evidence: Evidence, question: Question, found: Found, counts: Coun
     devices = evidence.sheets.registry["devices"]
     wanted = " or ".join(question.workloads)
     for side in question.sides.values():
-        own = {k: v for k, v in side.items() if k not in ("model", "gradient_checkpointing")}
+        own = {k: v for k, v in side.items() if k in claim_cases.OF_A_DEVICE}
         there = [cell for cell in cells if claim_cases.fits(cell, own)]
         of_module = [cell for cell in there if cell["module"] in question.workloads]
         whose = _side_words(own, devices)
@@ -234,17 +264,29 @@ def _why_none(evidence: Evidence, question: Question, found: Found, counts: Coun
             return f"{wanted}{whose}: {'; '.join(failed)}"
         fitting = [cell for cell in of_module if claim_cases.fits(cell, _setting(side))]
         if not fitting:
-            setting = ", ".join(f"{k} {v}" for k, v in _setting(side).items())
+            setting = ", ".join(_setting_words(k, v) for k, v in _setting(side).items())
             return f"no {wanted} cell{whose} with {setting} is part of these results"
     if found.reasons:
         return "; ".join(found.reasons)
+    shapes = {str(side["shape_size"]) for side in question.sides.values() if "shape_size" in side}
+    if shapes and not question.batch_sizes:
+        return f"no {' and no '.join(sorted(shapes))} shape of {wanted} was timed on both sides"
     if question.batch_sizes:
         return f"no cell of {wanted} has batch {', '.join(map(str, question.batch_sizes))}"
     return NO_CASE
 
 
 def _setting(side: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in side.items() if k == "gradient_checkpointing"}
+    left_out = (*claim_cases.OF_A_DEVICE, *claim_cases.WORD_LEVEL)
+    return {k: v for k, v in side.items() if k not in left_out}
+
+
+def _setting_words(name: str, value: Any) -> str:
+    """`size medium or large`, `gradient_checkpointing True`."""
+    if name == "lora":
+        return "LoRA" if value else "all parameters trained"
+    shown = " or ".join(value) if isinstance(value, list) else str(value)
+    return f"{name.removesuffix('_applied')} {shown}"
 
 
 def _side_words(side: Mapping[str, Any], devices: Mapping[str, Any]) -> str:
@@ -252,8 +294,12 @@ def _side_words(side: Mapping[str, Any], devices: Mapping[str, Any]) -> str:
     said = ""
     if "device" in side:
         said = f" of {devices[side['device']]['name']}"
+    elif "vendor" in side:
+        said = f" of a device of {VENDORS.get(side['vendor'], side['vendor'])}"
     elif "device_kind" in side:
         said = f" of a {side['device_kind'].upper()}"
+    if "framework" in side and "backend" not in side:
+        return f"{said} by {side['framework']}"
     return f"{said} by {side['backend']}" if "backend" in side else said
 
 
@@ -270,16 +316,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output-dir", type=Path, required=True)
     arguments = parser.parse_args(argv)
     devices = registry.load(arguments.registry)
-    claims = claims_file.load(arguments.claims, devices, arguments.published, QUANTITIES)
+    published = Published(arguments.published, devices)
+    claims = claims_file.load(arguments.claims, devices, published, QUANTITIES)
+    consistent = claim_consistency.answers(claims, published, str(arguments.claims))
     matrix = json.loads(arguments.matrix.read_text(encoding="utf-8"))
-    tables = {
-        name: table_files.rows(table_files.read(arguments.tables / f"{name}.csv"))
-        for name in TABLES
-    }
+    frames = {name: table_files.read(arguments.tables / f"{name}.csv") for name in TABLES}
+    tables = {name: table_files.rows(frames[name]) for name in TABLES if name not in LONG}
     floors = {floor.host: floor for floor in map(noise_floor.read, arguments.noise_floors)}
-    evidence = Evidence.of(tables, DataSheets(devices, matrix["host"]), Noise(floors))
+    evidence = Evidence.of(
+        QUANTITIES, tables, {name: frames[name] for name in LONG},
+        DataSheets(devices, matrix["host"]), Noise(floors),
+    )  # fmt: skip
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
-    lines = [row_of(claim, evidence) for claim in claims]
+    lines = [row_of(claim, evidence, consistent[claim.id]) for claim in claims]
     table_files.write(arguments.output_dir / "claims.csv", lines, COLUMNS)
     return 0
 

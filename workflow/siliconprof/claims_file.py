@@ -6,33 +6,36 @@ its statement, and takes value, devices, model, batch size and source from it.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from siliconprof import plugins, validation
+from siliconprof import plugins, published_values, validation
 from siliconprof.errors import UserError
+from siliconprof.published_values import Published, Unknown
 from siliconprof.registry import Registry
 
 OWN_CPU = "cpu"  # what a published row calls the processor of the other device's computer
 PAIRED = ("a", "b", "quantity", "expect", "cases")
+BETWEEN = ("same_host", "pairs", "similar_price", "any_batch", "same")
 SINGLE = ("of", "quantity", "expect", "cases")
 # kind -> (keys that it must have, keys that it may have besides, what it may expect)
 SIGNS, NUMBERS = ("more", "less"), ("about", "at_least", "at_most", "apart")
 KINDS: Mapping[str, tuple[Sequence[str], Sequence[str], Sequence[str]]] = {
-    "ratio": (PAIRED, ("value", "same_host"), NUMBERS),
-    "direction": (PAIRED, ("same_host",), SIGNS),
-    "difference": (PAIRED, ("value", "unit"), (*NUMBERS, *SIGNS)),
-    "range": (SINGLE, ("value", "unit"), ("at_least", "at_most", *SIGNS)),
+    "ratio": (PAIRED, ("value", "value_from", *BETWEEN), NUMBERS),
+    "direction": (PAIRED, BETWEEN, SIGNS),
+    "difference": (PAIRED, ("value", "unit", *BETWEEN), (*NUMBERS, *SIGNS)),
+    "range": (SINGLE, ("value", "value_from", "unit", "over_printed"), (*NUMBERS, *SIGNS)),
     "trend": ((*SINGLE, "along"), (), SIGNS),
     "share": (("of", "quantity", "expect"), ("value",), ("at_least", "at_most")),
     "largest": (("a", "b", "quantity", "largest"), ("same_host",), ()),
     "finding": (("of", "quantity", "words", "cases"), ("unclear",), ()),
 }
-ALWAYS = ("kind", "workloads", "batch_sizes", "tolerance", "tolerance_reason")
+ALWAYS = ("kind", "workloads", "batch_sizes", "tolerance", "tolerance_reason", "devices")
 WITH_NUMBER = ("ratio", "range", "share")  # which need one, from a published row or of their own
+PERCENT = "percent"  # of more, in a published row: 30 percent are 1.3 times
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Question:
     workloads: Sequence[str]
     batch_sizes: Sequence[int]  # empty: whatever was measured
     same_host: bool = False  # b is the processor of a's own computer
+    printed: float | None = None  # what a measured figure is divided by, in an SI unit
 
     @property
     def devices(self) -> list[str]:
@@ -64,6 +68,12 @@ class Claim:
     value: float | None
     printed: str  # the number as it was printed, with how it is meant; empty where none was
     unit: str  # of that number, and of a difference; empty where neither is there
+    consistency: Any = ()  # checks against published tables, or why there is none
+
+    @property
+    def mark(self) -> float | None:
+        """The number that a comparison has; a sign has none, whatever bound its row prints."""
+        return None if self.compare["kind"] in ("direction", "trend") else self.value
 
     @property
     def named(self) -> list[str]:
@@ -72,12 +82,12 @@ class Claim:
 
 
 def load(
-    path: Path, registry: Registry, published: Path, quantities: Collection[str]
+    path: Path, registry: Registry, published: Published, quantities: Collection[str]
 ) -> list[Claim]:
     """The claims of a file.
 
     Args:
-        published: the folder of published tables.
+        published: the published tables.
         quantities: names that a comparison may use.
 
     Raises:
@@ -98,11 +108,12 @@ def load(
 class _Checker:
     """What JSON Schema cannot say, and the claims themselves."""
 
-    def __init__(self, registry: Registry, published: Path, quantities: Collection[str]) -> None:
+    def __init__(
+        self, registry: Registry, published: Published, quantities: Collection[str]
+    ) -> None:
         self.devices, self.published = registry["devices"], published
         self.vendors = {entry["vendor"] for entry in self.devices.values()}
         self.quantities, self.modules = quantities, plugins.names("workloads")
-        self.tables: dict[str, list[dict[str, str]] | str] = {}
 
     def problems(self, entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         """Every mistake, `where: what`."""
@@ -141,23 +152,17 @@ class _Checker:
         return found
 
     def _table(self, name: str) -> list[dict[str, str]] | str:
-        if name not in self.tables:
-            path = self.published / f"{name}.csv"
-            try:
-                with open(path, encoding="utf-8", newline="") as stream:
-                    rows = list(csv.DictReader(stream))
-                lacking = {"statement", "value_min", "value_max", "unit", "source"} - set(
-                    rows[0] if rows else ()
-                )
-                self.tables[name] = (
-                    f".table: {path} is no table of statements (no {', '.join(sorted(lacking))})"
-                    if lacking
-                    else rows
-                )
-            except (OSError, ValueError) as error:
-                why = getattr(error, "strerror", None) or error
-                self.tables[name] = f".table: {path} cannot be read ({why})"
-        return self.tables[name]
+        """A table of statements, or what is wrong with it."""
+        try:
+            rows = self.published.rows(name)
+        except Unknown as error:
+            return str(error)
+        needed = {"statement", "value_min", "value_max", "unit", "source"}
+        lacking = needed - set(rows[0] if rows else ())
+        if lacking:
+            path = self.published.folder / f"{name}.csv"
+            return f".table: {path} is no table of statements (no {', '.join(sorted(lacking))})"
+        return rows
 
     def _comparison(
         self, compare: Mapping[str, Any], rows: Sequence[Mapping[str, str]]
@@ -177,6 +182,23 @@ class _Checker:
         value, _ = _printed(rows)
         if "value" in compare and value is not None:
             yield ".value: stands in the published row too; leave it out here"
+        if "value_from" in compare and ("value" in compare or value is not None):
+            yield ".value_from: there is a value besides; expected one of them"
+        if "value_from" in compare:
+            value, line = self._from_tables(compare["value_from"])
+            if line:
+                yield f".value_from{line}"
+                return
+        if "over_printed" in compare:
+            try:
+                printed = published_values.per_device(self.published, compare["over_printed"])
+                for device in compare.get("devices", ()):
+                    if device not in printed:
+                        yield f".devices: {compare['over_printed']['table']} has no '{device}'"
+            except Unknown as error:
+                yield f".over_printed{error}"
+        if "over_printed" in compare and "devices" not in compare:
+            yield ".devices: is missing; over_printed needs it"
         if kind in WITH_NUMBER and "value" not in compare and value is None:
             yield f".value: is missing; a {kind} needs it, here or in a published row"
         if ("tolerance" in compare) != ("tolerance_reason" in compare):
@@ -195,6 +217,12 @@ class _Checker:
             yield f".largest: is '{compare['largest']}'; expected one of its workloads"
         for name in ("a", "b", "of"):
             yield from self._side(name, compare.get(name, {}))
+        listed = [("devices", name) for name in compare.get("devices", ())]
+        listed += [("pairs", name) for pair in compare.get("pairs", ()) for name in pair]
+        for key, device in listed:
+            if device not in self.devices:
+                near = validation.nearest(device, self.devices)
+                yield f".{key}: no device '{device}' in the registry{near}"
 
     def _side(self, name: str, side: Mapping[str, Any]) -> Iterator[str]:
         device = side.get("device")
@@ -208,6 +236,19 @@ class _Checker:
             if vendor is not None and vendor not in self.vendors:
                 near = validation.nearest(vendor, self.vendors)
                 yield f".{where}: no device of the registry is of '{vendor}'{near}"
+
+    def _from_tables(self, spec: Mapping[str, Any]) -> tuple[float | None, str]:
+        """(a printed number, or one over another; what is wrong with asking for it)."""
+        found = []
+        for name in spec:
+            try:
+                numbers = self.published.numbers(spec[name])
+            except Unknown as error:
+                return None, f".{name}{error}"
+            if len(numbers) != 1:
+                return None, f".{name}: {len(numbers)} rows have it; expected one"
+            found.append(numbers[0].value)
+        return found[0] / (found[1] if len(found) > 1 else 1), ""
 
     def claim(self, entry: Mapping[str, Any]) -> Claim:
         """A checked entry with what its published rows say."""
@@ -224,12 +265,31 @@ class _Checker:
         unit = compare.get("unit") or (rows[0]["unit"] if rows else "")
         if "value" in compare:
             value = float(compare["value"])
+        elif "value_from" in compare:
+            value, _ = self._from_tables(compare["value_from"])
+            printed = f"{value:.4g}" if value else ""
+            unit = unit or ("times" if "b" in compare["value_from"] else "")
         return Claim(
             entry["id"], entry["text"], source, "; ".join(filter(None, notes)),
             entry.get("untestable", ""), compare,
-            [_question(compare, row) for row in rows or ({},)] if compare else [],
-            value, printed, unit,
+            self._questions(compare, rows) if compare else [],
+            value, printed, unit, entry.get("consistency", ()),
         )  # fmt: skip
+
+    def _questions(
+        self, compare: Mapping[str, Any], rows: Sequence[Mapping[str, str]]
+    ) -> list[Question]:
+        """One of each published row, and of each pair or device that the comparison names."""
+        named: list[dict[str, str]] = [{"a": a, "b": b} for a, b in compare.get("pairs", ())]
+        if "devices" in compare:
+            named = [dict.fromkeys(("a", "b", "of"), name) for name in compare["devices"]]
+        printed: Mapping[str, float] = {}
+        if "over_printed" in compare:
+            printed = published_values.per_device(self.published, compare["over_printed"])
+        return [
+            _question(compare, row, devices, printed)
+            for row, devices in product(rows or ({},), named or ({},))
+        ]
 
 
 def _printed(rows: Sequence[Mapping[str, str]]) -> tuple[float | None, str]:
@@ -237,10 +297,15 @@ def _printed(rows: Sequence[Mapping[str, str]]) -> tuple[float | None, str]:
     if not rows:
         return None, ""
     low, high = rows[0]["value_min"], rows[0]["value_max"]
+    percent = rows[0]["unit"] == PERCENT
+
+    def times(text: str) -> float:
+        return 1 + float(text) / 100 if percent else float(text)
+
     if low and high and low != high:
-        return (float(low) * float(high)) ** 0.5, f"{low} to {high}"
+        return (times(low) * times(high)) ** 0.5, f"{low} to {high}"
     if low and high:
-        return float(low), low
+        return times(low), low
     if not (low or high):
         return None, ""
     if float(low or high) == 1:
@@ -248,9 +313,17 @@ def _printed(rows: Sequence[Mapping[str, str]]) -> tuple[float | None, str]:
     return float(low or high), f"up to {high}" if high else f"at least {low}"
 
 
-def _question(compare: Mapping[str, Any], row: Mapping[str, str]) -> Question:
+def _question(
+    compare: Mapping[str, Any],
+    row: Mapping[str, str],
+    devices: Mapping[str, str],
+    printed: Mapping[str, float],
+) -> Question:
     """What one published row asks; an empty one asks what the comparison says alone."""
     sides = {name: dict(compare[name]) for name in ("a", "b", "of") if name in compare}
+    for name, side in sides.items():
+        if name in devices:
+            side["device"] = devices[name]
     same_host = bool(compare.get("same_host"))
     for name, column in (("a", "device_a"), ("b", "device_b"), ("of", "device_a")):
         device = row.get(column)
@@ -263,4 +336,4 @@ def _question(compare: Mapping[str, Any], row: Mapping[str, str]) -> Question:
     workloads = [model] if model in compare["workloads"] else list(compare["workloads"])
     batch = row.get("batch_size")
     batches = [int(batch)] if batch else list(compare.get("batch_sizes", ()))
-    return Question(sides, workloads, batches, same_host)
+    return Question(sides, workloads, batches, same_host, printed.get(devices.get("of", "")))

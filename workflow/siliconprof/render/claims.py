@@ -1,94 +1,179 @@
-"""Published claims: how many came to which verdict, and one table of all of them."""
+"""Published claims: how many came to which verdict, and one table of all of them.
+
+Beside a verdict stand two things that are none: whether the sources' own numbers agree with the
+statement, and what other devices or hosts show.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from siliconprof.claim_verdicts import VERDICTS, shown
+from siliconprof.claim_consistency import CONSISTENT, INCONSISTENT
+from siliconprof.claim_region import shown
+from siliconprof.claim_verdicts import NOT_TESTABLE, VERDICTS
 from siliconprof.render import words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, missing, published
+from siliconprof.render.tables import Column, Table, Value, missing, published, split
 from siliconprof.render.variants import Row
 
 UNITS = {"times": "×"}
 NOT_PRINTED = "the source gives no number"
 NOT_COMPARED = "nothing was compared: see the reason"
-NO_CELL = "no cell can answer it: see the reason"
 NO_ANALOGUE = "no other device or host did the same work, or none is like the named ones"
+NO_VERDICT = "no verdict"
+AS_IT_STANDS = "as it stands"
+SHOWN, LONG = 130, 420  # letters of a reason that stand in sight; the rest is folded
+SAYS = {"agrees": "agree", "disagrees": "disagree", "undecided": "are undecided",
+        "in part": "answer in part"}  # fmt: skip
+SOURCES = (("seed 000", "the summary, seed 000"), ("seeds 001", "the paper, seeds 001 and 002"),
+           ("seed 003", "seed 003"), ("seed 004", "seed 004"))  # fmt: skip
+PAPER = "seeds 001"
 
 
 def add(data: Data, book: Book) -> None:
-    """The section's count and table."""
+    """The section's counts and table."""
     if not data.claims:
-        book.note("No claim is listed.")
+        book.note("No claim is listed: config/claims.yaml names them.")
         return
     counts = Counter(row["verdict"] for row in data.claims)
     said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
+    tables = Counter(row.get("consistency") for row in data.claims)
     analogues = Counter(row["analogue_says"] for row in data.claims if row["analogue_says"])
-    beside = words.listing([f"{count} {what}" for what, count in analogues.items()])
-    book.note(
-        f"Of {words.count(len(data.claims), 'claim')}: {said}."
-        + (f" Analogues, not counted among them: {beside}." if beside else "")
+    beside = words.listing(
+        [f"{analogues[says]} {plural}" for says, plural in SAYS.items() if analogues[says]]
     )
-    book.table("claims", "claims", table(data))
+    book.note(
+        f"Of {words.count(len(data.claims), 'claim')}: {said}. Not counted among them: by the "
+        f"sources' own numbers {tables[CONSISTENT]} are consistent and {tables[INCONSISTENT]} "
+        "are not." + (f" Analogues, not counted either: {beside}." if beside else "")
+    )
+    book.table("claims-verdicts", "claims-verdicts", counted(data.claims))
+    decided = [row for row in data.claims if row["verdict"] != NOT_TESTABLE]
+    if decided:
+        book.table("claims-decided", "claims-decided", table(data, decided))
+    else:
+        book.note("None is decided: the reasons below name what is missing.")
+    against = [row for row in data.claims if row.get("consistency") == INCONSISTENT]
+    if against:
+        book.table("claims-inconsistent", "claims-inconsistent", inconsistent(against))
+    folded = f"All {words.count(len(data.claims), 'claim')}"
+    book.table("claims", "claims", table(data, data.claims), folded=folded)
 
 
-def table(data: Data) -> Table:
-    """Every claim, decided ones first, in the order of the sources."""
+def inconsistent(claims: Sequence[Row]) -> Table:
+    """Statements with which the sources' own numbers do not agree, these, and how it was read."""
+    result = Table(
+        [
+            Column("Claim and source"),
+            Column("Sources' own numbers", NO_VERDICT),
+            Column("How it is read here", help="what the disagreement may owe to our reading"),
+        ]
+    )
+    for row in claims:
+        result.add(
+            Value(_statement(row), sort=row["id"], title=row["id"], mark="note"),
+            split(str(row["consistency_reason"]), LONG, sort=row["id"], mark="note"),
+            Value(str(row["note"]), sort=row["id"], mark="note")
+            if row["note"]
+            else missing(AS_IT_STANDS),
+        )
+    return result
+
+
+def _statement(row: Row) -> str:
+    return f"“{row['statement']}” ({row['source']})"
+
+
+def counted(claims: Sequence[Row]) -> Table:
+    """How many claims of each source came to which verdict."""
+    result = Table(
+        [
+            Column("Source"),
+            Column("claims", "", True),
+            *(Column(verdict, "", True) for verdict in VERDICTS),
+            Column("consistent", NO_VERDICT, True, "the source's own numbers agree with it"),
+            Column("inconsistent", NO_VERDICT, True, "the source's own numbers do not"),
+        ]
+    )
+    groups = [(name, [row for row in claims if _source(row) == start]) for start, name in SOURCES]
+    groups = [(name, rows) for name, rows in groups if rows]
+    for name, rows in [*groups, ("all", list(claims))] if len(groups) > 1 else groups:
+        verdicts = Counter(row["verdict"] for row in rows)
+        tables = Counter(row.get("consistency") for row in rows)
+        numbers = [len(rows), *(verdicts[v] for v in VERDICTS),
+                   tables[CONSISTENT], tables[INCONSISTENT]]  # fmt: skip
+        result.add(name, *(Value(str(n), sort=n) for n in numbers))
+    return result
+
+
+def _source(row: Row) -> str:
+    """Whose statement it is; one transcription of the paper alone is the paper's too."""
+    source = str(row["source"])
+    found = [start for start, _ in SOURCES if source.startswith(start)]
+    return found[0] if found else PAPER
+
+
+def table(data: Data, claims: Sequence[Row]) -> Table:
+    """Claims, decided ones first, in the order of the sources."""
     result = Table(
         [
             Column("Verdict"),
             Column("Claim and source"),
-            Column("published", help="as it was printed; a bound of a direction is none"),
-            Column("agrees if", help="the published value with its tolerance, or a sign"),
+            Column("published", "below: agrees if", below="agrees if",
+                   help="as it was printed; below, its tolerance applied, or a sign"),
             Column("measured", help="of several cases the one that decides", below="interval"),
             Column("Reason"),
-            Column("Analogue", help="what other devices show; changes no verdict"),
-            Column("On", folds=True, help="devices and backends whose cells were compared"),
-            Column("How to read it", folds=True),
+            Column("Sources' own numbers", NO_VERDICT,
+                   help="whether what the sources printed agrees with the statement"),
+            Column("Analogue", NO_VERDICT, help="what other devices or hosts show"),
         ]
     )  # fmt: skip
-    for row in sorted(data.claims, key=lambda row: VERDICTS.index(row["verdict"])):
+    cells = {str(cell["record"]): cell for cell in data.cells}
+    for row in sorted(claims, key=lambda row: VERDICTS.index(row["verdict"])):
+        used = _used(row, cells)
+        where = row["measured_devices"] and f"compared: {row['measured_devices']}"
+        reading = "; ".join(filter(None, (row["tolerance_reason"], row["note"], where)))
         result.add(
             Value(row["verdict"], sort=VERDICTS.index(row["verdict"])),
-            Value(f"“{row['statement']}” ({row['source']})", sort=row["id"], title=row["id"],
-                  mark="note"),
+            Value(_statement(row), sort=row["id"], title=row["id"], mark="note", more=reading),
             _printed(row),
-            _claimed(row),
             _value(row, "measured", NOT_COMPARED),
-            Value(str(row["reason"] or ""), mark="note"),
+            split(str(row["reason"] or ""), SHOWN, mark="note", sort=str(row["reason"] or "")),
+            _tables(row),
             _analogue(row),
-            Value(row["measured_devices"] or words.DASH, sort=row["measured_devices"] or "",
-                  mark="prose"),
-            Value("; ".join(filter(None, (row["tolerance_reason"], row["note"]))), mark="note"),
+            of=used or None,
         )  # fmt: skip
     return result
 
 
+def _used(row: Row, cells: Mapping[str, Row]) -> list[Row]:
+    """The cells that a claim's verdict or analogue rests on."""
+    listed = ";".join(str(row.get(f"{kind}_records") or "") for kind in ("measured", "analogue"))
+    names = dict.fromkeys(filter(None, listed.split(";")))
+    return [cells[name] for name in names if name in cells]
+
+
 def _unit(row: Row, column: str = "unit") -> str:
     unit = row[column] or ""
-    return UNITS.get(unit, unit)
+    return UNITS.get(unit, "%" if unit == "percent" else unit)
 
 
 def _printed(row: Row) -> Value:
+    """The printed number, and below it which measured ones agree with it."""
+    below, title = "", ""
+    if row["claimed"] is not None:
+        bounds = any(words.number(row[f"claimed_{end}"]) is not None for end in ("low", "high"))
+        tolerance = words.number(row["tolerance"])
+        below = f"{row['claimed']} {_unit(row)}".strip() if bounds else str(row["claimed"])
+        title = f"tolerance {tolerance:.0%}" if tolerance else "no tolerance: noise alone decides"
     if row["published_value"] is None:
-        return missing(NOT_PRINTED)
+        return replace(missing(NOT_PRINTED), below=below, title=title)
     text = f"{row['published_value']} {_unit(row, 'published_unit')}".strip()
-    return published(text, row["source"])
-
-
-def _claimed(row: Row) -> Value:
-    if row["claimed"] is None:
-        return missing(NO_CELL)
-    bounds = [words.number(row[f"claimed_{end}"]) for end in ("low", "high")]
-    known = [bound for bound in bounds if bound is not None]
-    tolerance = words.number(row["tolerance"])
-    title = f"tolerance {tolerance:.0%}" if tolerance else "no tolerance: noise alone decides"
-    text = f"{row['claimed']} {_unit(row)}" if known else row["claimed"]
-    return Value(text.strip(), sort=known[0] if known else text, title=title)
+    return published(text, row["source"], below=below)
 
 
 def _value(row: Mapping[str, Any], prefix: str, none: str) -> Value:
@@ -106,9 +191,18 @@ def _value(row: Mapping[str, Any], prefix: str, none: str) -> Value:
                  below="" if low == high else f"{shown(low)} to {shown(high)}", title=title, mark="measured")  # fmt: skip
 
 
+def _tables(row: Row) -> Value:
+    """Whether the sources' own numbers agree, these folded; else why no table speaks of it."""
+    word, why = row.get("consistency"), str(row.get("consistency_reason") or "")
+    if word is None:
+        return missing(why or "no table speaks of it")
+    mark = "bad" if word == INCONSISTENT else ""
+    return Value(word, sort=word, mark=mark, more=why)
+
+
 def _analogue(row: Row) -> Value:
     if row["analogue_says"] is None:
         return missing(NO_ANALOGUE)
     figure = _value(row, "analogue", NOT_COMPARED)
     said = row["analogue_says"] if figure.reason else f"{row['analogue_says']}, {figure.text}"
-    return Value(f"{said}: {row['analogue_reason']}", sort=said, mark="note")
+    return Value(said, sort=said, more=str(row["analogue_reason"]), mark="prose")
