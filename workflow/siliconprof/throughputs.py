@@ -35,7 +35,7 @@ COLUMNS = (
 # Ten fresh processes of one 512³ product gave medians 22 % apart on a virtual machine.
 NOISE_ASSUMED = 0.25
 NOISE_ASSUMED_BASIS = (
-    "assumed, for want of a noise floor of this host (`siliconprof noise-floor`): ten processes of "
+    "assumed, for want of a noise floor of this host (“siliconprof noise-floor”): ten processes of "
     "one product were seen to differ by 22 %"
 )
 # Below so many operations a byte the memory bounds an operation and not the speed of products: a
@@ -121,6 +121,27 @@ class Noise:
             return None
         cell = Measured({"cell": {axis: point[axis] for axis in AXES}}, [])
         return floor.deviation(cell, point["params"], series)
+
+    def interval(self, point: Row, stem: str) -> tuple[float, float, str | None] | None:
+        """(ends of a median's 95 % interval in seconds, where they are from); None without one.
+
+        They hold 95 % of what another process of the cell would give (Student's t on the logarithm)
+        where a noise floor tells it, never less than the process's own interval, which stands
+        alone, with None, elsewhere.
+
+        Args:
+            stem: of the series, such as `unsplit_step`.
+        """
+        middle, low, high = (point.get(f"{stem}_{part}_s") for part in ("median", "low", "high"))
+        if not (middle and low and high):
+            return None
+        split = stem == "step" and point.get("unsplit_step_median_s")  # no floor is made of it
+        found = None if split else self.deviation(point, f"{stem}_s")
+        if found is None:
+            return low, high, None
+        estimate, basis = found
+        ends = inference.Estimate(math.log(middle), estimate.error, estimate.df).interval()
+        return min(low, ends[0]), max(high, ends[1]), basis
 
     def allowance(self, point: Row, series: str) -> tuple[float, str]:
         """(by which share a figure may lie above that of another process, why so much)."""

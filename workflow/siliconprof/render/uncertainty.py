@@ -9,11 +9,9 @@ the page that has an interval reads the columns that are set here.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from siliconprof import inference, record_rows
 from siliconprof.noise_floor import Floor
 from siliconprof.render import words
 from siliconprof.render.tables import Value, missing
@@ -39,23 +37,14 @@ def rest_on(points: Iterable[Row], floors: Mapping[str, Floor]) -> None:
     noise = Noise(floors)
     for point in points:
         for stem in STEMS:
-            middle, low, high = (
-                words.number(point.get(f"{stem}_{part}_s")) for part in ("median", "low", "high")
-            )
-            if not (middle and low and high):
-                continue
-            found = None
-            split = stem == "step" and point.get("unsplit_step_median_s")  # no floor is made of it
-            if point["source"] != record_rows.REFERENCE and not split:
-                found = noise.deviation(point, f"{stem}_s")
-            point[f"{stem}_interval"] = BETWEEN if found else WITHIN
+            found = noise.interval(point, stem)
             if found is None:
                 continue
-            estimate, basis = found
-            log = math.log(middle)
-            ends = inference.Estimate(log, estimate.error, estimate.df).interval()
-            point[f"{stem}_low_s"], point[f"{stem}_high_s"] = min(low, ends[0]), max(high, ends[1])
-            point[f"{stem}_interval_basis"] = basis
+            low, high, basis = found
+            point[f"{stem}_interval"] = BETWEEN if basis else WITHIN
+            if basis:
+                point[f"{stem}_low_s"], point[f"{stem}_high_s"] = low, high
+                point[f"{stem}_interval_basis"] = basis
 
 
 def origin(point: Mapping[str, Any]) -> str | None:
@@ -92,7 +81,7 @@ def method(points: Sequence[Mapping[str, Any]], host: str, floors: Mapping[str, 
     """
     if host not in floors:
         return (
-            f"95 %, {WITHIN}. Fresh processes of one cell may differ by far more: `{COMMAND}` "
+            f"95 %, {WITHIN}. Fresh processes of one cell may differ by far more: “{COMMAND}” "
             "measures by how much on this host, and the intervals then rest on it"
         )
     told = [point for point in points if origin(point)]
@@ -100,7 +89,7 @@ def method(points: Sequence[Mapping[str, Any]], host: str, floors: Mapping[str, 
     kept = floors[host]
     return (
         f"95 %, {BETWEEN} for {rests} of {words.count(len(told), 'point')}: by how much fresh "
-        f"processes of one cell differ on this host ({kept.path.as_posix()}, by `{COMMAND}`). A "
+        f"processes of one cell differ on this host ({kept.path.as_posix()}, by “{COMMAND}”). A "
         "point that was not among them gets the widest spread of its device and backend; where "
         f"nothing is known of those, it keeps its own interval, {WITHIN}"
     )

@@ -10,20 +10,19 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from siliconprof import record_rows
+from siliconprof.equal_work import WORK
+from siliconprof.equal_work import flagged as flagged  # the page asks here
+from siliconprof.equal_work import has_no_speed as has_no_speed
 from siliconprof.render import words
 
 Row = dict[str, Any]
 BACKEND_ORDER = ("torch-cuda", "torch-mps", "torch-cpu", "mlx")
 PRECISION_ORDER = ("fp32", "tf32", "amp-fp16", "fp16", "amp-bf16", "bf16")
 MANUAL_AMP = {"mlx": "(manual)"}  # MLX has no autocast: the casts are written out
-WORK = ("module", "n_parameters", "n_trainable_parameters", "samples_per_step", "tokens_per_step",
-        "audio_s_per_step", "target_len", "data_sha256", "seed", "weights",
-        "method_version")  # fmt: skip
 # Beside the axes: what else two cells may differ in.
 CIRCUMSTANCES = ("host", "device", "backend", "trainer", "precision", "threads", "scenario",
                  "offloads", "zero_stage", "gradient_checkpointing", "allocator",
                  "probes_off")  # fmt: skip
-NO_SPEED_FLAG = "offload_on_cpu"
 NO_SPEED = "mechanism check, not a cost of offloading: device and host memory are one here"
 
 
@@ -98,16 +97,6 @@ def family(point: Mapping[str, Any]) -> Family:
         near,
         whole("target_len"),
     )
-
-
-def flagged(row: Mapping[str, Any], code: str) -> bool:
-    """Whether a cell carries a flag."""
-    return code in (row.get("flags") or "").split(";")
-
-
-def has_no_speed(row: Mapping[str, Any]) -> bool:
-    """Whether the times of a cell are kept out of every statement and ratio about speed."""
-    return flagged(row, NO_SPEED_FLAG)
 
 
 def precision(row: Mapping[str, Any]) -> str:

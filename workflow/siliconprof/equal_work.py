@@ -1,0 +1,33 @@
+"""Which training cells did the same work, so that their times may be held against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+WORK = ("module", "n_parameters", "n_trainable_parameters", "samples_per_step", "tokens_per_step",
+        "audio_s_per_step", "target_len", "data_sha256", "seed", "weights",
+        "max_gradient_norm", "method_version")  # fmt: skip
+# Of whole trainings: they have sections of their own, several points a cell or no split steps.
+WHOLE_TRAININGS = ("training_run", "epochs")
+NO_SPEED_FLAG = "offload_on_cpu"
+
+
+def by_phases(row: Mapping[str, Any]) -> bool:
+    """Whether a cell or point is of a training that is timed phase by phase."""
+    return bool(row["trainer"]) and row["trainer"] not in WHOLE_TRAININGS
+
+
+def flagged(row: Mapping[str, Any], code: str) -> bool:
+    """Whether a cell carries a flag."""
+    return code in (row.get("flags") or "").split(";")
+
+
+def has_no_speed(row: Mapping[str, Any]) -> bool:
+    """Whether the times of a cell are kept out of every statement and ratio about speed."""
+    return flagged(row, NO_SPEED_FLAG)
+
+
+def work(row: Mapping[str, Any]) -> tuple:
+    """What a step of a training computes: equal for equal work."""
+    return tuple(row.get(name) for name in WORK)

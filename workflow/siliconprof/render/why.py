@@ -1,0 +1,227 @@
+"""Why one training takes longer than another of equal work: by phase, by cause, what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from siliconprof.attribution import CAUSE, PHASE
+from siliconprof.attribution_costs import (
+    CAUSES,
+    CLOCKS,
+    COARSER,
+    LAUNCHES,
+    MEMORY,
+    OFFLOAD,
+    PAGE_FAULTS,
+    PRODUCTS,
+    SWAP,
+)
+from siliconprof.render import why_figure, why_gaps, words
+from siliconprof.render.book import Book
+from siliconprof.render.compare import Finding, Line, told
+from siliconprof.render.data import Data
+from siliconprof.render.tables import Column, Table, Value, missing
+from siliconprof.render.traces import point_key
+from siliconprof.render.variants import Row, as_slug, has_no_speed
+from siliconprof.render.why_gaps import MOST_TOLD, MS, NAMES, Gap
+
+FOLD_ABOVE = 8
+UNTOLD = "not among the lines of attribution.csv"
+METHODS = {  # what a side spends; the numbers behind each stand in the tables and in the CSV file
+    PRODUCTS: "the products of a real step as they were timed in bursts on both sides in {timed} of "
+    "{of}, shapes that were not timed at the mean rate of those that were; in {rest} coarser, the "
+    "step's operations over the fastest product of each side, so at least so long, and at most the "
+    "whole step",
+    MEMORY: "the optimizer's passes and kept activations, by the memory model, over the bandwidth "
+    "of memory and caches measured with the side's backend. What products read is theirs; kept "
+    "activations may be among it, so the range begins with the optimizer alone",
+    LAUNCHES: "operators of a step by formula, counted in torch and MLX, times one launch of many; "
+    "the products that were timed bring their own. Where a backend queues, the number is what "
+    "launches cost if nothing hides them, and the range begins at 0",
+    PAGE_FAULTS: "minor faults of a step times the cost of a first touch on that host",
+    SWAP: "known only where there was no major fault: nothing measures what one costs",
+    OFFLOAD: "gradients to the host and weights back, over the measured copies",
+    CLOCKS: "where the hardware says that it held its clock down, by how much the clock's median "
+    "lies below its highest",
+}
+
+
+def add(data: Data, book: Book, everyone: Data) -> None:
+    """Sentences and a figure for each family, then tables of all pairs and what was lacking.
+
+    Args:
+        data: of this host.
+        everyone: other hosts' and reference results too.
+    """
+    gaps = why_gaps.read(data)
+    if not gaps:
+        book.note(
+            "Nothing to explain: no two trainings of equal work were measured on this host. Two "
+            "backends, devices, precisions or trainers of one training workload are needed."
+        )
+    for (kind, rank), found in why_gaps.by_family(gaps).items():
+        shown = found[:MOST_TOLD]
+        lora = f", LoRA {rank}" if rank else ""
+        book.figure(
+            f"why-{kind.slug}{as_slug(lora)}", "why", partial(why_figure.draw, shown),
+            family=f"{kind.label}{lora}",
+            shown=f"the {len(shown)} most telling of {words.count(len(found), 'pair')}"
+            if len(shown) < len(found) else words.count(len(found), "pair"),
+        )  # fmt: skip
+        book.listing([_cautioned(gap) for gap in shown], f"{kind.name}{lora}, in words:")
+    if gaps:
+        _tables(book, gaps, "")
+        _besides(data, book, gaps)
+    others = why_gaps.read(everyone, everyone=True)
+    if others:
+        _tables(book, others, "others-")
+
+
+def _tables(book: Book, gaps: Sequence[Gap], prefix: str) -> None:
+    """Causes and phases of all pairs."""
+    key = "why-others" if prefix else "why"
+    fold = words.count(len(gaps), "pair") if prefix or len(gaps) > FOLD_ABOVE else ""
+    book.table(f"{prefix}why", key, causes_table(gaps), folded=fold)
+    book.table(f"{prefix}why-phases", "why-phases", phases_table(gaps),
+               folded=words.count(len(gaps), "pair"))  # fmt: skip
+
+
+def _besides(data: Data, book: Book, gaps: Sequence[Gap]) -> None:
+    """How each cause was estimated, what was not available, and which cells are in no pair."""
+    timed = sum(_by_sweep(gap) for gap in gaps)
+    of = words.count(len(gaps), "pair")
+    book.facts([
+        (NAMES[cause].capitalize(), how.format(timed=timed, rest=len(gaps) - timed, of=of))
+        for cause, how in METHODS.items()
+    ])  # fmt: skip
+    lacking = why_gaps.lacking(gaps)
+    checks = [point for point in data.training() if has_no_speed(point)]
+    if checks:
+        names = words.listing(dict.fromkeys(f"{p['workload']}/{p['backend']}" for p in checks))
+        lacking.append(f"{names}: in no pair, a mechanism check has no speed.")
+    in_pairs = {point_key(row) for gap in gaps for row in gap.of}
+    alone = [p for p in data.training() if point_key(p) not in in_pairs and p not in checks]
+    if alone:
+        names = words.listing(dict.fromkeys(f"{p['workload']}/{p['backend']}" for p in alone))
+        lacking.append(f"{names}: in no pair, no other training here did the same work a step.")
+    if lacking:
+        book.listing(lacking, "Not available, and so part of what is unexplained, or in no pair:")
+    rests_on = why_gaps.flagged_inputs(gaps)
+    if rests_on:
+        book.note(
+            f"Estimates rest on cells that are flagged themselves: {words.listing(rests_on)}."
+        )
+
+
+def _by_sweep(gap: Gap) -> bool:
+    """Whether the products of its step were timed on both sides."""
+    (line,) = (line for line in gap.parts(CAUSE) if line["part"] == PRODUCTS)
+    return bool(line["fast_how"]) and not line["fast_how"].startswith(COARSER)
+
+
+def _cautioned(gap: Gap) -> str:
+    said = f"{why_gaps.sentence(gap)}{why_gaps.by_phase(gap)}"
+    caution = words.caution(*gap.of)
+    return f"{said} ({caution.capitalize()}.)" if caution else said
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+HEAD = (
+    Column("Training"),
+    Column("Slower", below="rule"),
+    Column("Faster"),
+    Column(
+        "gap",
+        "ms a step",
+        True,
+        "difference of the unsplit steps; below what both 95 % intervals allow",
+    ),
+    Column("ratio", "", True, "slower over faster"),
+)
+
+
+def _names(gap: Gap) -> list[Value]:
+    line = gap.gap
+    ends = "–".join(words.significant(line[end] / MS) for end in ("low_s", "high_s"))
+    return [
+        Value(gap.family.name, sort=gap.family.name),
+        Value(
+            gap.name(gap.slow), sort=gap.name(gap.slow), below=line["rule"], badge=_badge(gap.slow)
+        ),
+        Value(gap.name(gap.fast), sort=gap.name(gap.fast), badge=_badge(gap.fast)),
+        Value(words.significant(line["seconds"] / MS), line["seconds"] / MS, ends),
+        Value(words.significant(gap.ratio), gap.ratio),
+    ]
+
+
+def _badge(row: Row) -> str:
+    return words.SOURCE_BADGES.get(row["source"], "")
+
+
+def _part(line: Row | None) -> Value:
+    """A part in ms, its range below, its methods for the pointer."""
+    if line is None:
+        return missing(UNTOLD)
+    if line["seconds"] is None:
+        return missing(line["reason"] or UNTOLD)
+    low, high = line["low_s"], line["high_s"]
+    below = ""
+    if low is not None and high is not None and high - low > 1e-3 * abs(line["seconds"]):
+        below = "–".join(words.significant(end / MS) for end in (low, high))
+    how = dict.fromkeys(filter(None, (line["fast_how"], line["slow_how"])))
+    return Value(words.significant(line["seconds"] / MS), line["seconds"] / MS, below,
+                 title=" – ".join(how))  # fmt: skip
+
+
+def causes_table(gaps: Sequence[Gap]) -> Table:
+    """Every pair: the gap, what each cause explains, and what is left."""
+    result = Table(
+        [
+            *HEAD,
+            *(Column(NAMES[cause], "ms", True, "estimate; its range below") for cause in CAUSES),
+            Column("unexplained", "ms", True, "gap − sum of the causes; negative: over-explained"),
+            Column("of the gap", "%", True, "what is unexplained"),
+            Column("verdict"),
+        ]
+    )
+    for gap in gaps:
+        lines = {line["part"]: line for line in gap.parts(CAUSE)}
+        left = gap.left
+        result.add(
+            *_names(gap),
+            *(_part(lines.get(cause)) for cause in CAUSES),
+            _part(left),
+            Value(f"{100 * left['share']:.0f}", 100 * left["share"])
+            if left["share"] is not None else missing("there is no gap"),
+            Value(gap.verdict, sort=gap.verdict, below=words.caution(*gap.of)),
+            of=gap.of,
+        )  # fmt: skip
+    return result
+
+
+def phases_table(gaps: Sequence[Gap]) -> Table:
+    """Every pair: the gap by phase, which sums to it exactly."""
+    names = ("forward", "backward", "optimizer", "rest")
+    result = Table([*HEAD, *(Column(name, "ms", True) for name in names)])
+    for gap in gaps:
+        lines = {line["part"]: line for line in gap.parts(PHASE)}
+        result.add(*_names(gap), *(_part(lines.get(name)) for name in names), of=gap.of)
+    return result
+
+
+# -- the finding -----------------------------------------------------------------------------------
+
+
+def finding(data: Data) -> Finding | None:
+    """What the gap between two backends or devices consists of."""
+    lines = []
+    for gap in why_gaps.read(data):
+        if gap.apart & {"device", "backend"} and not gap.apart & {"trainer", "precision"}:
+            caution = words.caution(*gap.of)
+            said = f"{gap.family.name}: {why_gaps.sentence(gap)}"
+            said += f" ({caution.capitalize()}.)" if caution else ""
+            lines.append((gap.telling, Line(said, doubtful="contended" in caution)))
+    ordered = [line for _, line in sorted(lines, key=lambda told_: told_[0])]
+    return told("Why", ordered, "why")

@@ -1,0 +1,150 @@
+"""Gaps drawn: for each pair of trainings one bar by phase and one by cause, both as long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.patches import Rectangle
+
+from siliconprof.attribution import CAUSE, PHASE
+from siliconprof.attribution_costs import (
+    CLOCKS,
+    LAUNCHES,
+    MEMORY,
+    OFFLOAD,
+    PAGE_FAULTS,
+    PRODUCTS,
+)
+from siliconprof.render import marks, style, words
+from siliconprof.render.variants import Row
+from siliconprof.render.why_gaps import MS, NAMES, Gap, milliseconds
+
+CAUSE_COLOUR = {
+    cause: style.ramp(index, 6)
+    for index, cause in enumerate(
+        (LAUNCHES, MEMORY, PRODUCTS, PAGE_FAULTS, OFFLOAD, CLOCKS)
+    )
+}  # fmt: skip
+PHASE_STEP = {"forward": 60, "backward": 100, "optimizer": 25, "rest": 12}
+BAR_IN, TITLE_IN, FOOT_IN = 0.2, 0.34, 0.4
+LABELLED = 0.1  # of the axis: a part so wide holds its number
+ROWS = ("by phase", "by cause")
+UNKNOWN = style.PAPER  # with a broken line around it
+
+
+BROKEN: dict[str, Any] = {"edgecolor": style.MUTED, "linewidth": 0.8, "linestyle": (0, (2.5, 1.5))}
+WHOLE: dict[str, Any] = {"edgecolor": style.PAPER, "linewidth": 0.4}
+
+
+def _empty_box(ax: Any, x: float, y: float) -> None:
+    """The legend's sample of what is unexplained."""
+    ax.add_patch(Rectangle((x, y - 0.045), 0.15, 0.09, facecolor=UNKNOWN, **BROKEN))
+
+
+def draw(gaps: Sequence[Gap], narrow: bool) -> Any:
+    """One pair below the other, each on an axis of its own in ms."""
+    width = style.width_in(narrow)
+    left = max(map(style.text_in, ROWS)) + 0.1
+    phases = [p for p in PHASE_STEP if any(_seconds(g, PHASE, p) for g in gaps)]
+    causes = [c for c in CAUSE_COLOUR if any(_seconds(g, CAUSE, c) for g in gaps)]
+    entries = [
+        *((style.swatch(style.shade("grey", PHASE_STEP[p])), p) for p in phases),
+        *((style.swatch(CAUSE_COLOUR[c]), NAMES[c]) for c in causes),
+        (_empty_box, "unexplained"),
+        (style.sample("|", "-", color=style.INK, markersize=6), "gap, by both 95 % intervals"),
+    ]
+    head = style.legend_height(entries, width) + 0.02
+    titles = [_title(gap, width) for gap in gaps]
+    tops = [TITLE_IN + 0.13 * (title.count("\n")) for title in titles]
+    figure = style.canvas(width, head + sum(tops) + len(gaps) * (2 * BAR_IN + FOOT_IN))
+    style.legend(figure, entries, 0.0)
+    top = head
+    for gap, title, room in zip(gaps, titles, tops, strict=True):
+        marks.tag(
+            style.write(figure, 0, top + room - 0.08, title, va="bottom", linespacing=1.15),
+            gap.of,
+        )
+        top += room
+        ax = style.axes(figure, left, top, width - left - 0.12, 2 * BAR_IN)
+        _pair(ax, gap, phases, causes)
+        top += 2 * BAR_IN + FOOT_IN
+    return figure
+
+
+def _title(gap: Gap, width: float) -> str:
+    """Who is slower than whom by how much; in lines where it is too long for one."""
+    slow, fast = gap.name(gap.slow), gap.name(gap.fast)
+    said = f"{milliseconds(gap.gap['seconds'])} a step more, {gap.verdict}"
+    one = f"{slow} against {fast}: {said}"
+    if style.text_in(one) <= width:
+        return one
+    two = f"{slow} against {fast}:"
+    if style.text_in(two) <= width:
+        return f"{two}\n{said}"
+    return f"{slow}\nagainst {fast}:\n{said}"
+
+
+def _seconds(gap: Gap, kind: str, part: str) -> float:
+    """A part of a gap, 0 where nobody knows it."""
+    return next((p["seconds"] or 0.0 for p in gap.parts(kind) if p["part"] == part), 0.0)
+
+
+def _pair(ax: Any, gap: Gap, phases: Sequence[str], causes: Sequence[str]) -> None:
+    left = gap.left
+    rows = (
+        [(p, _seconds(gap, PHASE, p), style.shade(gap.slow["backend"], PHASE_STEP[p]))
+         for p in phases],
+        [*((NAMES[c], _seconds(gap, CAUSE, c), CAUSE_COLOUR[c]) for c in causes),
+         (NAMES[left["part"]], left["seconds"], UNKNOWN)],
+    )  # fmt: skip
+    low = min(sum(min(s, 0.0) for _, s, _ in row) for row in rows)
+    high = max(*(sum(max(s, 0.0) for _, s, _ in row) for row in rows), gap.gap["high_s"] or 0.0)
+    reach = high - low or 1.0
+    for y, row in enumerate(rows):
+        ends = {True: 0.0, False: 0.0}  # of what is stacked to the right, and to the left
+        for name, seconds, ink in row:
+            start = ends[seconds >= 0]
+            ends[seconds >= 0] += seconds
+            _part(ax, y, gap, name, start, seconds, ink, reach)
+    line = gap.gap
+    said = f"{gap.name(gap.slow)} against {gap.name(gap.fast)}: {milliseconds(line['seconds'])}"
+    marks.tag(
+        [ax.plot([line["low_s"], line["high_s"]], [0.5, 0.5], color=style.INK, linewidth=0.8),
+         ax.plot([line["seconds"]], [0.5], "|", color=style.INK, markersize=8)],
+        gap.of, said,
+    )  # fmt: skip
+    ax.axvline(0, color=style.MUTED, linewidth=0.5)
+    ax.set_xlim(low - 0.01 * reach * (low < 0), high + 0.02 * reach)
+    ax.set_ylim(1.5, -0.5)
+    ax.set_yticks(range(2), ROWS)
+    ax.tick_params(axis="y", length=0, labelsize=style.SMALL_PT, labelcolor=style.INK)
+    ax.spines["left"].set_visible(False)
+    ax.grid(axis="x")
+    style.plain_ticks(ax.xaxis, 6, MS)
+    ax.set_xlabel("of the gap / ms a step", size=style.SMALL_PT)
+
+
+def _part(
+    ax: Any, y: int, gap: Gap, name: str, start: float, seconds: float, ink: str, reach: float
+) -> None:
+    """One part of a bar, with its number where there is room."""
+    if not seconds:
+        return
+    of: list[Row] = gap.of
+    share = seconds / gap.gap["seconds"] if gap.gap["seconds"] else 0.0
+    said = (
+        f"{gap.name(gap.slow)} against {gap.name(gap.fast)}: {name} {milliseconds(seconds)} "
+        f"({words.whole_percent(share)} of the gap)"
+    )
+    marks.tag(
+        ax.barh(y, seconds, left=start, height=0.62, facecolor=ink,
+                **(BROKEN if ink == UNKNOWN else WHOLE)).patches,
+        of, said,
+    )  # fmt: skip
+    if abs(seconds) >= LABELLED * reach:
+        marks.tag(
+            ax.text(start + seconds / 2, y, words.significant(seconds / MS), ha="center",
+                    va="center", size=style.SMALL_PT, color=style.readable(ink)),
+            of,
+        )  # fmt: skip
