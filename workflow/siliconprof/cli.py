@@ -8,6 +8,7 @@
     siliconprof compare A B         faster, slower or the same, point by point
     siliconprof replicate           fresh processes of a cell, or of two versions in turn
     siliconprof noise-floor         by how much processes of one cell differ on this host
+    siliconprof advise              which device for a training: fit, speed, energy, price, evidence
 
 The measuring itself is `snakemake --cores 1 report`, or `make report`.
 """
@@ -31,6 +32,7 @@ VERBS = {  # verb -> (module, one line of help)
     "compare": ("compare", "say which points of two result sets are faster or slower"),
     "replicate": ("replicate", "measure cells in fresh processes, two sides in turn"),
     "noise-floor": ("noise_floor", "measure by how much processes of one cell differ here"),
+    "advise": ("advise", "say which device suits a training, and on what evidence"),
 }
 OWN_VERB = ("bundle",)  # modules that have several verbs and want to be told which
 

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from siliconprof import dataset_spec, plugins
+from siliconprof import advice_question, dataset_spec, plugins
 from siliconprof.errors import UserError
 from siliconprof.validation import load_schema, nearest, problems
 
@@ -46,7 +46,19 @@ def check(config: Mapping[str, Any]) -> list[str]:
     for name, entry in workloads.items():
         if isinstance(entry, Mapping):
             found += _workload_problems(f"workloads.{name}", entry, common, config)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(found + _advice_problems(config, schema)))
+
+
+def _advice_problems(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
+    """Mistakes of the trainings that advice is asked about, beyond the schema."""
+    entries = _mapping(config.get("report")).get("advice")
+    item = schema["properties"]["report"]["properties"]["advice"]["items"]
+    found = []
+    for index, entry in enumerate(entries if isinstance(entries, list) else []):
+        if not problems(entry, item):  # else the schema has said so
+            for key, what in advice_question.read(entry)[1]:
+                found.append(f"report.advice.{index}.{key}: {what}")
+    return found
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

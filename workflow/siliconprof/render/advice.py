@@ -1,0 +1,157 @@
+"""Advice: which device would do for the trainings that the config asks about, on what evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from siliconprof import advice, advice_question, money
+from siliconprof.advice import Advice, Answer
+from siliconprof.advice_parts import MEASURED, PREDICTED, PUBLISHED, Estimate, Results
+from siliconprof.render import advice_figure, words
+from siliconprof.render.book import Book
+from siliconprof.render.data import Data
+from siliconprof.render.tables import Column, Table, Value, missing, quantity, text
+
+HOUR_S = 3600.0
+GIB = 2.0**30
+CANNOT = "it cannot run it"
+MOST_SHOWN = 12  # lines that stand open
+
+
+def add(data: Data, book: Book) -> None:
+    """For each question its conclusion and a table; one figure of all."""
+    settings = data.matrix["experiment"].get("report", {})
+    results = Results(data.points, data.energy, data.host, data.published, data.registry)
+    found: list[Advice] = []
+    for entry in settings.get("advice") or []:
+        question, mistakes = advice_question.read(entry)
+        if question is None:  # the config has been checked; an imported matrix may be older
+            book.note(
+                f"A question was left out: {'; '.join(f'{k} {what}' for k, what in mistakes)}."
+            )
+            continue
+        found.append(
+            advice.answer(question, results, settings.get("prices"), settings.get("price_per_kwh"))
+        )
+    if not found:
+        book.note(
+            "The config asks about no training (report.advice is empty); “siliconprof advise "
+            "--model gpt2-large --batch 16” asks on the command line."
+        )
+        return
+    book.figure("advice", "advice", partial(advice_figure.draw, found))
+    for index, one in enumerate(found, 1):
+        book.heading(f"{advice_figure.LETTERS[index - 1]}: {one.question.title}")
+        book.listing(list(one.conclusion))
+        shape = one.question.said_of_shape()
+        if shape:
+            book.note(f"{shape}.")
+        shown, others = split(one.answers)
+        values = {"question": one.question.title,
+                  "parameters": words.significant(one.n_parameters / 1e6),
+                  "work": words.scaled(one.flops, "FLOP")}  # fmt: skip
+        book.table(f"advice-{index}", "advice", table(shown), **values)
+        if others:
+            many = words.count(len(others), "more device")
+            book.table(f"advice-{index}-others", "advice-others", table(others), folded=many,
+                       **values)  # fmt: skip
+
+
+def split(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
+    """(what stands open, what is folded): open is what is here, priced, measured or published."""
+    shown = [
+        one for one in answers
+        if one.candidate.here or one.price.usd is not None
+        or one.step.evidence in (MEASURED, PUBLISHED)
+    ] or list(answers[:MOST_SHOWN])  # fmt: skip
+    kept = {id(one) for one in shown}
+    return shown, [one for one in answers if id(one) not in kept]
+
+
+def table(answers: Sequence[Answer]) -> Table:
+    """A line for each device, the most useful first."""
+    result = Table(
+        [
+            Column("Device"), Column("Backend"),
+            Column("Scenario", help="by the memory model, as for every cell"),
+            Column("memory needed", "GiB", True, "predicted, all of it on the device"),
+            Column("usable", "GiB", True, "of the device's memory"),
+            Column("speed", "samples/s", True, "one number or a range, by its evidence"),
+            Column("time", "h per 1,000 steps", True),
+            Column("Evidence", help="of the speed: measured, published, or predicted as a range"),
+            Column("energy", "kWh per 1,000 steps", True, "of the scope named below; ≤: bound by "
+                   "the board's power", below="scope"),
+            Column("electricity", "USD per 1,000 steps", True),
+            Column("price", "USD", True, "at launch, or as paid", below="what it buys"),
+            Column("Within budget", folds=True),
+        ]
+    )  # fmt: skip
+    for one in answers:
+        unknown = CANNOT if one.scenario == "cannot" else one.step.said
+        rate = one.step.per(one.batch_size)
+        said = one.why if one.scenario == "cannot" else one.step.said
+        kind = one.step.evidence or ("none" if one.scenario == "cannot" else "unknown")
+        result.add(
+            Value(one.candidate.name, sort=one.candidate.name,
+                  badge="this host" if one.candidate.here else "", title=one.candidate.id),
+            one.backend,
+            Value(words_of(one), sort=advice.SCENARIOS.index(one.scenario), title=one.why),
+            quantity(one.need_bytes, "no memory model", GIB),
+            quantity(one.capacity_bytes, "nobody knows its memory", GIB),
+            estimate(rate, unknown),
+            estimate(one.step.times(advice.STEPS / HOUR_S), unknown),
+            Value(kind, sort=kind, mark=MARKS.get(kind, ""), reason=said),
+            *_energy(one, unknown),
+            _price(one),
+            text(one.budget),
+            of=None,
+        )  # fmt: skip
+    return result
+
+
+MARKS = {PUBLISHED: "published", PREDICTED: "computed"}
+
+
+def words_of(one: Answer) -> str:
+    """`near capacity`; of what offloads, nothing more: how much stays is for the pointer."""
+    return {"near-capacity": "near capacity"}.get(one.scenario, one.scenario)
+
+
+def estimate(one: Estimate, unknown: str) -> Value:
+    """One number with its mark, a range, or a dash with the reason."""
+    mark = MARKS.get(one.evidence or "", "")
+    if one.value is not None:
+        return Value(words.significant(one.value, 2), sort=one.value, mark=mark, title=one.said)
+    if one.low is None or one.high is None:
+        return missing(unknown)
+    ends = "–".join(words.significant(end, 2) for end in (one.low, one.high))
+    return Value(ends, sort=one.middle, mark=mark, title=one.said)
+
+
+def _energy(one: Answer, unknown: str) -> tuple[Value, Value]:
+    """Energy of the widest scope that is known, and its electricity."""
+    found = one.widest()
+    if found is None:
+        why = unknown if one.scenario == "cannot" else advice.no_energy(one)
+        return missing(why), missing(why)
+    scope, joules = found
+    bound = "≤ " if scope == money.AT_MOST else ""
+    amount = joules.value if joules.value is not None else joules.high
+    assert amount is not None
+    mark = MARKS.get(joules.evidence or "", "")
+    kwh, usd = amount * advice.STEPS / money.J_PER_KWH, one.cost_usd(amount)
+    below = "board's power" if bound else scope
+    return (
+        Value(f"{bound}{words.significant(kwh, 2)}", kwh, below, joules.said, mark),
+        missing(money.NO_TARIFF) if usd is None
+        else Value(f"{bound}{words.significant(usd, 2)}", usd, mark=mark),
+    )  # fmt: skip
+
+
+def _price(one: Answer) -> Value:
+    if one.price.usd is None:
+        return missing(one.price.said)
+    usd: Any = one.price.usd
+    return Value(f"{usd:,.0f}".replace(",", words.THIN), usd, one.price.of, one.price.said)
