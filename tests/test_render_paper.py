@@ -1,0 +1,258 @@
+"""The paper's section: built records of its own devices through the real stages to the page.
+
+An RTX A6000 and an M2 Ultra of other hosts stand beside this host's CPU, all with known times.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_render import Page, base_record, course, make, of_the_paper, render, training
+
+A6000 = {"host": "gpu-box", "device": "rtx-a6000", "backend": "torch-cuda", "device_kind": "gpu"}
+ULTRA = {"host": "mac", "device": "m2-ultra-76", "backend": "torch-mps", "device_kind": "gpu"}
+FORWARD, BACKWARD = 0.3 * 1.02, 0.5 * 1.02  # of an unsplit step, by `training`
+PAIR = (8, 2000, 2000, 2000)
+
+
+def paced(made: dict[str, Any], step_s: float) -> dict[str, Any]:
+    """The same training with another step time."""
+    times = made["points"][0]["times"]
+    faster = step_s / sorted(times["unsplit_step_s"])[15]
+    made["points"][0]["times"] = {name: [t * faster for t in v] for name, v in times.items()}
+    return made
+
+
+def operation(
+    module: str, workload: str, rates: dict[Sequence[int], float], **axes: Any
+) -> dict[str, Any]:
+    """A cell of an operation with a throughput in GFLOP/s for each shape; bursts are 10 % faster."""
+    apart = {"matvec": {"cache": "warm"}, "vjp": {"forward": "without"}}.get(module, {})
+    made = base_record(module, workload, **axes)
+    for (batch, m, k, n), rate in rates.items():
+        flops = 2.0 * batch * m * k * n
+        seconds = flops / (rate * 1e9)
+        made["points"].append(
+            {"params": {"batch": batch, "m": m, "k": k, "n": n, **apart}, "flops": flops,
+             "times": {"step_s": [seconds * (1 + 0.001 * (i % 5 - 2)) for i in range(20)]},
+             "bytes": 4.0 * m * k, "memory": {}, "result_error": 2e-7,
+             "burst_mean_s": seconds / 1.1}
+        )  # fmt: skip
+    return made
+
+
+def products(backend: dict[str, Any], **formats: float) -> list[dict[str, Any]]:
+    """The paper's batched product in some number formats."""
+    return [operation("matmul", "matmul-paper", {PAIR: rate}, precision=name, **backend)
+            for name, rate in formats.items()]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    mlx = ULTRA | {"backend": "mlx"}
+    foreign = [
+        paced(of_the_paper("whisper", "medium", 4, joules=200.0, **A6000), 0.4),
+        paced(of_the_paper("whisper", "medium", 4, **ULTRA), 1.2),
+        paced(of_the_paper("gpt2", "large", 16, workload="gpt2-large-hf-16",
+                           parameters={"lora_rank": 8}, **A6000), 1.0),
+        paced(of_the_paper("gpt2", "large", 8, trainer="plain", workload="gpt2-large-plain-8",
+                           **A6000), 2.0),
+        paced(of_the_paper("gpt2", "large", 8, trainer="plain", workload="gpt2-large-plain-8",
+                           **mlx), 3.0),
+        paced(of_the_paper("gpt2", "large", 8, trainer="plain", workload="gpt2-large-plain-8",
+                           **ULTRA), 4.5),
+        paced(of_the_paper("gpt2", "xl", 16, scenario="offload", parameters={"zero_stage": 3},
+                           workload="gpt2-xl-hf-16", **A6000), 40.0),
+        paced(of_the_paper("gpt2", "xl", 16, workload="gpt2-xl-hf-16", **ULTRA), 16.0),
+        *products(A6000, fp32=20e3, fp16=80e3),
+        *products(mlx, fp32=16e3, fp16=20e3),
+        *products(ULTRA, fp32=15e3, fp16=15e3),
+        operation("vjp", "vjp-paper", {(1, 500, 500, 500): 1e3, (1, 4000, 4000, 4000): 10e3},
+                  **A6000),
+        operation("vjp", "vjp-paper", {(1, 500, 500, 500): 5e3, (1, 4000, 4000, 4000): 50e3},
+                  precision="fp16", **A6000),
+    ]  # fmt: skip
+    near = training(0.05, workload="gpt2-nano-near-capacity", scenario="near-capacity", samples=35)
+    near["scenario"] |= {"applied": "near-capacity", "derived": "near-capacity", "batch_size": 35}
+    near["points"][0]["steps"] = course(0.05, faults=900)
+    own = [
+        paced(training(0.010), 0.010),
+        paced(training(0.012, trainer="hf"), 0.012),
+        paced(training(0.030, backend="mlx"), 0.030),
+        near,
+        *products({}, fp32=200.0, bf16=400.0),
+    ]
+    return make(tmp_path_factory.mktemp("paper"), own, foreign)
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> Page:
+    return render(folder)
+
+
+def hover(made: Page) -> list[str]:
+    """What is said at each mark of the page's charts."""
+    return [unescape(said) for said in re.findall(r"<title>([^<]*)</title>", made.html)]
+
+
+def said_at(made: Page, *parts: str) -> str:
+    """The words of the one mark that has all of these in them."""
+    (found,) = {said for said in hover(made) if all(part in said for part in parts)}
+    return found
+
+
+def rows(folder: Path, name: str) -> list[dict[str, str]]:
+    """A table's file, ranges left out."""
+    with open(folder / f"figures/table-{name}.csv", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def number_after(text: str, word: str) -> float:
+    """`forward 12.3 ms …` -> 12.3."""
+    found = re.search(rf"{word} ([\d.,\u2009]+) ", text)
+    assert found, text
+    return float(found[1].replace("\u2009", ""))
+
+
+def test_figure3_is_by_sample_and_names_the_papers_workloads(folder: Path, whole: Page) -> None:
+    fast = said_at(whole, "whisper-medium, NVIDIA RTX A6000 [other host: gpu-box]", "forward")
+    slow = said_at(whole, "whisper-medium, Apple M2 Ultra", "[other host: mac]", "forward")
+    assert number_after(fast, "forward") == pytest.approx(400 / 4 * FORWARD, rel=0.01)
+    assert number_after(slow, "backward") == pytest.approx(1200 / 4 * BACKWARD, rel=0.01)
+    assert re.search(r"forward [\d.]+ ms \([\d.]+–[\d.]+\)", fast)
+    lines = rows(folder, "paper-figure-3")
+    by_panel = {(line["Panel"], line["Device"].split(",")[0], line["Ran as"]): line
+                for line in lines if line["Model"].startswith("gpt2-xl")}  # fmt: skip
+    assert set(by_panel) == {("(b)(2)", "NVIDIA RTX A6000", "offload"),
+                             ("(b)(2)", "Apple M2 Ultra", "fits")}  # fmt: skip
+    offloaded = by_panel["(b)(2)", "NVIDIA RTX A6000", "offload"]
+    assert float(offloaded["forward (ms per sample)"]) == pytest.approx(
+        40e3 / 16 * FORWARD, rel=0.01
+    )
+    assert {line["published"] for line in lines} == {""}
+    texts = re.findall(r">([^<>]*(?:the paper(?:'|&#x27;)s|this run(?:'|&#x27;)s))<", whole.html)
+    assert any(text.startswith("batch 4, 30 s clips") and "paper" in text for text in texts)
+    assert any(text.startswith("batch 4, length") and "this run" in text for text in texts)
+    section = whole.of("paper")
+    assert "(a)(1) pre-training Whisper: Whisper-medium, batch 4, on NVIDIA GeForce RTX 4090 " \
+           "and M2 Max." in section  # fmt: skip
+    assert "GPT2-large, batch 16, on NVIDIA GeForce RTX 4090, NVIDIA RTX A6000, M2 Ultra" in section
+    assert "which are published only as a picture, not as numbers" in section
+
+
+def test_published_bars_are_hatched_and_ours_are_not(whole: Page) -> None:
+    figure = re.search(r'<figure id="figure-paper-table-4">.*?</figure>', whole.html, re.S)
+    assert figure
+    groups = re.findall(r"<g([^>]*)>\s*<title>([^<]*)</title>(.*?)</g>", figure[0], re.S)
+    bars = [
+        (of, unescape(said), drawn) for of, said, drawn in groups if 'z"' in drawn
+    ]  # closed paths
+    printed = [one for one in bars if one[1].startswith("published")]
+    ours = [one for one in bars if not one[1].startswith("published")]
+    assert len(printed) == 7 and len(ours) >= 6
+    assert all("fill: url(#" in drawn for _, _, drawn in printed)
+    assert not any("fill: url(#" in drawn for _, _, drawn in ours)
+    assert all("data-of" in of for of, _, _ in ours) and not any(
+        "data-of" in o for o, _, _ in printed
+    )
+
+
+def test_table4_divides_by_the_batch_and_compares_alike(folder: Path, whole: Page) -> None:
+    said = said_at(whole, "published, Table 4", "Apple M2 Pro", "torch-mps")
+    assert said.endswith("batch 2: 10.704 s one pass, 5.35 s per sample")
+    ours = said_at(whole, "gpt2-large-plain-8, NVIDIA RTX A6000", "per sample, batch 8", "0.2")
+    assert number_after(ours, "fp32:") == pytest.approx(2.0 / 8, rel=0.01)
+    lines = rows(folder, "paper-table-4")
+    gain = {(line["Compared: where from"].split(",")[0], line["Compared"], line["Device"],
+             line["Of what"]): line["second / first (×)"] for line in lines}  # fmt: skip
+    name = "Apple M2 Ultra, 76 GPU cores"
+    assert gain["published: “30%-40% speed advantage”", "MLX against MPS", "",
+                "GPT2-large pre-training and kernels"] == "1.3 to 1.4"  # fmt: skip
+    assert float(gain["published: Table 4", "MLX against MPS", name, "GPT2-large"]) == (
+        pytest.approx(3.239 / 2.710)
+    )
+    assert float(gain["measured", "MLX against torch-mps", f"{name} [other host: mac]",
+                      "gpt2-large"]) == pytest.approx(1.5, rel=0.01)  # fmt: skip
+    assert float(gain["measured", "MLX against torch-cpu", "Example CPU", "gpt2-nano"]) == (
+        pytest.approx(1 / 3, rel=0.01)
+    )
+    assert float(gain["measured", "plain against hf, torch-cpu", "Example CPU", "gpt2-nano"]) == (
+        pytest.approx(1.2, rel=0.01)
+    )
+
+
+def test_energy_stands_beside_the_same_scope_by_sample(whole: Page) -> None:
+    assert said_at(whole, "published, Table 5", "A6000").endswith("53.1 J (212.39 J an iteration)")
+    assert "50.0 J (200.0 J an iteration)" in said_at(whole, "GPU alone by nvml-counter")
+    assert not [said for said in hover(whole) if "rapl-package" in said and "iteration" in said]
+
+
+def test_pairs_are_compared_and_the_missing_ones_said_in_words(folder: Path, whole: Page) -> None:
+    lines = rows(folder, "paper-figure-5")
+    statement = lines[0]
+    assert statement["fp16 / fp32 (×)"] == "1.2 to 1.3" and "20%-30%" in statement["Device"]
+    measured = {(line["Backend"], line["Device"].split(" [")[0]): line for line in lines
+                if line["fp32 (GFLOP/s)"]}  # fmt: skip
+    cuda = measured["torch-cuda", "NVIDIA RTX A6000"]
+    mlx = measured["mlx", "Apple M2 Ultra, 76 GPU cores"]
+    mps = measured["torch-mps", "Apple M2 Ultra, 76 GPU cores"]
+    assert [float(cuda[f"{name} (GFLOP/s)"]) for name in ("fp32", "fp16")] == pytest.approx(
+        [20e3, 80e3]
+    )
+    assert [float(row["fp16 / fp32 (×)"]) for row in (cuda, mlx, mps)] == pytest.approx(
+        [4, 1.25, 1]
+    )
+    assert float(cuda["fp16 / fp32, burst (×)"]) == pytest.approx(4)
+    assert [float(mlx[f"against first, {name} (×)"]) for name in ("fp32", "fp16")] == pytest.approx(
+        [0.8, 0.25]
+    )
+    cpu = measured["torch-cpu", "Example CPU"]
+    assert float(cpu["bf16 / fp32 (×)"]) == pytest.approx(2) and cpu["fp16 / fp32 (×)"] == ""
+    assert "80.0 TFLOP" not in said_at(whole, "torch-cuda fp16, 8 × 2000³")
+    assert "80\u2009000 GFLOP/s (" in said_at(whole, "torch-cuda fp16, 8 × 2000³", "burst")
+    section = whole.of("paper")
+    silent = "not measured on any host here; the paper shows its values only as a picture."
+    assert f"RTX 2080 Ti / M2 Max and Quadro RTX 4000 / M2 Pro: {silent}" in section
+    assert f"M2 Ultra, RTX 2080 Ti / M2 Max and Quadro RTX 4000 / M2 Pro: {silent}" in section
+    gain = [line for line in rows(folder, "paper-figure-7") if line["fp32 (GFLOP/s)"]]
+    assert [float(line["fp16 / fp32 (×)"]) for line in gain] == pytest.approx([5, 5])
+    assert "No figure: no matrix-vector product cell is part of these results." in section
+    assert "figure-paper-figure-6" not in whole.html  # nothing of it was measured at all
+
+
+def test_memory_and_faults_of_fits_against_near_capacity(whole: Page) -> None:
+    said = said_at(whole, "gpt2-nano-near-capacity", "minor page faults, sum")
+    assert said.endswith("54.0 after 60 steps")  # thousands: 60 steps of 900
+    assert said_at(whole, "gpt2-nano-plain", "minor page faults, sum").endswith(
+        "2.40 after 60 steps"
+    )
+
+
+def test_index_leads_to_what_is_there(whole: Page) -> None:
+    ids = {values.get("id") for _, values in whole.tags}
+    links = {
+        values["href"] for _, values in whole.tags if (values.get("href") or "").startswith("#")
+    }
+    assert {"#paper-figure-3", "#paper-table-4", "#table-published-6"} <= links
+    assert {link.removeprefix("#") for link in links} <= ids
+    table = {line[0] + line[2]: line for line in whole.tables["table-paper-index"]}
+    line = table["Figure 5matrix-matrix product"]
+    assert "A6000" in line[4] and line[5].strip() == "Example CPU"
+    launch = next(line for name, line in table.items() if name.startswith("Table 6"))
+    assert launch[1].startswith("–") and launch[4].strip() == "none"
+
+
+@pytest.mark.parametrize("own", [[], [training(0.010)]], ids=["nothing", "one device"])
+def test_little_was_measured(tmp_path: Path, own: list[dict[str, Any]]) -> None:
+    made = render(make(tmp_path, own))
+    section = made.of("paper")
+    assert section.count("Quadro RTX 4000 / M2 Pro: not measured on any host here") == 3
+    assert "Memory and page faults of fits against near capacity are not drawn" in section
+    assert len([said for said in hover(made) if said.startswith("published, Table 4")]) == 7
+    assert ("No figure: no GPT-2 or Whisper training" in section) == (not own)

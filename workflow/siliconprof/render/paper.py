@@ -1,0 +1,175 @@
+"""The paper's tables and figures, rebuilt across the devices of every host that was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from siliconprof.render import paper_blas, paper_figure3, paper_memory, paper_trainers, words
+from siliconprof.render.book import Book
+from siliconprof.render.data import Data
+from siliconprof.render.paper_bars import place
+from siliconprof.render.paper_figure3 import applied
+from siliconprof.render.tables import Column, Table, Value, missing
+from siliconprof.render.traces import key
+from siliconprof.render.variants import Row, has_no_speed
+
+INDEX = "paper-index"
+MOST_NAMED = 3
+PICTURE = "not published as numbers: a picture"
+NOT_MADE = "nothing to draw: no such cell was measured"
+
+
+class Entry(NamedTuple):
+    """One place where a table or figure of the paper is rebuilt."""
+
+    name: str  # in the paper
+    what: str
+    anchor: str  # where it is rebuilt
+    called: str
+    published: str  # anchor of the printed values; empty where there are none
+    measured: Callable[[Data], Sequence[Row]] | str  # cells behind it, or why none are needed
+
+
+def _training(scenario: str = "", trainer: str = "") -> Callable[[Data], list[Row]]:
+    def rows(data: Data) -> list[Row]:
+        return [
+            point for point in data.training()
+            if not has_no_speed(point) and scenario in ("", applied(point))
+            and trainer in ("", point["trainer"])
+        ]  # fmt: skip
+
+    return rows
+
+
+def _module(name: str) -> Callable[[Data], list[Row]]:
+    return lambda data: data.of_module(name)
+
+
+def _phases(data: Data) -> list[Row]:
+    return [point for point in data.training() if paper_figure3.usable(point)]
+
+
+def _energy(data: Data) -> list[Row]:
+    """Trainings of which the GPU's energy alone was counted."""
+    counted = {
+        key(line) for line in data.energy
+        if line.get("scope") == paper_trainers.GPU and line.get("energy_per_step_j") is not None
+    }  # fmt: skip
+    return [point for point in data.training() if key(point) in counted]
+
+
+def _every(data: Data) -> list[Row]:
+    return [cell for cell in data.cells if cell["status"] == "ok"]
+
+
+FORMULA = "computed from the models' configurations: nothing to measure"
+ENTRIES = (
+    Entry("Figure 1", "the stack from model to hardware", "figure-stack", "drawing", "", _every),
+    Entry("Figure 2", "the three scenarios of memory", "figure-scenarios", "drawing", "",
+          _training()),
+    Entry("Table 1", "the devices", "table-published-1", "table", "table-published-1", _every),
+    Entry("Table 2", "the workloads and their memory", "table-models", "table",
+          "table-published-2", FORMULA),
+    Entry("Table 3", "which device trains what in which scenario", "table-scenarios", "table",
+          "table-published-3", _training(trainer="hf")),
+    Entry("Figure 3", "forward and backward time", "paper-figure-3", "figure and table", "",
+          _phases),
+    Entry("Table 4", "one pass in MLX, MPS and CUDA", "paper-table-4", "figure and table",
+          "table-published-4", _training(trainer="plain")),
+    Entry("Figure 4", "memory and step time near capacity", "near-capacity", "figure", "",
+          _training("near-capacity")),
+    Entry("Figure 4", "memory and page faults, fits against near capacity", "paper-figure-4",
+          "figure", "", _training("near-capacity")),
+    Entry("section 4.3", "page faults in each step", "faults", "figure and table", "",
+          _training()),
+    Entry("Table 5", "energy of an iteration", "paper-table-5", "figure", "table-published-5",
+          _energy),
+    Entry("Table 6", "kernel launch", "figure-kernel-launch", "figure", "table-published-6",
+          _module("kernel_launch")),
+    Entry("Figure 5", "matrix-matrix product", "paper-figure-5-blas", "figure and table", "",
+          _module("matmul")),
+    Entry("Figure 6", "matrix-vector product", "paper-figure-6-blas", "figure and table", "",
+          _module("matvec")),
+    Entry("Figure 7", "vector-Jacobian product", "paper-figure-7-blas", "figure and table", "",
+          _module("vjp")),
+)  # fmt: skip
+
+
+def add(data: Data, book: Book) -> None:
+    """The section.
+
+    Args:
+        data: of every host and reference bundle, since the paper compares devices.
+    """
+    book.table(INDEX, INDEX, index(data))
+    paper_figure3.add(data, book)
+    paper_trainers.add_passes(data, book)
+    paper_memory.add(data, book)
+    paper_trainers.add_energy(data, book)
+    paper_blas.add(data, book)
+
+
+def index(data: Data) -> Table:
+    """Where each table and figure of the paper is, and whose measurements it shows."""
+    result = Table(
+        [
+            Column("In the paper"), Column("Rebuilt here"), Column("What it shows"),
+            Column("Published values"), Column("Measured on the paper's devices"),
+            Column("Measured on others"),
+        ]
+    )  # fmt: skip
+    papers = {row["device"] for row in data.published["table1_devices"]}
+    for order, entry in enumerate(ENTRIES):
+        if isinstance(entry.measured, str):
+            devices = [missing(entry.measured)] * 2
+        else:
+            rows = entry.measured(data)
+            sides = (
+                [row for row in rows if row["device"] in papers],
+                [row for row in rows if row["device"] not in papers],
+            )
+            devices = [_devices(data, side) for side in sides]
+        result.add(
+            Value(entry.name, sort=float(order)),
+            Value(entry.called, link=f"#{entry.anchor}"),
+            entry.what,
+            Value("table", link=f"#{entry.published}") if entry.published else missing(PICTURE),
+            *devices,
+        )
+    return result
+
+
+def _devices(data: Data, rows: Sequence[Row]) -> Value:
+    """The devices of rows by name, or that there is none."""
+    names = list(dict.fromkeys(place(data, row) for row in rows))
+    if not names:
+        return Value("none", sort="")
+    if len(names) > MOST_NAMED:
+        more = len(names) - MOST_NAMED + 1
+        names = [*names[: MOST_NAMED - 1], words.count(more, "more", "more")]
+    return Value(words.listing(names))
+
+
+def settle(book: Book) -> None:
+    """Once the page is whole: lead every line of the index to what is there.
+
+    A link whose target has a number behind it, such as a figure of each device, leads to the first.
+    """
+    anchors = [section.anchor for section in book.sections]
+    anchors += [block.anchor for section in book.sections for block in section.blocks]
+    for section in book.sections:
+        for block in section.blocks:
+            if block.anchor == f"table-{INDEX}":
+                block.rows = [[_settled(value, anchors) for value in row] for row in block.rows]
+
+
+def _settled(value: Value, anchors: Sequence[str]) -> Value:
+    wanted = value.link.removeprefix("#")
+    if not wanted or wanted in anchors:
+        return value
+    near = next((name for name in anchors if name.startswith(f"figure-{wanted}")), None)
+    if near:
+        return replace(value, link=f"#{near}")
+    return Value(words.DASH, title=NOT_MADE, mark="missing")

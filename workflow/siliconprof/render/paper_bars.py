@@ -1,0 +1,257 @@
+"""Horizontal bars under device names, as the rebuilt figures and tables of the paper share them.
+
+A bar of ours is filled and has the line of its 95 % interval; a published one is hatched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from siliconprof import record_rows
+from siliconprof.render import marks, style, words
+from siliconprof.render.data import Data
+from siliconprof.render.variants import BACKEND_ORDER, Row
+
+ROW_IN, NAME_IN = 0.19, 0.2  # of a bar, and of the device's name above its bars
+TITLE_IN, REMARK_IN, FOOT_IN, GAP_IN = 0.24, 0.16, 0.42, 0.3
+ROWS_PER_PANEL, ROWS_PER_FIGURE = 24, 48
+PUBLISHED = "published, not measured here"
+
+
+class Span(NamedTuple):
+    """A value with the ends of its 95 % interval; an end is None where there is none."""
+
+    middle: float
+    low: float | None = None
+    high: float | None = None
+
+    def said(self, scale: float, unit: str) -> str:
+        """`12.3 ms (11.9–12.8)`."""
+        text = f"{words.significant(self.middle / scale)} {unit}"
+        if self.low is None or self.high is None:
+            return text
+        return f"{text} ({'–'.join(words.significant(v / scale) for v in self[1:])})"  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar, of one or more parts end to end."""
+
+    label: str
+    parts: Sequence[tuple[Span, Mapping[str, Any]]]  # each with how it is drawn
+    text: str  # at its end
+    said: str  # for the pointer
+    of: Any = None  # the row or rows that it shows; None where it is published
+    ring: float | None = None  # a second reading of the same
+
+
+Group = tuple[str, Sequence[Bar]]  # a device's name and its bars
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Bars under one title; each of its axes has a scale of its own."""
+
+    title: str
+    remark: str
+    axes: Sequence[Sequence[Group]]
+    unit: str  # along the axis
+    scale: float = 1.0
+    most: float | None = None  # where several panels share a scale: its end
+    rows: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        count = sum(len(bars) for groups in self.axes for _, bars in groups)
+        object.__setattr__(self, "rows", count)
+
+
+def place(data: Data, row: Row) -> str:
+    """A row's device, and its host where that is not this one."""
+    badge = words.SOURCE_BADGES.get(row["source"])
+    return f"{data.device_name(row)} [{badge}: {row['host']}]" if badge else data.device_name(row)
+
+
+def where(row: Row) -> tuple[str, str, str]:
+    """What tells devices of all hosts apart."""
+    return (row["source"], row["host"], row["device"])
+
+
+def backend_place(backend: str) -> int:
+    """CUDA first, as in every list of backends."""
+    return BACKEND_ORDER.index(backend) if backend in BACKEND_ORDER else len(BACKEND_ORDER)
+
+
+def by_kind(rows: Sequence[Row]) -> list[list[Row]]:
+    """Accelerators and CPUs apart: on one axis the former would vanish beside the latter."""
+    kinds = [[row for row in rows if (row["device_kind"] == "cpu") == cpu] for cpu in (False, True)]
+    return [part for part in kinds if part]
+
+
+def by_place(data: Data, rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Device names with their rows, this host's devices first."""
+    ordered = sorted(rows, key=lambda row: row["source"] != record_rows.HERE)
+    found: dict[str, list[Row]] = {}
+    for row in ordered:
+        found.setdefault(place(data, row), []).append(row)
+    return found
+
+
+def figures(panels: Sequence[Panel]) -> list[list[Panel]]:
+    """Panels in portions that a page can show."""
+    found: list[list[Panel]] = []
+    for panel in panels:
+        if found and sum(p.rows for p in found[-1]) + panel.rows <= ROWS_PER_FIGURE:
+            found[-1].append(panel)
+        else:
+            found.append([panel])
+    return found
+
+
+def portions(groups: Sequence[Group]) -> list[list[Group]]:
+    """Devices in portions that a panel can show."""
+    found: list[list[Group]] = []
+    for name, bars in groups:
+        if found and sum(len(b) for _, b in found[-1]) + len(bars) <= ROWS_PER_PANEL:
+            found[-1].append((name, bars))
+        else:
+            found.append([(name, bars)])
+    return found
+
+
+def _axes_in(groups: Sequence[Group]) -> float:
+    return sum((NAME_IN if name else 0) + len(bars) * ROW_IN for name, bars in groups)
+
+
+def _panel_in(panel: Panel) -> float:
+    head = TITLE_IN + (REMARK_IN if panel.remark else 0)
+    return head + sum(_axes_in(groups) + FOOT_IN for groups in panel.axes)
+
+
+def draw(
+    panels: Sequence[Panel | None],
+    entries: Sequence[style.Entry],
+    columns: int,
+    narrow: bool,
+    in_rows: bool = False,
+) -> Any:
+    """Panels side by side on a desk, below each other on a phone.
+
+    Args:
+        panels: None keeps a place of a row empty.
+        entries: of the legend.
+        columns: of panels, on a desk.
+        in_rows: whether as many panels as there are columns belong together; else each stands
+            where most room is left.
+    """
+    kept = [panel for panel in panels if panel]
+    columns = 1 if narrow else min(columns, len(panels))
+    width = style.width_in(narrow)
+    each = (width - GAP_IN * (columns - 1)) / columns
+    reached = [0.0] * columns  # by each column, in inches
+    places: list[tuple[Panel, int, float]] = []
+    if in_rows and not narrow:
+        for start in range(0, len(panels), columns):
+            line, top = panels[start : start + columns], max(reached)
+            places += [(panel, column, top) for column, panel in enumerate(line) if panel]
+            reached = [top + max(_panel_in(panel) for panel in line if panel)] * columns
+    else:
+        for panel in kept:
+            column = reached.index(min(reached))
+            places.append((panel, column, reached[column]))
+            reached[column] += _panel_in(panel)
+    head = style.legend_height(entries, width) + 0.06
+    figure = style.canvas(width, head + max(reached))
+    style.legend(figure, entries, 0.0)
+    for panel, column, top in places:
+        _panel(figure, panel, column * (each + GAP_IN), head + top, each)
+    return figure
+
+
+def _panel(figure: Any, panel: Panel, left: float, top: float, width: float) -> None:
+    limit = int(width / style.text_in("x", style.TEXT_PT))
+    style.write(figure, left, top + 0.12, words.shortened(panel.title, limit), weight="bold",
+                va="center")  # fmt: skip
+    top += TITLE_IN
+    if panel.remark:
+        limit = int(width / style.text_in("x", style.SMALL_PT))
+        style.write(figure, left, top + 0.02, words.shortened(panel.remark, limit), va="center",
+                    size=style.SMALL_PT, color=style.MUTED)  # fmt: skip
+        top += REMARK_IN
+    labels = [bar.label for groups in panel.axes for _, bars in groups for bar in bars]
+    beside = min(style.labels_in(labels, narrow=True) + 0.1, width * 0.55)
+    for groups in panel.axes:
+        high = _axes_in(groups)
+        ax = style.axes(figure, left + beside, top, width - beside - 0.04, high)
+        ax.set_ylim(high, 0)
+        ticks, y = [], 0.0
+        for name, bars in groups:
+            if name:
+                style.write(figure, left, top + y + 0.11, name, va="center", size=style.SMALL_PT,
+                            color=style.MUTED)  # fmt: skip
+                y += NAME_IN
+            for bar in bars:
+                ticks.append((y + ROW_IN / 2, bar.label))
+                y += ROW_IN
+        ax.set_yticks([at for at, _ in ticks], [name for _, name in ticks])
+        ax.tick_params(axis="y", length=0, labelsize=style.SMALL_PT, labelcolor=style.INK)
+        ax.spines["left"].set_visible(False)
+        ax.grid(axis="x")
+        every = [bar for _, bars in groups for bar in bars]
+        _bars(ax, panel, [at for at, _ in ticks], every, width - beside - 0.04)
+        ax.set_xlabel(panel.unit, size=style.SMALL_PT)
+        top += high + FOOT_IN
+
+
+def _bars(
+    ax: Any, panel: Panel, places: Sequence[float], bars: Sequence[Bar], width: float
+) -> None:
+    longest = panel.most or max(_end(bar) for bar in bars)
+    reach = longest
+    for y, bar in zip(places, bars, strict=True):
+        start = 0.0
+        shown: list[Any] = []  # what the pointer finds
+        beside: list[Any] = []
+        for span, look in bar.parts:
+            shown.append(ax.barh(y, span.middle, left=start, height=ROW_IN * 0.66, **look))
+            if span.low is not None and span.high is not None:
+                ends = [start + span.low, start + span.high]
+                beside += ax.plot(ends, [y, y], color=style.INK, linewidth=0.9)
+            start += span.middle
+        if bar.ring:
+            shown += ax.plot([bar.ring], [y], "o", color=style.INK, markersize=4.2,
+                             markerfacecolor="none", markeredgewidth=0.8)  # fmt: skip
+        end = _end(bar)
+        beside.append(ax.text(end + longest * 0.025, y, bar.text, va="center", size=style.SMALL_PT))
+        marks.tag(shown, bar.of, bar.said)
+        if bar.of is not None:
+            marks.tag(beside, bar.of)
+        room = style.text_in(bar.text + " ", style.SMALL_PT) / width
+        reach = max(reach, (end + longest * 0.025) / (1 - min(room, 0.75)))
+    ax.set_xlim(0, panel.most * 1.35 if panel.most else reach)
+    style.plain_ticks(ax.xaxis, 4, panel.scale)
+
+
+def _end(bar: Bar) -> float:
+    """How far a bar reaches, with its interval and its ring."""
+    start, far = 0.0, bar.ring or 0.0
+    for span, _ in bar.parts:
+        far = max(far, start + max(span.middle, span.high or 0.0))
+        start += span.middle
+    return far
+
+
+def filled(face: str) -> dict[str, Any]:
+    """How a measured part is drawn."""
+    return {"facecolor": face, "edgecolor": style.PAPER, "linewidth": 0.4}
+
+
+def hatched() -> style.Entry:
+    """The legend's entry of published values."""
+    from matplotlib.patches import Rectangle
+
+    def sample(ax: Any, x: float, y: float) -> None:
+        ax.add_patch(Rectangle((x, y - 0.045), 0.15, 0.09, **style.published("grey")))
+
+    return sample, PUBLISHED

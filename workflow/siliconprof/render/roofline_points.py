@@ -1,0 +1,200 @@
+"""The points of a device's roofline: operations a byte, the rate, and what bounds it there.
+
+Williams, Waterman and Patterson 2009, Roofline: whatever does so many operations a byte goes no
+faster than the smaller of the fastest product and that many times the bandwidth. Both are measured
+here; a data sheet's stand beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from siliconprof import step_work
+from siliconprof.render import words
+from siliconprof.render.data import Data
+from siliconprof.render.traces import key
+from siliconprof.render.variants import Row, variant
+from siliconprof.throughputs import describe, device_of, place
+
+OPERATIONS = ("matmul", "matvec", "vjp")
+TRAINING = "training"
+SHAPED = ("transformer_grid", "transformer_lm", "optimizer_sweep")  # that `step_work` can count
+SHAPE = ("n_layer", "n_embd", "d_ff", "seq_len", "vocab_size", "n_parameters")
+PRODUCTS, MEMORY, CACHE = "products", "memory", "cache"
+NO_PRODUCT = "no product of this device, backend and number format was measured"
+
+
+class Limits(NamedTuple):
+    """What bounds a row: FLOP/s and bytes/s, None where nobody measured or printed it."""
+
+    product: float | None
+    memory: float | None
+    cache: float | None = None
+
+
+class Roof(NamedTuple):
+    """The least of the bounds at one intensity, and which it is."""
+
+    flop_per_s: float
+    bound: str
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One measured point: how many operations it does a byte, and how fast."""
+
+    row: Row
+    kind: str  # of `KINDS`
+    name: str
+    intensity: float  # FLOP/byte; of a training the most that it can be
+    flop_per_s: float
+    cached: bool  # what it works on fits the last-level cache
+    roof: Roof | None
+    limits: Limits  # of which the roof is made
+    sheet: Limits  # the same by the data sheet
+
+    @property
+    def share(self) -> float | None:
+        """Of the roof; None where there is none."""
+        return self.flop_per_s / self.roof.flop_per_s if self.roof else None
+
+    @property
+    def said(self) -> str:
+        """What stands beside the pointer."""
+        at_most = "at most " if self.kind == TRAINING else ""
+        share = f"{words.percent(self.share)} of the roof ({self.roof.bound})" if (
+            self.roof and self.share) else NO_PRODUCT  # fmt: skip
+        return (
+            f"{self.name}, {words.backend_name(self.row)} {self.row['precision']}: "
+            f"{at_most}{words.significant(self.intensity)} FLOP/byte, "
+            f"{words.scaled(self.flop_per_s, 'FLOP/s')}, {share}"
+        )
+
+
+def points(data: Data) -> Iterator[Dot]:
+    """Every point whose operations and bytes are known, in the page's order."""
+    bounds = Bounds(data)
+    for module in OPERATIONS:
+        for row in data.of_module(module):
+            flops, moved, rate = (words.number(row[n]) for n in ("flops", "bytes", "flop_per_s"))
+            if flops and moved and rate:
+                check = data.check(row, "bytes_per_s")
+                cached = check is not None and check["compared_value"] is None
+                yield bounds.dot(row, module, flops / moved, rate, cached)
+    kept = {key(cell): words.number(cell.get("predicted_activations_bytes")) for cell in data.cells}
+    shaped = [row for module in SHAPED for row in data.of_module(module)]
+    others = [row for row in data.training() if row["module"] not in SHAPED]
+    for row in [*others, *shaped]:
+        flops, rate = words.number(row["flops"]), words.number(row["flop_per_s"])
+        least = counted(row) or by_parts(row, kept.get(key(row)))
+        if flops and rate and least and not row.get("offloads"):
+            size = bounds.of(row)[2]
+            cached = size is not None and least.working_set_bytes <= size
+            yield bounds.dot(row, TRAINING, flops / least.moved_bytes, rate, cached)
+
+
+class Least(NamedTuple):
+    """Bytes that a step must move, and those that it works on."""
+
+    moved_bytes: float
+    working_set_bytes: float
+
+
+def counted(row: Row) -> Least | None:
+    """By the shape of a decoder-only transformer, see `step_work`; None of any other model."""
+    shape = {name: words.number(row.get(name)) for name in SHAPE}
+    batch = words.number(row.get("batch_size"))
+    if batch is None or None in shape.values() or row["module"] not in SHAPED:
+        return None
+    checkpointing = str(row.get("gradient_checkpointing")) == "True"
+    found = step_work.least_bytes(shape, int(batch), row["precision"], checkpointing)
+    return Least(found.moved, found.working_set)
+
+
+def by_parts(row: Row, kept_bytes: float | None) -> Least | None:
+    """AdamW's passes over what is trained, and the kept activations written and read once.
+
+    Less than `counted` would give: reading the weights and all gradients are left out. As the gap's
+    explanation counts it (`attribution_costs.memory`).
+    """
+    everything = words.number(row["n_parameters"])
+    trained = words.number(row["n_trainable_parameters"])
+    if not everything or not trained or kept_bytes is None:
+        return None
+    width = 2 if step_work.way(row["precision"]) == "pure" else 4
+    moved = width * trained * step_work.ADAMW_PASSES + 2 * kept_bytes
+    return Least(moved, width * (everything + 3 * trained) + kept_bytes)
+
+
+class Bounds:
+    """What was measured and what is printed, asked once for each device, backend and format."""
+
+    def __init__(self, data: Data) -> None:
+        self.data = data
+        self._known: dict[tuple, tuple[Limits, Limits, float | None]] = {}
+
+    def of(self, row: Row) -> tuple[Limits, Limits, float | None]:
+        """(our own ceilings, the data sheet's, bytes of the last-level cache) for a row."""
+        where = (*place(row), row["precision"])
+        if where not in self._known:
+            data = self.data
+            self._known[where] = measured(data, row), printed(data, row), cache_bytes(data, row)
+        return self._known[where]
+
+    def dot(self, row: Row, kind: str, intensity: float, rate: float, cached: bool) -> Dot:
+        """A point with the roof over it."""
+        limits, sheet, _ = self.of(row)
+        what = describe(row)
+        if not what or kind == TRAINING:  # a training says with what; an operation has its shape
+            what = ", ".join(filter(None, (row["trainer"], what, *variant(row))))
+        name = f"{row['workload']}, {what}" if what else row["workload"]
+        above_it = roof(limits, intensity, cached)
+        return Dot(row, kind, name, intensity, rate, cached, above_it, limits, sheet)
+
+
+def roof(limits: Limits, intensity: float, cached: bool) -> Roof | None:
+    """The roof over an intensity; None where the fastest product is unknown.
+
+    Where no bandwidth was measured, the products alone are the roof.
+    """
+    if limits.product is None:
+        return None
+    bound, bandwidth = (CACHE, limits.cache) if cached else (MEMORY, limits.memory)
+    below = Roof(intensity * bandwidth, bound) if bandwidth else None
+    products = Roof(limits.product, PRODUCTS)
+    return below if below and below.flop_per_s < products.flop_per_s else products
+
+
+def measured(data: Data, row: Row) -> Limits:
+    """Our own ceilings for a row; caches, like memory, know neither backends nor formats."""
+
+    def value(name: str) -> float | None:
+        line = data.ceiling(row, name)
+        return words.number(line["value"]) if line else None
+
+    caches = [
+        rate for line in data.ceilings
+        if line["quantity"] == "cache_bandwidth" and device_of(line) == device_of(row)
+        and (rate := words.number(line["value"]))
+    ]  # fmt: skip
+    return Limits(value("matmul"), value("memory_bandwidth"), max(caches, default=None))
+
+
+def printed(data: Data, row: Row) -> Limits:
+    """The data sheet's figures for a row."""
+    found = [data.ceiling(row, name) for name in ("matmul", "memory_bandwidth")]
+    values = [words.number(line["datasheet_value"]) if line else None for line in found]
+    return Limits(data.peak_flop_per_s(row) or values[0], values[1])
+
+
+def cache_bytes(data: Data, row: Row) -> float | None:
+    sizes = (words.number(line["last_level_cache_bytes"]) for line in data.ceilings
+             if device_of(line) == device_of(row))  # fmt: skip
+    return next((size for size in sizes if size), None)
+
+
+def above(dots: Sequence[Dot]) -> list[Dot]:
+    """Points that are faster than their roof, the farthest first."""
+    return sorted((d for d in dots if d.share and d.share > 1), key=lambda d: -(d.share or 0))

@@ -1,0 +1,212 @@
+"""What trainings are predicted to need against what devices have, by the memory model.
+
+This run's trainings as their records hold it, the paper's four models as the formulas of
+`footprint` give it now, which build no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from siliconprof import footprint, memory_model, plugins, registry
+from siliconprof.record_rows import PARTS
+from siliconprof.render import words
+from siliconprof.render.beside import SCENARIO_OF
+from siliconprof.render.data import Data
+from siliconprof.render.variants import BACKEND_ORDER, Row, model, order, precision, variant
+
+MEANING = {"fits": "fits", "offload": "needs offload", "near-capacity": "near capacity"}
+ALONE = "does not fit, and a CPU has no other memory"
+PRECISION = "fp32"
+PREDICTED = "predicted"
+MEASURED = "predicted, then measured"
+# Table 3, trained as config/paper.yaml has it: the paper tells neither sequence nor clip lengths,
+# and without checkpointing Whisper-large at its batch would need five times an M2 Max.
+LENGTHS = {"gpt2": {"seq_len": 128}, "whisper": {"target_len": 128, "dataset_clip_seconds": 30}}
+
+
+class Model(NamedTuple):
+    """One of the paper's trainings."""
+
+    name: str
+    module: str
+    size: str
+    batch_size: int
+    checkpointed: bool = False
+
+    @property
+    def label(self) -> str:
+        """`Whisper-medium, batch 4`."""
+        return f"{self.name}, batch {self.batch_size}" + (
+            ", checkpointed" if self.checkpointed else ""
+        )
+
+    @property
+    def title(self) -> str:
+        """The same over a panel, where a dagger stands for checkpointing."""
+        return f"{self.name}, batch {self.batch_size}{' †' if self.checkpointed else ''}"
+
+
+PAPER = (
+    Model("Whisper-medium", "whisper", "medium", 4),
+    Model("GPT2-large", "gpt2", "large", 16),
+    Model("GPT2-XL", "gpt2", "xl", 16),
+    Model("Whisper-large", "whisper", "large", 32, checkpointed=True),
+)
+
+
+class Capacity(NamedTuple):
+    """A device and what a training may use of it."""
+
+    device: str
+    name: str
+    backend: str
+    size_bytes: float | None
+    source: str
+    rows: tuple[Row, ...] = ()  # cells of it, for the filter; none of a device that is not here
+    on_cpu: bool = False
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a training is predicted to need, by part, against a capacity; all in bytes."""
+
+    name: str
+    capacity: Capacity
+    precision: str
+    parts: Mapping[str, float]  # at the step's largest moment; empty where only the sum is known
+    total_bytes: float
+    offloaded_bytes: float | None  # what would stay on the device
+    evidence: str
+    row: Row | None = None
+
+    @property
+    def share(self) -> float | None:
+        """Of the capacity; None where nobody knows that."""
+        return self.total_bytes / self.capacity.size_bytes if self.capacity.size_bytes else None
+
+    @property
+    def scenario(self) -> str | None:
+        """`fits`, `offload` or `near-capacity`, as the memory model derives it."""
+        size = self.capacity.size_bytes
+        if self.row is not None and self.row["scenario_derived"]:
+            return str(self.row["scenario_derived"])
+        return memory_model.derive_scenario(round(self.total_bytes), round(size) if size else None)
+
+    @property
+    def verdict(self) -> str:
+        """`2 needs offload`."""
+        kind = self.scenario
+        if kind is None:
+            return "capacity unknown"
+        alone = kind == "offload" and self.capacity.on_cpu
+        return f"{SCENARIO_OF[kind]} {ALONE if alone else MEANING[kind]}"
+
+    @property
+    def said(self) -> str:
+        """What stands beside the pointer."""
+        size, share = self.capacity.size_bytes, self.share
+        of = f" of {words.mebibytes(size)} ({words.percent(share)})" if size and share else ""
+        stays = (
+            f"; offloaded, {words.mebibytes(self.offloaded_bytes)} would stay on it"
+            if self.scenario == "offload" and self.offloaded_bytes else ""
+        )  # fmt: skip
+        return (
+            f"{self.name} on {self.capacity.name}, {self.capacity.backend} {self.precision}: "
+            f"predicted {words.mebibytes(self.total_bytes)}{of}, {self.verdict}{stays}"
+        )
+
+    def said_of(self, part: str) -> str:
+        """The same of one of its parts."""
+        share = words.percent(self.parts[part] / self.total_bytes)
+        return f"{self.name}: {part} {words.mebibytes(self.parts[part])}, {share} of the prediction"
+
+
+def needs(trained: Model, capacity: Capacity) -> Need:
+    """One of the paper's trainings on a device, by the memory model of the device's backend."""
+    plugin = plugins.load("workloads", trained.module)
+    defaults = {key: v["default"] for key, v in plugin.PARAMETERS.items() if "default" in v}
+    own = {"size": trained.size, "batch_size": trained.batch_size, "zero_stage": 3}
+    own |= {"gradient_checkpointing": trained.checkpointed, **LENGTHS[trained.module]}
+    workload = plugin(defaults | own | {"dataset_vocab_size": memory_model.VOCAB_SIZE})
+    parts = workload.memory_bytes(PRECISION, capacity.backend)
+    offloaded = workload.offloaded_memory_bytes(PRECISION, capacity.backend)
+    return Need(
+        trained.label, capacity, PRECISION, {part: parts[part] for part in PARTS},
+        footprint.total(parts), footprint.total(offloaded) if offloaded else None, PREDICTED,
+    )  # fmt: skip
+
+
+def own_devices(data: Data) -> list[Capacity]:
+    """Every device with cells, by what its cells may use where nothing else limits them."""
+    cells: dict[str, list[Row]] = {}
+    for cell in sorted(data.cells, key=order):
+        cells.setdefault(cell["device"], []).append(cell)
+    known = set(plugins.names("backends"))
+    found = []
+    for device, rows in cells.items():
+        whole = next(
+            (row for row in rows if words.number(row["capacity_bytes"])
+             and row["capacity_source"] != memory_model.BUDGET_SOURCE),
+            rows[0],
+        )  # fmt: skip
+        limited = whole["capacity_source"] == memory_model.BUDGET_SOURCE
+        size = None if limited else words.number(whole["capacity_bytes"])
+        backends = [name for name in BACKEND_ORDER if any(r["backend"] == name for r in rows)
+                    and name in known]  # fmt: skip
+        if backends:
+            found.append(
+                Capacity(
+                    device, data.device_name(whole), backends[0],
+                    size or words.number(whole["device_memory_bytes"]),
+                    (whole["capacity_source"] if size else None) or memory_model.DEVICE_SOURCE,
+                    tuple(rows),
+                    whole["device_kind"] == "cpu",
+                )
+            )  # fmt: skip
+    return found
+
+
+def paper_devices(data: Data) -> list[Capacity]:
+    """The devices of the paper's Table 1 as the registry has them."""
+    found = []
+    for printed in data.published["table1_devices"]:
+        entry = data.registry["devices"].get(printed["device"])
+        if entry is None or not entry["memory_gib"] or not entry["backends"]:
+            continue
+        memory = int(entry["memory_gib"]["value"] * registry.GIB)
+        host = {"kind": entry["kind"], "memory_kind": entry["memory_kind"], "memory_bytes": memory}
+        size, source = memory_model.capacity(None, memory_model.usable(host), memory)
+        found.append(Capacity(printed["device"], entry["name"], entry["backends"][0], size, source))
+    return found
+
+
+def trainings(data: Data) -> list[Need]:
+    """What the trainings of this run were predicted to need, each once, the fullest first."""
+    found: dict[tuple, Need] = {}
+    for cell in sorted((c for c in data.cells if c["trainer"]), key=order):
+        total = words.number(cell["predicted_memory_bytes"])
+        size = words.number(cell["capacity_bytes"])
+        if total is None:
+            continue
+        values = {part: words.number(cell.get(f"predicted_{part}_bytes")) for part in PARTS}
+        parts = {part: value for part, value in values.items() if value is not None}
+        batch = words.number(cell["batch_size"])
+        apart = [said for said in variant(cell) if not said.startswith("near capacity")]
+        name = ", ".join(filter(None, (
+            model(cell), f"batch {batch:.0f}" if batch else "", *apart)))  # fmt: skip
+        capacity = Capacity(cell["device"], data.device_name(cell), cell["backend"], size,
+                            str(cell["capacity_source"] or ""), (cell,),
+                            cell["device_kind"] == "cpu")  # fmt: skip
+        need = Need(
+            name, capacity, precision(cell), parts, total,
+            words.number(cell["predicted_offloaded_bytes"]),
+            MEASURED if cell["status"] == "ok" else f"{PREDICTED}; {cell['status']}", cell,
+        )  # fmt: skip
+        same = (name, cell["device"], cell["backend"], cell["precision"], total, size)
+        known = found.get(same)
+        if known is None or (known.evidence != MEASURED and need.evidence == MEASURED):
+            found[same] = need
+    return sorted(found.values(), key=lambda need: -(need.share or 0.0))
