@@ -25,10 +25,11 @@ CHARACTER_EM = 0.56  # mean width of a character; labels are placed without meas
 
 LIGHT = {
     "ink": "#1a1e23",
-    "muted": "#5d6771",
+    "muted": "#59636d",
     "faint": "#b3bbc4",
     "rule": "#dfe3e7",
     "paper": "#fffffe",
+    "dark": "#15181c",  # words on what is light in both themes
 }
 DARK = {
     "ink": "#e8ebee",
@@ -36,14 +37,15 @@ DARK = {
     "faint": "#5a646f",
     "rule": "#31383f",
     "paper": "#14171a",
+    "dark": "#14171a",
 }
 HUES = {  # light page, dark page
     "torch-cpu": ("#0072b2", "#58aee6"),
     "torch-cuda": ("#00855f", "#2cc796"),
     "torch-mps": ("#a8527f", "#e29cc3"),
-    "mlx": ("#d55e00", "#f59350"),
+    "mlx": ("#c25400", "#f59350"),  # theirs, darker: words stand in it and on it
     "other": ("#6a5d9e", "#a99ce0"),
-    "grey": ("#5d6771", "#9aa5b0"),
+    "grey": ("#59636d", "#9aa5b0"),
 }
 RAMP = (  # small to large, light page and dark page; lightness alone tells them apart too
     ("#d9a800", "#f4d35e"),
@@ -54,11 +56,12 @@ RAMP = (  # small to large, light page and dark page; lightness alone tells them
     ("#47216b", "#b48ae8"),
 )
 STEPS = (100, 80, 60, 45, 25, 12)  # per cent of a hue on paper
+DARK_TINT = 0.9  # of that per cent on dark paper below 80, or bright ink on it would not be legible
 PRECISION_STEP = {"fp32": 100, "tf32": 80, "bf16": 60, "amp-bf16": 60, "fp16": 45, "amp-fp16": 45}
-INK, MUTED, FAINT, RULE, PAPER = LIGHT.values()
+INK, MUTED, FAINT, RULE, PAPER, DARK_INK = LIGHT.values()
 
 
-def _mix(hue: str, paper: str, step: int) -> str:
+def _mix(hue: str, paper: str, step: float) -> str:
     """`step` per cent of a colour on paper, as hex."""
     parts = zip(*(bytes.fromhex(c[1:]) for c in (hue, paper)), strict=True)
     return "#" + "".join(f"{round(a * step / 100 + b * (1 - step / 100)):02x}" for a, b in parts)
@@ -68,7 +71,9 @@ def _variables(theme: int) -> dict[str, str]:
     """Name -> colour of every variable; 0 light, 1 dark."""
     base = (LIGHT, DARK)[theme]
     shades = {
-        f"{name}-{step}": _mix(hues[theme], base["paper"], step)
+        f"{name}-{step}": _mix(
+            hues[theme], base["paper"], step * (DARK_TINT if theme and step < 80 else 1)
+        )
         for name, hues in HUES.items()
         for step in STEPS
     }
@@ -82,6 +87,28 @@ VARIABLE_OF = {colour: name for name, colour in _variables(0).items()}
 def css_variables(theme: int) -> str:
     """The colours as custom properties; 0 light, 1 dark."""
     return "".join(f"--{name}:{colour};" for name, colour in _variables(theme).items())
+
+
+def readable(fill: str) -> str:
+    """The colour of words on a filled shape: of ink, paper and dark ink, as both themes allow."""
+    themes = [_variables(theme) for theme in (0, 1)]
+
+    def worst(ink: str) -> float:
+        return min(contrast(of[VARIABLE_OF[ink]], of[VARIABLE_OF[fill]]) for of in themes)
+
+    return max((INK, PAPER, DARK_INK), key=worst)
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast ratio of two colours, 1 to 21, as WCAG 2.2 defines it."""
+    lights = []
+    for colour_ in (one, other):
+        shares = [part / 255 for part in bytes.fromhex(colour_[1:])]
+        red, green, blue = (
+            s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares
+        )
+        lights.append(0.2126 * red + 0.7152 * green + 0.0722 * blue)
+    return (max(lights) + 0.05) / (min(lights) + 0.05)
 
 
 def shade(backend: str, step: int = 100) -> str:
@@ -292,6 +319,21 @@ def backends(rows: Iterable[Any], size: float) -> list[Entry]:
     ]
 
 
+def devices(rows: Iterable[Any], name: Callable[[Any], str], size: float) -> list[Entry]:
+    """Legend entries of the devices of rows, each with its marker; none where there is only one.
+
+    Args:
+        name: what a row's device is called.
+    """
+    named = {row["device"]: name(row) for row in rows}
+    if len(named) < 2:
+        return []
+    return [
+        (sample(device_mark(device), color=MUTED, markersize=size, markerfacecolor="none"), said)
+        for device, said in named.items()
+    ]
+
+
 def dots(
     ax: Any,
     xs: Sequence[float],
@@ -299,8 +341,8 @@ def dots(
     size: float = 1.8,
     log: bool = False,
     **style: Any,
-) -> None:
-    """Many points as one path: a marker for each would make the page large.
+) -> Any:
+    """Many points as one path, which comes back: markers would make the page large.
 
     Every point is a stroke of no visible length with round ends.
 
@@ -313,7 +355,7 @@ def dots(
     x_path = [value for low, high in ends for value in (low, high, nan)]
     y_path = [value for y in ys for value in (y, y, nan)]
     # snapping to pixels would make the strokes so short that they vanish
-    ax.plot(x_path, y_path, linewidth=size, solid_capstyle="round", snap=False, **style)
+    return ax.plot(x_path, y_path, linewidth=size, solid_capstyle="round", snap=False, **style)
 
 
 def thin(xs: Sequence[float], ys: Sequence[float], most: int) -> tuple[list[float], list[float]]:
@@ -348,13 +390,16 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
 def end_labels(
     ax: Any, ends: Sequence[tuple[float, float]], labels: Sequence[str], inks: Sequence[tuple],
     high: float, wide: float, log: bool = False,
-) -> None:  # fmt: skip
+) -> list[list[Any]]:  # fmt: skip
     """Names beside the ends of lines, moved apart, with a thin line from each end to its name.
 
     Args:
         ends: x, y of each line's end, in data units.
         inks: colour and dashes of each line.
         high, wide: size of the axes in inches.
+
+    Returns:
+        What was drawn of each.
     """
     x_low, x_high = ax.get_xlim()
     y_low, y_high = ax.get_ylim()
@@ -367,15 +412,19 @@ def end_labels(
 
     gap = (SMALL_PT + 1.2) / POINTS_PER_IN / high
     places = spread([place(y) for _, y in ends], gap, gap / 2, 1 - gap / 2)
+    drawn: list[list[Any]] = []
     for (x, y), at, name, (ink, dash) in zip(ends, places, labels, inks, strict=True):
         share = (x - x_low) / (x_high - x_low)
+        drawn.append([])
         if share > 0.97:  # across the axes it would only cross other lines
-            ax.plot([share, 1 + 0.12 / wide], [place(y), at], color=MUTED, linewidth=0.35,
-                    transform=ax.transAxes, clip_on=False)  # fmt: skip
-        ax.plot([1 + 0.14 / wide, 1 + 0.3 / wide], [at, at], color=ink, dashes=dash,
-                linewidth=1.1, transform=ax.transAxes, clip_on=False)  # fmt: skip
-        ax.text(1 + 0.33 / wide, at, name, size=SMALL_PT, va="center",
-                transform=ax.transAxes)  # fmt: skip
+            drawn[-1] += ax.plot([share, 1 + 0.12 / wide], [place(y), at], color=MUTED,
+                                 linewidth=0.35, transform=ax.transAxes,
+                                 clip_on=False)  # fmt: skip
+        drawn[-1] += ax.plot([1 + 0.14 / wide, 1 + 0.3 / wide], [at, at], color=ink, dashes=dash,
+                             linewidth=1.1, transform=ax.transAxes, clip_on=False)  # fmt: skip
+        drawn[-1].append(ax.text(1 + 0.33 / wide, at, name, size=SMALL_PT, va="center",
+                                 transform=ax.transAxes))  # fmt: skip
+    return drawn
 
 
 def plain_ticks(axis: Any, most: int = 5, scale: float = 1.0) -> None:

@@ -1,0 +1,552 @@
+"""The page in a real browser: Chromium opens the default run's report and works with it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Checkout
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from test_render import CPU, arguments, make, matmul, page, training, without_result
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+CHROMEDRIVER = shutil.which("chromedriver")
+NPM = shutil.which("npm")
+AXE = "axe-core@4.14.1"
+DESK, PHONE = (1280, 900), (390, 800)
+LEGIBLE = 4.5  # WCAG 2.2, success criterion 1.4.3
+MAX_BYTES = 4_000_000
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(None in (CHROMIUM, CHROMEDRIVER), reason="no chromium with chromedriver"),
+]
+
+
+class Browser:
+    """Chromium without a window."""
+
+    def __init__(self) -> None:
+        options = Options()
+        options.binary_location = str(CHROMIUM)
+        for flag in ("headless=new", "no-sandbox", "disable-gpu", "no-first-run", "hide-scrollbars",
+                     "disable-background-networking", "force-prefers-reduced-motion"):  # fmt: skip
+            options.add_argument(f"--{flag}")
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        self.driver = webdriver.Chrome(options, Service(str(CHROMEDRIVER)))
+
+    def open(self, page: Path, place: str = "", size: tuple[int, int] = DESK,
+             theme: str = "light", media: str = "") -> None:  # fmt: skip
+        """Load the page anew; a change of the address's end alone would not."""
+        self.look(size, theme, media)
+        self.driver.get("about:blank")
+        self.driver.get(page.as_uri() + place)
+
+    def look(self, size: tuple[int, int] = DESK, theme: str = "light", media: str = "") -> None:
+        """Choose width and height in CSS pixels, light or dark, screen or print."""
+        width, height = size
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600})  # fmt: skip
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {
+            "media": media, "features": [{"name": "prefers-color-scheme", "value": theme}]})  # fmt: skip
+
+    def js(self, script: str, *given: Any) -> Any:
+        """What a script returns."""
+        return self.driver.execute_script(script, *given)
+
+    def one(self, selector: str) -> WebElement:
+        """The first element, which must be there."""
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def tick(self, axis: str, value: str) -> None:
+        """Choose or drop one value of the filter, as a pointer does."""
+        box = self.one(f'#filter input[name="{axis}"][value="{value}"]')
+        facet = self.js("return arguments[0].closest('details')", box)
+        if not facet.get_property("open"):
+            facet.find_element(By.CSS_SELECTOR, "summary").click()
+        box.click()
+
+    def said(self) -> list[str]:
+        """What stands in the console since the last question."""
+        return [line["message"] for line in self.driver.get_log("browser")]
+
+    def asked_for(self) -> set[str]:
+        """Addresses asked for since the last question, but for data within the page."""
+        messages = [json.loads(line["message"])["message"]
+                    for line in self.driver.get_log("performance")]  # fmt: skip
+        urls = {message["params"]["request"]["url"] for message in messages
+                if message["method"] == "Network.requestWillBeSent"}  # fmt: skip
+        return {url.split("#")[0] for url in urls if not url.startswith("data:")} - {"about:blank"}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One browser for all tests."""
+    made = Browser()
+    yield made
+    made.driver.quit()
+
+
+@pytest.fixture(scope="module")
+def report(default_run: Checkout) -> Path:
+    """The page of the default run."""
+    return default_run.path / "results" / "report.html"
+
+
+@pytest.fixture(scope="module")
+def axe(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The source of axe-core, fetched once into pytest's cache where there is one."""
+    if NPM is None:
+        pytest.skip("no npm, which fetches axe-core")
+    name, _, version = AXE.partition("@")
+    cache = getattr(pytestconfig, "cache", None)
+    folder = cache.mkdir(name) if cache else tmp_path_factory.mktemp(name)
+    archive = folder / f"{name}-{version}.tgz"
+    if not archive.exists():
+        done = subprocess.run(
+            [NPM, "pack", "--silent", AXE], cwd=folder, capture_output=True, text=True, timeout=120
+        )
+        if done.returncode:
+            pytest.skip(f"npm could not fetch {AXE}: {done.stderr.strip()[-200:]}")
+    with tarfile.open(archive) as packed:
+        source = packed.extractfile("package/axe.min.js")
+        assert source is not None
+        return source.read().decode()
+
+
+def rows(browser: Browser, table: str) -> list[list[str]]:
+    """The visible rows of a table: what their cells sort by, None for a missing one."""
+    found: list[list[str]] = browser.js(
+        """return Array.from(document.querySelectorAll(`#${arguments[0]} tbody tr`))
+            .filter((row) => row.offsetParent !== null)
+            .map((row) => Array.from(row.cells, (cell) => cell.classList.contains("missing")
+                ? null : cell.dataset.sort ?? cell.textContent.trim()))""",
+        table,
+    )
+    return found
+
+
+# -- a document ----------------------------------------------------------------------------------
+
+
+def test_it_is_one_small_silent_file(browser: Browser, report: Path) -> None:
+    assert report.stat().st_size < MAX_BYTES
+    browser.asked_for(), browser.said()
+    browser.open(report)
+    browser.one("#theme").click()
+    assert browser.js("return document.documentElement.dataset.theme") == "dark"
+    browser.one("#theme").click()
+    browser.js("localStorage.clear()")
+    browser.one("#filter summary").click()
+    assert browser.said() == []
+    assert browser.asked_for() == {report.as_uri()}
+
+
+def test_contents_lead_to_their_headings(browser: Browser, report: Path) -> None:
+    browser.open(report)
+    links = browser.js("return Array.from(document.querySelectorAll('nav a'), (a) => a.hash)")
+    sections = browser.js(
+        "return Array.from(document.querySelectorAll('main > section'), (s) => '#' + s.id)"
+    )
+    assert len(links) == len(set(links)) and set(sections) <= set(links)
+    for place in links:
+        seen = browser.js(
+            """document.querySelector(`nav a[href="${arguments[0]}"]`).click();
+            const target = document.getElementById(arguments[0].slice(1));
+            const heading = target.matches("section") ? target.querySelector("h2") : target;
+            const bar = document.getElementById("filter").getBoundingClientRect().bottom;
+            const { top, bottom } = heading.getBoundingClientRect();
+            return heading.matches("h2, h3") && top >= bar && bottom <= innerHeight""",
+            place,
+        )
+        assert seen, place
+
+
+@pytest.mark.parametrize(
+    ("size", "theme"),
+    [(DESK, "light"), (DESK, "dark"), (PHONE, "light")],
+    ids=["desk-light", "desk-dark", "phone"],
+)
+def test_nobody_is_shut_out(
+    browser: Browser, report: Path, axe: str, size: tuple[int, int], theme: str
+) -> None:
+    browser.open(report, size=size, theme=theme)
+    browser.js("document.querySelectorAll('main details').forEach((part) => (part.open = true))")
+    # With the filter on and open; the only device hides nothing.
+    browser.tick("device", browser.one("#filter [name=device]").get_property("value"))
+    assert browser.js("return document.documentElement.scrollWidth") <= size[0]
+    # axe takes minutes over forty thousand elements. A chart is an image to it, whose inside has
+    # a test of its own; of a long table the rows of each kind are alike.
+    browser.js(
+        """document.querySelectorAll("main svg").forEach((svg) => svg.replaceChildren());
+        document.querySelectorAll("main tbody").forEach((body) => {
+            const kinds = new Map();
+            for (const row of Array.from(body.rows)) {
+                const kind = Array.from(row.cells, (cell) => cell.className).join() + row.className;
+                kinds.set(kind, (kinds.get(kind) ?? 0) + 1);
+                if (kinds.get(kind) > 2) row.remove();
+            }
+        })"""
+    )
+    browser.js(axe)
+    found = browser.driver.execute_async_script(
+        """const done = arguments[arguments.length - 1];
+        axe.run({ resultTypes: ["violations"], preload: false })
+            .then((result) => done(result.violations), (error) => done(String(error)))"""
+    )
+    assert isinstance(found, list), found
+    wrong = [
+        (rule["id"], rule["impact"], rule["help"], [n["html"][:200] for n in rule["nodes"]][:5])
+        for rule in found
+    ]
+    assert [one for one in wrong if one[1] in ("serious", "critical")] == []
+
+
+# Text of a chart lies on the page, or on the last filled box before it that holds its middle.
+ILLEGIBLE = """
+const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+const parts = new Map();
+const rgb = (colour) => {
+  if (!parts.has(colour)) {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    parts.set(colour, Array.from(canvas.getImageData(0, 0, 1, 1).data));
+  }
+  return parts.get(colour);
+};
+const light = (colour) => {
+  const [r, g, b] = rgb(colour).slice(0, 3).map((v) => v / 255)
+    .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const contrast = (a, b) => {
+  const [low, high] = [light(a), light(b)].sort((x, y) => x - y);
+  return (high + 0.05) / (low + 0.05);
+};
+const paper = getComputedStyle(document.body).backgroundColor;
+const found = new Map();
+for (const svg of document.querySelectorAll("main svg")) {
+  if (!svg.getClientRects().length) continue;
+  const boxes = [];
+  for (const part of svg.querySelectorAll("path, text")) {
+    const { fill, fillOpacity } = getComputedStyle(part);
+    const { left, right, top, bottom } = part.getBoundingClientRect();
+    if (part.tagName === "path") {
+      const plain = /^m[^cqas]*z$/i.test(part.getAttribute("d")) && !part.closest("defs");
+      if (plain && fill.startsWith("rgb") && Number(fillOpacity) > 0.9)
+        boxes.push({ left, right, top, bottom, fill });
+      continue;
+    }
+    const x = (left + right) / 2, y = (top + bottom) / 2;
+    const under = boxes.findLast((b) => b.left < x && x < b.right && b.top < y && y < b.bottom);
+    const ground = under?.fill ?? paper;
+    const ratio = contrast(fill, ground);
+    if (ratio < arguments[0]) {
+      const key = `${fill} on ${ground}: ${ratio.toFixed(2)}`;
+      const said = `${svg.closest("figure").id} "${part.textContent}"`;
+      found.set(key, [...(found.get(key) ?? []), said]);
+    }
+  }
+}
+return Array.from(found, ([key, said]) => `${key}, ${said.length} × such as ${said[0]}`);
+"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_words_in_charts_are_legible(browser: Browser, report: Path, theme: str) -> None:
+    browser.open(report, theme=theme)
+    assert browser.js("return document.querySelectorAll('.wide text').length") > 100
+    assert browser.js(ILLEGIBLE, LEGIBLE) == []
+
+
+# -- the filter ----------------------------------------------------------------------------------
+
+STATE = """
+const shown = (e) => e.getClientRects().length > 0;
+const marks = Array.from(document.querySelectorAll("main .wide [data-of]"));
+const table = Array.from(document.querySelectorAll("main tr[data-of]"));
+return {
+  rows: table.filter((row) => !row.hidden).map((row) => row.dataset.of),
+  marks: marks.filter((mark) => !mark.classList.contains("out")).map((mark) => mark.dataset.of),
+  faint: marks.filter((mark) => Number(getComputedStyle(mark).opacity) < 0.2).length,
+  gone: Array.from(document.querySelectorAll("figure.gone"), (figure) => figure.innerText),
+  drawings: Array.from(document.querySelectorAll("main .wide svg")).filter(shown).length,
+  findings: document.querySelector(".findings").innerText,
+  status: document.getElementById("shown").value,
+  place: location.hash,
+};
+"""
+
+
+def cells_of(browser: Browser, axis: str, value: str) -> set[int]:
+    """Numbers of the cells that have a value."""
+    axes = ["device", "backend", "workload", "precision"]
+    cells = json.loads(browser.one("#cells").get_property("textContent"))
+    values = browser.js(
+        "return Array.from(document.querySelectorAll(`#filter [name=${arguments[0]}]`),"
+        " (box) => box.value)",
+        axis,
+    )
+    return {i for i, cell in enumerate(cells) if values[cell[axes.index(axis)]] == value}
+
+
+def holds(shown: set[int], listed: list[str]) -> bool:
+    """Whether every row or mark, and there is one, shows one of these cells."""
+    return bool(listed) and all(shown & set(map(int, of.split())) for of in listed)
+
+
+def test_one_filter_acts_on_tables_and_charts(browser: Browser, report: Path) -> None:
+    browser.open(report)
+    before = browser.js(STATE)
+    mlx = cells_of(browser, "backend", "mlx")
+    total = len(json.loads(browser.one("#cells").get_property("textContent")))
+    assert 0 < len(mlx) < total and before["status"] == f"{total} cells" and not before["faint"]
+    browser.tick("backend", "mlx")
+    after = browser.js(STATE)
+    assert len(after["rows"]) < len(before["rows"]) and holds(mlx, after["rows"])
+    assert len(after["marks"]) < len(before["marks"]) and holds(mlx, after["marks"])
+    assert after["faint"] == len(before["marks"]) - len(after["marks"])
+    assert after["status"] == f"{len(mlx)} of {total} cells shown"
+    assert after["findings"] == before["findings"]
+    # A second value of one axis adds, a value of another axis narrows.
+    browser.tick("precision", "fp32")
+    both = mlx & cells_of(browser, "precision", "fp32")
+    narrower = browser.js(STATE)
+    assert holds(both, narrower["rows"]) and holds(both, narrower["marks"])
+    assert narrower["status"] == f"{len(both)} of {total} cells shown"
+    browser.tick("backend", "torch-cpu")
+    assert browser.js(STATE)["status"] == (
+        f"{len(cells_of(browser, 'precision', 'fp32'))} of {total} cells shown"
+    )
+    browser.one("#clear").click()
+    assert browser.js(STATE) == before
+    assert browser.js("return document.activeElement.tagName") == "SUMMARY"
+
+
+def test_what_is_left_empty_says_so(browser: Browser, report: Path) -> None:
+    browser.open(report)
+    before = browser.js(STATE)
+    workload = browser.js("return document.querySelector('#filter [name=workload]').value")
+    browser.tick("workload", workload)
+    after = browser.js(STATE)
+    assert after["drawings"] < before["drawings"]
+    assert after["gone"]
+    assert all(text.endswith("Nothing of the chosen cells.") for text in after["gone"])
+    assert all(text.startswith(("Figure", "Table")) for text in after["gone"])
+    assert len(after["gone"]) == len({text.split(".")[0] for text in after["gone"]})
+
+
+def test_a_filtered_view_can_be_linked(browser: Browser, report: Path) -> None:
+    browser.open(report, "#memory?backend=mlx&precision=fp32")
+    wanted = cells_of(browser, "backend", "mlx") & cells_of(browser, "precision", "fp32")
+    state = browser.js(STATE)
+    assert state["status"].startswith(f"{len(wanted)} of ")
+    top = "return document.getElementById(arguments[0]).getBoundingClientRect().top"
+    assert 0 <= browser.js(top, "memory") < 100
+    # A link of the contents moves on and keeps the filter; so does the address.
+    browser.one('nav a[href="#training"]').click()
+    assert 0 <= browser.js(top, "training") < 100
+    after = browser.js(STATE)
+    assert after["place"] == "#training?backend=mlx&precision=fp32"
+    assert {**after, "place": ""} == {**state, "place": ""}
+    browser.open(report, "#memory?backend=nothing-of-that-name&colour=red&%")
+    assert browser.js(STATE)["status"].endswith(" cells")
+    assert browser.said() == []
+
+
+def test_the_filter_obeys_the_keyboard(browser: Browser, report: Path) -> None:
+    browser.open(report)
+    keys = browser.driver
+    for _ in range(200):
+        ActionChains(keys).send_keys(Keys.TAB).perform()
+        if browser.js("return document.activeElement.closest('#filter') !== null"):
+            break
+    summary = keys.switch_to.active_element
+    assert summary.tag_name == "summary"
+    outline = browser.js("return getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+    ActionChains(keys).send_keys(Keys.ENTER, Keys.TAB, Keys.SPACE).perform()
+    box = keys.switch_to.active_element
+    assert box.get_attribute("type") == "checkbox" and box.is_selected()
+    assert " of " in browser.js(STATE)["status"]
+    ActionChains(keys).send_keys(Keys.ESCAPE).perform()
+    assert keys.switch_to.active_element == summary
+    assert browser.js("return document.querySelector('#filter details[open]')") is None
+
+
+def test_paper_gets_every_row_and_no_control(browser: Browser, report: Path) -> None:
+    browser.open(report, "#summary?backend=mlx", media="print")
+    hidden = ["nav", "#filter", ".skip", ".find", ".files", "#theme"]
+    assert browser.js(
+        """return arguments[0].filter((selector) =>
+            Array.from(document.querySelectorAll(selector)).some((e) => e.getClientRects().length))""",
+        hidden,
+    ) == []  # fmt: skip
+    assert "A filter was on: backend mlx." in browser.one("#filtered").text
+    browser.js("dispatchEvent(new Event('beforeprint'))")
+    cut = browser.js(
+        """return Array.from(document.querySelectorAll("main tbody tr:not([hidden])"))
+            .filter((row) => !row.closest(".gone") && !row.getClientRects().length).length"""
+    )
+    clipped = browser.js(
+        """return Array.from(document.querySelectorAll(".scroll"))
+            .filter((e) => e.scrollHeight > e.clientHeight + 1).length"""
+    )
+    assert (cut, clipped) == (0, 0)
+    browser.js("dispatchEvent(new Event('afterprint'))")
+    browser.open(report, media="print")
+    assert browser.one("#filtered").text == ""
+
+
+# -- tables and hover ----------------------------------------------------------------------------
+
+
+def numeric_table(browser: Browser) -> tuple[str, int]:
+    """A table, and the index of a column of numbers in it of which some are missing."""
+    found = browser.js(
+        """for (const table of document.querySelectorAll("figure.table table")) {
+            const index = Array.from(table.querySelectorAll("thead th")).findIndex((head, i) => {
+                const cells = Array.from(table.tBodies[0].rows, (row) => row.cells[i]);
+                const missing = cells.filter((c) => c.classList.contains("missing")).length;
+                return head.classList.contains("num") && missing && cells.length > missing + 8;
+            });
+            if (index >= 0 && table.checkVisibility()) return [table.closest("figure").id, index];
+        }"""
+    )
+    assert found, "no table of the default run has a dash among numbers"
+    return found[0], found[1]
+
+
+def test_sorting_sorts(browser: Browser, report: Path) -> None:
+    browser.open(report)
+    table, column = numeric_table(browser)
+    written = rows(browser, table)
+    button = browser.one(f"#{table} thead th:nth-child({column + 1}) button")
+    head = "return arguments[0].closest('th').getAttribute('aria-sort')"
+    for order, falling in (("ascending", False), ("descending", True)):
+        button.send_keys(Keys.ENTER)
+        assert browser.js(head, button) == order
+        now = rows(browser, table)
+        assert sorted(map(str, now)) == sorted(map(str, written))
+        values = [row[column] for row in now]
+        dashes = values.count(None)  # type: ignore[arg-type]
+        assert dashes and values[-dashes:] == [None] * dashes
+        numbers = [float(value) for value in values[:-dashes]]
+        assert numbers == sorted(numbers, reverse=falling) and numbers[0] != numbers[-1]
+    button.send_keys(Keys.ENTER)
+    assert browser.js(head, button) is None
+    assert rows(browser, table) == written
+
+
+def test_words_are_found_in_a_table_also_beside_the_filter(browser: Browser, report: Path) -> None:
+    browser.open(report)
+    table = browser.js(
+        """return Array.from(document.querySelectorAll("figure.table")).find((figure) =>
+            figure.querySelector(".find") && figure.checkVisibility()
+            && figure.querySelector(".find").checkVisibility()
+            && figure.querySelector("tr[data-of]")).id"""
+    )
+    written = rows(browser, table)
+    field = browser.one(f"#{table} .find input")
+    assert field.accessible_name.startswith("Find in table ")
+    field.send_keys("  FP32 mlx")
+    wanted = [
+        r for r in written if all(w in " ".join(map(str, r)).lower() for w in ("fp32", "mlx"))
+    ]
+    assert 0 < len(wanted) < len(written)
+    assert rows(browser, table) == wanted
+    status = browser.one(f"#{table} .find output")
+    assert status.text == f"{len(wanted)} of {len(written)} rows"
+    browser.tick("backend", "torch-cpu")
+    assert all("torch-cpu" in " ".join(map(str, row)) for row in rows(browser, table))
+    browser.one("#clear").click()
+    assert rows(browser, table) == wanted
+    field.send_keys(Keys.CONTROL, "a", Keys.DELETE)
+    assert rows(browser, table) == written and status.text == ""
+
+
+def test_marks_tell_their_values(browser: Browser, report: Path) -> None:
+    browser.open(report)
+    marks = browser.driver.find_elements(By.CSS_SELECTOR, ".wide [data-of]:has(> title) > path")
+    assert marks
+    mark = marks[0]
+    wanted = browser.js("return arguments[0].parentElement.firstChild.textContent", mark)
+    browser.js("arguments[0].scrollIntoView({ block: 'center' })", mark)
+    ActionChains(browser.driver).move_to_element(mark).perform()
+    tip = browser.one("#tip")
+    assert tip.is_displayed() and tip.text == wanted and any(c.isdigit() for c in wanted)
+    ActionChains(browser.driver).move_to_element(browser.one("nav .brand")).perform()
+    assert not tip.is_displayed()
+
+
+def test_a_finger_reads_the_drawing_for_phones(browser: Browser, report: Path) -> None:
+    browser.open(report, size=PHONE)
+    found = browser.js(
+        """const marks = Array.from(document.querySelectorAll(".narrow [data-of] > path"));
+        marks[0].scrollIntoView({ block: "center" });
+        const { left, top, width, height } = marks[0].getBoundingClientRect();
+        const at = { clientX: left + width / 2, clientY: top + height / 2 };
+        marks[0].dispatchEvent(new PointerEvent("pointerdown",
+            { ...at, bubbles: true, pointerType: "touch" }));
+        const tip = document.getElementById("tip").getBoundingClientRect();
+        return [document.getElementById("tip").textContent, tip.left, tip.right]"""
+    )
+    assert any(c.isdigit() for c in found[0])
+    assert 0 <= found[1] < found[2] <= PHONE[0]
+
+
+# -- names are data ------------------------------------------------------------------------------
+
+
+def test_no_name_becomes_markup(browser: Browser, tmp_path: Path) -> None:
+    # Identifiers are plain by their schemas; everything that people or programs word is not.
+    evil = (
+        '"><img src=x onerror="window.caught=1"></script></title><script>window.caught=1</script>'
+    )
+    cells = [
+        training(0.010),
+        training(0.030, backend="mlx"),
+        matmul(),
+        without_result(matmul(backend="mlx"), "failed", evil),
+    ]
+    cells[0]["environment"]["declared"]["blas"] = evil
+    cells[0]["dataset"]["name"] = evil
+    cells[1]["flags"] = [{"code": "noisy", "detail": evil}]
+    results = make(
+        tmp_path, cells, devices=[CPU | {"name": evil}],
+        experiment={"experiment": "test", "report": {"title": evil}},
+        not_measured=[{"device": "m2-max-38", "reason": evil}],
+    )  # fmt: skip
+    assert page.main(arguments(results)) == 0
+    browser.said()
+    browser.open(results / "report.html")
+    browser.tick("device", "cpu-x")
+    assert browser.js("return window.caught") is None
+    assert browser.js("return document.querySelectorAll('img, [onerror], svg script').length") == 0
+    assert browser.driver.title.startswith(evil)
+    assert browser.one("h1").text == evil
+    shown = "return Array.from(document.querySelectorAll(arguments[0]), (e) => e.textContent)"
+    for place in ("#filter .name", "main svg text", "main td", "main dd", "main p"):
+        assert any(evil in text for text in browser.js(shown, place)), place
+    links = browser.js("return Array.from(document.querySelectorAll('a[href]'), (a) => a.protocol)")
+    assert set(links) == {"file:"}
+    assert browser.said() == []
+    # The same strings in the files: an SVG opened alone runs nothing either.
+    for drawing in sorted((results / "figures").glob("*.svg")):
+        browser.open(drawing)
+        found = browser.js("return [window.caught, document.documentElement.tagName,"
+                           " document.querySelectorAll('script, parsererror').length]")  # fmt: skip
+        assert found == [None, "svg", 0], drawing.name
