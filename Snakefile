@@ -17,6 +17,7 @@ localrules:
     aggregate,
     ceilings,
     expected,
+    attribution,
     claims,
     render,
 

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import statistics
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -224,7 +225,26 @@ def test_the_page_names_every_workload_and_stands_alone(default_run):
 
 def test_snakemake_s_own_report_works_beside_ours(default_run, tmp_path):
     default_run.snakemake("report", "--report", str(tmp_path / "provenance.html"))
-    assert (tmp_path / "provenance.html").stat().st_size > 100_000
+    html = (tmp_path / "provenance.html").read_text(encoding="utf-8")
+    decoder = json.JSONDecoder()
+    shown, categories = (
+        decoder.raw_decode(html, re.search(rf"^\s*var {name} = (?=\{{)", html, re.M).end())[0]
+        for name in ("results", "categories")
+    )
+    folder = default_run.path / "results/figures"
+    files = [*folder.glob("*.svg"), *folder.glob("table-*.csv")]
+    assert len(files) > 40
+    page = unescape((default_run.path / "results/report.html").read_text(encoding="utf-8"))
+    for category in categories:
+        assert f"<h2>{category[3:]}</h2>" in page, category
+    assert {path for kinds in categories.values() for kind in kinds.values() for path in kind} == (
+        set(shown)
+    )
+    for path in files:
+        entry = shown[f"results/figures/{path.name}"]
+        kind = "Figure" if path.suffix == ".svg" else "Table"
+        assert re.match(rf"<p>{kind} \d+\. \S", entry["caption"]), path
+        assert entry["labels"]["number"].startswith(kind) and entry["labels"]["shows"]
 
 
 def test_plan_says_what_is_due_and_a_planned_cell_can_be_measured_by_hand(default_run, tmp_path):

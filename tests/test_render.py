@@ -6,6 +6,7 @@ The records are made here; everything after them is the code under test.
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import re
@@ -25,13 +26,15 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT / "workflow") not in sys.path:
     sys.path.insert(0, str(ROOT / "workflow"))
 
-from siliconprof import aggregate, ceilings, claims, expected, plugins, record  # noqa: E402
+from siliconprof import aggregate, attribution, ceilings, claims, expected, plugins, record  # noqa: E402
 from siliconprof.errors import UserError  # noqa: E402
 from siliconprof.render import data as data_  # noqa: E402
-from siliconprof.render import figures, models, page, published, style, words  # noqa: E402
+from siliconprof.render import figures, models, page, published, style, tables, words  # noqa: E402
 from siliconprof.render import summary as summary_  # noqa: E402
+from siliconprof.render import svg as svg_  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+LATEX = shutil.which("xelatex") or shutil.which("lualatex")
 SHA = "ab" * 32
 CPU = {
     "id": "cpu-x", "registry_id": None, "name": "Example CPU", "kind": "cpu", "vendor": "amd",
@@ -333,6 +336,8 @@ def make(
         stage.main(["--matrix", str(matrix), "--tables", str(results / "tables"), "--registry",
                     str(ROOT / "config/devices.yaml"), "--output-dir",
                     str(results / "tables")])  # fmt: skip
+    attribution.main(["--tables", str(results / "tables"), "--output-dir",
+                      str(results / "tables")])  # fmt: skip
     claims.main(["--matrix", str(matrix), "--tables", str(results / "tables"), "--registry",
                  str(ROOT / "config/devices.yaml"), "--claims", str(ROOT / "config/claims.yaml"),
                  "--published", str(ROOT / "config/published"), "--output-dir",
@@ -431,12 +436,14 @@ def test_the_same_tables_make_the_same_bytes(full: Path, full_page: Page) -> Non
     before = {p.name: p.read_bytes() for p in (full / "figures").iterdir()}
     assert render(full).html == full_page.html
     assert {p.name: p.read_bytes() for p in (full / "figures").iterdir()} == before
-    assert {name.rsplit(".")[-1] for name in before} == {"svg", "png", "pdf", "csv", "md", "tex"}
+    assert {name.rsplit(".")[-1] for name in before} == {
+        "svg", "png", "pdf", "csv", "md", "tex", "json",
+    }  # fmt: skip
 
 
 def test_figures_keep_the_numbers_in_their_labels() -> None:
     svg = '<svg width="9pt" viewBox="0 0 9 9"><text x="1.2345">1.70 ms, 0.0512</text></svg>'
-    for made in (figures.inline(svg, "a", "what"), figures.standalone(svg)):
+    for made in (svg_.inline(svg, "what"), svg_.standalone(svg, 7.2)):
         assert "1.70 ms, 0.0512" in made and 'x="1.2"' in made
 
 
@@ -444,7 +451,10 @@ def test_figures_follow_the_theme(full_page: Page) -> None:
     drawn = re.findall(r"<svg.*?</svg>", full_page.html, re.S)
     assert len(drawn) >= 10
     assert not [c for svg in drawn for c in re.findall(r"#[0-9a-f]{6}\b", svg)]
-    names = set(re.findall(r"var\(--([a-z0-9-]+)\)", "".join(drawn)))
+    styles = dict(re.findall(r"\.(s[0-9a-z]+)\{([^}]*)\}", full_page.html))
+    classes = {c for part in drawn for c in re.findall(r' class="(s[0-9a-z]+)"', part)}
+    assert len(classes) > 20 and classes <= set(styles)
+    names = set(re.findall(r"var\(--([a-z0-9-]+)\)", "".join([*drawn, *styles.values()])))
     assert names and names <= set(style.VARIABLE_OF.values())
 
 
@@ -588,8 +598,12 @@ def test_published_numbers_carry_their_mark(full_page: Page) -> None:
         if "published" in css.split()
     ]  # fmt: skip
     # Table 2 twice; the statements of the texts among the claims once more
-    assert {section for section, _ in marked} == {"memory", "published", "claims"}
-    assert all(text.endswith("P") for _, text in marked)
+    where = {"paper", "memory", "money", "published", "claims"}
+    assert {section for section, _ in marked} == where
+    # the mark; a claim has its range below it
+    assert all(
+        text.endswith("P") or (section == "claims" and "P" in text) for section, text in marked
+    )
     shown = [text.removesuffix("P") for section, text in marked if section == "published"]
     for number in printed_numbers():
         assert number in shown
@@ -608,7 +622,8 @@ def test_measured_values_stand_beside_published_ones(full_page: Page) -> None:
 
 
 def test_other_hosts_are_badged_and_apart(full_page: Page) -> None:
-    own = full_page.of("summary", "setting", "training", "matmul", "launch")
+    own = full_page.of("summary", "training", "matmul", "launch")
+    own += str(full_page.tables["table-cells"])  # the stack's drawing names other hosts as such
     assert "gpu-box" not in own and "rtx-4090" not in own
     others = full_page.of("others")
     assert "gpu-box other host" in others and "lab reference" in others
@@ -1059,7 +1074,9 @@ def test_no_cell_was_measured(tmp_path: Path) -> None:
     assert "ValueError: broken" in said.of("training")
     assert "still running after its limit of 9 s" in said.of("matmul")
     assert "killed" in said.of("launch")
-    assert not list((tmp_path / "results/figures").glob("*.svg"))
+    drawn = {path.stem for path in (tmp_path / "results/figures").glob("*.svg")}
+    drawn = {name for name in drawn if not OF_NO_CELL.fullmatch(f"figure-{name}")}
+    assert not drawn
 
 
 def test_an_experiment_without_any_cell(tmp_path: Path) -> None:
@@ -1094,15 +1111,15 @@ def test_two_hundred_cells_stay_readable(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(own) == 192
     heights = {}
 
-    def measure(name: str, draw: figures.Draw, *_: Any) -> str:
+    def measure(name: str, draw: figures.Draw, *_: Any, **more: Any) -> figures.Drawn:
         heights[name] = [draw(narrow).get_size_inches()[1] for narrow in (False, True)]
-        return ""
+        return "", ""
 
     monkeypatch.setattr(figures, "publish", measure)
     said = render(make(tmp_path, own, devices=(H200, CPU)))
     assert said.problems == []
     assert len([name for name in heights if name.startswith("training-")]) == 8
-    assert max(height for pair in heights.values() for height in pair) < 16
+    assert not {name: pair for name, pair in heights.items() if max(pair) >= 18}
     assert '<details class="folded"><summary>192 cells</summary>' in said.html
 
 
@@ -1193,3 +1210,145 @@ def test_tables_are_files_too(full: Path, full_page: Page) -> None:
     assert ours["Device"] == "cpu-x"  # folded away on the page, not in the file
     markdown = (full / "figures/table-published-4.md").read_text(encoding="utf-8")
     assert "2.710 [published]" in markdown
+
+
+# -- which cells marks and rows show ---------------------------------------------------------------
+
+AXES = ("device", "backend", "workload", "precision")
+# What is about published numbers, models and devices of the registry, measured or not.
+OF_NO_CELL = re.compile(
+    r"(figure-(stack|scenarios|price-performance|paper-.*)"
+    r"|table-(published-.*|models|claims.*|seed003|classic-published|paper-.*|scenario-parts|"
+    r"price-pairs|money-.*|advice.*))"
+)
+
+
+def facet_cells(page_: str) -> list[tuple[str, ...]]:
+    """The cells that the page's filter knows, by number."""
+    values = {
+        axis: [html.unescape(value) for value in
+               re.findall(rf'<input type="checkbox" name="{axis}" value="([^"]*)"', page_)]
+        for axis in AXES
+    }  # fmt: skip
+    found = re.search(r'<script type="application/json" id="cells">(.*?)</script>', page_)
+    assert found
+    return [
+        tuple(values[axis][index] for axis, index in zip(AXES, cell, strict=True))
+        for cell in json.loads(found[1])
+    ]
+
+
+def blocks(page_: str) -> dict[str, str]:
+    """Id of each figure and table -> its markup."""
+    return dict(
+        re.findall(r'<figure(?: class="table")? id="([^"]*)"[^>]*>(.*?)</figure>', page_, re.S)
+    )
+
+
+def rows_of(table: str) -> list[str]:
+    """The `data-of` of each row of a table; empty where it has none."""
+    body = table.split("<tbody>")[1]
+    return [(re.findall(r'data-of="([^"]*)"', row) or [""])[0]
+            for row in re.findall(r"<tr([^>]*)>", body)]  # fmt: skip
+
+
+def lines_of(folder: Path, table: str) -> list[dict[str, str]]:
+    with open(folder / f"figures/{table}.csv", encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_every_mark_and_row_leads_to_its_cells(full: Path, full_page: Page) -> None:
+    known = facet_cells(full_page.html)
+    with open(full / "tables/cells.csv", encoding="utf-8", newline="") as stream:
+        cells = {tuple(row[axis] for axis in AXES) for row in csv.DictReader(stream)}
+    assert set(known) == cells  # every cell can be chosen, and no other
+    numbers = [n for of in re.findall(r' data-of="([^"]*)"', full_page.html) for n in of.split()]
+    assert numbers and {int(n) for n in numbers} == set(range(len(known)))
+    for name, block in blocks(full_page.html).items():
+        if OF_NO_CELL.fullmatch(name):
+            continue
+        if name.startswith("figure-"):
+            assert "data-of" in block, name
+        else:
+            assert all(rows_of(block)), name
+    found = blocks(full_page.html)
+    for table in ("table-cells", "table-training-times", "table-matmul", "table-kernel-launch"):
+        lines, rows = lines_of(full, table), rows_of(found[table])
+        assert len(lines) == len(rows) > 0
+        for line, of in zip(lines, rows, strict=True):
+            (cell,) = {known[int(n)] for n in of.split()}
+            said = {
+                axis: line[axis.capitalize()].split(" (")[0]  # (manual), (reference BLAS)
+                for axis in AXES if axis.capitalize() in line
+            }  # fmt: skip
+            assert said.items() <= dict(zip(AXES, cell, strict=True)).items(), table
+
+
+def test_hover_titles_hold_the_medians_of_the_table(full: Path, full_page: Page) -> None:
+    found = blocks(full_page.html)
+    drawn = "".join(block for name, block in found.items() if name.startswith("figure-training-"))
+    titles: dict[str, str] = {}
+    for of, title in re.findall(r'<g data-of="([^"]*)"[^>]*><title>([^<]*)</title>', drawn):
+        titles[of] = titles.get(of, "") + html.unescape(title) + "\n"
+    timed = 0
+    lines = lines_of(full, "table-training-times")
+    for line, of in zip(lines, rows_of(found["table-training-times"]), strict=True):
+        if not line["unsplit step (ms)"]:
+            assert "oom: " in titles[of] or "unsupported: " in titles[of]
+            continue
+        timed += 1
+        for phase, what in (("forward", "IQR"), ("backward", "IQR"), ("optimizer", "IQR"),
+                            ("unsplit step", "95 %")):  # fmt: skip
+            median = words.duration(float(line[f"{phase} (ms)"]) * 1e-3)
+            assert f": {phase} {median} ({what} " in titles[of], (line, phase)
+    assert timed == 4
+    narrow = re.findall(r'<div class="narrow">(.*?)</svg>', full_page.html, re.S)
+    assert narrow and not [svg for svg in narrow if "<title>" in svg]
+
+
+def test_published_marks_are_hatched_and_of_no_cell(full_page: Page) -> None:
+    wide = blocks(full_page.html)["figure-kernel-launch"].split('<div class="narrow">')[0]
+    found = re.findall(r"<g([^>]*)><title>([^<]*)</title>(.*?)</g>", wide, re.S)
+    printed = [one for one in found if one[1].endswith("published, not measured here")]
+    with open(ROOT / "config/published/table6_kernel_launch.csv", encoding="utf-8") as stream:
+        assert len(printed) == 2 * len(list(csv.DictReader(stream)))
+    for attributes, _, drawn in printed:
+        assert "data-of" not in attributes and re.search(r"fill: ?url\(#", drawn)
+    ours = [one for one in found if one not in printed]
+    assert ours and all("data-of" in one[0] and "fill: url(" not in one[2] for one in ours)
+
+
+# -- LaTeX -----------------------------------------------------------------------------------------
+
+
+def test_every_table_is_sound_latex(full: Path, full_page: Page) -> None:
+    made = tables.Table([tables.Column("50 % of a_b & {c}"), tables.Column("n", numeric=True)])
+    made.add("$x_1^2$ ~ 3 # \\ {y}", tables.Value("1", 1.0))
+    made.notes.append("100 % & more_or_less")
+    texts = {"made": made.to_latex("a_b & 5 %", "made")}
+    for path in (full / "figures").glob("table-*.csv"):
+        texts[path.name] = path.with_suffix(".tex").read_text(encoding="utf-8")
+    assert len(texts) > 20
+    for name, text in texts.items():
+        columns = re.search(r"\\begin\{longtable\}\{([lr]+)\}", text)
+        assert columns and text.count("\\end{longtable}") == 1, name
+        body = re.sub(r"\\label\{[^}]*\}", "", text)
+        assert not re.search(r"(?<!\\)[#%$_^~]", body), name
+        rows = [line for line in text.splitlines()
+                if line.endswith(r"\\") and not line.startswith((r"\caption", r"\multicolumn"))]  # fmt: skip
+        assert rows, name
+        for row in rows:
+            assert len(re.split(r"(?<!\\)&", row)) == len(columns[1]), (name, row)
+
+
+@pytest.mark.skipif(LATEX is None, reason="no LaTeX engine on this machine")
+def test_latex_reads_every_table(full: Path, full_page: Page, tmp_path: Path) -> None:
+    made = [path.read_text(encoding="utf-8") for path in sorted((full / "figures").glob("*.tex"))]
+    (tmp_path / "a.tex").write_text(
+        "\\documentclass{article}\\usepackage{booktabs,longtable}\\begin{document}\n"
+        + "\n\\clearpage\n".join(made) + "\n\\end{document}\n", encoding="utf-8",
+    )  # fmt: skip
+    done = subprocess.run([str(LATEX), "-halt-on-error", "-interaction=nonstopmode", "a.tex"],
+                          cwd=tmp_path, timeout=120, capture_output=True)  # fmt: skip
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
+    assert (tmp_path / "a.pdf").stat().st_size > 10_000

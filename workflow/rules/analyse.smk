@@ -1,10 +1,11 @@
 # analyse: what each device can do at most, whether any throughput claims more, expected against
-# actual time, and what these results say of published claims.
+# actual time, why one training takes longer than another, and what these results say of published
+# claims.
 #
-# in:   results/tables/{cells,points,curves,evaluations}.csv, results/matrix.json,
+# in:   results/tables/{cells,points,probes,curves,evaluations}.csv, results/matrix.json,
 #       config/{devices,claims}.yaml, config/published/*.csv,
 #       results/noise-floor/{host}.json of the hosts that have one
-# out:  results/tables/{ceilings,checks,expected,scaling,claims}.csv
+# out:  results/tables/{ceilings,checks,expected,scaling,attribution,claims}.csv
 
 
 rule ceilings:
@@ -62,6 +63,29 @@ rule expected:
         """
 
 
+rule attribution:
+    """Attribute the gaps between trainings of equal work to what was measured beside them."""
+    input:
+        code=FLOW.code("attribution"),
+        cells="results/tables/cells.csv",
+        points="results/tables/points.csv",
+        probes="results/tables/probes.csv",
+        ceilings="results/tables/ceilings.csv",
+        floors=FLOW.noise_floors,
+    output:
+        "results/tables/attribution.csv",
+    log:
+        "results/logs/attribution.log",
+    shell:
+        r"""
+        python -m siliconprof.attribution \
+            --tables results/tables \
+            --noise-floors {input.floors:q} \
+            --output-dir results/tables \
+            >{log:q} 2>&1
+        """
+
+
 rule claims:
     """Judge every published claim by these results."""
     input:
@@ -77,6 +101,11 @@ rule claims:
         curves="results/tables/curves.csv",
         evaluations="results/tables/evaluations.csv",
         scaling="results/tables/scaling.csv",
+        energy="results/tables/energy.csv",
+        probes="results/tables/probes.csv",
+        ceilings="results/tables/ceilings.csv",
+        samples="results/tables/samples.csv",
+        training_steps="results/tables/training_steps.csv",
         floors=FLOW.noise_floors,
     output:
         "results/tables/claims.csv",

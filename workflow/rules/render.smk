@@ -2,7 +2,7 @@
 #
 # in:   results/tables/*.csv, results/matrix.json, config/published/*.csv, report/,
 #       results/noise-floor/{host}.json of the hosts that have one
-# out:  results/report.html, results/figures/
+# out:  results/report.html, results/figures/, which `snakemake --report` shows with captions
 
 
 rule render:
@@ -17,13 +17,25 @@ rule render:
         tables=rules.aggregate.output,
         ceilings=rules.ceilings.output,
         expected=rules.expected.output,
+        attribution=rules.attribution.output,
         claims=rules.claims.output,
         floors=FLOW.noise_floors,
     output:
         page="results/report.html",
-        figures=directory("results/figures"),
+        figures=report(
+            directory("results/figures"),
+            patterns=["{name}.svg", "{name}.csv"],
+            caption="../../report/provenance.rst",
+            category=FLOW.shown.category,
+            subcategory=FLOW.shown.subcategory,
+            labels=FLOW.shown.labels,
+        ),
     log:
         "results/logs/render.log",
+    # At most as many as `--cores` says: each draws a figure at a time.
+    threads: 64
+    params:
+        shown=FLOW.shown,
     shell:
         r"""
         python -m siliconprof.render.page \
@@ -35,5 +47,6 @@ rule render:
             --template report \
             --figures {output.figures:q} \
             --output {output.page:q} \
+            --jobs {threads} \
             >{log:q} 2>&1
         """

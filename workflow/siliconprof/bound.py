@@ -269,7 +269,7 @@ def by_size(shapes: Sequence[Row]) -> Row:
 
 
 def _of_sizes(row: Row) -> Iterator[str]:
-    if row["flop_per_s_best_model"] and row["largest_model_parameters"]:
+    if row.get("flop_per_s_best_model") and row.get("largest_model_parameters"):
         share = row["flop_per_s_largest_model"] / row["flop_per_s_best_model"]
         yield (
             f"the largest model ({row['largest_model_parameters'] / 1e6:.3g} million parameters) "

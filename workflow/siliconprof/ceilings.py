@@ -47,7 +47,7 @@ LAUNCH_STEMS = (
     "context", "compile_and_load", "cold", "enqueue", "launch_and_wait", "amortised",
 )  # fmt: skip
 NO_SHEET = "data sheets do not give it"
-ONE_PROCESS = "one process: its host has no noise floor (`siliconprof noise-floor`)"
+ONE_PROCESS = "one process: its host has no noise floor (“siliconprof noise-floor”)"
 SECONDS = "s"
 
 

@@ -24,6 +24,7 @@ from siliconprof import (
     matrix,
     plugins,
     progress,
+    provenance,
     records,
     registry,
     source_files,
@@ -38,9 +39,10 @@ REGISTRY = Path("config/devices.yaml")
 BUNDLE_SCHEMAS = [f"workflow/schemas/{name}.schema.yaml" for name in ("manifest", "record", "host")]
 BUILTIN_TEXT = "workflow/siliconprof/data/builtin_text.txt"
 # Plug-ins that a stage loads by name, for all of which it says something: the parameters of every
-# model, the code and the packages of every cell.
+# model, the code and the packages of every cell, which device would do for a training.
 PLUGINS_OF = {
     "aggregate": ("workloads",),
+    "render.page": ("backends", "workloads", "trainers"),
     "matrix": ("backends", "workloads", "trainers", "probes", "captures"),
 }
 NOTHING = "(?!)"  # a pattern that matches no wildcard value
@@ -60,6 +62,7 @@ class Workflow:
     bundle_schemas: list[str]
     template: list[str]  # the page's own files
     published: list[str]
+    shown: provenance.Shown  # what Snakemake's own report says of figures and tables
     patterns: Mapping[str, str]  # axis -> regular expression of this host's own values
     experiment_json: str
     datasets: Mapping[str, str]  # name -> canonical JSON of the entry
@@ -203,6 +206,7 @@ def _prepare(raw: Mapping[str, Any], main_process: bool, dry_run: bool) -> Workf
         bundle_schemas=BUNDLE_SCHEMAS,
         template=[path.as_posix() for path in _files("report/*")],
         published=[path.as_posix() for path in _files("config/published/*.csv")],
+        shown=provenance.Shown(RESULTS / "figures"),
         patterns=patterns,
         experiment_json=canonical_json(experiment),
         datasets={

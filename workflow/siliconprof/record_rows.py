@@ -9,6 +9,7 @@ from typing import Any
 from siliconprof import (
     check_columns,
     footprint,
+    incomplete,
     record,
     result_sets,
     sensors,
@@ -21,6 +22,7 @@ from siliconprof.timing import PHASES
 
 HERE, IMPORTED, REFERENCE = "this host", "another host", "reference"
 KEY = ("source", *AXES)
+PARTS = ("weights", "gradients", "optimizer", "activations", "temporary")  # of predicted memory
 SERIES = (
     *PHASES, "step_s", "unsplit_step_s", "warmup_step_s", "energy_step_s", "forward_only_s",
     "cold_s", "launch_and_wait_s", "enqueue_s", "amortised_s", "import_s", "context_s",
@@ -48,6 +50,7 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
     """One line of cells.csv."""
     cell, probes, accounting = data["cell"], data["probes"], data["accounting"]
     environment = data["environment"]
+    flags = [*data["flags"], *incomplete.flags(data)]
     evidence = data["precision"]["evidence"]
     memory, faults = probes.get("memory", {}), probes.get("page_faults", {})
     parameters, limit = cell["parameters"], data["scenario"].get("limit") or {}
@@ -61,6 +64,12 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
         "scenario_derived": data["scenario"]["derived"],
         "scenario_applied": data["scenario"]["applied"],
         "predicted_memory_bytes": data["scenario"]["predicted_bytes"],
+        **{
+            f"predicted_{part}_bytes": (data["scenario"].get("predicted_parts_bytes") or {}).get(
+                part
+            )
+            for part in PARTS
+        },
         "device_memory_bytes": data["scenario"]["device_memory_bytes"],
         "capacity_bytes": data["scenario"].get("capacity_bytes"),
         "capacity_source": data["scenario"].get("capacity_source"),
@@ -98,8 +107,8 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
         "data_synthetic": (data["dataset"] or {}).get("synthetic"),
         **_last_level_cache(data),
         "points": len(data["points"]),
-        "flags": ";".join(sorted({flag["code"] for flag in data["flags"]})),
-        "flag_details": "; ".join(f"{flag['code']}: {flag['detail']}" for flag in data["flags"]),
+        "flags": ";".join(sorted({flag["code"] for flag in flags})),
+        "flag_details": "; ".join(f"{flag['code']}: {flag['detail']}" for flag in flags),
         "rss_at_start_bytes": memory.get("rss_at_start_bytes"),
         "rss_peak_sampled_bytes": memory.get("rss_peak_sampled_bytes"),
         "minor_faults": faults.get("minor_faults"),
@@ -112,15 +121,15 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
         "open_s": accounting.get("open_s"),
         "measure_s": accounting.get("measure_s"),
         "timed_s": accounting.get("timed_s"),
-        "hostname": environment["hostname"],
-        "system": environment["system"],
-        "python": environment["python"],
+        "hostname": environment.get("hostname"),
+        "system": environment.get("system"),
+        "python": environment.get("python"),
         "framework_version": (environment.get("backend") or {}).get("framework_version"),
         "device_name": (environment.get("backend") or {}).get("device_name"),
         # What the measuring process found mapped, before what its host was said to have.
         "blas": (environment.get("backend") or {}).get("blas")
-        or environment["declared"].get("blas"),
-        "git_commit": environment["git_commit"],
+        or (environment.get("declared") or {}).get("blas"),
+        "git_commit": environment.get("git_commit"),
         "started_at": data["started_at"],
         "schema_version": data["schema_version"],
         "method_version": data["method_version"],
@@ -168,6 +177,8 @@ def _earlier_ok(paths: Sequence[Path]) -> str | None:
 def point_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Lines of points.csv: medians, quartiles and the intervals that ended sampling."""
     for index, point in enumerate(data["points"]):
+        if incomplete.lacking(data, point):
+            continue
         params, times = point["params"], point["times"]
         row = key(source, data) | {
             "module": data["cell"]["module"],
@@ -224,7 +235,7 @@ def faults_per_step(
     for kind in ("minor", "major"):
         counts = [
             count
-            for step, count in zip(steps["kind"], steps[f"{kind}_faults"], strict=True)
+            for step, count in zip(steps["kind"], steps[f"{kind}_faults"], strict=False)
             if step == "unsplit"
         ] if steps else []  # fmt: skip
         median = statistics.median(counts) if counts else None
@@ -299,7 +310,7 @@ def training_step_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[st
                 key(source, data)
                 | {"point": index, "iteration": iteration, "kind": kind}
                 | {
-                    name: steps[name][iteration]
+                    name: study_rows.at(steps[name], iteration)
                     for name in ("started_s", "minor_faults", "major_faults")
                 }
             )
@@ -317,6 +328,8 @@ def energy_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]
             continue
         window_s, steps = energy.get("window_s"), energy.get("steps")
         for found in energy.get("sources") or [{"reason": energy.get("reason")}]:
+            if not all(found.get(word) for word in ("name", "scope", "quality")):
+                found = {"reason": found.get("reason") or "the record does not say of what"}
             joules = found.get("energy_per_step_j")
             host_w, host_j = assumed_host_w(found.get("name")), None
             if joules is not None and host_w is not None and window_s and steps:

@@ -160,12 +160,17 @@ def curve_rows(data: Mapping[str, Any]) -> Iterator[Columns]:
                 "point": index,
                 "step": step,
                 "loss": curve["loss"][step],
-                "gradient_norm": curve["gradient_norm"][step],
-                "learning_rate": curve["learning_rate"][step],
+                "gradient_norm": at(curve["gradient_norm"], step),
+                "learning_rate": at(curve["learning_rate"], step),
                 "step_s": step_s,
                 "tokens_per_s": tokens / step_s if tokens and step_s else None,
                 "unusual": marks[step] if marks else None,
             }
+
+
+def at(values: Sequence[Any], index: int) -> Any:
+    """An entry of a list that may be shorter than the one beside it; None beyond its end."""
+    return values[index] if index < len(values) else None
 
 
 def step_times(point: Mapping[str, Any], steps: int) -> list[float] | None:

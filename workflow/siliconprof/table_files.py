@@ -30,6 +30,8 @@ TEXT = {
     "datasheet_note", "datasheet_reason", "ceiling_how", "noise_basis", "verdict",
     "point_status", "point_reason", "network", "autorange_reason", "epoch_means", "outcome_reason",
     "prompt", "text", "resumed_at", "published_value", "claimed", "measured_word", "analogue_word",
+    *(f"{side}_{name}" for side in ("fast", "slow")
+      for name in ("source", "host", "device", "backend", "workload", "scenario", "precision", "how")),
 }  # fmt: skip
 
 

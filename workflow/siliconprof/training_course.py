@@ -74,6 +74,8 @@ def pairs(points: Sequence[Row]) -> list[tuple[Row, Row]]:
     """(wide, deep) of trainings that were done alike on one device, backend and precision."""
     groups: dict[tuple, list[Row]] = {}
     for point in points:
+        if not aspect(point):
+            continue  # a record may lack its model's shape
         groups.setdefault(tuple(point.get(name) for name in SAME), []).append(point)
     found = []
     for group in groups.values():

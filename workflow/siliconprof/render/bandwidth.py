@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from siliconprof.render import style, words
+from siliconprof.render import hover, marks, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.matmul import why_none
@@ -25,7 +25,10 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     if not points:
         book.note(why_none(data, "bandwidth", "memory bandwidth"))
     for device in dict.fromkeys(point["device"] for point in points):
-        group = [point for point in points if point["device"] == device]
+        group = [p for p in points if p["device"] == device and p["bytes_per_s"]]
+        if not group:
+            book.note(f"No memory bandwidth of {device} is drawn: its records hold no times.")
+            continue
         book.figure(
             f"{prefix}bandwidth-{device}",
             "bandwidth",
@@ -155,11 +158,16 @@ def _curve(ax: Any, points: Sequence[Row]) -> None:
     if not points:
         return
     sizes = [p["working_set_bytes"] for p in points]
-    for size, (_, low, high) in zip(sizes, map(_ends, points), strict=True):
+    for size, point in zip(sizes, points, strict=True):
+        _, low, high = _ends(point)
         if low and high:
-            ax.plot([size, size], [low / GIGA, high / GIGA], color=style.colour(points[0]),
-                    linewidth=0.9)  # fmt: skip
-    ax.plot(sizes, [p["bytes_per_s"] / GIGA for p in points], linewidth=1.1, **_look(points[0]))
+            marks.tag(ax.plot([size, size], [low / GIGA, high / GIGA],
+                              color=style.colour(points[0]), linewidth=0.9), point)  # fmt: skip
+    rates = [p["bytes_per_s"] for p in points]
+    line = ax.plot(sizes, [rate / GIGA for rate in rates], linewidth=1.1, **_look(points[0]))
+    marks.tag(line, points, f"{points[0]['kernel']}, {_line_name(points[0])}: "
+              f"{hover.of_several(rates, 'GB/s', GIGA)}; {_size(sizes[-1])}: "
+              f"{words.scaled(rates[-1], 'B/s')}")  # fmt: skip
 
 
 def _size_ticks(ax: Any, low: float, high: float, panel: float) -> None:

@@ -6,18 +6,31 @@ written as files of its own.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from markupsafe import Markup
 
+from siliconprof import provenance
 from siliconprof.errors import UserError
-from siliconprof.render import figures, marks, words
-from siliconprof.render.tables import Table, Value
+from siliconprof.render import figures, marks, svg, words
+from siliconprof.render.crew import Crew
+from siliconprof.render.tables import Table, Value, markdown
+
+# A page that draws everything of a thousand cells would be too large to open: beyond these, a
+# figure is files alone, named below those that are drawn, and a table shows its first rows.
+MOST_OF_A_KIND = 6  # in a section
+MOST_IN_SECTION = 40
+MOST_ROWS = 200
+MOST_VALUES = 2400  # rows × columns; so a table of twenty columns shows 120 rows
+FOLD_ABOVE = 60  # rows
 
 
 @dataclass
@@ -48,17 +61,34 @@ class Section:
     title: str
     intro: str
     blocks: list[Block] = field(default_factory=list)
+    drawn: Counter[str] = field(default_factory=Counter)  # figures by the key of their caption
+
+    def files(self) -> Iterator[Block]:
+        """The figures and tables, those that are files alone among them."""
+        for block in self.blocks:
+            if block.kind in ("figure", "table"):
+                yield block
+            elif block.kind == "left-out":
+                yield from block.items
 
 
 class Book:
     """Collects sections in the order in which they are written."""
 
     def __init__(
-        self, captions: Mapping[str, Any], source: Path, folder: Path, page_folder: Path
+        self,
+        captions: Mapping[str, Any],
+        source: Path,
+        folder: Path,
+        page_folder: Path,
+        workers: int = 1,
     ) -> None:
         self.captions, self.source, self.folder = captions, source, folder
         self.link = quote(Path(os.path.relpath(folder, page_folder)).as_posix())
         self.facets = marks.Facets()
+        self.styles = svg.Styles()
+        self.crew = Crew(workers)
+        self._drawing: list[tuple[Block, int]] = []  # figures, and which work draws each
         self.sections: list[Section] = []
         self.numbers = {"figure": 0, "table": 0}
         self.common: dict[str, Any] = {}  # values that any text may name
@@ -95,18 +125,71 @@ class Book:
         """Draw and add a figure; `name` is that of its files."""
         caption = self.words("figures", key, **values)
         alt = caption.split(". ")[0]
-        svg = figures.publish(name, draw, alt, self.folder, self.origin, self.facets)
-        self._add(
-            Block(
-                "figure",
-                caption,
-                f"figure-{name}",
-                self._numbered("figure"),
-                svg=svg,
-                badge=self.origin,
-                files=self._files(name, SVG="svg", PNG="png", PDF="pdf"),
-            )
+        block = Block(
+            "figure",
+            caption,
+            f"figure-{name}",
+            self._numbered("figure"),
+            badge=self.origin,
+            files=self._files(name, SVG="svg", PNG="png", PDF="pdf"),
         )
+        shown = self._has_room(key)
+        if shown:
+            self._add(block)
+        else:
+            self._leave_out(block)
+        work = partial(figures.publish, name, draw, alt, self.folder, self.origin, on_page=shown)
+        self._drawing.append((block, self.crew.do(work)))
+
+    def _has_room(self, key: str) -> bool:
+        """Whether one more figure of a kind has room in this section of the page."""
+        here = self.sections[-1].drawn
+        here[key] += 1
+        return (
+            here[key] <= MOST_OF_A_KIND
+            and sum(min(number, MOST_OF_A_KIND) for number in here.values()) <= MOST_IN_SECTION
+        )
+
+    def _leave_out(self, block: Block) -> None:
+        """Name a figure, with its files, below those that are shown."""
+        blocks = self.sections[-1].blocks
+        if not blocks or blocks[-1].kind != "left-out":
+            self._add(Block("left-out"))
+        here = blocks[-1]
+        here.items.append(block)
+        here.folded = (
+            f"{words.count(len(here.items), 'more figure')} as {'a file' if len(here.items) == 1 else 'files'} alone: "
+            f"the page draws at most {MOST_OF_A_KIND} of a kind and {MOST_IN_SECTION} in a section"
+        )
+
+    def finish(self) -> None:
+        """Wait for the figures and put them in their places.
+
+        Raises:
+            UserError: a process that drew one ended without a word.
+        """
+        for block, work in self._drawing:
+            drawn = self.crew.result(work)
+            block.svg = figures.placed(drawn, block.number, self.facets, self.styles)
+        self._drawing.clear()
+        self._write_index()
+
+    def _write_index(self) -> None:
+        """What `siliconprof.provenance` knows figures and tables by."""
+        index = {
+            block.anchor.removeprefix("figure-"): {
+                "kind": "table" if block.table else "figure",
+                "number": block.number,
+                "section_number": number,
+                "section": section.title,
+                "caption": block.text,
+                "origin": block.badge,
+            }
+            for number, section in enumerate(self.sections, start=1)
+            for block in section.files()
+        }
+        text = json.dumps(index, indent=1, ensure_ascii=False) + "\n"
+        (self.folder / provenance.INDEX).write_text(text, encoding="utf-8")
 
     def _files(self, stem: str, **suffixes: str) -> list[tuple[str, str]]:
         """(format, where it lies seen from the page) of the files of one figure or table."""
@@ -120,11 +203,14 @@ class Book:
         self.folder.mkdir(parents=True, exist_ok=True)
         for suffix, text in (
             ("csv", table.to_csv()),
-            ("md", f"{marked}\n\n{table.to_markdown()}"),
+            ("md", f"{markdown(marked)}\n\n{table.to_markdown()}"),
             ("tex", table.to_latex(marked, stem)),
         ):
             (self.folder / f"{stem}.{suffix}").write_text(text, encoding="utf-8")
         shown = table.on_page()
+        shown = shown.first(min(MOST_ROWS, MOST_VALUES // len(shown.columns)))
+        if len(shown.rows) > FOLD_ABOVE and not folded:
+            folded = words.count(len(table.rows), "row")
         rows, footnotes = shown.footnoted()
         self._add(
             Block(

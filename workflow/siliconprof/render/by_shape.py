@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from math import log10
 from typing import Any, NamedTuple
 
-from siliconprof.render import style, uncertainty, words
+from siliconprof.render import hover, style, uncertainty, words
 from siliconprof.render.data import Data
+from siliconprof.render.marks import tag, tag_labels
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged
 from siliconprof.render.variants import PRECISION_ORDER, Row
 
@@ -40,6 +41,11 @@ class Limit:
     said: str  # in a figure's legend
     sheet: str  # what the data sheet's line is called
     share: str  # how a share of it is called
+
+    @property
+    def per_second(self) -> str:
+        """The unit without its prefix."""
+        return self.unit.removeprefix("G")
 
     @property
     def amount(self) -> str:
@@ -121,6 +127,11 @@ def parts(points: Sequence[Row]) -> list[list[tuple]]:
 # -- figure ------------------------------------------------------------------------------------
 
 
+def is_timed(point: Row, marks: Sequence[Mark]) -> bool:
+    """Whether any mark of a figure has a place for a point; a record may lack its times."""
+    return any(rate for mark in marks for rate in mark.rate(point))
+
+
 def draw(
     data: Data,
     points: Sequence[Row],
@@ -172,13 +183,17 @@ def draw(
         for backend, value in here.items():
             shared = len(backends) > 1 and len(set(here.values())) == 1  # of the device, then
             ink = style.MUTED if shared else style.shade(backend)
-            ax.axvline(value, color=ink, linewidth=0.9, dashes=(1, 1))
+            limited = [p for p in points if (p["precision"], p["backend"]) == (precision, backend)]
+            said = f"{limit.said}, {backend} {precision}: {hover.rate(value, limit.per_second)}"
+            line = ax.axvline(value, color=ink, linewidth=0.9, dashes=(1, 1))
+            tag(line, limited, said)
         for point in points:
             if point["precision"] == precision and shape_key(point) in shapes:
                 place = (backends.index(point["backend"]) + 0.5) / len(backends) - 0.5
                 at = shapes.index(shape_key(point)) + 0.62 * place
-                _point(ax, at, point, marks)
+                _point(ax, at, point, limit, marks)
         ax.set_yticks(range(len(shapes)), [names[s] for s in shapes] if column == 0 else [])
+        tag_labels(ax.yaxis, [[p for p in points if shape_key(p) == s] for s in shapes])
         ax.set_xlim(low, top)
         style.log_ticks(ax.xaxis, low, top * (4 if columns > 2 else 1))
         if top < 4 * low:  # decades and their halves would be too few
@@ -217,18 +232,26 @@ def _frame(ax: Any, n_shapes: int) -> None:
         ax.axhline(y - 0.5, color=style.RULE, linewidth=0.4)
 
 
-def _point(ax: Any, at: float, point: Row, marks: Sequence[Mark]) -> None:
+def _point(ax: Any, at: float, point: Row, limit: Limit, marks: Sequence[Mark]) -> None:
     ink = style.shade(point["backend"])
     for mark in marks:
         rate = mark.rate(point)
+        if not rate.middle:
+            continue
         if rate.low and rate.high:
-            ax.plot([rate.low, rate.high], [at, at], color=ink, linewidth=0.9, zorder=2)
-        if rate.middle and mark.filled:
-            ax.plot([rate.middle], [at], "o", color=ink, markersize=3.2, zorder=4)
-        elif rate.middle:
+            line = ax.plot([rate.low, rate.high], [at, at], color=ink, linewidth=0.9, zorder=2)
+            tag(line, point)
+        if mark.filled:
+            dot = ax.plot([rate.middle], [at], "o", color=ink, markersize=3.2, zorder=4)
+        else:
             face = style.PAPER if rate.low else "none"  # hides an interval shorter than itself
-            ax.plot([rate.middle], [at], "o", markersize=4.6, markerfacecolor=face,
-                    markeredgewidth=0.8, color=ink, zorder=3)  # fmt: skip
+            dot = ax.plot([rate.middle], [at], "o", markersize=4.6, markerfacecolor=face,
+                          markeredgewidth=0.8, color=ink, zorder=3)  # fmt: skip
+        what = hover.interval_name(point, "step")
+        said = hover.rate(rate.middle, limit.per_second, rate.low, rate.high, what)
+        name = mark.name.split(",")[0]
+        whose = f"{shape_name(point)}, {words.backend_name(point)} {point['precision']}"
+        tag(dot, point, f"{whose}: {name} {said}")
 
 
 # -- table -------------------------------------------------------------------------------------
@@ -278,6 +301,7 @@ def table(data: Data, points: Sequence[Row], limit: Limit, apart: str = "") -> T
             Value(words.scientific(error), sort=error) if error is not None
             else missing("not recorded"),
             uncertainty.value(point),
+            of=point,
         )  # fmt: skip
     return result
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from siliconprof.render import style, words
+from siliconprof.render import hover, marks, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.scenarios import unenforced
@@ -98,15 +98,19 @@ def draw(point: Row, run: Run, narrow: bool) -> Any:
     style.write(figure, 0, head + 0.16, "Memory", weight="bold", va="center")
     ax = style.axes(figure, left, head + title, width - left - 0.1, heights[0])
     values = run.memory["held_bytes"].to_numpy() / MIB
-    ax.plot(run.memory["t_s"], values, color=style.shade(point["backend"]))
-    lines = [(words.number(point.get(name)), ink, dash) for name, ink, dash in (
-        ("capacity_bytes", style.INK, (1, 0)),
-        ("predicted_memory_bytes", style.MUTED, (3, 2)),
+    whose = hover.training(point)
+    marks.tag(ax.plot(run.memory["t_s"], values, color=style.shade(point["backend"])), point,
+              f"{whose}: {run.quantity}, at most {hover.spanned(values.max(), None, None, 'MiB')}")  # fmt: skip
+    lines = [(words.number(point.get(f"{name}_bytes")), called, ink, dash)
+             for name, called, ink, dash in (
+        ("capacity", "capacity", style.INK, (1, 0)),
+        ("predicted_memory", "predicted", style.MUTED, (3, 2)),
     )]  # fmt: skip
-    for value, ink, dash in lines:
+    for value, called, ink, dash in lines:
         if value:
-            ax.axhline(value / MIB, color=ink, linewidth=0.8, dashes=dash)
-    top = max([values.max(), *(value / MIB for value, _, _ in lines if value)])
+            marks.tag(ax.axhline(value / MIB, color=ink, linewidth=0.8, dashes=dash), point,
+                      f"{whose}: {called} {words.mebibytes(value)}")  # fmt: skip
+    top = max([values.max(), *(line[0] / MIB for line in lines if line[0])])
     ax.set_ylim(0, top * 1.08)
     ax.set_ylabel("MiB", size=style.SMALL_PT)
     ax.tick_params(labelbottom=False)
@@ -119,10 +123,13 @@ def draw(point: Row, run: Run, narrow: bool) -> Any:
     settled = shown[shown["kind"] != "warm-up"]["step_s"]
     high = float((settled if len(settled) else shown["step_s"]).max()) * 1e3
     slow = float(shown["step_s"].max()) * 1e3
-    for kind, _ in kinds:
+    for kind, name in kinds:
         part = shown[shown["kind"] == kind]
-        xs, ys = style.thin(part["started_s"].tolist(), (part["step_s"] * 1e3).tolist(), MOST_STEPS)
-        style.dots(below, xs, ys, size=2.2, color=inks[kind])
+        times = (part["step_s"] * 1e3).tolist()
+        xs, ys = style.thin(part["started_s"].tolist(), times, MOST_STEPS)
+        told = f": {hover.of_several(times, 'ms')}" if times else ""
+        marks.tag(style.dots(below, xs, ys, size=2.2, color=inks[kind]), point,
+                  f"{whose}: {name}{told}")  # fmt: skip
     if slow > high * 1.5:
         below.text(1, 1, f"warm-up up to {words.duration(slow / 1e3)}", ha="right", va="top",
                    size=style.SMALL_PT, color=style.MUTED, transform=below.transAxes)  # fmt: skip

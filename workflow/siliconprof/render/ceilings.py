@@ -86,8 +86,18 @@ def ceilings_table(data: Data) -> Table:
             _figure(cache),
             _error(product),
             _error(memory),
+            of=_behind(data, found.values()),
         )
     return table
+
+
+def _behind(data: Data, lines: Iterable[Row]) -> list[Row]:
+    """The cells that lines of ceilings are from; where nothing was measured, all of their place."""
+    several = list(lines)
+    records = {line["record"] for line in several}
+    where = {place(line) for line in several}
+    found = [cell for cell in data.cells if cell["record"] in records]
+    return found or [cell for cell in data.cells if place(cell) in where]
 
 
 def _figure(line: Row | None, scale: float = GIGA, beside: Row | None = None) -> Value:
@@ -152,6 +162,7 @@ def costs_table(data: Data) -> Table:
             *(_transfer(found[name]) for name in TRANSFERS),
             _figure(first, NANO),
             *(_figure(found.get(name), MICRO, found["launch_and_wait"]) for name in LAUNCHES),
+            of=_behind(data, found.values()),
         )
     return table
 
@@ -200,5 +211,6 @@ def above_table(checks: Sequence[Row]) -> Table:
             quantity(check["of_datasheet"], "no data sheet gives this figure", 0.01),
             quantity(check["of_ceiling"], "no ceiling of ours", 0.01),
             Value(check["verdict"], sort=check["verdict"], mark="bad", title=check["reason"]),
+            of=check,
         )
     return table

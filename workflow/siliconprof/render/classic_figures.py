@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from siliconprof.render import ratios, style, words
+from siliconprof.render import hover, marks, ratios, style, words
 from siliconprof.render.classic_tables import CHANCE, accuracy_interval, trained_steps
 from siliconprof.render.data import Data
 from siliconprof.render.ratios import Case, Pair, Ratio, epoch, side, side_name, times
 from siliconprof.render.variants import Row, order, precision
 
 Cases = Mapping[Case, Sequence[Row]]
-MARKERS = "oD^sv<>p"  # one for each device
 LINE_IN, GAP_IN = 0.13, 0.09  # of one side within a case, and between cases
 PAIR_ROW_IN = 0.19  # of a case where a panel shows one pair alone
 HOLLOW = {"markerfacecolor": style.PAPER, "markeredgewidth": 0.9}
@@ -45,8 +44,7 @@ def kinds(found: Cases) -> dict[tuple, Kind]:
     for point in points:
         name = side_name(point) if len(devices) > 1 else words.backend_name(point)
         name += f", {precision(point)}" if len(precisions) > 1 else ""
-        marker = MARKERS[devices.index(side(point)[:3]) % len(MARKERS)]
-        made[_kind(point)] = Kind(name, style.colour(point), marker)
+        made[_kind(point)] = Kind(name, style.colour(point), style.device_mark(point["device"]))
     return made
 
 
@@ -82,14 +80,19 @@ class Rows:
         """Inches that the labels need."""
         return style.labels_in([str(case) for case in self.cases]) + 0.1
 
-    def frame(self, ax: Any, labels: bool = True) -> None:
-        """Labels and lines between the rows; y is in inches."""
+    def frame(self, ax: Any, rows: Sequence[Sequence[Row]], labels: bool = True) -> None:
+        """Labels and lines between the rows; y is in inches.
+
+        Args:
+            rows: what each case shows.
+        """
         ax.set_ylim(self.high, 0)
         middles = [(i + 0.5) * self.pitch for i in range(len(self.cases))]
         ax.set_yticks(middles, [str(case) for case in self.cases] if labels else [])
         ax.tick_params(axis="y", length=0, labelsize=style.TEXT_PT, labelcolor=style.INK)
         ax.spines["left"].set_visible(False)
         ax.grid(axis="x")
+        marks.tag_labels(ax.yaxis, rows)
         for i in range(1, len(self.cases)):
             same = self.cases[i].network == self.cases[i - 1].network
             ink = style.RULE if same else style.FAINT
@@ -111,7 +114,7 @@ def _canvas(found: Cases, narrow: bool, hollow: bool) -> tuple[Any, Any, Rows, d
     style.legend(figure, entries, 0.0)
     inner = width - rows.left() - 0.1
     ax = style.axes(figure, rows.left(), head, inner, rows.high)
-    rows.frame(ax)
+    rows.frame(ax, list(found.values()))
     return figure, ax, rows, made, inner
 
 
@@ -132,14 +135,22 @@ def draw_epochs(found: Cases, narrow: bool) -> Any:
     for case, point, step in whole:
         kind, at = made[_kind(point)], rows.at(case, lines.index(_kind(point)))
         train = words.number(point.get("epoch_train_s"))
+        hollow = ratios.extrapolated(point)
         if train:
-            ax.plot([train, step.middle], [at, at], color=kind.colour, linewidth=3.2, alpha=0.35,
-                    solid_capstyle="butt")  # fmt: skip
-        ax.plot([step.low, step.high], [at, at], color=kind.colour, linewidth=0.9)
-        face = HOLLOW if ratios.extrapolated(point) else {}
-        ax.plot([step.middle], [at], kind.marker, color=kind.colour, markersize=3.8, **face)
-        ax.annotate(words.duration(step.middle), (max(step.high, step.middle), at), (4, 0),
-                    textcoords="offset points", va="center", size=style.SMALL_PT)  # fmt: skip
+            bar = ax.plot([train, step.middle], [at, at], color=kind.colour, linewidth=3.2,
+                          alpha=0.35, solid_capstyle="butt")  # fmt: skip
+            marks.tag(bar, point, f"{case}, {kind.name}: validation "
+                      f"{hover.seconds(step.middle - train)} of the epoch")  # fmt: skip
+        marks.tag(ax.plot([step.low, step.high], [at, at], color=kind.colour, linewidth=0.9), point)
+        dot = ax.plot([step.middle], [at], kind.marker, color=kind.colour, markersize=3.8,
+                      **(HOLLOW if hollow else {}))  # fmt: skip
+        said = hover.seconds(step.middle, step.low, step.high)
+        marks.tag(dot, point, f"{case}, {kind.name}: epoch {said}"
+                  + ", extrapolated" * hollow)  # fmt: skip
+        marks.tag(ax.annotate(
+            words.duration(step.middle), (max(step.high, step.middle), at), (4, 0),
+            textcoords="offset points", va="center", size=style.SMALL_PT,
+        ), point)  # fmt: skip
     _ticks(ax, low, high)
     ax.set_xlabel("one epoch with validation / s", size=style.SMALL_PT)
     return figure
@@ -164,16 +175,19 @@ def draw_accuracy(found: Cases, narrow: bool) -> Any:
             kind, at = made[_kind(point)], rows.at(case, lines.index(_kind(point)))
             ends = accuracy_interval(point)
             if ends:
-                ax.plot(ends, [at, at], color=kind.colour, linewidth=0.9)
-            ax.plot([share], [at], kind.marker, color=kind.colour, markersize=3.6)
+                marks.tag(ax.plot(ends, [at, at], color=kind.colour, linewidth=0.9), point)
+            dot = ax.plot([share], [at], kind.marker, color=kind.colour, markersize=3.6)
+            least, most = ends or (None, None)
+            told = hover.spanned(share, least, most, "%", 0.01)
+            marks.tag(dot, point, f"{case}, {kind.name}: test accuracy {told}")
             steps = trained_steps(point)
             said = words.percent(share) + (f", {words.count(steps, 'step')}" if steps else "")
-            texts.append((at, max(share, ends[1] if ends else share), said))
-    room = max(style.text_in(said + "  ", style.SMALL_PT) for *_, said in texts)
-    high = max(end for _, end, _ in texts) / (1 - min(room / inner, 0.6))
-    for at, end, said in texts:
-        ax.annotate(said, (end, at), (4, 0), textcoords="offset points", va="center",
-                    size=style.SMALL_PT)  # fmt: skip
+            texts.append((at, max(share, ends[1] if ends else share), said, point))
+    room = max(style.text_in(said + "  ", style.SMALL_PT) for _, _, said, _ in texts)
+    high = max(end for _, end, _, _ in texts) / (1 - min(room / inner, 0.6))
+    for at, end, said, point in texts:
+        marks.tag(ax.annotate(said, (end, at), (4, 0), textcoords="offset points", va="center",
+                              size=style.SMALL_PT), point)  # fmt: skip
     ax.axvline(CHANCE, color=style.INK, linewidth=0.7, dashes=(3, 2))
     ax.text(CHANCE, 0, " chance", size=style.SMALL_PT, va="bottom")
     ax.set_xlim(0, max(high, 1.0))
@@ -215,18 +229,24 @@ def _rates(ax: Any, found: Cases, name: str, made: Mapping, batches: Sequence[in
     ax.set_yscale("log")
     ends: list[float] = []
     for key, kind in made.items():
-        line = []
+        line, rows = [], []
         for case, group in found.items():
             for point in group:
                 rate = words.number(point["samples_per_s"])
                 if case.network == name and _kind(point) == key and rate:
                     low, high = _rate_ends(point, rate)
-                    ax.plot([case.batch_size] * 2, [low, high], color=kind.colour, linewidth=0.9)
+                    said = hover.spanned(rate, low, high, "samples/s")
+                    marks.tag([
+                        ax.plot([case.batch_size] * 2, [low, high], color=kind.colour,
+                                linewidth=0.9),
+                        ax.plot([case.batch_size], [rate], kind.marker, color=kind.colour,
+                                markersize=3.4, zorder=3),
+                    ], point, f"{case}, {kind.name}: {said}")  # fmt: skip
                     line.append((case.batch_size, rate))
+                    rows.append(point)
                     ends += [low, high]
         xs, ys = [x for x, _ in line], [y for _, y in line]
-        ax.plot(xs, ys, kind.marker, linestyle="-", color=kind.colour, markersize=3.4,
-                linewidth=1.0)  # fmt: skip
+        marks.tag(ax.plot(xs, ys, color=kind.colour, linewidth=1.0), rows)
     margin = 1.6 if len(batches) == 1 else (batches[-1] / batches[0]) ** 0.06
     ax.set_xlim(batches[0] / margin, batches[-1] * margin)
     if ends:
@@ -281,9 +301,12 @@ def draw_ratios(data: Data, made: Sequence[Pair], narrow: bool) -> Any:
         room = width if narrow else panel + 0.2
         name = words.shortened(pair.name, int(room / style.text_in("x")))
         at = x if column else (0 if narrow else x)
-        style.write(figure, at, top + title / 2, name, weight="bold", va="center")
+        everything = [point for ratio in pair.ratios for point in ratio.rows]
+        marks.tag(style.write(figure, at, top + title / 2, name, weight="bold", va="center"),
+                  everything)  # fmt: skip
         ax = style.axes(figure, x, top + title, panel, rows.high)
-        rows.frame(ax, labels=column == 0)
+        shown = {ratio.case: ratio.rows for ratio in pair.ratios}
+        rows.frame(ax, [shown.get(case, ()) for case in rows.cases], labels=column == 0)
         _panel(ax, pair, told, rows, panel)
     return figure
 
@@ -310,8 +333,11 @@ def _panel(ax: Any, pair: Pair, told: Sequence[ratios.Foretold], rows: Rows, wid
 
 def _dot(ax: Any, ratio: Ratio, at: float) -> None:
     ink = style.colour((ratio.a if ratio.middle >= 1 else ratio.b).row)  # the faster side's
-    ax.plot([ratio.low, ratio.high], [at, at], color=ink, linewidth=0.9)
+    marks.tag(ax.plot([ratio.low, ratio.high], [at, at], color=ink, linewidth=0.9), ratio.rows)
     face = HOLLOW if ratio.extrapolated else {}
-    ax.plot([ratio.middle], [at], "o", color=ink, markersize=4, **face)
-    ax.annotate(times(ratio.middle), (ratio.high, at), (4, 0), textcoords="offset points",
-                va="center", size=style.SMALL_PT)  # fmt: skip
+    dot = ax.plot([ratio.middle], [at], "o", color=ink, markersize=4, **face)
+    said = hover.spanned(ratio.middle, ratio.low, ratio.high, "×")
+    marks.tag(dot, ratio.rows, f"{ratio.case}: {side_name(ratio.a.row)} trains {said} as fast as "
+              f"{side_name(ratio.b.row)}" + ", extrapolated" * ratio.extrapolated)  # fmt: skip
+    marks.tag(ax.annotate(times(ratio.middle), (ratio.high, at), (4, 0), va="center",
+                          textcoords="offset points", size=style.SMALL_PT), ratio.rows)  # fmt: skip

@@ -72,26 +72,28 @@ def times(data: Data, found: Mapping[Case, Sequence[Row]]) -> Table:
                 quantity(row["samples_per_s"], NO_STEP),
                 integer(row["n_parameters"], "not recorded"),
                 uncertainty.value(row),
+                of=row,
             )
     n_values = len(table.columns) - len(NAMES)
-    for names, why in _unmeasured(data):
-        table.add(*names, *[missing(why)] * n_values, css="failed")
+    for names, why, row in _unmeasured(data):
+        table.add(*names, *[missing(why)] * n_values, css="failed", of=row)
     return table
 
 
-def _unmeasured(data: Data) -> list[tuple[list[Value | str | None], str]]:
-    """Names and reasons of batch sizes and of whole cells without a time."""
-    found: list[tuple[list[Value | str | None], str]] = []
+def _unmeasured(data: Data) -> list[tuple[list[Value | str | None], str, Row]]:
+    """Names and reasons of batch sizes and of whole cells without a time, and their rows."""
+    found: list[tuple[list[Value | str | None], str, Row]] = []
     for row in data.points:
         if row["trainer"] == ratios.TRAINER and row.get("point_status") not in (None, "ok"):
             case = Case(ratios.network(row), int(row["batch_size"]))
             why = f"{row['point_status']}: {row.get('point_reason') or 'no reason given'}"
-            found.append((_names(case, row), why))
+            found.append((_names(case, row), why, row))
     for cell in data.cells:
         if cell["trainer"] == ratios.TRAINER and cell["status"] != "ok":
             names = [Value(ratios.network(cell), title=cell["workload"]), None, cell["device"],
                      words.backend_name(cell), precision(cell)]  # fmt: skip
-            found.append((names, f"{cell['status']}: {cell['reason'] or 'no reason given'}"))
+            why = f"{cell['status']}: {cell['reason'] or 'no reason given'}"
+            found.append((names, why, cell))
     return found
 
 
@@ -181,6 +183,7 @@ def accuracy(found: Mapping[Case, Sequence[Row]]) -> Table:
                 quantity(row.get("test_loss"), NO_TEST),
                 integer(row.get("test_samples"), NO_TEST),
                 f"{row.get('dataset')} (synthetic)" if synthetic(row) else row.get("dataset"),
+                of=row,
             )
     return table
 
@@ -226,6 +229,7 @@ def ratios_table(made: Sequence[Pair]) -> Table:
                 _ratio(ratio),
                 quantity(ratio.of_steps, NO_STEP),
                 ratios.EXTRAPOLATED if ratio.extrapolated else "measured",
+                of=ratio.rows,
             )
     return table
 
@@ -266,6 +270,7 @@ def ranges(data: Data, made: Sequence[Pair]) -> Table:
                 quantity(part.arithmetic, NO_EPOCH),
                 _end(part.most, name == "all"),
                 *map(_foretold, beside),
+                of=[row for ratio in part.ratios for row in ratio.rows],
             )
     return table
 

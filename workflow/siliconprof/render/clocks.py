@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from siliconprof.render import style, words
+from siliconprof.render import hover, marks, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import SWITCHED_OFF, Data
 from siliconprof.render.tables import Column, Table, Value, missing, quantity
@@ -162,12 +162,16 @@ def _name(row: Row) -> str:
 
 
 class Panel(NamedTuple):
-    """One quantity over the whole run: per cell the minutes, the values and the colour; the cells."""
+    """One quantity over the whole run: of each cell the minutes and the values."""
 
     title: str
     unit: str
-    series: list[tuple[list[float], list[float], str]]
-    cells: list[Row]
+    series: list[tuple[list[float], list[float], Row]]
+
+    @property
+    def cells(self) -> list[Row]:
+        """The cells that tell it."""
+        return [cell for *_, cell in self.series]
 
 
 def _panels(data: Data, cells: Sequence[Row]) -> list[Panel]:
@@ -178,7 +182,7 @@ def _panels(data: Data, cells: Sequence[Row]) -> list[Panel]:
     zero = datetime.fromisoformat(timed[0]["started_at"])
     found = []
     for column, title, unit, scale in CLOCK_PANELS:
-        series, told = [], []
+        series: list[tuple[list[float], list[float], Row]] = []
         for cell in timed:
             frame = data.traces.sampled(cell)
             if frame is None or column not in frame or frame[column].notna().sum() < 1:
@@ -187,10 +191,9 @@ def _panels(data: Data, cells: Sequence[Row]) -> list[Panel]:
             offset = (datetime.fromisoformat(cell["started_at"]) - zero).total_seconds()
             minutes = ((kept["t_s"] + offset) / 60).tolist()
             values = (kept[column] / scale).tolist()
-            series.append((*style.thin(minutes, values, POINTS_PER_CELL), style.colour(cell)))
-            told.append(cell)
+            series.append((*style.thin(minutes, values, POINTS_PER_CELL), cell))
         if series:
-            found.append(Panel(title, unit, series, told))
+            found.append(Panel(title, unit, series))
     return found
 
 
@@ -206,8 +209,10 @@ def draw(panels: Sequence[Panel], narrow: bool) -> Any:
         top = head + index * (title + high)
         style.write(figure, 0, top + 0.15, panel.title, weight="bold", va="center")
         ax = style.axes(figure, left, top + title, width - left - 0.1, high)
-        for xs, ys, ink in panel.series:
-            style.dots(ax, xs, ys, color=ink)
+        for xs, ys, cell in panel.series:
+            told = hover.of_several(ys, panel.unit)
+            marks.tag(style.dots(ax, xs, ys, color=style.colour(cell)), cell,
+                      f"{hover.cell(cell)}: {panel.title}, {told}")  # fmt: skip
         values = [value for _, ys, _ in panel.series for value in ys]
         room = (max(values) - min(values)) * 0.1 or max(values) * 0.1 or 1.0
         ax.set_ylim(min(values) - room, max(values) + room)
@@ -254,6 +259,7 @@ def table(data: Data, rows: Sequence[Row]) -> Table:
             row["scenario"],
             *(_spread(row, stem, unit) for stem, unit, _, _ in shown),
             *(_answer(row, column) for column in ("throttled", "power_capped")),
+            of=row,
         )  # fmt: skip
     return result
 

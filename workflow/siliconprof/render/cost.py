@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from siliconprof.render import style, words
+from siliconprof.render import hover, marks, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step
 from siliconprof.render.data import SWITCHED_OFF, Data
@@ -49,7 +49,7 @@ def add(data: Data, book: Book) -> None:
         book.figure(
             "split",
             "split",
-            partial(draw, points),
+            partial(draw, data, points),
             kept=len(checked) - len(outside),
             checked=words.count(len(checked), "cell"),
             flagged=f"Flagged: {words.listing(names[:MOST_NAMED])}"
@@ -95,6 +95,7 @@ def probes_table(rows: Sequence[Row]) -> Table:
             _middle_and_worst(group, "sample_cost_median_s", US, why),
             quantity(max(_all(group, "sample_cost_p95_s"), default=None), why, US),
             _middle_and_worst(group, "share_of_wall", 0.01, why),
+            of=group,
         )
     return result
 
@@ -119,12 +120,13 @@ def _middle_and_worst(rows: Sequence[Row], column: str, scale: float, why: str) 
 # -- the split ---------------------------------------------------------------------------------
 
 
-def draw(points: Sequence[tuple[Row, float]], narrow: bool) -> Any:
+def draw(data: Data, points: Sequence[tuple[Row, float]], narrow: bool) -> Any:
     """Split over unsplit against the step time: a dot a cell, a ring where it is flagged."""
     width, left, foot, high = style.width_in(narrow), 0.5, 0.42, 2.0
     precisions = [p for p in PRECISION_ORDER if any(row["precision"] == p for row, _ in points)]
     entries = [
         *style.backends((row for row, _ in points), 3.4),
+        *style.devices((row for row, _ in points), data.device_name, 3.4),
         (style.sample("o", color=style.INK, markersize=6, markerfacecolor="none",
                       markeredgewidth=0.8), "flagged"),
         (style.swatch(style.shade("grey", 12)),
@@ -149,10 +151,14 @@ def draw(points: Sequence[tuple[Row, float]], narrow: bool) -> Any:
                            facecolor=style.shade("grey", 12)))  # fmt: skip
     ax.axhline(1, color=style.MUTED, linewidth=0.6)
     for (row, ratio), time in zip(points, times, strict=True):
-        ax.plot([time], [ratio], "o", color=style.colour(row), markersize=3.4)
+        said = f"{hover.training(row)}: split over unsplit {words.significant(ratio, 4)}"
+        shape = style.device_mark(row["device"])
+        dot = ax.plot([time], [ratio], shape, color=style.colour(row), markersize=3.4)
+        marks.tag(dot, row, f"{said}, unsplit step {hover.median(row, 'unsplit_step')}")
         if flagged(row, SPLIT_FLAG):
-            ax.plot([time], [ratio], "o", color=style.INK, markersize=6, markerfacecolor="none",
-                    markeredgewidth=0.8)  # fmt: skip
+            ring = ax.plot([time], [ratio], "o", color=style.INK, markersize=6,
+                           markerfacecolor="none", markeredgewidth=0.8)  # fmt: skip
+            marks.tag(ring, row)
     style.log_ticks(ax.xaxis, low, top)
     style.plain_ticks(ax.yaxis, 6)
     ax.grid(axis="y")
@@ -189,7 +195,8 @@ def paired_table(found: Sequence[tuple[Row, Row]]) -> Table:
         without, beside = Step.of(without_row), Step.of(beside_row)
         place = (model(beside_row), beside_row["device"], label(beside_row))
         if not without or not beside:
-            result.add(*place, *[missing("no unsplit step was timed")] * 3)
+            result.add(*place, *[missing("no unsplit step was timed")] * 3,
+                       of=(without_row, beside_row))  # fmt: skip
             continue
         ends = (beside.low / without.high - 1, beside.high / without.low - 1)
         change = 100 * (beside.middle / without.middle - 1)
@@ -199,6 +206,7 @@ def paired_table(found: Sequence[tuple[Row, Row]]) -> Table:
                     "–".join(words.significant(end * 1e3) for end in (step.low, step.high)))
               for step in (without, beside)),
             Value(_signed(change), change, " to ".join(_signed(100 * end) for end in ends)),
+            of=(without_row, beside_row),
         )  # fmt: skip
     return result
 

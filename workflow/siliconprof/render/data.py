@@ -17,6 +17,7 @@ from typing import Any
 
 from siliconprof import noise_floor, record_rows, registry
 from siliconprof.datasheet import DataSheets
+from siliconprof.equal_work import by_phases
 from siliconprof.errors import UserError
 from siliconprof.render import uncertainty
 from siliconprof.render.traces import Traces, key, point_key
@@ -39,11 +40,9 @@ PUBLISHED = ("table1_devices", "table2_workloads", "table3_configurations", "tab
              "seed004_speedups")  # fmt: skip
 TABLES = ("cells", "points", "steps", "samples", "outside", "training_steps", "energy", "probes",
           "captures", "models", "ceilings", "checks", "curves", "evaluations", "texts", "expected",
-          "scaling", "claims")  # fmt: skip
+          "scaling", "attribution", "claims")  # fmt: skip
 OF_CELLS = ("cells", "points", "steps", "samples", "training_steps", "energy", "probes", "captures",
             "checks", "curves", "evaluations", "texts", "expected")  # fmt: skip
-# Of whole trainings: they have sections of their own, several points a cell or no split steps.
-WHOLE_TRAININGS = ("training_run", "epochs")
 SWITCHED_OFF = "switched off for this cell"  # what the sampler says of a probe left out on purpose
 
 
@@ -68,6 +67,9 @@ class Data:
     texts: list[Row] = field(default_factory=list)  # written by trained models
     expected: list[Row] = field(default_factory=list)  # see `siliconprof.expected`
     scaling: list[Row] = field(default_factory=list)
+    attribution: list[Row] = field(
+        default_factory=list
+    )  # of everybody, see `siliconprof.attribution`
     claims: list[Row] = field(default_factory=list)  # see `siliconprof.claims`
     floors: Mapping[str, noise_floor.Floor] = field(default_factory=dict)  # host -> noise floor
     damaged: list[Path] = field(default_factory=list)
@@ -95,6 +97,7 @@ class Data:
             texts=[row for row in self.texts if kept(row)],
             expected=[row for row in self.expected if kept(row)],
             scaling=[row for row in self.scaling if kept(row)],
+            attribution=[row for row in self.attribution if all(map(kept, sides(row)))],
         )
 
     def hosts(self) -> list[tuple[str, str]]:
@@ -188,9 +191,9 @@ class Data:
         return row["device"]
 
 
-def by_phases(row: Mapping[str, Any]) -> bool:
-    """Whether a cell or point is of a training that is timed phase by phase."""
-    return bool(row["trainer"]) and row["trainer"] not in WHOLE_TRAININGS
+def sides(line: Mapping[str, Any]) -> list[Row]:
+    """The two trainings that a line of attribution.csv is about: the columns that name them."""
+    return [{name: line[f"{side}_{name}"] for name in (*KEY, "point")} for side in ("fast", "slow")]
 
 
 def read_published(folder: Path) -> dict[str, list[Row]]:
@@ -273,6 +276,7 @@ def load(
         texts=rows(frames["texts"]),
         expected=rows(frames["expected"]),
         scaling=rows(frames["scaling"]),
+        attribution=rows(frames["attribution"]),
         claims=rows(frames["claims"]),
         floors=known,
         damaged=sorted((results / "damaged").glob("**/*.json")),

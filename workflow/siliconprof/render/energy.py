@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from siliconprof.render import style, words
+from siliconprof.equal_work import WHOLE_TRAININGS
+from siliconprof.render import hover, marks, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity
@@ -37,6 +38,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
             shown = [
                 (point, row) for point, row in measured
                 if point["device"] == device and not has_no_speed(point)
+                and words.number(row["energy_per_sample_j"]) is not None
             ]  # fmt: skip
             cells = list(dict.fromkeys(key(point) for point, _ in shown))
             for start in range(0, len(cells), CELLS_PER_FIGURE):
@@ -57,6 +59,30 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         book.listing(told, "No energy from:")
     elif not measured:
         book.note("No energy was measured: no training cell of these results reads any.")
+    if whole := _whole_trainings(data):
+        book.listing(whole, "Trainings from the first to the last step:")
+
+
+def _whole_trainings(data: Data) -> list[str]:
+    """What is known of the energy of trainings that are not timed phase by phase."""
+    cells = {key(cell): cell for cell in data.cells if cell["trainer"] in WHOLE_TRAININGS}
+    reasons: dict[str, list[str]] = {}
+    told = []
+    for row in data.energy:
+        cell = cells.get(key(row))
+        if cell is None or cell["status"] != "ok":
+            continue
+        joules = words.number(row.get("energy_per_step_j"))
+        if joules is None:
+            why = str(row.get("reason") or "no reason given")
+            reasons.setdefault(why, []).append(row["workload"])
+        else:
+            told.append(f"{hover.cell(cell)}: {words.significant(joules, 4)} J a step, of the "
+                        f"{row['scope']} by {row['name']}, {row['quality']}.")  # fmt: skip
+    return told + [
+        f"{words.listing(dict.fromkeys(workloads))}: no energy, {why}."
+        for why, workloads in reasons.items()
+    ]
 
 
 def _reasons(points: Mapping[tuple, Row], rows: Sequence[tuple[Row, Row]]) -> list[str]:
@@ -120,14 +146,20 @@ def draw(rows: Sequence[tuple[Row, Row]], narrow: bool) -> Any:
             net = words.number(row["net_energy_per_step_j"])
             if net and not ring:
                 net *= joules / row["energy_per_step_j"]
-                ax.barh(y, net, height=0.34, linewidth=0,
-                        facecolor=style.shade(point["backend"], 45))  # fmt: skip
-            ax.plot([joules], [y], MARKERS.get(row["scope"], "o"), color=style.colour(point),
-                    markersize=5 if ring else 3.4, markerfacecolor="none" if ring else None,
-                    markeredgewidth=0.8)  # fmt: skip
+                bar = ax.barh(y, net, height=0.34, linewidth=0,
+                              facecolor=style.shade(point["backend"], 45))  # fmt: skip
+                marks.tag(bar.patches, point, f"{hover.training(point)}: {row['scope']} above idle "
+                          f"{hover.spanned(net, None, None, 'J')} a sample")  # fmt: skip
+            dot = ax.plot([joules], [y], MARKERS.get(row["scope"], "o"), color=style.colour(point),
+                          markersize=5 if ring else 3.4, markerfacecolor="none" if ring else None,
+                          markeredgewidth=0.8)  # fmt: skip
+            marks.tag(dot, point, f"{hover.training(point)}: {row['scope']} "
+                      f"{hover.spanned(joules, None, None, 'J')} a sample, by {row['name']}, "
+                      f"{row['quality']}")  # fmt: skip
     ax.set_xlim(0, most * 1.05)
     ax.set_ylim(len(cells) - 0.5, -0.5)
     ax.set_yticks(range(len(cells)), names)
+    marks.tag_labels(ax.yaxis, [found[0][0] for found in cells.values()])
     size = style.SMALL_PT - 0.5 if narrow else style.TEXT_PT
     ax.tick_params(axis="y", length=0, labelsize=size, labelcolor=style.INK)
     ax.spines["left"].set_visible(False)
@@ -170,6 +202,7 @@ def table(rows: Sequence[tuple[Row, Row]]) -> Table:
             _joules(point, row, "energy_per_step_plus_assumed_host_j", NO_HOST),
             quantity(row.get("window_s"), "not recorded"),
             integer(row.get("energy_steps"), "not recorded"),
+            of=point,
         )  # fmt: skip
     return result
 

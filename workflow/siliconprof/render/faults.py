@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
-from siliconprof.render import style, words
+from siliconprof.render import hover, marks, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step
 from siliconprof.render.data import Data
@@ -118,7 +118,9 @@ def _panel(ax: Any, data: Data, part: Sequence[Row], which: str) -> None:
     for point in part:
         values = _counts(data, point, which).tolist()
         xs, ys = style.thin(range(1, len(values) + 1), values, MOST_POINTS)
-        ax.plot(xs, ys, color=style.colour(point), dashes=style.dashes(point), linewidth=0.8)
+        line = ax.plot(xs, ys, color=style.colour(point), dashes=style.dashes(point), linewidth=0.8)
+        told = hover.counts(values, f"{which} faults a step")
+        marks.tag(line, point, f"{hover.training(point)}: {told}")
         most, longest = max(most, *values), max(longest, len(values))
     ax.set_ylim(-0.15, most * 2)
     ax.set_xlim(1, longest)
@@ -158,6 +160,7 @@ def table(rows: Sequence[Row]) -> Table:
             _whole(row.get("minor_faults"), NO_PAGE),
             _whole(row.get("major_faults"), NO_PAGE),
             quantity(row.get("page_size_bytes"), NO_PAGE, KIB),
+            of=row,
         )
     return result
 
@@ -201,6 +204,7 @@ def allocators_table(pairs: Sequence[tuple[Row, Row]]) -> Table:
             _whole(default.get("minor_faults_per_step"), NO_STEPS),
             _whole(other.get("minor_faults_per_step"), NO_STEPS),
             *(_time(row) for row in (default, other)),
+            of=(default, other),
         )  # fmt: skip
     return result
 

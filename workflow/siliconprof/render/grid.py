@@ -119,7 +119,7 @@ def table(grid: Grid) -> Table:
             quantity(point.get("device_peak_bytes"),
                      "not counted for every point" if ok else UNTIMED, MIB),
             quantity(point.get("predicted_peak_bytes"), "not predicted", MIB),
-            css="" if ok else "failed",
+            css="" if ok else "failed", of=point,
         )  # fmt: skip
     return result
 

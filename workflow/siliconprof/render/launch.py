@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from siliconprof.render import style, words
+from siliconprof.render import hover, marks, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.matmul import why_none
@@ -32,6 +32,7 @@ BEFORE = (  # what a fresh process does before its cold launch: series, column, 
     ("other_kernel", "another kernel", "a product, with what its library sets up"),
     ("compile_and_load", "compile and load", "of the empty kernel; compilers keep caches on disk"),
 )
+PUBLISHED_PT2 = 49.0  # area of a published mark: its hatch needs more room than a dot has
 PUBLISHED_KINDS = (("cold_launch_ms", "cold", "D"), ("followup_launch_ms", "follow-up", "o"))
 
 
@@ -58,7 +59,7 @@ def label(data: Data, point: Row, devices: int) -> str:
 
 
 def draw(data: Data, points: Sequence[Row], printed: Sequence[Row], narrow: bool) -> Any:
-    """Measured rows above, published rows below in grey and hollow; one log axis for both."""
+    """Measured rows above, published rows below and hatched; one log axis for both."""
     devices = len({point["device"] for point in points})
     labels = [label(data, point, devices) for point in points]
     names = [data.registry["devices"].get(r["device"], {}).get("name", r["device"])
@@ -82,8 +83,9 @@ def draw(data: Data, points: Sequence[Row], printed: Sequence[Row], narrow: bool
                 va="center")  # fmt: skip
     ax = style.axes(figure, left, head + title, width - left - 0.1, len(points) * step)
     _frame(ax, labels, low, high)
-    for y, point in enumerate(points):
-        _point(ax, y, point, data)
+    marks.tag_labels(ax.yaxis, points)
+    for y, (point, name) in enumerate(zip(points, labels, strict=True)):
+        _point(ax, y, point, data, name)
     if printed:
         top = head + title + len(points) * step + foot
         style.write(figure, 0, top + 0.12, "Published, not measured here", weight="bold",
@@ -93,10 +95,13 @@ def draw(data: Data, points: Sequence[Row], printed: Sequence[Row], narrow: bool
         for y, row in enumerate(printed):
             for column, name, marker in PUBLISHED_KINDS:
                 x = float(row[column]) * MS / US
-                ax.plot([x], [y], marker, color=style.MUTED, markerfacecolor="none",
-                        markersize=3.4, markeredgewidth=0.8)  # fmt: skip
+                hatched = ax.scatter(
+                    [x], [y], PUBLISHED_PT2, marker=marker, **style.published("grey")
+                )
+                marks.tag(hatched, None, f"{names[y]}: {name} launch {row[column]} ms, published, "
+                          "not measured here")  # fmt: skip
                 if y == 0:
-                    ax.text(x, -0.42, name, ha="center", va="bottom", size=style.SMALL_PT,
+                    ax.text(x, -0.5, name, ha="center", va="bottom", size=style.SMALL_PT,
                             color=style.MUTED)  # fmt: skip
     return figure
 
@@ -125,16 +130,19 @@ def _ends(data: Data, point: Row, kind: str) -> tuple[float | None, float | None
     return words.number(point[f"{kind}_low_s"]), words.number(point[f"{kind}_high_s"])
 
 
-def _point(ax: Any, y: int, point: Row, data: Data) -> None:
+def _point(ax: Any, y: int, point: Row, data: Data, name: str) -> None:
     """All numbers of one launcher, each with its line where it has one."""
     ink = style.shade(point["backend"])
-    for kind, _, marker in KINDS:
+    for kind, called, marker in KINDS:
         middle = words.number(point[f"{kind}_median_s"])
         low, high = _ends(data, point, kind)
         if middle is None or low is None or high is None:
             continue
-        ax.plot([low / US, high / US], [y, y], color=ink, linewidth=0.9)
-        ax.plot([middle / US], [y], marker, color=ink, markersize=3.4)
+        what = hover.RANGE if kind == "cold" else hover.interval_name(point, kind)
+        said = hover.seconds(middle, low, high, what)
+        marks.tag(ax.plot([low / US, high / US], [y, y], color=ink, linewidth=0.9), point)
+        marks.tag(ax.plot([middle / US], [y], marker, color=ink, markersize=3.4), point,
+                  f"{name}: {called.split(':')[0]} {said}")  # fmt: skip
 
 
 def table(data: Data, points: Sequence[Row]) -> Table:
@@ -166,6 +174,7 @@ def table(data: Data, points: Sequence[Row]) -> Table:
             *(quantity(_ratio(point, over, under), "one of the two is missing")
               for over, under in RATIOS),
             integer(point["burst"], "not recorded"),
+            of=point,
         )  # fmt: skip
         if point["enqueue_means"]:
             said = f"Enqueue, {point['backend']}, in bursts of {point['enqueue_burst']:.0f}: "
@@ -202,6 +211,7 @@ def cold_table(data: Data, points: Sequence[Row]) -> Table:
               for series, *_ in BEFORE),
             _cold(data, point),
             quantity(iqr * 100, "", digits=2) if iqr else missing("fewer than two processes"),
+            of=point,
         )  # fmt: skip
         if point["cold_means"]:
             said = f"Cold, {point['backend']}: {point['cold_means']}."

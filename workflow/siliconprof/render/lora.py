@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from siliconprof.render import style, words
+from siliconprof.render import hover, marks, overall, style, words
 from siliconprof.render.book import Book
-from siliconprof.render.compare import Finding, Step, compared, manner, ratio_words, told
+from siliconprof.render.compare import Finding, Step, compared, manner, ratio_words
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, missing
 from siliconprof.render.training import MS
@@ -46,27 +46,34 @@ def pairs(data: Data) -> Iterator[tuple[Row, Row]]:
 
 def finding(data: Data) -> Finding | None:
     """What adapters on a frozen rest save over the training of every parameter."""
-    lines = []
+    found: list[overall.Comparison] = []
     for full_row, adapted_row in pairs(data):
         full, adapted = Step.of(full_row), Step.of(adapted_row)
         if not full or not adapted:
             continue
-        where = f"{_place(full_row)}, {_adapters(adapted_row)}"
-        if full.overlaps(adapted):
-            said = "no difference beyond noise in the step"
-            lines.append(compared(f"{where}: {said}", full, adapted))
-            continue
-        if adapted.middle < full.middle:
-            said = f"training every parameter takes {ratio_words(full, adapted)} as long"
-        else:
-            said = f"it takes {ratio_words(adapted, full)} as long as training every parameter"
-        shares = [
-            f"{name} {_change(change)}"
-            for part, name in PARTS[:3]
-            if (change := _relative(full_row, adapted_row, part)) is not None
-        ]
-        lines.append(compared(f"{where}: {said} ({', '.join(shares)})", full, adapted))
-    return told("LoRA", lines, "lora")
+        adapters = _adapters(adapted_row)
+        line = compared(
+            f"{_place(full_row)}, {adapters}: {_said(full, adapted)}", full, adapted
+        )  # fmt: skip
+        shared = f"{family(full_row).name}, {words.backend_name(full_row)}, {manner(full_row)}"
+        names = ("training every parameter", adapters)
+        found.append(overall.Comparison(full, adapted, names, shared, line))
+    return overall.finding("LoRA", [("", found)], "lora")
+
+
+def _said(full: Step, adapted: Step) -> str:
+    if full.overlaps(adapted):
+        return "no difference beyond noise in the step"
+    if adapted.middle < full.middle:
+        said = f"training every parameter takes {ratio_words(full, adapted)} as long"
+    else:
+        said = f"it takes {ratio_words(adapted, full)} as long as training every parameter"
+    shares = [
+        f"{name} {_change(change)}"
+        for part, name in PARTS[:3]
+        if (change := _relative(full.row, adapted.row, part)) is not None
+    ]
+    return f"{said} ({', '.join(shares)})"
 
 
 def _place(row: Row) -> str:
@@ -131,6 +138,7 @@ def draw(found: Sequence[tuple[Row, Row]], narrow: bool) -> Any:
         ax = style.axes(figure, x, top + title, panel, high)
         _panel(ax, found, part, panel)
         ax.set_yticks(range(len(found)), names if column == 0 else [])
+        marks.tag_labels(ax.yaxis, found)
         ax.set_xlabel("ms", size=style.SMALL_PT)
     return figure
 
@@ -143,14 +151,16 @@ def _panel(ax: Any, found: Sequence[tuple[Row, Row]], part: str, width: float) -
         for row, offset, step in ((pair[0], -0.19, 100), (pair[1], 0.19, 45)):
             value = _median(row, part)
             if value is None:
-                ax.text(0, y + offset, " not told", va="center", size=style.SMALL_PT,
-                        color=style.MUTED, style="italic")  # fmt: skip
+                marks.tag(ax.text(0, y + offset, " not told", va="center", size=style.SMALL_PT,
+                                  color=style.MUTED, style="italic"), row)  # fmt: skip
                 continue
-            ax.barh(y + offset, value, height=0.34, linewidth=0,
-                    facecolor=style.shade(row["backend"], step))  # fmt: skip
             change = _relative(*pair, part) if row is pair[1] else None
             said = words.significant(value / MS) if change is None else _change(change)
-            ax.text(value + longest * 0.03, y + offset, said, va="center", size=style.SMALL_PT)
+            bar = ax.barh(y + offset, value, height=0.34, linewidth=0,
+                          facecolor=style.shade(row["backend"], step))  # fmt: skip
+            marks.tag(bar.patches, row, _hover(row, part, change))
+            marks.tag(ax.text(value + longest * 0.03, y + offset, said, va="center",
+                              size=style.SMALL_PT), row)  # fmt: skip
     room = style.text_in("+000 %", style.SMALL_PT) / width
     ax.set_xlim(0, longest / max(1 - room, 0.4))
     ax.set_ylim(len(found) - 0.5, -0.5)
@@ -158,6 +168,13 @@ def _panel(ax: Any, found: Sequence[tuple[Row, Row]], part: str, width: float) -
     ax.spines["left"].set_visible(False)
     ax.grid(axis="x")
     style.plain_ticks(ax.xaxis, 3, MS)
+
+
+def _hover(row: Row, part: str, change: float | None) -> str:
+    """A bar's value, and the change that adapters make where it is theirs."""
+    timed = hover.median if part == "unsplit_step" else hover.quartiles
+    said = f"{hover.training(row)}: {dict(PARTS)[part]} {timed(row, part)}"
+    return said if change is None else f"{said}, {_change(change)}"
 
 
 def table(found: Sequence[tuple[Row, Row]]) -> Table:
@@ -183,6 +200,7 @@ def table(found: Sequence[tuple[Row, Row]]) -> Table:
             Value(words.significant(100 * share), 100 * share),
             *(_both(full, adapted, part) for part, _ in PARTS),
             _ratio(full, adapted),
+            of=(full, adapted),
         )
     return result
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from siliconprof.render import style, words
+from siliconprof.render import hover, marks, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.variants import (
@@ -129,8 +129,12 @@ def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
     ax = style.axes(figure, left, head, first, high)
     for index, point in enumerate(group):
         values = data.traces.series(point, "loss")
-        ax.plot(values, color=style.colour(point), linewidth=0.8 + min(0.4, 2 / len(group)) * (len(group) - index - 1),
-                dashes=style.dashes(point), solid_capstyle="round")  # fmt: skip
+        line = ax.plot(values, color=style.colour(point), dashes=style.dashes(point),
+                       linewidth=0.8 + min(0.4, 2 / len(group)) * (len(group) - index - 1),
+                       solid_capstyle="round")  # fmt: skip
+        course = " to ".join(words.significant(v, 4) for v in (*values[:1], *values[-1:]))
+        marks.tag(line, point, f"{hover.training(point)}: loss {course} nat in "
+                  f"{words.count(len(values), 'step')}")  # fmt: skip
     ax.set_xlabel("training step", size=style.SMALL_PT)
     ax.set_ylabel("cross-entropy / nat", size=style.SMALL_PT)
     style.plain_ticks(ax.xaxis, 4)
@@ -144,7 +148,9 @@ def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
     if entries:
         style.legend(figure, entries, top + head + high + foot)
     else:
-        style.end_labels(ax, ends, labels, inks, high, second, log=True)
+        drawn = style.end_labels(ax, ends, labels, inks, high, second, log=True)
+        for of_line, point in zip(drawn, others, strict=True):
+            marks.tag(of_line, point)
     return figure
 
 
@@ -166,7 +172,9 @@ def _differences(
     longest = max((len(values) for values in series), default=1)
     ax.set_xlim(0, max(longest - 1, 1))
     for point, values in zip(others, shown, strict=True):
-        ax.plot(values, color=style.colour(point), linewidth=1.0, dashes=style.dashes(point))
+        line = ax.plot(values, color=style.colour(point), linewidth=1.0, dashes=style.dashes(point))
+        most = words.scientific(float(np.nanmax(values))) if np.isfinite(values).any() else "0"
+        marks.tag(line, point, f"{hover.training(point)}: differs by at most {most} of the loss")
     ends: list[tuple[float, float]] = [
         (len(values) - 1, float(found[-1]) if len(found) else low)
         for values, found in zip(series, finite, strict=True)

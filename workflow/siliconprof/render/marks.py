@@ -11,11 +11,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+from urllib.parse import quote, unquote
 
 FACETS = ("device", "backend", "workload", "precision")
 Cell = tuple[str, ...]  # a value for each facet
 _PREFIX = "of:"
-_ID = re.compile(rf' id="{_PREFIX}([^"]*)">')
+_ID = re.compile(rf' id="{_PREFIX}([^"]*)"(/?)>')
 
 
 def cells(rows: Any) -> tuple[Cell, ...]:
@@ -34,9 +35,16 @@ def tag(artists: Any, rows: Any, said: str = "") -> None:
         rows: a row or several, each with a device, backend, workload and precision.
         said: what stands beside the pointer: what it is, its value and unit.
     """
-    text = _PREFIX + json.dumps([cells(rows), said], ensure_ascii=False)
+    # quoted, so that no letter of it means anything in XML
+    text = _PREFIX + quote(json.dumps([cells(rows), said], ensure_ascii=False), safe="")
     for artist in _flat(artists):
         artist.set_gid(text)
+
+
+def tag_labels(axis: Any, rows_of_each: Iterable[Any]) -> None:
+    """Mark the tick labels of an axis, so that they are dimmed with what they stand beside."""
+    for text, rows in zip(axis.get_ticklabels(), rows_of_each, strict=True):
+        tag(text, rows)
 
 
 def _flat(artists: Any) -> Iterable[Any]:
@@ -78,6 +86,11 @@ class Facets:
         return found
 
 
+def is_mark(tag: str) -> bool:
+    """Whether a tag of an SVG opens a mark."""
+    return tag.startswith(f'<g id="{_PREFIX}')
+
+
 def resolve(svg: str, facets: Facets | None, titles: bool = True) -> str:
     """An SVG whose marks say their cells in `data-of`, and their words as a title.
 
@@ -86,7 +99,9 @@ def resolve(svg: str, facets: Facets | None, titles: bool = True) -> str:
     """
 
     def attribute(found: re.Match[str]) -> str:
-        shown, said = json.loads(html.unescape(found[1]))
+        if found[2]:  # nothing was drawn, such as an empty label
+            return "/>"
+        shown, said = json.loads(unquote(found[1]))
         numbers = facets.of(tuple(map(tuple, shown))) if facets else ""
         of = f' data-of="{numbers}"' if numbers else ""
         return f"{of}>" + (f"<title>{html.escape(said)}</title>" if titles and said else "")

@@ -27,7 +27,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         return
     groups: dict[tuple[str, str], list[Row]] = {}
     for point in points:
-        if not point["of"]:
+        if not point["of"] and by_shape.is_timed(point, MARKS):
             groups.setdefault((point["device"], point["workload"]), []).append(point)
     for (device, workload), group in groups.items():
         for index, part in enumerate(by_shape.parts(group)):
@@ -99,6 +99,7 @@ def shapes_table(data: Data, points: Sequence[Row]) -> Table:
             by_shape.with_interval(interval(point)),
             own,
             sheet,
+            of=point,
         )  # fmt: skip
     return result
 

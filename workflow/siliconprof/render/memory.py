@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from siliconprof.render import style, words
+from siliconprof.render import hover, marks, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.variants import Family, Row, label
@@ -106,7 +106,9 @@ def draw_memory(data: Data, rows: Sequence[Row], narrow: bool) -> Any:
         style.write(figure, x, y + 0.16, title, weight="bold", va="center")
         ax = style.axes(figure, x + left, y + head, panel - left - 0.1, high)
         for cell, seconds, values in lines:
-            ax.plot(seconds, values, color=style.colour(cell), dashes=style.dashes(cell))
+            line = ax.plot(seconds, values, color=style.colour(cell), dashes=style.dashes(cell))
+            most = f"{words.significant(float(values.max()))} {unit}".strip()
+            marks.tag(line, cell, f"{hover.training(cell)}: {title.lower()}, at most {most}")
         end_s = max(seconds[-1] for _, seconds, _ in lines) or 1
         ax.set_ylim(0, max(values.max() for _, _, values in lines) * 1.06 or 1)
         ax.set_ylabel(unit, size=style.SMALL_PT)
@@ -135,4 +137,5 @@ def _steps(ax: Any, rows: Sequence[Row], courses: Mapping[int, Any]) -> None:
             chosen = course[(course["kind"] == "warm-up") == warm]["started_s"].tolist()
             chosen = chosen[:: -(-len(chosen) // MOST_TICKS) or 1]
             if chosen:
-                style.dots(ax, chosen, [index] * len(chosen), width, color=ink)
+                marks.tag(style.dots(ax, chosen, [index] * len(chosen), width, color=ink),
+                          rows[index])  # fmt: skip

@@ -50,7 +50,8 @@ def _operation(
         return
     groups: dict[tuple[str, str], list[Row]] = {}
     for point in points:
-        groups.setdefault((point["device"], point["workload"]), []).append(point)
+        if by_shape.is_timed(point, marks):
+            groups.setdefault((point["device"], point["workload"]), []).append(point)
     for (device, workload), group in groups.items():
         for index, part in enumerate(by_shape.parts(group)):
             chosen = [point for point in group if by_shape.shape_key(point) in part]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from siliconprof.render import style, words
+from siliconprof.render import marks, style, words
 from siliconprof.render.data import Data
 from siliconprof.render.grid_points import Place, Scale, place_name
 from siliconprof.render.variants import Row
@@ -61,6 +61,14 @@ def _coloured(points: Sequence[Row], scale: Scale) -> dict[str, list[Row]]:
     return found
 
 
+def _whose(point: Row, scale: Scale | None) -> str:
+    """`mlx · fp32, learning rate 3e-4`."""
+    if scale is None:
+        return place_name(point)
+    setting = said(scale.name, value(point, scale.name))
+    return f"{place_name(point)}, {dict(SETTINGS)[scale.name]} {setting}"
+
+
 def _entries(scale: Scale) -> list[style.Entry]:
     return scale.entries(say=lambda found: said(scale.name, found))
 
@@ -109,8 +117,8 @@ def draw(places: dict[Place, list[Row]], varying: Sequence[str], narrow: bool) -
                 ax.set_yticklabels([])
                 continue
             ax.set_ylabel("final loss / nat", size=style.SMALL_PT)
-            style.write(figure, x - left, top + title / 2, place_name(points[0]), weight="bold",
-                        va="center")  # fmt: skip
+            marks.tag(style.write(figure, x - left, top + title / 2, place_name(points[0]),
+                                  weight="bold", va="center"), points)  # fmt: skip
     return figure
 
 
@@ -146,15 +154,21 @@ def _losses(
             else:
                 places[id(point)] = (at, final)
                 least[index] = min(least.get(index, final), final)
-    ax.plot(list(least), list(least.values()), color=style.FAINT, linewidth=0.9, zorder=1)
+    marks.tag(ax.plot(list(least), list(least.values()), color=style.FAINT, linewidth=0.9,
+                      zorder=1), points)  # fmt: skip
     groups = _coloured(points, scale) if scale else {style.shade(points[0]["backend"]): points}
     for ink, group in groups.items():
         fine = [places[id(p)] for p in group if id(p) in places and places[id(p)][1] < above]
         lost = [places[id(p)] for p in group if id(p) in places and places[id(p)][1] == above]
+        whose = _whose(group[0], scale)
         if fine:
-            style.dots(ax, [x for x, _ in fine], [y for _, y in fine], 3.4, color=ink)
-        ax.plot([x for x, _ in lost], [y for _, y in lost], "x", color=ink, markersize=3.6,
-                markeredgewidth=0.9)  # fmt: skip
+            drawn = style.dots(ax, [x for x, _ in fine], [y for _, y in fine], 3.4, color=ink)
+            best = words.significant(min(y for _, y in fine), 4)
+            marks.tag(drawn, group, f"{whose}: {words.count(len(fine), 'training')}, least final "
+                      f"loss {best} nat")  # fmt: skip
+        crosses = ax.plot([x for x, _ in lost], [y for _, y in lost], "x", color=ink,
+                          markersize=3.6, markeredgewidth=0.9)  # fmt: skip
+        marks.tag(crosses, group, f"{whose}: {len(lost)} diverged")
     if any(y == above for _, y in places.values()):
         ax.axhline(high + 1.1 * edge, color=style.RULE, linewidth=0.6)
     labels = [said(name, found) for found in ordered]
@@ -212,7 +226,8 @@ def draw_curves(
     for index, points in enumerate(places.values()):
         row, column = divmod(index, columns)
         x, y = column * (panel + left + gap), head + row * (title + high + foot)
-        style.write(figure, x, y + title / 2, place_name(points[0]), weight="bold", va="center")
+        marks.tag(style.write(figure, x, y + title / 2, place_name(points[0]), weight="bold",
+                              va="center"), points)  # fmt: skip
         ax = style.axes(figure, x + left, y + title, panel, high)
         _curves(ax, data, points, scale)
         ax.set_ylabel("loss / nat", size=style.SMALL_PT)
@@ -226,7 +241,7 @@ def draw_curves(
 def _curves(ax: Any, data: Data, points: Sequence[Row], scale: Scale) -> None:
     """The panel is as high as first losses and trainings that came to their end need."""
     reach: list[float] = []
-    lost: list[tuple[float, float, str]] = []
+    lost: list[tuple[float, float, str, Row]] = []
     for point in reversed(_chosen(points)):
         frame = data.traces.curve(point)
         if frame is None:
@@ -237,10 +252,15 @@ def _curves(ax: Any, data: Data, points: Sequence[Row], scale: Scale) -> None:
             continue
         xs, ys = style.thin((known + 1).tolist(), losses[known].tolist(), POINTS_PER_CURVE)
         ink = scale.colour(value(point, scale.name))
-        ax.plot(xs, ys, color=ink, linewidth=0.9, dashes=(3, 1.2) if diverged(point) else (1, 0))
+        line = ax.plot(xs, ys, color=ink, linewidth=0.9,
+                       dashes=(3, 1.2) if diverged(point) else (1, 0))  # fmt: skip
+        final = words.number(point.get("final_loss"))
+        end = "diverged" if diverged(point) or final is None else (
+            f"final loss {words.significant(final, 4)} nat")  # fmt: skip
+        marks.tag(line, point, f"{_whose(point, scale)}: {end}")
         reach.append(ys[0])
         if diverged(point):
-            lost.append((xs[-1], ys[-1], ink))
+            lost.append((xs[-1], ys[-1], ink, point))
         else:
             reach += [min(ys), max(ys)]
     if not reach:
@@ -248,6 +268,6 @@ def _curves(ax: Any, data: Data, points: Sequence[Row], scale: Scale) -> None:
     room = (max(reach) - min(reach)) * 0.12 or 1.0
     low, high = min(reach) - room / 2, max(reach) + room
     ax.set_ylim(low, high)
-    for x, y, ink in lost:  # at the edge where the end lies beyond it
-        ax.plot([x], [min(max(y, low), high)], "x", color=ink, markersize=4, markeredgewidth=1.0,
-                clip_on=False)  # fmt: skip
+    for x, y, ink, point in lost:  # at the edge where the end lies beyond it
+        marks.tag(ax.plot([x], [min(max(y, low), high)], "x", color=ink, markersize=4,
+                          markeredgewidth=1.0, clip_on=False), point)  # fmt: skip

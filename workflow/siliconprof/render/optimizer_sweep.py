@@ -167,7 +167,7 @@ def table(data: Data, sweep: Sweep) -> Table:
             else quantity(point.get("final_loss"), "not recorded" if ok else why, digits=4),
             integer(_steps(data, point), "not recorded" if ok else why),
             quantity(took, "not recorded" if ok else why, MS),
-            css="" if ok else "failed",
+            css="" if ok else "failed", of=point,
         )  # fmt: skip
     return result
 

@@ -11,8 +11,10 @@ from siliconprof.render import (
     classic,
     clocks,
     energy,
+    hover,
     launch,
     lora,
+    marks,
     matmul,
     operations,
     peaks,
@@ -41,7 +43,6 @@ from siliconprof.render.variants import (
 )
 
 ROWS_PER_FIGURE = 40
-MARKERS = {"this host": "o", "another host": "D", "reference": "s"}
 
 
 def add(data: Data, book: Book) -> None:
@@ -50,7 +51,7 @@ def add(data: Data, book: Book) -> None:
     if not hosts:
         book.note(
             "No record of another host and no reference bundle lies beside these results. "
-            "`siliconprof import` brings records of another computer here."
+            "“siliconprof import” brings records of another computer here."
         )
         return
     for source, host in hosts:
@@ -135,7 +136,7 @@ def compare(data: Data, book: Book) -> None:
             book.figure(
                 f"{name}-{start // ROWS_PER_FIGURE + 1}" if start else name,
                 "across-hosts",
-                partial(draw, part),
+                partial(draw, data, part),
                 family=kind.label + apart,
             )
         book.table(name, "across-hosts", table(data, steps), family=kind.label + apart)
@@ -159,20 +160,17 @@ def _label(step: Step) -> str:
     return f"{where} · {label(row)}"
 
 
-def draw(steps: Sequence[Step], narrow: bool) -> Any:
-    """A dot for each cell on a log axis, its interval beside it; labels above on a phone."""
+def draw(data: Data, steps: Sequence[Step], narrow: bool) -> Any:
+    """A mark for each cell on a log axis, its interval beside it; labels above on a phone."""
     width = style.width_in(narrow)
     labels = [_label(step) for step in steps]
     left = 0.1 if narrow else min(max(map(style.text_in, labels)) + 0.1, width * 0.6)
-    pitch, head, foot = 0.34 if narrow else 0.19, 0.26, 0.42
+    pitch, foot = 0.34 if narrow else 0.19, 0.42
+    rows = [step.row for step in steps]
+    entries = [*style.backends(rows, 3.4), *style.devices(rows, data.device_name, 3.4)]
+    head = style.legend_height(entries, width) + 0.09
     figure = style.canvas(width, head + len(steps) * pitch + foot)
-    used = dict.fromkeys(step.row["source"] for step in steps)
-    style.legend(
-        figure,
-        [(style.sample(MARKERS[source], color=style.MUTED, markersize=3.4), source)
-         for source in used],
-        0.0,
-    )  # fmt: skip
+    style.legend(figure, entries, 0.0)
     ax = style.axes(figure, left, head, width - left - 0.15, len(steps) * pitch)
     ax.set_xscale("log")
     low = min(step.low for step in steps) / 1.4
@@ -182,14 +180,22 @@ def draw(steps: Sequence[Step], narrow: bool) -> Any:
     for y, (step, name) in enumerate(zip(steps, labels, strict=True)):
         ink = style.colour(step.row)
         at = y + (0.2 if narrow else 0)
-        ax.plot([step.low, step.high], [at, at], color=ink, linewidth=0.9)
-        ax.plot([step.middle], [at], MARKERS[step.row["source"]], color=ink, markersize=3.4)
-        ax.annotate(words.duration(step.middle), (step.high, at), (5, 0), va="center",
-                    textcoords="offset points", size=style.SMALL_PT)  # fmt: skip
+        shape = style.device_mark(step.row["device"])
+        dot = ax.plot([step.middle], [at], shape, color=ink, markersize=3.4)
+        said = hover.seconds(step.middle, step.low, step.high)
+        marks.tag(dot, step.row, f"{name}: unsplit step {said}")
+        marks.tag([
+            ax.plot([step.low, step.high], [at, at], color=ink, linewidth=0.9),
+            ax.annotate(words.duration(step.middle), (step.high, at), (5, 0), va="center",
+                        textcoords="offset points", size=style.SMALL_PT),
+        ], step.row)  # fmt: skip
         if narrow:
-            ax.text(0, y - 0.18, words.shortened(name, 62), va="center", size=style.SMALL_PT - 0.5,
-                    transform=ax.get_yaxis_transform())  # fmt: skip
+            marks.tag(ax.text(
+                0, y - 0.18, words.shortened(name, 62), va="center", size=style.SMALL_PT - 0.5,
+                transform=ax.get_yaxis_transform(),
+            ), step.row)  # fmt: skip
     ax.set_yticks([] if narrow else range(len(steps)), [] if narrow else labels)
+    marks.tag_labels(ax.yaxis, [] if narrow else rows)
     ax.tick_params(axis="y", length=0, labelcolor=style.INK)
     ax.spines["left"].set_visible(False)
     ax.grid(axis="x")
@@ -226,6 +232,7 @@ def table(data: Data, steps: Sequence[Step]) -> Table:
             Value(words.significant(step.middle * 1e3), step.middle * 1e3, ends),
             Value(words.significant(rate), rate) if rate else None,
             Value(words.significant(step.middle / fastest), step.middle / fastest),
+            of=row,
         )
     return result
 
@@ -257,5 +264,6 @@ def losses(data: Data, groups: Sequence[Sequence[Row]]) -> Table:
                 Value(words.scientific(first), first),
                 Value(words.scientific(largest), largest),
                 Value(str(len(difference)), float(len(difference))),
+                of=(point, baseline),
             )
     return result

@@ -18,6 +18,7 @@ from typing import Any
 from siliconprof import record_rows, validation
 from siliconprof.errors import UserError, stage
 from siliconprof.record import write_atomically
+from siliconprof.render.crew import most_workers, rare_collections
 
 
 def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
@@ -27,6 +28,7 @@ def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
         output: where the page will lie, from which its links lead.
     """
     from siliconprof.render import (
+        advice,
         capacity,
         ceilings,
         claims,
@@ -35,50 +37,63 @@ def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
         cost,
         energy,
         faults,
+        glance,
         launch,
         lora,
         losses,
         matmul,
         memory,
+        mfu,
         models,
+        money,
         operations,
         others,
+        paper,
         peaks,
         published,
         quality,
+        roofline,
+        scenario_drawing,
         scenarios,
         setting,
+        stack,
         steps,
         study,
         summary,
         training,
         uncertainty,
+        why,
         words,
     )
 
     own = data.only(record_rows.HERE)
     book.common["intervals"] = uncertainty.said(own.points)
-    book.section("summary")
+    book.section("summary", host=setting.host_line(data))
     found = summary.findings(own)
     book.findings(found, summary.HEADLINES)
     if not found:
         book.note("There is nothing to compare: no two cells of this host were measured that "
                   "answer a question together.")  # fmt: skip
+    glance.add(own, book)
     absent = summary.not_measured(own)
     if absent:
         book.listing(absent, "Not measured, and why:")
     book.section("setting")
+    stack.add(data, book)
     setting.add(data, book, own)
     book.section("training")
     training.add(own, book)
     lora.add(own, book)
     steps.add(own, book)
     losses.add(own, book)
+    book.section("paper")
+    paper.add(data, book)
     book.section("grid")
     study.add(own, book, everyone=data)
     book.section("classic")
     classic.add(own, book, everyone=data)
     book.section("memory")
+    scenario_drawing.add(own, book)
     scenarios.add(own, book)
     capacity.add(own, book)
     peaks.add(own, book)
@@ -88,10 +103,14 @@ def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
     book.section("energy")
     energy.add(own, book)
     clocks.add(own, book)
-    book.section("cost")
-    cost.add(own, book)
+    book.section("money")
+    money.add(data, book)
+    book.section("why")
+    why.add(own, book, everyone=data)
     book.section("ceilings")
     ceilings.add(own, book)
+    roofline.add(own, book)
+    mfu.add(own, book)
     book.section("matmul")
     matmul.add(own, book)
     book.section("operations")
@@ -104,8 +123,13 @@ def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
     claims.add(data, book)
     book.section("others")
     others.add(data, book)
+    book.section("advice")
+    advice.add(data, book)
+    book.section("cost")
+    cost.add(own, book)
     book.section("quality")
     quality.add(data, book, own, command, output)
+    paper.settle(book)
     measured = sum(cell["status"] == "ok" for cell in own.cells)
     return {
         "title": data.matrix["experiment"].get("report", {}).get("title") or "siliconprof",
@@ -174,6 +198,7 @@ def render(arguments: argparse.Namespace) -> None:
             arguments.template / "captions.yaml",
             arguments.figures,
             arguments.output.parent,
+            most_workers(arguments.jobs),
         )
         facts = build(
             data,
@@ -181,11 +206,13 @@ def render(arguments: argparse.Namespace) -> None:
             " ".join(["python -m siliconprof.render.page", *given(arguments)]),
             arguments.output,
         )
+        book.finish()
         dark = style.css_variables(1)
         css = (
             f":root{{{style.css_variables(0)}}}@media screen{{:root[data-theme=dark]{{{dark}}}}}"
             "@media screen and (prefers-color-scheme:dark)"
             f"{{:root:not([data-theme=light]){{{dark}}}}}{inlined['style.css']}"
+            f"{book.styles.css()}"
         )
         text = template.render(
             **facts,
@@ -207,6 +234,7 @@ def given(arguments: argparse.Namespace) -> list[str]:
     return [
         f"--{name.replace('_', '-')} {' '.join(path.as_posix() for path in paths)}"
         for name, value in vars(arguments).items()
+        if name != "jobs"  # which changes nothing that is written
         if (paths := value if isinstance(value, list) else [value])
     ]
 
@@ -225,7 +253,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     ):
         parser.add_argument(f"--{name}", type=Path, required=True, help=what)
     parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
-    render(parser.parse_args(argv))
+    parser.add_argument("--jobs", type=int, default=1, help="processes that draw figures")
+    with rare_collections():
+        render(parser.parse_args(argv))
     return 0
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from siliconprof.render import style, words
+from siliconprof.render import hover, marks, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Finding
 from siliconprof.render.data import Data
@@ -103,7 +103,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     book.heading("Predicted and measured peaks", anchor=f"{prefix}peaks")
     found = checked(data)
     if found:
-        book.figure(f"{prefix}peaks", "peaks", partial(draw, found))
+        book.figure(f"{prefix}peaks", "peaks", partial(draw, data, found))
     else:
         book.note("No prediction can be held against a measured peak: nothing counts device memory "
                   "here, or the memory model says nothing.")  # fmt: skip
@@ -111,15 +111,22 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     book.table(f"{prefix}memory", "memory", table(rows), folded=fold)
 
 
-def draw(found: list[tuple[Row, float]], narrow: bool) -> Any:
-    """Predicted over measured against the measured peak; what lies outside the band is named."""
+def draw(data: Data, found: list[tuple[Row, float]], narrow: bool) -> Any:
+    """Predicted over measured against the measured peak; what lies outside the band is named.
+
+    A dot's shape tells its device, or of one device alone its model.
+    """
     width, left, foot, high = style.width_in(narrow), 0.5, 0.42, 2.3
+    rows = [row for row, _ in found]
+    places = style.devices(rows, data.device_name, 3.6)
     shapes = {name: mark for name, mark in zip(
-        dict.fromkeys(row["module"] for row, _ in found), "oDs^v", strict=False)}  # fmt: skip
+        dict.fromkeys(row["module"] for row in rows), "oDs^v", strict=False)}  # fmt: skip
     entries = [
-        *style.backends((row for row, _ in found), 3.6),
-        *((style.sample(mark, color=style.MUTED, markersize=3.6, markerfacecolor="none"), name)
-          for name, mark in shapes.items()),
+        *style.backends(rows, 3.6),
+        *(places or [
+            (style.sample(mark, color=style.MUTED, markersize=3.6, markerfacecolor="none"), name)
+            for name, mark in shapes.items()
+        ]),
         (style.swatch(style.shade("grey", 12)), f"within {words.whole_percent(WITHIN)}"),
     ]  # fmt: skip
     head = style.legend_height(entries, width) + 0.1
@@ -135,13 +142,16 @@ def draw(found: list[tuple[Row, float]], narrow: bool) -> Any:
     ax.axhspan(1 - WITHIN, 1 + WITHIN, color=style.shade("grey", 12), linewidth=0)
     ax.axhline(1, color=style.MUTED, linewidth=0.6)
     for (row, ratio), size in zip(found, sizes, strict=True):
-        ax.plot([size], [ratio], shapes.get(row["module"], "o"), markersize=3.6,
-                color=style.colour(row))  # fmt: skip
-    for name, places in _missed_models(found):
-        x, y = (sum(axis) / len(places) for axis in zip(*places, strict=True))
+        shape = style.device_mark(row["device"]) if places else shapes.get(row["module"], "o")
+        dot = ax.plot([size], [ratio], shape, markersize=3.6, color=style.colour(row))
+        marks.tag(dot, row, f"{hover.training(row)}: predicted {words.mebibytes(predicted(row) or 0)}, "
+                  f"measured {words.mebibytes(size * MIB)}, ratio "
+                  f"{words.significant(ratio)}")  # fmt: skip
+    for name, apart in _missed_models(found):
+        x, y = (sum(axis) / len(apart) for axis in zip(*apart, strict=True))
         right = x > (low * top) ** 0.5
-        edge = min(x for x, _ in places) if right else max(x for x, _ in places)
-        said = f"{name}: {words.count(len(places), 'cell')}"
+        edge = min(x for x, _ in apart) if right else max(x for x, _ in apart)
+        said = f"{name}: {words.count(len(apart), 'cell')}"
         ax.annotate(
             said, (edge, y), (-6 if right else 6, 0), textcoords="offset points", va="center",
             ha="right" if right else "left", size=style.SMALL_PT, color=style.MUTED,
@@ -202,6 +212,7 @@ def table(rows: list[Row]) -> Table:
             quantity(start, NO_PROBE, MIB),
             quantity(most, NO_PROBE, MIB),
             quantity(most - start if start and most else None, NO_PROBE, MIB),
+            of=row,
         )
     return result
 

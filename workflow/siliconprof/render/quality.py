@@ -69,7 +69,8 @@ def flags_table(cells: Sequence[Row]) -> Table:
         for code, detail in words.flags(cell):
             seen.setdefault(code, []).append(detail)
         for code, details in seen.items():
-            table.add(_host(cell), _name(cell), code, Value("; ".join(details), mark="note"))
+            what = Value("; ".join(details), mark="note")
+            table.add(_host(cell), _name(cell), code, what, of=cell)
     return table
 
 
@@ -88,6 +89,7 @@ def failures_table(cells: Sequence[Row]) -> Table:
             if kept
             else "none with status ok",
             css="failed",
+            of=cell,
         )
     return table
 
@@ -115,6 +117,7 @@ def captures_table(data: Data, folder: Path) -> Table:
             quantity(row["file_bytes"], why, 2.0**20),
             integer(row["steps"], why),
             Value(row["means"], mark="note"),
+            of=row,
         )
     return table
 
@@ -176,7 +179,7 @@ def _provenance(data: Data, book: Book, own: Data, command: str) -> None:
                           f"SHA-256 {data.host['quick_facts_sha256'][:12]}…"),
             ("Tables", f"{folder}/tables, as CSV: {', '.join(TABLES)}"),
             ("Figures", f"{book.folder.as_posix()}: every figure as SVG, PNG and PDF, every table "
-                        "of this page as CSV and Markdown"),
+                        "of this page as CSV, Markdown and LaTeX"),
         ]
     )  # fmt: skip
     book.folded("The resolved configuration", json.dumps(experiment, indent=1, sort_keys=True))
@@ -199,5 +202,5 @@ def records_table(cells: Sequence[Row]) -> Table:
             (cell["git_commit"] or "")[:12],
             Value(str(int(cell["method_version"])), float(cell["method_version"])),
         ]
-        table.add(*row)
+        table.add(*row, of=cell)
     return table

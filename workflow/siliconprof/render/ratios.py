@@ -109,6 +109,11 @@ class Ratio:
     b: Step
 
     @property
+    def rows(self) -> tuple[Row, Row]:
+        """The points of both sides."""
+        return self.a.row, self.b.row
+
+    @property
     def middle(self) -> float:
         """Of the epochs."""
         return self.b.middle / self.a.middle

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from siliconprof.render import style, words
+from siliconprof.render import hover, marks, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.grid_points import (
@@ -135,7 +135,8 @@ def draw(places: dict[Place, list[Row]], fits: Sequence[Row], narrow: bool) -> A
                 x = left + column * (panel + gap)
                 if column == 0:
                     said = place_name(points[0])
-                    style.write(figure, 0, top + 0.16, said, weight="bold", va="center")
+                    marks.tag(style.write(figure, 0, top + 0.16, said, weight="bold", va="center"),
+                              points)  # fmt: skip
                 style.write(figure, x, top + title - 0.06, unit, va="bottom",
                             size=style.SMALL_PT, color=style.MUTED)  # fmt: skip
                 ax = style.axes(figure, x, top + title, panel, high)
@@ -180,14 +181,32 @@ def _by_batch(ax: Any, points: Sequence[Row], fits: Sequence[Row], sizes: Scale,
         xs = [low * (high / low) ** (i / (CURVE_POINTS - 1)) for i in range(CURVE_POINTS)]
         fixed, each = float(row["fixed_s"] or 0.0), float(row["per_sample_s"])
         known = [(x, amounts[0] * x / t) for x in xs if (t := fixed + each * x) > 0]
-        ax.plot([x for x, _ in known], [y for _, y in known], linewidth=0.8,
-                color=sizes.colour(row.get("n_parameters")))  # fmt: skip
+        line = ax.plot([x for x, _ in known], [y for _, y in known], linewidth=0.8,
+                       color=sizes.colour(row.get("n_parameters")))  # fmt: skip
+        marks.tag(line, row, f"{place_name(row)}, {shape(row)}: a step takes "
+                  f"{hover.seconds(fixed)} + {hover.seconds(each)} a sample")  # fmt: skip
     for ink, group in sizes.groups(points).items():
-        style.dots(ax, *_rates(group, rate, "batch_size"), 3.0, True, color=ink)
+        _dots(ax, group, rate, "batch_size", ink, sizes)
     ticks = values(points, "batch_size")
     ax.xaxis.set_major_locator(style.FixedLocator(ticks if len(ticks) <= 5 else ticks[::2]))
     ax.xaxis.set_major_formatter(style.FuncFormatter(lambda value, _: f"{value:g}"))
     ax.set_xlabel("batch size", size=style.SMALL_PT)
+
+
+def _dots(
+    ax: Any, group: Sequence[Row], rate: str, across: str, ink: str, scale: Scale
+) -> None:  # fmt: skip
+    """The points that share a colour, told together."""
+    xs, ys = _rates(group, rate, across)
+    drawn = style.dots(ax, xs, ys, 3.0, True, color=ink)
+    if not ys:
+        return
+    value = words.number(group[0].get(scale.name))
+    size = scale.name == "n_parameters"
+    shared = f"{_millions(value or 0)} M parameters" if size else f"batch {value:g}"
+    unit, over = ("GFLOP/s", 1e9) if rate == "flop_per_s" else ("tokens/s", 1.0)
+    marks.tag(drawn, group, f"{place_name(group[0])}, {shared}: {words.count(len(ys), 'point')}, "
+              + hover.of_several(ys, unit, over))  # fmt: skip
 
 
 def _per_sample(point: Row, rate: str) -> float | None:
@@ -204,9 +223,9 @@ def _by_size(ax: Any, points: Sequence[Row], batches: Scale, rate: str) -> None:
         best[x] = max(best.get(x, 0.0), y)
     if 1 < len(best) <= 40:
         xs = sorted(best)
-        ax.plot(xs, [best[x] for x in xs], color=style.FAINT, linewidth=0.8)
+        marks.tag(ax.plot(xs, [best[x] for x in xs], color=style.FAINT, linewidth=0.8), points)
     for ink, group in batches.groups(points).items():
-        style.dots(ax, *_rates(group, rate, "n_parameters"), 3.0, True, color=ink)
+        _dots(ax, group, rate, "n_parameters", ink, batches)
     xs, _ = _rates(points, rate, "n_parameters")
     if xs:
         log_ticks(ax.xaxis, min(xs) / EDGE, max(xs) * EDGE, 4, 1e6)
@@ -283,6 +302,7 @@ def table(fits: Sequence[Row], notes: Sequence[str]) -> Table:
             _shares(row, "launch"),
             _shares(row, "memory"),
             _best(row),
+            of=row,
         )
     return result
 

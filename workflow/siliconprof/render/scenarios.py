@@ -94,7 +94,7 @@ def table(data: Data, cells: Sequence[Row]) -> Table:
             quantity(cell.get("capacity_bytes"), "the device's memory is unknown", MIB,
                      title=cell.get("capacity_source") or ""),
             quantity(cell.get("confirmed_peak_bytes"), "no limit, so no peak to confirm", MIB),
-            css="" if ok else "failed",
+            css="" if ok else "failed", of=cell,
         )  # fmt: skip
     return result
 

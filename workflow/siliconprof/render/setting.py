@@ -135,6 +135,6 @@ def cells_table(cells: Iterable[Row]) -> Table:
             missing("was not started") if cell["status"] == "unsupported" and not cell["child_wall_s"]
             else quantity(cell["wall_s"], why),
             quantity(cell["timed_s"], why),
-            css="" if ok else "failed",
+            css="" if ok else "failed", of=cell,
         )  # fmt: skip
     return table

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from siliconprof.render import style, words
+from siliconprof.render import hover, marks, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.variants import Family, Row, label
@@ -63,8 +63,8 @@ def draw_steps(data: Data, points: Sequence[Row], narrow: bool) -> Any:
         name = label(point).split(" · ", 1) if narrow else [label(point)]
         if len(devices) > 1:
             name.insert(0, data.device_name(point))
-        style.write(figure, x, top + title - 0.06, "\n".join(name), va="bottom",
-                    size=style.SMALL_PT)  # fmt: skip
+        marks.tag(style.write(figure, x, top + title - 0.06, "\n".join(name), va="bottom",
+                              size=style.SMALL_PT), point)  # fmt: skip
         ax = style.axes(figure, x + left, top + title, pitch - left - 0.1, high)
         _panel(ax, data, point)
         if row == rows - 1 or index + columns >= len(points):
@@ -76,25 +76,33 @@ def draw_steps(data: Data, points: Sequence[Row], narrow: bool) -> Any:
 
 def _panel(ax: Any, data: Data, point: Row) -> None:
     highest = 0.0
-    for name, ink in (("warmup_step_s", style.FAINT), ("step_s", style.MUTED),
-                      ("unsplit_step_s", style.shade(point["backend"]))):  # fmt: skip
+    for name, called, ink in (
+        ("warmup_step_s", "warm-up steps", style.FAINT),
+        ("step_s", "split steps", style.MUTED),
+        ("unsplit_step_s", "unsplit steps", style.shade(point["backend"])),
+    ):
         values = data.traces.series(point, name)
         if not values:
             continue
         first = -len(values) if name == "warmup_step_s" else 0
         xs, ys = style.thin(range(first, first + len(values)), values, MOST_POINTS)
-        style.dots(ax, xs, ys, color=ink)
+        marks.tag(style.dots(ax, xs, ys, color=ink), point,
+                  f"{hover.training(point)}: {len(values)} {called}, "
+                  + hover.of_several(values, "ms", 1e-3))  # fmt: skip
         if name != "warmup_step_s":
             highest = max(highest, max(values))
     middle = point["unsplit_step_median_s"]
     if middle is not None:
-        ax.axhline(middle, color=style.INK, linewidth=0.8)
+        marks.tag(ax.axhline(middle, color=style.INK, linewidth=0.8), point,
+                  f"{hover.training(point)}: unsplit step "
+                  f"{hover.median(point, 'unsplit_step')}")  # fmt: skip
     slow = data.traces.series(point, "warmup_step_s")
     top = highest * 1.12 or 1.0
     if slow and max(slow) > top:  # the first step may take a hundred times as long: say so
         beyond = max(slow)
-        ax.text(1, 1, f"warm-up up to {words.duration(beyond)}", size=style.SMALL_PT - 0.5,
-                color=style.MUTED, va="top", ha="right", transform=ax.transAxes)  # fmt: skip
+        marks.tag(ax.text(1, 1, f"warm-up up to {words.duration(beyond)}",
+                          size=style.SMALL_PT - 0.5, color=style.MUTED, va="top", ha="right",
+                          transform=ax.transAxes), point)  # fmt: skip
         top = highest * 1.3 or 1.0
     ax.set_ylim(0, top)
     ax.set_clip_on(True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from siliconprof.render import lora, peaks, ratios, study_findings, words
+from siliconprof.render import headlines, lora, overall, peaks, ratios, study_findings, why, words
 from siliconprof.render.compare import (
     Finding,
     Line,
@@ -37,14 +37,26 @@ HEADLINES = 5  # what a reader takes in at once
 def findings(data: Data) -> list[Finding]:
     """All findings of this host that its data support, the most asked for first.
 
-    One for each study stands before the details of any; the page shows `HEADLINES` of them and
-    folds the rest.
+    Which is faster, what less precision or fewer trained weights buy, how much of the hardware is
+    used, whether all compute the same, and how far to trust it: these come first, then one for each
+    study. The page shows `HEADLINES` of them and folds the rest.
     """
     makers: Sequence[Callable[[Data], Finding | None]] = (
-        backends, ratios.finding, study_findings.grid, study_findings.wide_and_deep, precisions,
-        lora.finding, trainers, losses, peaks.finding, products,
+        backends, savings, headlines.hardware, losses, headlines.noise, why.finding, ratios.finding,
+        study_findings.grid, study_findings.wide_and_deep, trainers, peaks.finding, products,
     )  # fmt: skip
-    return [finding for finding in (make(data) for make in makers) if finding]
+    found = [finding for finding in (make(data) for make in makers) if finding]
+    return found if any(finding.title != headlines.NOISE for finding in found) else []
+
+
+def savings(data: Data) -> Finding | None:
+    """What mixed precision and LoRA buy, in one finding where there are both."""
+    mixed, adapters = precisions(data), lora.finding(data)
+    if not mixed or not adapters:
+        return mixed or adapters
+    sentence = f"{mixed.sentence} {adapters.title}: {adapters.sentence}"
+    rows = [*mixed.rows, *adapters.rows]
+    return Finding(f"{mixed.title} and {adapters.title}", sentence, rows, mixed.anchor)
 
 
 def _where(data: Data, step: Step, kind: Family) -> str:
@@ -55,19 +67,24 @@ def _where(data: Data, step: Step, kind: Family) -> str:
 
 def backends(data: Data) -> Finding | None:
     """Which device, and which software path on one device, is faster at the same work."""
-    lines = []
+    groups: dict[tuple, list[overall.Comparison]] = {}
+
+    def add(fast: Step, slow: Step, where: str, name: Callable[[Step], str]) -> None:
+        names = (name(fast), name(slow))
+        line = _against(fast, slow, where, name)
+        shared = where.replace(" (", ", ").removesuffix(")")
+        plain = tuple(said.replace(" (manual)", "") for said in names)
+        made = overall.Comparison(fast, slow, (plain[0], plain[1]), shared, line)
+        groups.setdefault(tuple(sorted(plain)), []).append(made)
+
     for kind, found in steps(data).items():
-        lines += [
-            _against(fast, slow, f"{kind.name} ({manner(fast.row)})", _device_and_backend)
-            for fast, slow in _best_of_devices(found)
-        ]  # fmt: skip
-    title = "Devices and backends" if lines else "Backends"
+        for fast, slow in _best_of_devices(found):
+            add(fast, slow, f"{kind.name} ({manner(fast.row)})", _device_and_backend)
+    title = "Devices and backends" if groups else "Backends"
     for kind, found in steps(data).items():
-        lines += [
-            _against(fast, slow, _where(data, fast, kind), _software)
-            for fast, slow in pairs(found, "backend")
-        ]
-    return told(title, lines, "training")
+        for fast, slow in pairs(found, "backend"):
+            add(fast, slow, _where(data, fast, kind), _software)
+    return overall.finding(title, [("", group) for group in groups.values()], "training")
 
 
 def _device_and_backend(step: Step) -> str:
@@ -112,7 +129,7 @@ def _against(fast: Step, slow: Step, where: str, name: Callable[[Step], str]) ->
 
 def precisions(data: Data) -> Finding | None:
     """What mixed precision changes, per backend."""
-    lines = []
+    groups: dict[tuple[str, str], list[overall.Comparison]] = {}
     for kind, found in steps(data).items():
         for full, mixed in pairs(found, "precision", "fp32"):
             name = mixed.row["precision"]
@@ -127,8 +144,13 @@ def precisions(data: Data) -> Finding | None:
                 said = f"{name} is faster, fp32 takes {ratio_words(full, mixed)} as long"
             else:
                 said = f"{name} is slower, it takes {ratio_words(mixed, full)} as long as fp32"
-            lines.append(compared(f"{where}: {said}", full, mixed))
-    return told("Mixed precision", lines, "training")
+            place = (_software(mixed), name)
+            shared = f"{kind.name}, {manner(mixed.row, 'precision')}"
+            line = compared(f"{where}: {said}", full, mixed)
+            made = overall.Comparison(full, mixed, ("fp32", name), shared, line)
+            groups.setdefault(place, []).append(made)
+    named = [(f"On {backend}, ", group) for (backend, _), group in groups.items()]
+    return overall.finding("Mixed precision", named, "training")
 
 
 def trainers(data: Data) -> Finding | None:

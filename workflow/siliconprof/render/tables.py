@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,7 @@ class Value:
     reason: str = ""  # why it is missing; becomes a footnote
     footnote: str = ""  # its letter
     link: str = ""  # where the text leads, relative to the page
+    more: str = ""  # what a click opens below the text; goes on where the text ends in "…"
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,22 @@ class Table:
             self.row_cells,
         )
 
+    def first(self, most: int) -> Table:
+        """The first rows, and below them a note of how many there are; the files have all."""
+        if len(self.rows) <= most:
+            return self
+        note = (
+            f"The first {most} of {words.grouped(len(self.rows))} rows; the files have all of "
+            "them, and the filter sees these alone."
+        )
+        return Table(
+            self.columns,
+            self.rows[:most],
+            [*self.notes, note],
+            self.row_classes[:most],
+            self.row_cells[:most],
+        )
+
     def footnoted(self) -> tuple[list[list[Value]], list[tuple[str, str]]]:
         """(rows with footnote letters, the footnotes as (letter, reason))."""
         letters: dict[str, str] = {}
@@ -112,7 +130,7 @@ class Table:
         return marked, [(letter, reason) for reason, letter in letters.items()]
 
     def to_csv(self) -> str:
-        """The table as CSV: numbers where a cell has one, else its text."""
+        """The table as CSV: numbers where a cell has one, else its text, see `_harmless`."""
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
         ranged = [any(row[i].below for row in self.rows) for i in range(len(self.columns))]
@@ -129,9 +147,9 @@ class Table:
                 elif column.numeric and isinstance(value.sort, (int, float)):
                     line.append(value.sort)
                 else:
-                    line.append(_badged(value))
+                    line.append(_harmless(_badged(value)))
                 if has_range:
-                    line.append(value.below)
+                    line.append(_harmless(value.below))
             writer.writerow(line)
         return stream.getvalue()
 
@@ -139,7 +157,7 @@ class Table:
         """The table as Markdown, with its footnotes and notes."""
 
         def line(cells: Sequence[str]) -> str:
-            return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+            return "| " + " | ".join(map(markdown, cells)) + " |"
 
         heads, rows, below = self._as_text()
         lines = [
@@ -147,7 +165,7 @@ class Table:
             line(["---:" if column.numeric else "---" for column in self.columns]),
             *map(line, rows),
             "",
-            *below,
+            *map(markdown, below),
         ]
         return "\n".join(lines).rstrip() + "\n"
 
@@ -163,7 +181,8 @@ class Table:
         kinds = "".join("r" if column.numeric else "l" for column in self.columns)
         text = frame.to_latex(
             index=False,
-            header=[_latex(head) for head in heads],
+            # pandas fills placeholders in, of which there is none here
+            header=[_latex(head).replace("{", "{{").replace("}", "}}") for head in heads],
             escape=True,
             longtable=True,
             column_format=kinds,
@@ -195,6 +214,35 @@ def _letter(index: int) -> str:
     return (_letter(more - 1) if more else "") + FOOTNOTE_MARKS[index]
 
 
+_IN_MARKDOWN = {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {c: f"\\{c}" for c in "\\`*|"}
+
+
+def markdown(said: str) -> str:
+    """A text in Markdown, in one line: neither HTML nor emphasis, code, a link or a new column."""
+    text_ = "".join(_IN_MARKDOWN.get(letter, letter) for letter in _one_line(said))
+    return text_.replace("](", "]\\(")
+
+
+def _one_line(said: str) -> str:
+    """The text without line breaks; thin spaces stay."""
+    return re.sub(r"\s*[\t\r\n]\s*", " ", said)
+
+
+def _harmless(said: str) -> str:
+    """A text that a spreadsheet does not take for a formula: an apostrophe stands before it.
+
+    Records come from other hosts, and a reason or a name in one may begin with `=`, `+`, `-` or
+    `@` (OWASP, "CSV Injection"). Numbers stay as they are, so do the tables of `results/tables`.
+    """
+    if said[:1] not in ("=", "+", "-", "@", "\t", "\r"):
+        return said
+    try:
+        float(said)
+    except ValueError:
+        return f"'{said}"
+    return said
+
+
 _IN_LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
@@ -203,11 +251,22 @@ _IN_LATEX = {
 
 def _latex(said: str) -> str:
     """A text in LaTeX, every character as itself."""
-    return "".join(_IN_LATEX.get(letter, letter) for letter in said)
+    return "".join(_IN_LATEX.get(letter, letter) for letter in _one_line(said))
 
 
 def _badged(value: Value) -> str:
-    return f"{value.text} [{value.badge}]" if value.badge else value.text
+    whole = f"{value.text}: {value.more}" if value.more else value.text
+    if value.more and value.text.endswith("…"):
+        whole = f"{value.text.removesuffix('…')} {value.more}"
+    return f"{whole} [{value.badge}]" if value.badge else whole
+
+
+def split(text_: str, limit: int, **more: Any) -> Value:
+    """A text of which a long one's end is folded away behind a word."""
+    head = words.shortened(text_, limit)
+    if head == text_:
+        return Value(text_, **more)
+    return Value(head, more=text_[len(head) - 1 :].lstrip(), **more)
 
 
 def text(value: Any, **more: Any) -> Value:
@@ -235,8 +294,7 @@ def integer(value: Any, reason: str) -> Value:
     found = words.number(value)
     if found is None:
         return missing(reason)
-    text_ = f"{found:,.0f}".replace(",", words.THIN if abs(found) >= 9999.5 else "")
-    return Value(text_, sort=found)
+    return Value(words.grouped(found), sort=found)
 
 
 def ranged(

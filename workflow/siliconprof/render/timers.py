@@ -8,7 +8,7 @@ from itertools import chain
 from statistics import median
 from typing import Any
 
-from siliconprof.render import style, words
+from siliconprof.render import hover, marks, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.grid_points import MS, Grid, devices_said, log_ticks, place_name, seconds
@@ -102,7 +102,9 @@ def draw(panels: Sequence[Sequence[Row]], narrow: bool) -> Any:
     for index, points in enumerate(panels):
         row, column = divmod(index, columns)
         x, y = column * (panel + left + gap), head + row * (title + high + foot)
-        style.write(figure, x, y + title / 2, place_name(points[0]), weight="bold", va="center")
+        said = style.write(figure, x, y + title / 2, place_name(points[0]), weight="bold",
+                           va="center")  # fmt: skip
+        marks.tag(said, points)
         ax = style.axes(figure, x + left, y + title, panel, high)
         _panel(ax, points)
         ax.set_ylabel("ratio", size=style.SMALL_PT)
@@ -128,11 +130,17 @@ def _panel(ax: Any, points: Sequence[Row]) -> None:
     ink = style.colour(points[0])
     enough = [i for i, point in enumerate(points) if not is_short(point)]
     if enough:
-        style.dots(ax, [xs[i] for i in enough], [ys[i] for i in enough], 3.0, True, color=ink)
+        drawn = style.dots(ax, [xs[i] for i in enough], [ys[i] for i in enough], 3.0, True,
+                           color=ink)  # fmt: skip
+        told = hover.of_several([ys[i] for i in enough], "×")
+        marks.tag(drawn, points, f"{place_name(points[0])}: blocked_autorange over our median, "
+                  f"{words.count(len(enough), 'point')}, {told}")  # fmt: skip
     for i, point in enumerate(points):
         if is_short(point):
-            ax.plot([xs[i]], [ys[i]], "o", markersize=3.6, markerfacecolor="none",
-                    markeredgewidth=0.8, color=ink)  # fmt: skip
+            ring = ax.plot([xs[i]], [ys[i]], "o", markersize=3.6, markerfacecolor="none",
+                           markeredgewidth=0.8, color=ink)  # fmt: skip
+            marks.tag(ring, point, f"{place_name(point)}, {hover.seconds(xs[i])} an iteration: "
+                      f"{words.significant(ys[i])} ×, min_run_time is shorter")  # fmt: skip
     log_ticks(ax.xaxis, low, high, 7, MS)
     style.plain_ticks(ax.yaxis, 5)
     ax.grid(axis="y")

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from siliconprof.registry import PEAK_OF_PRECISION
-from siliconprof.render import style, uncertainty, words
+from siliconprof.render import hover, marks, style, uncertainty, words
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step
 from siliconprof.render.data import Data
@@ -19,6 +19,7 @@ from siliconprof.render.variants import (
     family_order,
     has_no_speed,
     label,
+    model,
     precision,
     variant,
 )
@@ -147,6 +148,7 @@ def _frame(ax: Any, rows: Sequence[Row], narrow: bool, name: Name | None) -> Non
     ax.tick_params(axis="y", length=0, labelsize=size, labelcolor=style.INK)
     ax.spines["left"].set_visible(False)
     ax.grid(axis="x")
+    marks.tag_labels(ax.yaxis, rows)
 
 
 def _bars(
@@ -165,21 +167,26 @@ def _bars(
         if row.get("step_median_s") is None:
             _say_status(ax, y, row, width)
             continue
-        start = 0.0
+        start, whose = 0.0, f"{model(row)}, {name(row, False)}"
         for phase in phases:
-            start = _segment(ax, y, row, phase, start, row.get(f"{phase}_median_s"))
+            said = f"{whose}: {phase} {hover.quartiles(row, phase)}"
+            start = _segment(ax, y, row, phase, start, row.get(f"{phase}_median_s"), said)
         middle = row["unsplit_step_median_s"]
         end = start
         if middle is not None:
             origin = str(uncertainty.origin(row))
             low, high = _ends(row)
-            ax.plot([low, high], [y, y], color=style.INK, linewidth=LINES[origin][0])
-            ax.plot([middle], [y], "o", color=style.INK, markersize=2.6)
+            said = f"{whose}: unsplit step {hover.median(row, 'unsplit_step')}"
+            marks.tag(ax.plot([low, high], [y, y], color=style.INK, linewidth=LINES[origin][0]),
+                      row)  # fmt: skip
+            marks.tag(ax.plot([middle], [y], "o", color=style.INK, markersize=2.6), row, said)
             end = max(start, high)
         total = words.duration(middle if middle is not None else row["step_median_s"])
         check = ("\n" if narrow else ", ") + CHECK if has_no_speed(row) else ""
-        ax.text(end + longest * 0.025, y, total + check, va="center", size=style.SMALL_PT,
-                color=style.MUTED if check else style.INK, linespacing=0.95)  # fmt: skip
+        marks.tag(
+            ax.text(end + longest * 0.025, y, total + check, va="center", size=style.SMALL_PT,
+                    color=style.MUTED if check else style.INK, linespacing=0.95), row,
+        )  # fmt: skip
         said = max((total + check).split("\n"), key=len)
         room = style.text_in(said + " ", style.SMALL_PT) / width
         reach = max(reach, (end + longest * 0.025) / (1 - min(room, 0.7)))
@@ -195,16 +202,17 @@ def _shares(ax: Any, rows: Sequence[Row], phases: Sequence[str], narrow: bool, n
         total = sum(row.get(f"{phase}_median_s") or 0.0 for phase in PHASES)
         if not total:
             continue
-        start = 0.0
+        start, whose = 0.0, f"{model(row)}, {name(row, False)}"
         for phase in phases:
             share = (row.get(f"{phase}_median_s") or 0.0) / total
-            before, start = start, _segment(ax, y, row, phase, start, share)
+            said = f"{whose}: {phase} {words.percent(share)} of the phases"
+            before, start = start, _segment(ax, y, row, phase, start, share, said)
             if share >= LABELLED_SHARE:
                 dark = PHASE_STEP[phase] == 100
-                ax.text(
+                marks.tag(ax.text(
                     before + share / 2, y, f"{100 * share:.0f}", ha="center", va="center",
                     size=style.SMALL_PT, color=style.PAPER if dark else style.INK,
-                )  # fmt: skip
+                ), row)  # fmt: skip
     ax.set_xlim(0, 1)
     style.plain_ticks(ax.xaxis, 4, 0.01)
     ax.set_xlabel("share of the step's phases / %", size=style.SMALL_PT)
@@ -217,14 +225,16 @@ def _ends(row: Row) -> tuple[float, float]:
     return row[f"unsplit_step_{low}_s"], row[f"unsplit_step_{high}_s"]
 
 
-def _segment(ax: Any, y: float, row: Row, phase: str, start: float, length: float | None) -> float:
+def _segment(
+    ax: Any, y: float, row: Row, phase: str, start: float, length: float | None, said: str
+) -> float:
     """One phase of a bar; where it ends comes back."""
     if not length:
         return start
-    ax.barh(
+    marks.tag(ax.barh(
         y, length, left=start, height=0.62, linewidth=0.5, edgecolor=style.PAPER,
         facecolor=style.shade(row["backend"], PHASE_STEP[phase]), hatch=HATCH.get(phase),
-    )  # fmt: skip
+    ).patches, row, said)  # fmt: skip
     return start + length
 
 
@@ -232,10 +242,10 @@ def _say_status(ax: Any, y: float, row: Row, width: float) -> None:
     """A cell without a time says why where its bar would be."""
     said = f"{row['status']}: {row['reason']}" if row.get("reason") else "no time measured"
     limit = int(width / style.text_in("x", style.SMALL_PT))
-    ax.text(
+    marks.tag(ax.text(
         0, y, " " + words.shortened(said, limit), va="center", style="italic",
         size=style.SMALL_PT, color=style.MUTED,
-    )  # fmt: skip
+    ), row, f"{hover.training(row)}: {said}")  # fmt: skip
 
 
 # -- tables ------------------------------------------------------------------------------------
@@ -284,10 +294,11 @@ def times_table(families: dict[Family, tuple[list[Row], list[Row]]]) -> Table:
                 quantity(row["split_over_unsplit"], "one of the two is missing", digits=4),
                 ranged(row, "forward_only", MS, "this trainer offers no forward pass alone"),
                 quantity(row["forward_only_over_forward"], "one of the two is missing", digits=3),
+                of=row,
             )
         for cell in failed:
             why = f"{cell['status']}: {cell['reason']}"
-            table.add(*names(cell), *[missing(why)] * (len(PHASES) + 8), css="failed")
+            table.add(*names(cell), *[missing(why)] * (len(PHASES) + 8), css="failed", of=cell)
     return table
 
 
@@ -322,7 +333,7 @@ def rates_table(data: Data, families: dict[Family, tuple[list[Row], list[Row]]])
     for points, _ in families.values():
         for row in points:
             if has_no_speed(row):
-                table.add(*names(row), *[missing(NO_SPEED)] * 6)
+                table.add(*names(row), *[missing(NO_SPEED)] * 6, of=row)
                 continue
             rate = words.number(row["flop_per_s"])
             table.add(
@@ -333,8 +344,9 @@ def rates_table(data: Data, families: dict[Family, tuple[list[Row], list[Row]]])
                 quantity(rate, "no formula for its operations", 1e9),
                 _share(rate, data.peak_flop_per_s(row), "peak unknown: the registry has no "
                        "sourced figure for this device and precision"),
-                _share(rate, best.get(_product_key(row)), "no product of this device, backend "
+                _share(rate, best.get(product_key(row)), "no product of this device, backend "
                        "and number format was measured in this run"),
+                of=row,
             )  # fmt: skip
     return table
 
@@ -352,12 +364,12 @@ def best_products(data: Data) -> dict[tuple, float]:
     for point in data.of_module("matmul"):
         rate = words.number(point["flop_per_s"])
         if rate:
-            key = _product_key(point)
+            key = product_key(point)
             best[key] = max(best.get(key, 0.0), rate)
     return best
 
 
-def _product_key(row: Row) -> tuple:
+def product_key(row: Row) -> tuple:
     """Mixed precision multiplies in its 16-bit format, so it is held against that."""
     place = (row["source"], row["host"], row["device"], row["backend"])
     return (*place, PEAK_OF_PRECISION[row["precision"]])

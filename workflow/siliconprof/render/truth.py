@@ -52,6 +52,7 @@ def table(data: Data, cells: Sequence[Row]) -> Table:
             text(precision),
             Value(str(len(members)), sort=len(members)),
             *(outcome(name, members) for name in check_columns.NAMES),
+            of=members,
         )
     return found
 

@@ -112,6 +112,7 @@ def models_table(points: Sequence[Row]) -> Table:
             _matched(_count(row.get("n_parameters")), row, widest, "n_parameters"),
             _matched(quantity(row.get("flops"), "no formula for its operations", 1e9, 4), row,
                      widest, "flops"),
+            of=[point for point in points if point["workload"] == row["workload"]],
         )  # fmt: skip
     return result
 
@@ -175,6 +176,7 @@ def results_table(data: Data, points: Sequence[Row]) -> Table:
             _peak(row),
             _checkpoints(row),
             _resumed(row),
+            of=row,
         )
     return result
 

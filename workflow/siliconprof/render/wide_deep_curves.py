@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from siliconprof import training_course
-from siliconprof.render import style, words
+from siliconprof.render import hover, marks, style, words
 from siliconprof.render.data import Data
 from siliconprof.render.variants import Row
 from siliconprof.training_course import stretch
@@ -102,7 +102,11 @@ def smoothed_said(data: Data, points: Sequence[Row]) -> str:
     return f" Strong lines are means over {stretch(longest)} steps, pale ones the single steps."
 
 
-def _course(column_: str, log: bool = False, scale: float = 1.0) -> Any:
+def _whose(point: Row) -> str:
+    return f"{name(point)} {point['precision']}"
+
+
+def _course(column_: str, unit: str = "", log: bool = False, scale: float = 1.0) -> Any:
     """A panel's drawing of one column of the curves: single steps pale, their means strong."""
 
     def draw_(ax: Any, data: Data, points: Sequence[Row], looks: dict[str, int]) -> bool:
@@ -116,9 +120,12 @@ def _course(column_: str, log: bool = False, scale: float = 1.0) -> Any:
                     continue
                 shown = values if pale else smoothed(values)
                 xs, ys = _thinned(shown)
-                ax.plot(xs, ys, color=style.shade(point["backend"], 25 if pale else 100),
-                        linewidth=0.5 if pale else 1.1,
-                        dashes=(1, 0) if pale else _dash(looks, point))  # fmt: skip
+                line = ax.plot(xs, ys, color=style.shade(point["backend"], 25 if pale else 100),
+                               linewidth=0.5 if pale else 1.1,
+                               dashes=(1, 0) if pale else _dash(looks, point))  # fmt: skip
+                known = shown[np.isfinite(shown)]
+                ends = " to ".join(words.significant(float(known[i]), 4) for i in (0, -1))
+                marks.tag(line, point, "" if pale else f"{_whose(point)}: {ends}{unit}")
                 found.append(values[np.isfinite(values)])
         if not found:
             return False
@@ -158,9 +165,13 @@ def _evaluations(ax: Any, data: Data, points: Sequence[Row], looks: dict[str, in
             continue
         known = frame[frame["loss"].notna()]
         ink = style.shade(point["backend"])
-        ax.plot(known["step"].tolist(), known["loss"].tolist(), "-o", color=ink, markersize=2.4,
-                linewidth=1.1, dashes=_dash(looks, point))  # fmt: skip
-        found.append(known["loss"].to_numpy(dtype=float))
+        losses = known["loss"].to_numpy(dtype=float)
+        line = ax.plot(known["step"].tolist(), losses.tolist(), "-o", color=ink, markersize=2.4,
+                       linewidth=1.1, dashes=_dash(looks, point))  # fmt: skip
+        marks.tag(line, point, f"{_whose(point)}: evaluation loss "
+                  f"{words.significant(float(losses[-1]), 4)} nat after step "
+                  f"{int(known['step'].iloc[-1])}")  # fmt: skip
+        found.append(losses)
     if found:
         _scale(ax, np.concatenate(found), False)
     return bool(found)
@@ -171,8 +182,8 @@ def unusual(data: Data, point: Row) -> list[int]:
     frame = data.traces.curve(point)
     if frame is None or "unusual" not in frame:
         return []
-    marks = frame["unusual"].astype(str).isin(("True", "1", "1.0"))
-    return np.flatnonzero(marks.to_numpy()).tolist()
+    found = frame["unusual"].astype(str).isin(("True", "1", "1.0"))
+    return np.flatnonzero(found.to_numpy()).tolist()
 
 
 def _step_times(ax: Any, data: Data, points: Sequence[Row], looks: dict[str, int]) -> bool:
@@ -184,11 +195,15 @@ def _step_times(ax: Any, data: Data, points: Sequence[Row], looks: dict[str, int
         if not xs:
             continue
         filled = looks[point["workload"]] == 0
-        style.dots(ax, xs, ys, 1.8, color=style.shade(point["backend"], 100 if filled else 45))
+        drawn = style.dots(ax, xs, ys, 1.8,
+                           color=style.shade(point["backend"], 100 if filled else 45))  # fmt: skip
+        marks.tag(drawn, point, f"{_whose(point)}: step {hover.quartiles(point, 'unsplit_step')}")
         marked = unusual(data, point)
         rung = [(step + 1, float(values[step])) for step in marked]
-        ax.plot([x for x, _ in rung], [y for _, y in rung], "o", markersize=4, color=style.INK,
-                markerfacecolor="none", markeredgewidth=0.7)  # fmt: skip
+        rings = ax.plot([x for x, _ in rung], [y for _, y in rung], "o", markersize=4,
+                        color=style.INK, markerfacecolor="none",
+                        markeredgewidth=0.7)  # fmt: skip
+        marks.tag(rings, point, f"{_whose(point)}: steps of unusual length")
         highest = max(highest, max(ys))
     if highest:
         ax.set_ylim(0, highest * 1.08)
@@ -208,7 +223,8 @@ def _sampled(column_: str) -> Any:
             kept = frame[frame[column_].notna()]
             values = (kept[column_] / MIB).tolist()
             xs, ys = style.thin(kept["t_s"].tolist(), values, MOST_POINTS)
-            ax.plot(xs, ys, color=style.shade(point["backend"]), dashes=_dash(looks, point))
+            line = ax.plot(xs, ys, color=style.shade(point["backend"]), dashes=_dash(looks, point))
+            marks.tag(line, point, f"{_whose(point)}: " + hover.of_several(values, "MiB"))
             highest, end = max(highest, max(ys)), max(end, xs[-1])
         if highest:
             ax.set_ylim(0, highest * 1.06)
@@ -221,11 +237,16 @@ def _sampled(column_: str) -> Any:
 
 STEP, TIME = "training step", "time since the cell began / s"
 PANELS = (
-    Panel("Training loss", "cross-entropy / nat", STEP, _course("loss")),
+    Panel("Training loss", "cross-entropy / nat", STEP, _course("loss", " nat")),
     Panel("Evaluation loss, held-out data", "cross-entropy / nat", STEP, _evaluations),
     Panel("Gradient norm before clipping", "", STEP, _course("gradient_norm", log=True)),
     Panel("Step time", "ms", STEP, _step_times),
-    Panel("Throughput", "thousand tokens / s", STEP, _course("tokens_per_s", scale=1e3)),
+    Panel(
+        "Throughput",
+        "thousand tokens / s",
+        STEP,
+        _course("tokens_per_s", " thousand tokens/s", scale=1e3),
+    ),
     Panel("Resident memory", "MiB", TIME, _sampled("rss_bytes")),
     Panel("Device memory", "MiB", TIME, _sampled("device_memory_bytes")),
 )

@@ -28,6 +28,8 @@ FLAG_WORDS = {
     "their end; the others stand.",
     "loss_not_finite": "The training diverged: losses became NaN or infinite; the times stand.",
     "points_missing": "Some points of the sweep were not measured; each has its reason.",
+    "incomplete": "The record lacks what tells its points apart; those points are in no figure and no "
+    "table, the rest of it is.",
     "crashed_at_exit": "The measuring process crashed after it had left its whole result, in the "
     "teardown of a library; the numbers stand.",
     "restarted": "The measuring process died in the middle of a point, as MLX does on a CPU when "
@@ -85,6 +87,11 @@ def significant(value: float, digits: int = 3) -> str:
         magnitude += 1  # 9.996 rounds to 10.0
     text = f"{value:,.{max(digits - 1 - magnitude, 0)}f}"
     return text.replace(",", THIN if abs(value) >= 9999.5 else "").replace("-", "−")
+
+
+def grouped(value: float) -> str:
+    """A whole number, digits grouped from 10 000."""
+    return f"{value:,.0f}".replace(",", THIN if abs(value) >= 9999.5 else "")
 
 
 def scientific(value: float) -> str:

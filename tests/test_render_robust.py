@@ -1,0 +1,346 @@
+"""The page of records that lack things, of hardly any record, of too many, and of hostile ones.
+
+Through the real stages, from records that are valid by the record's schema.
+"""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import test_ceilings as operations
+from siliconprof import record
+from siliconprof.render import book, crew, figures
+from siliconprof.render.svg import shorter
+from test_render import (
+    CPU,
+    H200,
+    base_record,
+    energy_source,
+    kernel_launch,
+    make,
+    matmul,
+    probed,
+    render,
+    training,
+    without_result,
+)
+from test_render_classic import network
+from test_render_grid import grid, run, small_grid, sweep
+
+Made = dict[str, Any]
+Path_ = tuple[str, ...]  # keys on the way; `*` for every entry of a list
+
+
+def named(made: Made, workload: str) -> Made:
+    """The same as another cell."""
+    return made | {"cell": made["cell"] | {"workload": workload}}
+
+
+def everything() -> list[Made]:
+    """A record of each kind that has all that its kind can have."""
+    trained = probed(
+        training(0.01, workload="gpt2-whole"),
+        memory={"rss_at_start_bytes": 10**8, "rss_peak_sampled_bytes": 2 * 10**8},
+        page_faults={"minor_faults": 900, "major_faults": 0, "page_size_bytes": 4096},
+        clocks={"cpu_governor": "performance", "cpu_mhz_median": 3000.0},
+        interference={"foreign_load_cores": 0.1},
+    )
+    trained["points"][0]["energy"] = {
+        "window_s": 10.0, "steps": 100, "reason": None,
+        "sources": [energy_source("rapl-package", "cpu-package", "counter", 4.0)],
+    }  # fmt: skip
+    trained["flags"] = [{"code": "noisy", "detail": "step_s has an IQR of 15% of its median"}]
+    return [
+        trained,
+        named(matmul(), "products"),
+        named(kernel_launch(), "launch"),
+        operations.bandwidth(1e10, 5e10),
+        grid(small_grid(), workload="grid"),
+        run("wide", 0.01, workload="lm-wide"),
+        sweep(),
+        network("mlp", {32: 0.002, 128: 0.004}),
+    ]
+
+
+def paths(value: Any, before: Path_ = ()) -> Iterator[Path_]:
+    """Every key of a record, of a list those of its first entry that is a map."""
+    if isinstance(value, dict):
+        for name, entry in value.items():
+            yield (*before, name)
+            yield from paths(entry, (*before, name))
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        yield from paths(value[0], (*before, "*"))
+
+
+def changed(value: Any, path: Path_, what: str) -> None:
+    """Drop, empty or null what lies at a path, in place."""
+    name, *rest = path
+    if name == "*":
+        for entry in value:
+            changed(entry, tuple(rest), what)
+    elif name in value and rest:
+        changed(value[name], tuple(rest), what)
+    elif name in value:
+        if what == "dropped":
+            del value[name]
+        elif what == "null":
+            value[name] = None
+        elif isinstance(value[name], list | dict):
+            value[name] = type(value[name])()
+
+
+def lacking(made: Made) -> Iterator[tuple[tuple[Path_, str], Made]]:
+    """The same record without one thing, as often as its schema allows it."""
+    for path in paths(made):
+        if path[0] in ("cell", "schema_version", "method_version"):
+            continue
+        for what in ("dropped", "null", "emptied"):
+            other = copy.deepcopy(made)
+            changed(other, path, what)
+            if other != made and not record.schema_problems(other | {"sha256": "0" * 64}):
+                yield (path, what), other
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
+    """Figures are drawn once and not kept; name -> their heights in inches, for desk and phone."""
+    heights: dict[str, list[float]] = {}
+
+    def publish(
+        name: str, draw: figures.Draw, *_: Any, on_page: bool = True, **__: Any
+    ) -> figures.Drawn:
+        if not on_page:
+            return "", ""
+        both = [draw(narrow) for narrow in (False, True)]
+        figures._svg(both[0])
+        heights[name] = [figure.get_size_inches()[1] for figure in both]
+        return "", ""
+
+    monkeypatch.setattr(figures, "publish", publish)
+    return heights
+
+
+@pytest.mark.parametrize("kind", range(len(everything())))
+def test_a_record_that_lacks_things_harms_nobody(kind: int, tmp_path: Path, drawn: Any) -> None:
+    """Each optional thing by itself, and at random several at once."""
+    whole = everything()[kind]
+    chance = random.Random(kind)
+    singles = list(lacking(whole))
+    assert len(singles) > 20
+    cases = [made for _, made in singles]
+    for _ in range(15):
+        several = copy.deepcopy(whole)
+        for (path, how), _ in chance.sample(singles, 5):
+            other = copy.deepcopy(several)
+            try:
+                changed(other, path, how)
+            except (TypeError, AttributeError):
+                continue  # it went with something around it
+            if not record.schema_problems(other | {"sha256": "0" * 64}):
+                several = other
+        cases.append(several)
+    own = [whole, training(0.02, workload="gpt2-healthy")]
+    own += [named(made, f"{whole['cell']['workload']}-{i}") for i, made in enumerate(cases)]
+    page = render(make(tmp_path, own))
+    assert page.problems == []
+    said = page.column("table-cells", "Status")
+    assert len(said) == len(own) and set(said.values()) == {"ok"}
+    healthy = [line for line in page.tables["table-training-times"] if "gpt2-healthy" in line[0]]
+    assert healthy and "20.0" in " ".join(healthy[0])
+    assert "nan" not in re.findall(r"[a-z]+", page.of("training", "memory", "grid").lower())
+
+
+def test_what_is_missing_is_a_dash_with_a_reason(tmp_path: Path) -> None:
+    untimed = training(0.01, workload="gpt2-untimed")
+    untimed["points"][0]["times"] = {}
+    bare = training(0.01, workload="gpt2-bare")
+    bare["points"][0] |= {"flops": None, "loss": [], "memory": {}}
+    del bare["points"][0]["steps"]
+    bare |= {"samples": [], "probes": {}, "method": {}}
+    bare["environment"] |= {"git_commit": None, "backend": None, "declared": {}}
+    page = render(make(tmp_path, [untimed, bare, training(0.02, workload="gpt2-healthy")]))
+    assert page.problems == []
+    found = page.tables["table-training-times"]
+    lines = {line[0].strip(): " ".join(line) for line in found[1:]}
+    assert any(name.startswith("gpt2-bare") for name in lines), lines
+    assert "–" in " ".join(lines.values())
+    notes = re.findall(r'<p class="footnotes">.*?</p>', page.html, re.S)
+    assert any("no " in note or "not " in note for note in notes)
+
+
+def test_one_device_and_one_cell(tmp_path: Path) -> None:
+    page = render(make(tmp_path, [training(0.01)]))
+    assert page.problems == []
+    assert "There is nothing to compare" in page.of("summary")
+    assert page.html.count('<figure id="figure-') >= 3
+    assert len(page.column("table-cells", "Status")) == 1
+
+
+def test_no_cell_came_to_be_measured(tmp_path: Path) -> None:
+    own = [
+        without_result(named(made, f"lost-{i}-{made['cell']['module']}"), status, f"{status}, alas")
+        for i, (made, status) in enumerate(
+            zip(everything(), ("oom", "failed", "timeout", "unsupported", "skipped") * 2, strict=False)
+        )
+    ]  # fmt: skip
+    page = render(make(tmp_path, own))
+    assert page.problems == []
+    assert "0 of 8 cells measured" in page.html
+    said = page.of("summary")
+    for status in ("oom", "failed", "timeout", "unsupported", "skipped"):
+        assert f"{status}, alas" in page.html, status
+    assert "Not measured, and why" in said
+    written = {path.name for path in (tmp_path / "results/figures").iterdir()}
+    assert "table-cells.csv" in written
+
+
+# -- many -------------------------------------------------------------------------------------------
+
+
+def many(devices: int) -> tuple[list[Made], list[Made], list[Mapping[str, Any]]]:
+    """Cells of so many devices, two a host; this host has the first two."""
+    own, foreign = [], []
+    here = [H200 | {"id": f"gpu-{i:02}", "name": f"Example GPU {i}"} for i in (0, 1)]
+    for i in range(devices):
+        axes = {"host": "desk" if i < 2 else f"host-{i // 2:02}", "device": f"gpu-{i:02}",
+                "backend": ("torch-cuda", "torch-mps", "mlx")[i % 3], "device_kind": "gpu"}  # fmt: skip
+        cells = [training(0.001 * (i + 5), **axes), training(0.002 * (i + 5), precision="bf16", **axes),
+                 matmul(**axes), kernel_launch(**axes)]  # fmt: skip
+        (own if i < 2 else foreign).extend(cells)
+    return own, foreign, here
+
+
+def test_forty_devices_over_several_hosts(tmp_path: Path) -> None:
+    own, foreign, devices = many(40)
+    page = render(make(tmp_path, own, foreign, devices=devices))
+    assert page.problems == []
+    views = re.findall(r'<svg viewBox="0 0 (\d+(?:\.\d+)?) (\d+(?:\.\d+)?)"', page.html)
+    assert len(views) > 20
+    assert max(float(height) for _, height in views) < 72 * 20
+    assert page.html.count('<figure id="figure-') <= book.MOST_IN_SECTION * 6
+    left_out = re.findall(r'<li id="(figure-[^"]*)"', page.html)
+    assert left_out and f"at most {book.MOST_OF_A_KIND} of a kind" in page.html
+    files = {path.name for path in (tmp_path / "results/figures").iterdir()}
+    for anchor in left_out:  # every one has its files, and a link to each
+        name = anchor.removeprefix("figure-")
+        for suffix in ("svg", "png", "pdf"):
+            assert f"{name}.{suffix}" in files
+            assert f'href="figures/{name}.{suffix}"' in page.html
+    assert len(page.html.encode()) < 6_000_000
+
+
+def test_long_tables_are_cut_on_the_page_and_whole_in_the_files(
+    tmp_path: Path, drawn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(book, "MOST_ROWS", 10)
+    monkeypatch.setattr(book, "FOLD_ABOVE", 5)
+    own = [named(kernel_launch(), f"launch-{i:02}") for i in range(14)]
+    page = render(make(tmp_path, own))
+    assert len(page.tables["table-kernel-launch"]) == 1 + 10
+    assert "The first 10 of 14 rows; the files have all" in page.html
+    assert "<summary>14 rows</summary>" in page.html
+    text = (tmp_path / "results/figures/table-kernel-launch.csv").read_text(encoding="utf-8")
+    assert len(list(csv.reader(io.StringIO(text)))) == 1 + 14
+
+
+def test_figures_drawn_side_by_side_are_the_same_bytes(tmp_path: Path) -> None:
+    from test_render import arguments, page
+
+    results = make(tmp_path, [training(0.01), training(0.02, backend="mlx"), kernel_launch()])
+    made = []
+    for jobs in ("1", "2"):
+        assert page.main([*arguments(results), "--jobs", jobs]) == 0
+        files = {path.name: path.read_bytes() for path in (results / "figures").iterdir()}
+        made.append((files, (results / "report.html").read_bytes()))
+    assert made[0] == made[1]
+
+
+def test_a_worker_s_error_is_the_stage_s() -> None:
+    def fail() -> None:
+        raise ValueError("no such thing")
+
+    pair = crew.Crew(2)
+    first, second = pair.do(lambda: "drawn"), pair.do(fail)
+    if crew.most_workers(2) == 1:
+        pytest.skip("one processor, or no safe fork")
+    assert pair.result(first) == "drawn"
+    with pytest.raises(ValueError, match="no such thing"):
+        pair.result(second)
+
+
+@pytest.mark.parametrize(
+    ("written", "short"),
+    [
+        ("M 10.04 20 L 30 40 L 30 50.06 z", "m10 20 20 20v10.1z"),
+        ("M 1 1 L 1.0001 1 M 5 5 L 5 5", "m1 1h0m4 4h0"),  # two dots
+        ("M 1 1 L 2 1 L 2.01 1.01 L 3 0.5", "m1 1h1l1-.5"),
+        ("M 0 0 L 10 0 L 10 5 z M 20 0 L 30 5", "m0 0h10v5zm20 0 10 5"),
+        ("M 0 2.5 C 0.3 1 2 3 4 5 Q 5 5 6 6", "m0 2.5c.3-1.5 2 .5 4 2.5q1 0 2 1"),
+    ],
+)
+def test_paths_become_steps_of_tenths(written: str, short: str) -> None:
+    assert shorter(written) == short
+
+
+# -- hostile words ----------------------------------------------------------------------------------
+
+EVIL = '<img src=x onerror="alert(1)">&amp; $x_1^2$ \\input{/etc/passwd} | ``` %'
+
+
+def hostile() -> tuple[Path_, ...]:
+    """Where a record may hold any words at all."""
+    return (("reason",), ("environment", "hostname"), ("environment", "backend", "device_name"))
+
+
+def test_words_of_records_are_words_everywhere(tmp_path: Path) -> None:
+    lost = without_result(training(0.01, workload="gpt2-lost"), "failed", EVIL)
+    flagged = training(0.01, workload="gpt2-flagged")
+    flagged["flags"] = [{"code": "noisy", "detail": EVIL}]
+    flagged["environment"] |= {"hostname": EVIL, "git_commit": EVIL,
+                               "backend": {"framework_version": EVIL, "device_name": EVIL}}  # fmt: skip
+    launch = kernel_launch()
+    launch["points"][0]["params"]["note"] = EVIL
+    far = training(0.01, host="away")
+    far["environment"]["hostname"] = EVIL
+    own = [lost, flagged, launch, run("wide", 0.01), base_record("matmul", "empty")]
+    results = make(tmp_path, own, [far], devices=(CPU | {"name": EVIL},),
+                   not_measured=[{"device": "m1-8", "reason": EVIL}])  # fmt: skip
+    page = render(results)
+    assert page.problems == []
+    assert not [values for tag, values in page.tags if tag == "img" or "onerror" in values]
+    for path in sorted((results / "figures").iterdir()):
+        if path.suffix in (".svg", ".md"):
+            assert "<img" not in path.read_text(encoding="utf-8"), path.name
+        if path.suffix == ".tex":
+            assert "\\input" not in path.read_text(encoding="utf-8"), path.name
+    index = json.loads((results / "figures/index.json").read_text(encoding="utf-8"))
+    assert {entry["kind"] for entry in index.values()} == {"figure", "table"}
+
+
+FORMULAS = ("=cmd|'/c calc'!A0", "+1+1", "-2+3", "@SUM(1)", "\t=1", '=HYPERLINK("x")')
+
+
+def test_a_spreadsheet_computes_nothing_of_a_record(tmp_path: Path, drawn: Any) -> None:
+    own: Sequence[Made] = [
+        without_result(training(0.01, workload=f"gpt2-{i}"), "failed", formula)
+        for i, formula in enumerate(FORMULAS)
+    ]
+    results = make(tmp_path, [*own, training(0.01)])
+    render(results)
+    seen = 0
+    for path in (results / "figures").glob("*.csv"):
+        for line in csv.reader(io.StringIO(path.read_text(encoding="utf-8"))):
+            for cell in line:
+                seen += "calc" in cell or "HYPERLINK" in cell
+                number = re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", cell)
+                assert number or not cell.startswith(("=", "+", "-", "@", "\t", "\r")), cell
+    assert seen

@@ -1,0 +1,122 @@
+"""Work done beside the process that asks for it: figures are drawn on every processor.
+
+A worker is a fork of the process as it is when work is handed out, so what it draws needs no
+description that could be sent to another process, and is the same as without any worker.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from siliconprof.errors import UserError
+
+
+def most_workers(asked: int) -> int:
+    """How many processes may draw: one where a fork is not safe.
+
+    Apple's frameworks, which NumPy computes with on a Mac, may crash in a forked process; Python
+    itself does not fork there by default for that reason (its documentation of
+    `multiprocessing`, "Contexts and start methods").
+    """
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else asked
+    return max(min(asked, usable), 1) if sys.platform == "linux" else 1
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Search for garbage seldom: after every figure or two, and hardly ever in all there is.
+
+    A figure is a hundred thousand objects that refer to each other, beside millions of the tables.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(100_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+class Crew:
+    """Hands out work; each piece is done by a process of its own, at most so many at a time."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._running: dict[Connection, tuple[multiprocessing.process.BaseProcess, int]] = {}
+        self._results: list[Any] = []
+
+    def do(self, work: Callable[[], Any]) -> int:
+        """Begin some work; it is done here and now where there is one worker alone.
+
+        Returns:
+            what to ask `result` for.
+
+        Raises:
+            UserError: earlier work ended without a word.
+        """
+        index = len(self._results)
+        if self.workers < 2:
+            self._results.append(work())
+            return index
+        self._results.append(None)
+        while len(self._running) >= self.workers:
+            self._collect()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()  # or the worker would write it again
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe(duplex=False)
+        worker = context.Process(target=_work, args=(work, theirs), daemon=True)
+        worker.start()
+        theirs.close()
+        self._running[ours] = worker, index
+        return index
+
+    def result(self, index: int) -> Any:
+        """What the work came to, waited for.
+
+        Raises:
+            UserError: it, or other work, ended without a word; or whatever the work raised.
+        """
+        while any(index == pending for _, pending in self._running.values()):
+            self._collect()
+        return self._results[index]
+
+    def _collect(self) -> None:
+        """Wait until something is done, and take it in."""
+        for ready in wait(list(self._running)):
+            assert isinstance(ready, Connection)
+            worker, index = self._running.pop(ready)
+            try:
+                result, error, where = ready.recv()
+            except EOFError:
+                worker.join()
+                raise UserError(
+                    f"a process that drew a figure ended with status {worker.exitcode}; memory may "
+                    "be short: `--jobs 1` draws in one process"
+                ) from None
+            finally:
+                ready.close()
+            worker.join()
+            if error is not None:
+                error.add_note(f"in a process that drew a figure:\n{where}")
+                raise error
+            self._results[index] = result
+
+
+def _work(work: Callable[[], Any], answer: Connection) -> None:
+    gc.disable()  # it ends before there is much to collect
+    try:
+        done: tuple[Any, ...] = work(), None, ""
+    except Exception as error:
+        done = None, error, traceback.format_exc()
+    try:
+        answer.send(done)
+    except Exception as error:  # what was raised cannot be sent
+        answer.send((None, RuntimeError(repr(error)), done[2]))

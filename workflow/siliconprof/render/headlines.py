@@ -1,0 +1,118 @@
+"""Two findings that are no comparisons: how near trainings come to the hardware, and the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from siliconprof.render import mfu, uncertainty, words
+from siliconprof.render.compare import Finding
+from siliconprof.render.data import Data
+from siliconprof.render.mfu import Efficiency
+from siliconprof.render.variants import Row, flagged, has_no_speed, label, model
+
+NOISE = "Noise"
+NOISE_FLAGS = ("noisy", "contended")
+SPREADS = ("unsplit_step", "step", "launch_and_wait")  # whichever a point has first
+MOST_NAMED = 6
+
+
+def hardware(data: Data) -> Finding | None:
+    """Which share of what the device was seen to do, or can do by its data sheet, is reached.
+
+    The best training of each device and backend, in fp32 where any is: of a format that a backend
+    multiplies slowly in, a slow training is a large share.
+    """
+    trained = [row for row in data.training() if not has_no_speed(row)]
+    every = mfu.efficiencies(data, trained)
+    sound = [one for one in every if not flagged(one.row, "contended")] or every
+    own = sorted(
+        (one for one in sound if one.of_product is not None), key=lambda one: -(one.of_product or 0)
+    )
+    sheet = sorted(
+        (one for one in sound if one.of_sheet is not None), key=lambda one: -(one.of_sheet or 0)
+    )
+    said = []
+    if own:
+        said.append(
+            f"{_best(own, False)} of the fastest matrix product measured here with the same device, "
+            "backend and number format"
+        )
+    if sheet:
+        said.append(f"{_best(sheet, True)} of the data sheet's peak (MFU)")
+    elif own:
+        said.append("No data sheet's peak is known, so there is no MFU")
+    if not said:
+        return None
+    rows = [f"{_told(one, False)} of the product." for one in own]
+    rows += [f"{_told(one, True)} of the data sheet's peak (MFU)." for one in sheet]
+    return Finding("How close to the hardware", f"{'. '.join(said)}.", rows, "training")
+
+
+def _best(found: Sequence[Efficiency], sheet: bool) -> str:
+    """`The best fp32 trainings reach 35 % [33, 36] (…) on torch-cpu and 6.7 % […] (…) on mlx`."""
+    plain = [one for one in found if one.row["precision"] == "fp32"]
+    best: dict[tuple[str, str], Efficiency] = {}
+    for one in plain or found:
+        best.setdefault((one.row["device"], one.row["backend"]), one)
+    several = len({device for device, _ in best}) > 1
+    told = [
+        f"{_told(one, sheet)} on {f'{device}, ' if several else ''}{backend}"
+        for (device, backend), one in list(best.items())[:MOST_NAMED]
+    ]
+    many = f"{'fp32 ' * bool(plain)}training{'s' * (len(told) > 1)}"
+    return f"The best {many} reach{'es' * (len(told) == 1)} {words.listing(told)}"
+
+
+def _told(one: Efficiency, sheet: bool) -> str:
+    """`35 % [34, 36] (whisper-nano, torch-cpu · plain · fp32)`."""
+    share = (one.of_sheet if sheet else one.of_product) or 0.0
+    low, high = (words.significant(100 * share * end, 2) for end in (one.low, one.high))
+    return f"{words.percent(share)} [{low}, {high}] ({model(one.row)}, {label(one.row)})"
+
+
+def noise(data: Data) -> Finding | None:
+    """How far repeats scatter, how many cells are flagged for it, and what intervals rest on."""
+    spreads = {id(point): spread for point in data.points if (spread := _spread(point)) is not None}
+    if not spreads:
+        return None
+    widest = max((p for p in data.points if id(p) in spreads), key=lambda p: spreads[id(p)])
+    measured = [cell for cell in data.cells if cell["status"] == "ok"]
+    groups = {code: [c for c in measured if flagged(c, code)] for code in NOISE_FLAGS}
+    told = [f"{len(cells) or 'none'} {code}" for code, cells in groups.items()]
+    sentence = (
+        f"The middle half of a point's repeats spreads over {words.percent(median(spreads.values()))} "
+        f"of their median at the median of {words.count(len(spreads), 'point')}, at most over "
+        f"{words.percent(spreads[id(widest)])} ({_name(widest)}). Flagged of "
+        f"{words.count(len(measured), 'measured cell')}: {' and '.join(told)}. "
+        f"95 % intervals are {uncertainty.said(data.points)}"
+    )
+    if uncertainty.said(data.points) == uncertainty.WITHIN:
+        sentence += f", and fresh processes may differ by more ({uncertainty.COMMAND} measures it)"
+    rows = [
+        f"Flagged {code}: {_names(cells)}: {words.FLAG_WORDS[code]}"
+        for code, cells in groups.items()
+        if cells
+    ]
+    return Finding(NOISE, f"{sentence}.", rows, "flags")
+
+
+def _spread(point: Row) -> float | None:
+    """Inter-quartile range over the median of what a point's number is made of."""
+    for stem in SPREADS:
+        middle, low, high = (
+            words.number(point.get(f"{stem}_{part}_s")) for part in ("median", "q25", "q75")
+        )
+        if middle and low is not None and high is not None:
+            return (high - low) / middle
+    return None
+
+
+def _name(row: Row) -> str:
+    return f"{row['workload']}/{row['backend']}/{row['precision']}"
+
+
+def _names(cells: Sequence[Row]) -> str:
+    named = [_name(cell) for cell in cells]
+    more = [f"{len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
+    return words.listing([*named[:MOST_NAMED], *more])
