@@ -188,15 +188,16 @@ def results_of(folder: Path, name: str | None, declared: str | None = None, **ax
 
 
 def backend_cells(made: Page) -> set[str]:
-    """What stands under `Backend` in any table of the page but the published ones."""
+    """What stands under `Backend` of what was measured, in any table of the page."""
     found = set()
     for name, lines in made.tables.items():
-        if name.startswith("table-published"):
-            continue
+        if name.startswith(("table-published", "table-price-pairs", "table-scenario-parts")):
+            continue  # published or predicted
         heads = [" ".join(cell.split()) for cell in lines[0]] if lines else []
         for index, head in enumerate(heads):
             if head.startswith("Backend"):
-                found |= {" ".join(line[index].split()) for line in lines[1:]}
+                measured = [line for line in lines[1:] if line[0].strip() != "the paper"]
+                found |= {" ".join(line[index].split()) for line in measured}
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,10 +26,10 @@ from siliconprof.render.tables import Table, Value, markdown
 
 # A page that draws everything of a thousand cells would be too large to open: beyond these, a
 # figure is files alone, named below those that are drawn, and a table shows its first rows.
-MOST_OF_A_KIND = 6  # in a section
-MOST_IN_SECTION = 40
+MOST_OF_A_KIND = 5  # in a section
+MOST_IN_SECTION = 24
 MOST_ROWS = 200
-MOST_VALUES = 2400  # rows × columns; so a table of twenty columns shows 120 rows
+MOST_VALUES = 1800  # rows × columns; so a table of eighteen columns shows 100 rows
 FOLD_ABOVE = 60  # rows
 
 
@@ -240,9 +240,10 @@ class Book:
         """Add a list of names and values."""
         self._add(Block("facts", items=[(name, value) for name, value in items if value]))
 
-    def listing(self, items: list[str], text: str = "") -> None:
-        """Add a list of sentences under a line."""
-        self._add(Block("list", text, items=items))
+    def listing(self, items: list[str], text: str = "", more: Sequence[str] = ()) -> None:
+        """Add a list of sentences under a line; those of `more` are folded away."""
+        folded = f"{len(more)} more" if more else ""
+        self._add(Block("list", text, items=items, more=list(more), folded=folded))
 
     def folded(self, summary: str, text: str) -> None:
         """Add preformatted text under a line that opens it."""

@@ -24,7 +24,8 @@ from siliconprof.render.variants import (
 )
 
 KIB = 2.0**10
-MOST_POINTS = 250
+MOST_POINTS = 250  # of one line
+MOST_IN_PANEL = 2500  # of all lines together
 FOLD_ABOVE = 16
 NO_STEPS = "the training steps of this cell are not in its record"
 NO_PAGE = "the page size is unknown: the probe was not available"
@@ -115,9 +116,10 @@ def draw(data: Data, families: dict[Family, list[Row]], major: bool, narrow: boo
 def _panel(ax: Any, data: Data, part: Sequence[Row], which: str) -> None:
     most, longest = 1.0, 1
     ax.set_yscale("symlog", linthresh=1, linscale=0.4)
+    each = min(MOST_POINTS, max(MOST_IN_PANEL // len(part), 20))
     for point in part:
         values = _counts(data, point, which).tolist()
-        xs, ys = style.thin(range(1, len(values) + 1), values, MOST_POINTS)
+        xs, ys = style.thin(range(1, len(values) + 1), values, each)
         line = ax.plot(xs, ys, color=style.colour(point), dashes=style.dashes(point), linewidth=0.8)
         told = hover.counts(values, f"{which} faults a step")
         marks.tag(line, point, f"{hover.training(point)}: {told}")

@@ -57,8 +57,8 @@ def _best(found: Sequence[Efficiency], sheet: bool) -> str:
         best.setdefault((one.row["device"], one.row["backend"]), one)
     several = len({device for device, _ in best}) > 1
     told = [
-        f"{_told(one, sheet)} on {f'{device}, ' if several else ''}{backend}"
-        for (device, backend), one in list(best.items())[:MOST_NAMED]
+        f"{_told(one, sheet)} on {f'{device}, ' if several else ''}{words.backend_name(one.row)}"
+        for (device, _), one in list(best.items())[:MOST_NAMED]
     ]
     many = f"{'fp32 ' * bool(plain)}training{'s' * (len(told) > 1)}"
     return f"The best {many} reach{'es' * (len(told) == 1)} {words.listing(told)}"

@@ -264,7 +264,7 @@ def _products(ax: Any, dots: Sequence[Dot], wide: float) -> None:
         row, value = dot.row, dot.limits.product
         if not value:
             continue
-        text = f"{row['backend']} {words.scaled(value, 'FLOP/s')}"
+        text = f"{words.backend_name(row)} {words.scaled(value, 'FLOP/s')}"
         room = style.text_in(text + "   ", style.SMALL_PT) / wide
         if at - room < 0.12:  # the pointer and the table tell the rest
             return

@@ -182,7 +182,7 @@ def _trainings(own: Sequence[Need], narrow: bool, figure: Any, top: float) -> No
     names = []
     for need in own:
         where = f"{need.capacity.device} · " if devices > 1 else ""
-        rest = f"{where}{need.capacity.backend} · {need.precision}"
+        rest = f"{where}{need.backend} · {need.precision}"
         names.append(f"{need.name}\n{rest}" if narrow else f"{need.name} · {rest}")
     width = style.width_in(narrow)
     left = min(style.labels_in(names, narrow) + 0.08, width * (0.5 if narrow else 0.45))
@@ -327,7 +327,7 @@ def table(every: Sequence[Need], away: set[str]) -> Table:
         result.add(
             need.name,
             Value(need.capacity.name, need.capacity.name, badge="not measured" if absent else ""),
-            need.capacity.backend,
+            need.backend,
             need.precision,
             *(quantity(need.parts.get(part), "its record does not split the prediction", MIB)
               for part in PARTS),

@@ -96,6 +96,11 @@ class Need:
         return memory_model.derive_scenario(round(self.total_bytes), round(size) if size else None)
 
     @property
+    def backend(self) -> str:
+        """What the backend is called: with the BLAS of the cell where that is a slow one."""
+        return words.backend_name(self.row) if self.row else self.capacity.backend
+
+    @property
     def verdict(self) -> str:
         """`2 needs offload`."""
         kind = self.scenario

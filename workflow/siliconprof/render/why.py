@@ -69,7 +69,8 @@ def add(data: Data, book: Book, everyone: Data) -> None:
             shown=f"the {len(shown)} most telling of {words.count(len(found), 'pair')}"
             if len(shown) < len(found) else words.count(len(found), "pair"),
         )  # fmt: skip
-        book.listing([_cautioned(gap) for gap in shown], f"{kind.name}{lora}, in words:")
+        sentences = [_cautioned(gap) for gap in shown]
+        book.listing(sentences[:1], f"{kind.name}{lora}, in words:", more=sentences[1:])
     if gaps:
         _tables(book, gaps, "")
         _besides(data, book, gaps)
