@@ -34,6 +34,7 @@ from siliconprof.render import summary as summary_  # noqa: E402
 from siliconprof.render import svg as svg_  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+PUBLISH = figures.publish
 LATEX = shutil.which("xelatex") or shutil.which("lualatex")
 SHA = "ab" * 32
 CPU = {
@@ -357,8 +358,9 @@ def arguments(results: Path, **changed: Path) -> list[str]:
 
 
 def render(results: Path) -> Page:
-    """Run the stage and read its page."""
-    assert page.main(arguments(results)) == 0
+    """Run the stage and read its page; where a test watches the drawing, nobody else draws."""
+    jobs = "2" if figures.publish is PUBLISH else "1"
+    assert page.main([*arguments(results), "--jobs", jobs]) == 0
     return Page((results / "report.html").read_text(encoding="utf-8"))
 
 

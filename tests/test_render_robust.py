@@ -137,7 +137,7 @@ def test_a_record_that_lacks_things_harms_nobody(kind: int, tmp_path: Path, draw
     singles = list(lacking(whole))
     assert len(singles) > 20
     cases = [made for _, made in singles]
-    for _ in range(15):
+    for _ in range(8):
         several = copy.deepcopy(whole)
         for (path, how), _ in chance.sample(singles, 5):
             other = copy.deepcopy(several)

@@ -136,17 +136,17 @@ def test_steps_samples_and_faults_lie_on_one_clock(study: Checkout) -> None:
 
 
 def test_faults_that_are_the_allocator_s_habit_can_be_told_apart(study: Checkout) -> None:
-    """With freed memory kept in the process, a step of the same size faults far less."""
+    """With freed memory kept in the process, a training of the same size faults far less.
 
-    def median(workload: str) -> float:
-        record = found(study)[workload, "torch-cpu", "fp32"]
-        steps = record["points"][0]["steps"]
-        pairs = zip(steps["kind"], steps["minor_faults"], strict=True)
-        return statistics.median([count for kind, count in pairs if kind == "unsplit"])
+    In all its steps together: glibc may come to keep memory by itself after some of them.
+    """
+
+    def total(workload: str) -> int:
+        return sum(found(study)[workload, "torch-cpu", "fp32"]["points"][0]["steps"]["minor_faults"])
 
     assert losses(found(study)["retained", "torch-cpu", "fp32"])
-    assert median("not-retained") > 100
-    assert median("retained") < median("not-retained") / 10
+    assert total("not-retained") > 1000
+    assert total("retained") < total("not-retained") / 10
 
 
 def test_tables_carry_the_study(study: Checkout) -> None:

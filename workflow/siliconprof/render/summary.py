@@ -37,26 +37,17 @@ HEADLINES = 5  # what a reader takes in at once
 def findings(data: Data) -> list[Finding]:
     """All findings of this host that its data support, the most asked for first.
 
-    Which is faster, what less precision or fewer trained weights buy, how much of the hardware is
-    used, whether all compute the same, and how far to trust it: these come first, then one for each
-    study. The page shows `HEADLINES` of them and folds the rest.
+    Which is faster, what less precision buys, how much of the hardware is used, whether all compute
+    the same, and how far to trust it: these come first, then LoRA, the gaps, and one for each study.
+    The page shows `HEADLINES` of them and folds the rest.
     """
     makers: Sequence[Callable[[Data], Finding | None]] = (
-        backends, savings, headlines.hardware, losses, headlines.noise, why.finding, ratios.finding,
-        study_findings.grid, study_findings.wide_and_deep, trainers, peaks.finding, products,
+        backends, precisions, headlines.hardware, losses, headlines.noise, lora.finding,
+        why.finding, ratios.finding, study_findings.grid, study_findings.wide_and_deep, trainers,
+        peaks.finding, products,
     )  # fmt: skip
     found = [finding for finding in (make(data) for make in makers) if finding]
     return found if any(finding.title != headlines.NOISE for finding in found) else []
-
-
-def savings(data: Data) -> Finding | None:
-    """What mixed precision and LoRA buy, in one finding where there are both."""
-    mixed, adapters = precisions(data), lora.finding(data)
-    if not mixed or not adapters:
-        return mixed or adapters
-    sentence = f"{mixed.sentence} {adapters.title}: {adapters.sentence}"
-    rows = [*mixed.rows, *adapters.rows]
-    return Finding(f"{mixed.title} and {adapters.title}", sentence, rows, mixed.anchor)
 
 
 def _where(data: Data, step: Step, kind: Family) -> str:
