@@ -142,7 +142,9 @@ def test_faults_that_are_the_allocator_s_habit_can_be_told_apart(study: Checkout
     """
 
     def total(workload: str) -> int:
-        return sum(found(study)[workload, "torch-cpu", "fp32"]["points"][0]["steps"]["minor_faults"])
+        return sum(
+            found(study)[workload, "torch-cpu", "fp32"]["points"][0]["steps"]["minor_faults"]
+        )
 
     assert losses(found(study)["retained", "torch-cpu", "fp32"])
     assert total("not-retained") > 1000
