@@ -7,8 +7,6 @@ the formula for the operators of a step, held against what torch and MLX really 
 from __future__ import annotations
 
 import json
-import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from siliconprof import attribution, plugins, step_operators, step_shapes, table
 from siliconprof.attribution_costs import CAUSES
 from siliconprof.timing import PhaseClock
 from test_ceilings import bandwidth, first_touch, matmul, product, transfers
-from test_expected import QUIET, VIEWS
+from test_expected import dispatched_by_torch, evaluated_by_mlx
 from test_render import CPU, H200, course, kernel_launch, load, make, probed, render, training
 from test_render import PHASES as SPLIT
 
@@ -417,21 +415,8 @@ KINDS = [("gpt2", 0, "fp32", False), ("gpt2", 0, "amp-bf16", True), ("gpt2", 4, 
 def test_formula_counts_what_torch_dispatches(
     module: str, rank: int, precision: str, again: bool
 ) -> None:
-    from torch.utils._python_dispatch import TorchDispatchMode
-
     step, row = stepping("torch-cpu", module, rank, precision, again)
-    found: Counter[str] = Counter()
-
-    class Count(TorchDispatchMode):
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            if not func.is_view and not func.name().startswith(QUIET):
-                found[func.name()] += 1
-            return func(*args, **(kwargs or {}))
-
-    with Count():
-        step()
+    found = dispatched_by_torch(step)
     told, _ = step_operators.launches(row)
     assert told == pytest.approx(found.total(), rel=0.03), found  # another torch may fuse one more
 
@@ -441,24 +426,10 @@ def test_formula_counts_what_mlx_has_in_its_graph(
     module: str, rank: int, precision: str, again: bool, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    import mlx.core as mx
-    from mlx.utils import tree_flatten
-
     step, row = stepping("mlx", module, rank, precision, again)
-    found: Counter[str] = Counter()
-    real = mx.eval
-
-    def looked_at(*values: Any) -> None:
-        graph = tmp_path / "graph.dot"
-        mx.export_to_dot(str(graph), *(v for _, v in tree_flatten(values) if hasattr(v, "shape")))
-        found.update(re.findall(r'label ?= ?"([A-Za-z]\w*)"', graph.read_text()))
-        real(*values)
-
-    monkeypatch.setattr(mx, "eval", looked_at)
-    step()
-    counted = sum(number for name, number in found.items() if name not in VIEWS)
+    found = evaluated_by_mlx(step, tmp_path, monkeypatch)
     told, _ = step_operators.launches(row)
-    assert told == pytest.approx(counted, rel=0.03), found
+    assert told == pytest.approx(found.total(), rel=0.03), found
 
 
 def test_what_nobody_counted_is_said() -> None:

@@ -10,7 +10,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -494,13 +494,10 @@ KINDS = [("fp32", False, 1), ("fp32", False, 3), ("fp32", True, 3), ("amp-bf16",
          ("bf16", False, 2)]  # fmt: skip
 
 
-@pytest.mark.parametrize(("precision", "checkpointing", "n_layer"), KINDS)
-def test_formula_counts_what_torch_dispatches(
-    precision: str, checkpointing: bool, n_layer: int
-) -> None:
+def dispatched_by_torch(step: Callable[[], Any]) -> Counter[str]:
+    """Operators that a step hands to torch, without what only looks at memory."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    step, _ = stepping("torch-cpu", n_layer, precision, checkpointing)
     found: Counter[str] = Counter()
 
     class Count(TorchDispatchMode):
@@ -513,6 +510,36 @@ def test_formula_counts_what_torch_dispatches(
 
     with Count():
         step()
+    return found
+
+
+def evaluated_by_mlx(
+    step: Callable[[], Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Counter[str]:
+    """Operators in the graphs that a step has MLX evaluate, without views."""
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+
+    found: Counter[str] = Counter()
+    real = mx.eval
+
+    def looked_at(*values: Any) -> None:
+        graph = folder / "graph.dot"
+        mx.export_to_dot(str(graph), *(v for _, v in tree_flatten(values) if hasattr(v, "shape")))
+        found.update(re.findall(r'label ?= ?"([A-Za-z]\w*)"', graph.read_text()))
+        real(*values)
+
+    monkeypatch.setattr(mx, "eval", looked_at)
+    step()
+    return Counter({name: number for name, number in found.items() if name not in VIEWS})
+
+
+@pytest.mark.parametrize(("precision", "checkpointing", "n_layer"), KINDS)
+def test_formula_counts_what_torch_dispatches(
+    precision: str, checkpointing: bool, n_layer: int
+) -> None:
+    step, _ = stepping("torch-cpu", n_layer, precision, checkpointing)
+    found = dispatched_by_torch(step)
     told, _ = step_work.launches("torch-cpu", n_layer, precision, checkpointing)
     assert told == pytest.approx(found.total(), rel=0.03), found  # another torch may fuse one more
 
@@ -525,24 +552,10 @@ def test_formula_counts_what_mlx_has_in_its_graph(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import mlx.core as mx
-    from mlx.utils import tree_flatten
-
     step, _ = stepping("mlx", n_layer, precision, checkpointing)
-    found: Counter[str] = Counter()
-    real = mx.eval
-
-    def looked_at(*values: Any) -> None:
-        graph = tmp_path / "graph.dot"
-        mx.export_to_dot(str(graph), *(v for _, v in tree_flatten(values) if hasattr(v, "shape")))
-        found.update(re.findall(r'label ?= ?"([A-Za-z]\w*)"', graph.read_text()))
-        real(*values)
-
-    monkeypatch.setattr(mx, "eval", looked_at)
-    step()
-    counted = sum(number for name, number in found.items() if name not in VIEWS)
+    found = evaluated_by_mlx(step, tmp_path, monkeypatch)
     told, how = step_work.launches("mlx", n_layer, precision, checkpointing)
-    assert told == pytest.approx(counted, rel=0.03), found
+    assert told == pytest.approx(found.total(), rel=0.03), found
     assert "too many" in how
 
 

@@ -29,7 +29,7 @@ if str(ROOT / "workflow") not in sys.path:
 from siliconprof import aggregate, attribution, ceilings, claims, expected, plugins, record  # noqa: E402
 from siliconprof.errors import UserError  # noqa: E402
 from siliconprof.render import data as data_  # noqa: E402
-from siliconprof.render import figures, models, page, published, style, tables, words  # noqa: E402
+from siliconprof.render import figures, models, page, published, strokes, style, tables, words  # noqa: E402
 from siliconprof.render import summary as summary_  # noqa: E402
 from siliconprof.render import svg as svg_  # noqa: E402
 
@@ -1187,7 +1187,7 @@ def test_three_significant_digits(value: float, text: str) -> None:
 
 def test_labels_are_moved_apart() -> None:
     wanted = [0.99, 0.5, 0.52, 0.97]
-    places = style.spread(wanted, 0.1, 0.0, 1.0)
+    places = strokes.spread(wanted, 0.1, 0.0, 1.0)
     assert sorted(range(4), key=places.__getitem__) == sorted(range(4), key=wanted.__getitem__)
     ordered = sorted(places)
     gaps = [b - a for a, b in zip(ordered, ordered[1:], strict=False)]
@@ -1197,7 +1197,7 @@ def test_labels_are_moved_apart() -> None:
 def test_thinning_keeps_the_outliers() -> None:
     values = [1.0] * 5000
     values[1234], values[4321] = 50.0, 0.01
-    xs, ys = style.thin(range(5000), values, 200)
+    xs, ys = strokes.thin(range(5000), values, 200)
     assert len(xs) <= 220 and xs == sorted(xs)
     assert 50.0 in ys and 0.01 in ys
     assert xs[ys.index(50.0)] == 1234

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import memory_model, record, record_rows, study_rows, table_files
+from siliconprof import cell_columns, memory_model, record, record_rows, study_rows, table_files
 from siliconprof.errors import UserError, stage
 from siliconprof.matrix import foreign_records
 from siliconprof.record_rows import HERE, IMPORTED, KEY, REFERENCE
@@ -81,7 +81,7 @@ def write_tables(
         except UserError as error:
             damaged.append(str(error))
             continue
-        tables["cells"].append(record_rows.cell_row(source, path, data, history))
+        tables["cells"].append(cell_columns.cell_row(source, path, data, history))
         for name, rows in rows_of.items():
             tables[name].extend(rows(source, data))
     if damaged:

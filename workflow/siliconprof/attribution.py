@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from siliconprof import attribution_costs, noise_floor, table_files
-from siliconprof.attribution_costs import Cost, Measured
+from siliconprof.attribution_costs import Cost
+from siliconprof.attribution_inputs import Measured
 from siliconprof.equal_work import by_phases, has_no_speed, work
 from siliconprof.errors import stage
 from siliconprof.limits import Limits

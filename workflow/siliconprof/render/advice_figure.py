@@ -9,7 +9,7 @@ from typing import Any
 from siliconprof.advice import Advice, Answer
 from siliconprof.advice_parts import Candidate
 from siliconprof.advice_words import speed_said
-from siliconprof.render import marks, style, words
+from siliconprof.render import marks, strokes, style, words
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ" * 4
 GIB = 2.0**30
@@ -122,7 +122,7 @@ def _panel(
     low, high = map(math.log, ax.get_xlim())
     wanted = [(math.log(need) - low) / (high - low) for need, _ in known]
     gap = 0.09 / (width - margin - side - 0.05)  # letters apart, where lines are not
-    for at, (_, letter) in zip(style.spread(wanted, gap, 0.0, 1.0), known, strict=True):
+    for at, (_, letter) in zip(strokes.spread(wanted, gap, 0.0, 1.0), known, strict=True):
         ax.text(at, 1 + 0.04 / height, letter, transform=ax.transAxes, ha="center", va="bottom",
                 size=style.SMALL_PT)  # fmt: skip
     ax.set_ylim(len(group) - 0.5, -0.6)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from siliconprof.render import hover, marks, style, words
+from siliconprof.render import hover, marks, strokes, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.scenarios import unenforced
@@ -126,9 +126,9 @@ def draw(point: Row, run: Run, narrow: bool) -> Any:
     for kind, name in kinds:
         part = shown[shown["kind"] == kind]
         times = (part["step_s"] * 1e3).tolist()
-        xs, ys = style.thin(part["started_s"].tolist(), times, MOST_STEPS)
+        xs, ys = strokes.thin(part["started_s"].tolist(), times, MOST_STEPS)
         told = f": {hover.of_several(times, 'ms')}" if times else ""
-        marks.tag(style.dots(below, xs, ys, size=2.2, color=inks[kind]), point,
+        marks.tag(strokes.dots(below, xs, ys, size=2.2, color=inks[kind]), point,
                   f"{whose}: {name}{told}")  # fmt: skip
     if slow > high * 1.5:
         below.text(1, 1, f"warm-up up to {words.duration(slow / 1e3)}", ha="right", va="top",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from siliconprof.render import hover, marks, style, words
+from siliconprof.render import hover, marks, strokes, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import SWITCHED_OFF, Data
 from siliconprof.render.tables import Column, Table, Value, missing, quantity
@@ -191,7 +191,7 @@ def _panels(data: Data, cells: Sequence[Row]) -> list[Panel]:
             offset = (datetime.fromisoformat(cell["started_at"]) - zero).total_seconds()
             minutes = ((kept["t_s"] + offset) / 60).tolist()
             values = (kept[column] / scale).tolist()
-            series.append((*style.thin(minutes, values, POINTS_PER_CELL), cell))
+            series.append((*strokes.thin(minutes, values, POINTS_PER_CELL), cell))
         if series:
             found.append(Panel(title, unit, series))
     return found
@@ -211,7 +211,7 @@ def draw(panels: Sequence[Panel], narrow: bool) -> Any:
         ax = style.axes(figure, left, top + title, width - left - 0.1, high)
         for xs, ys, cell in panel.series:
             told = hover.of_several(ys, panel.unit)
-            marks.tag(style.dots(ax, xs, ys, color=style.colour(cell)), cell,
+            marks.tag(strokes.dots(ax, xs, ys, color=style.colour(cell)), cell,
                       f"{hover.cell(cell)}: {panel.title}, {told}")  # fmt: skip
         values = [value for _, ys, _ in panel.series for value in ys]
         room = (max(values) - min(values)) * 0.1 or max(values) * 0.1 or 1.0

@@ -11,7 +11,7 @@ from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
 
-from siliconprof.render import hover, marks, style, words
+from siliconprof.render import hover, marks, strokes, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.grid_points import (
@@ -189,7 +189,7 @@ def _panel(ax: Any, line: Line, scale: Scale | None, low: float, high: float) ->
     for ink, points in groups.items():
         xs = [line.expected_s(point) for point in points]
         ys = [float(seconds(point) or 0) for point in points]
-        marks.tag(style.dots(ax, xs, ys, size, log=True, color=ink), points,
+        marks.tag(strokes.dots(ax, xs, ys, size, log=True, color=ink), points,
                   _hover(line, points, scale))  # fmt: skip
     inner = (high / low) ** 0.07  # labels at the very ends would touch those of the next panel
     for axis in (ax.xaxis, ax.yaxis):

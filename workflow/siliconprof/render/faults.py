@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
-from siliconprof.render import hover, marks, style, words
+from siliconprof.render import hover, marks, strokes, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step
 from siliconprof.render.data import Data
@@ -119,7 +119,7 @@ def _panel(ax: Any, data: Data, part: Sequence[Row], which: str) -> None:
     each = min(MOST_POINTS, max(MOST_IN_PANEL // len(part), 20))
     for point in part:
         values = _counts(data, point, which).tolist()
-        xs, ys = style.thin(range(1, len(values) + 1), values, each)
+        xs, ys = strokes.thin(range(1, len(values) + 1), values, each)
         line = ax.plot(xs, ys, color=style.colour(point), dashes=style.dashes(point), linewidth=0.8)
         told = hover.counts(values, f"{which} faults a step")
         marks.tag(line, point, f"{hover.training(point)}: {told}")

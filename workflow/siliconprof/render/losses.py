@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from siliconprof.render import hover, marks, style, words
+from siliconprof.render import hover, marks, strokes, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.variants import (
@@ -148,7 +148,7 @@ def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
     if entries:
         style.legend(figure, entries, top + head + high + foot)
     else:
-        drawn = style.end_labels(ax, ends, labels, inks, high, second, log=True)
+        drawn = strokes.end_labels(ax, ends, labels, inks, high, second, log=True)
         for of_line, point in zip(drawn, others, strict=True):
             marks.tag(of_line, point)
     return figure

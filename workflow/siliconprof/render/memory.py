@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from siliconprof.render import hover, marks, style, words
+from siliconprof.render import hover, marks, strokes, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.variants import Family, Row, label
@@ -137,5 +137,5 @@ def _steps(ax: Any, rows: Sequence[Row], courses: Mapping[int, Any]) -> None:
             chosen = course[(course["kind"] == "warm-up") == warm]["started_s"].tolist()
             chosen = chosen[:: -(-len(chosen) // MOST_TICKS) or 1]
             if chosen:
-                marks.tag(style.dots(ax, chosen, [index] * len(chosen), width, color=ink),
+                marks.tag(strokes.dots(ax, chosen, [index] * len(chosen), width, color=ink),
                           rows[index])  # fmt: skip

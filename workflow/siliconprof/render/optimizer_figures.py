@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from siliconprof.render import marks, style, words
+from siliconprof.render import marks, strokes, style, words
 from siliconprof.render.data import Data
 from siliconprof.render.grid_points import Place, Scale, place_name
 from siliconprof.render.variants import Row
@@ -162,7 +162,7 @@ def _losses(
         lost = [places[id(p)] for p in group if id(p) in places and places[id(p)][1] == above]
         whose = _whose(group[0], scale)
         if fine:
-            drawn = style.dots(ax, [x for x, _ in fine], [y for _, y in fine], 3.4, color=ink)
+            drawn = strokes.dots(ax, [x for x, _ in fine], [y for _, y in fine], 3.4, color=ink)
             best = words.significant(min(y for _, y in fine), 4)
             marks.tag(drawn, group, f"{whose}: {words.count(len(fine), 'training')}, least final "
                       f"loss {best} nat")  # fmt: skip
@@ -250,7 +250,7 @@ def _curves(ax: Any, data: Data, points: Sequence[Row], scale: Scale) -> None:
         known = np.flatnonzero(np.isfinite(losses))
         if not len(known):
             continue
-        xs, ys = style.thin((known + 1).tolist(), losses[known].tolist(), POINTS_PER_CURVE)
+        xs, ys = strokes.thin((known + 1).tolist(), losses[known].tolist(), POINTS_PER_CURVE)
         ink = scale.colour(value(point, scale.name))
         line = ax.plot(xs, ys, color=ink, linewidth=0.9,
                        dashes=(3, 1.2) if diverged(point) else (1, 0))  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from siliconprof.render import marks, style, words
+from siliconprof.render import marks, strokes, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.paper_bars import place, where
@@ -136,7 +136,7 @@ def draw(data: Data, found: Sequence[tuple[Course, Course]], narrow: bool) -> An
 def _line(
     ax: Any, row: Row, values: np.ndarray, kind: str, look: tuple[int, tuple[float, ...]], what: str
 ) -> None:
-    xs, ys = style.thin(range(1, len(values) + 1), values.tolist(), MOST_POINTS)
+    xs, ys = strokes.thin(range(1, len(values) + 1), values.tolist(), MOST_POINTS)
     line = ax.plot(xs, ys, color=style.shade(row["backend"], look[0]), dashes=look[1])
     last = "0" if not values[-1] else words.significant(float(values[-1]))
     marks.tag(line, row, f"{row['workload']}, {words.backend_name(row)}, {kind}: {what}: {last} "

@@ -8,7 +8,7 @@ from typing import Any
 
 from siliconprof import money
 from siliconprof.money import Offer, Price
-from siliconprof.render import marks, style, words
+from siliconprof.render import marks, strokes, style, words
 
 MOST_PANELS = 4
 PANEL_IN, TITLE_IN, FOOT_IN, BAR_IN = 2.1, 0.26, 0.42, 0.2
@@ -136,8 +136,8 @@ def _apart(group: Sequence[Offer], limits: tuple[float, float]) -> dict[int, flo
     for offers in columns.values():
         wanted = [(math.log(one.samples_per_s) - low) / (high - low) for one in offers]
         gap = NAME_IN / PANEL_IN
-        up = style.spread(wanted, gap, 0.03, 0.97)
-        down = style.spread([1 - at for at in wanted], gap, 0.03, 0.97)
+        up = strokes.spread(wanted, gap, 0.03, 0.97)
+        down = strokes.spread([1 - at for at in wanted], gap, 0.03, 0.97)
         for offer, at, high_, low_ in zip(offers, wanted, up, down, strict=True):
             found[id(offer)] = ((high_ + 1 - low_) / 2 - at) * PANEL_IN * 72  # as far up as down
     return found

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from siliconprof.render import hover, marks, style, words
+from siliconprof.render import hover, marks, strokes, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.grid_points import (
@@ -198,7 +198,7 @@ def _dots(
 ) -> None:  # fmt: skip
     """The points that share a colour, told together."""
     xs, ys = _rates(group, rate, across)
-    drawn = style.dots(ax, xs, ys, 3.0, True, color=ink)
+    drawn = strokes.dots(ax, xs, ys, 3.0, True, color=ink)
     if not ys:
         return
     value = words.number(group[0].get(scale.name))

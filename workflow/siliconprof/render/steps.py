@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from siliconprof.render import hover, marks, style, words
+from siliconprof.render import hover, marks, strokes, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.variants import Family, Row, label
@@ -85,8 +85,8 @@ def _panel(ax: Any, data: Data, point: Row) -> None:
         if not values:
             continue
         first = -len(values) if name == "warmup_step_s" else 0
-        xs, ys = style.thin(range(first, first + len(values)), values, MOST_POINTS)
-        marks.tag(style.dots(ax, xs, ys, color=ink), point,
+        xs, ys = strokes.thin(range(first, first + len(values)), values, MOST_POINTS)
+        marks.tag(strokes.dots(ax, xs, ys, color=ink), point,
                   f"{hover.training(point)}: {len(values)} {called}, "
                   + hover.of_several(values, "ms", 1e-3))  # fmt: skip
         if name != "warmup_step_s":

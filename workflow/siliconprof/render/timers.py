@@ -8,7 +8,7 @@ from itertools import chain
 from statistics import median
 from typing import Any
 
-from siliconprof.render import hover, marks, style, words
+from siliconprof.render import hover, marks, strokes, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.grid_points import MS, Grid, devices_said, log_ticks, place_name, seconds
@@ -130,7 +130,7 @@ def _panel(ax: Any, points: Sequence[Row]) -> None:
     ink = style.colour(points[0])
     enough = [i for i, point in enumerate(points) if not is_short(point)]
     if enough:
-        drawn = style.dots(ax, [xs[i] for i in enough], [ys[i] for i in enough], 3.0, True,
+        drawn = strokes.dots(ax, [xs[i] for i in enough], [ys[i] for i in enough], 3.0, True,
                            color=ink)  # fmt: skip
         told = hover.of_several([ys[i] for i in enough], "×")
         marks.tag(drawn, points, f"{place_name(points[0])}: blocked_autorange over our median, "

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from siliconprof import training_course
-from siliconprof.render import hover, marks, style, words
+from siliconprof.render import hover, marks, strokes, style, words
 from siliconprof.render.data import Data
 from siliconprof.render.variants import Row
 from siliconprof.training_course import stretch
@@ -139,7 +139,7 @@ def _course(column_: str, unit: str = "", log: bool = False, scale: float = 1.0)
 def _thinned(values: np.ndarray) -> tuple[list[float], list[float]]:
     """Steps counted from 1 and their finite values, at most about MOST_POINTS."""
     places = np.flatnonzero(np.isfinite(values))
-    return style.thin((places + 1).tolist(), values[places].tolist(), MOST_POINTS)
+    return strokes.thin((places + 1).tolist(), values[places].tolist(), MOST_POINTS)
 
 
 def _scale(ax: Any, values: np.ndarray, log: bool) -> None:
@@ -195,7 +195,7 @@ def _step_times(ax: Any, data: Data, points: Sequence[Row], looks: dict[str, int
         if not xs:
             continue
         filled = looks[point["workload"]] == 0
-        drawn = style.dots(ax, xs, ys, 1.8,
+        drawn = strokes.dots(ax, xs, ys, 1.8,
                            color=style.shade(point["backend"], 100 if filled else 45))  # fmt: skip
         marks.tag(drawn, point, f"{_whose(point)}: step {hover.quartiles(point, 'unsplit_step')}")
         marked = unusual(data, point)
@@ -222,7 +222,7 @@ def _sampled(column_: str) -> Any:
                 continue
             kept = frame[frame[column_].notna()]
             values = (kept[column_] / MIB).tolist()
-            xs, ys = style.thin(kept["t_s"].tolist(), values, MOST_POINTS)
+            xs, ys = strokes.thin(kept["t_s"].tolist(), values, MOST_POINTS)
             line = ax.plot(xs, ys, color=style.shade(point["backend"]), dashes=_dash(looks, point))
             marks.tag(line, point, f"{_whose(point)}: " + hover.of_several(values, "MiB"))
             highest, end = max(highest, max(ys)), max(end, xs[-1])
