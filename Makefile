@@ -8,6 +8,10 @@ BIN := $(VENV)/bin
 # cpu, cuda or apple: which pins; found by looking, overridden by `make ENV=cpu report`
 ENV ?= $(shell sh envs/which.sh)
 PINS := $(wildcard envs/*.txt) pyproject.toml
+# how many tests at once; 0 is one process without workers
+WORKERS ?= 2
+PYTEST = PATH="$(abspath $(BIN)):$$PATH" python -m pytest \
+    --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 # more for snakemake: make report ARGS="--configfile config/paper.yaml"
 ARGS ?=
 
@@ -36,10 +40,10 @@ $(VENV)/.installed-dev: $(VENV)/.installed-$(ENV) envs/dev.txt
 	@touch $@
 
 test: dev-env lint
-	PATH="$(abspath $(BIN)):$$PATH" python -m pytest
+	$(PYTEST)
 
 test-fast: dev-env
-	PATH="$(abspath $(BIN)):$$PATH" python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 lint: dev-env
 	$(BIN)/ruff check .

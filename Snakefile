@@ -4,6 +4,7 @@ min_version("9.27.0")
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/cluster.smk"
 include: "workflow/rules/prepare.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/aggregate.smk"
@@ -13,7 +14,12 @@ include: "workflow/rules/render.smk"
 
 localrules:
     report,
+    measured,
+    prepare,
+    prepare_speech,
+    prepare_images,
     matrix,
+    reference,
     aggregate,
     ceilings,
     expected,
@@ -23,12 +29,26 @@ localrules:
 
 
 rule report:
-    """The page, and every record of this host behind it."""
+    """The page, and every record of this run's hosts behind it."""
     default_target: True
     input:
         "results/report.html",
         FLOW.records,
 
 
+rule measured:
+    """Every record of this run's hosts, and no page."""
+    input:
+        FLOW.records,
+
+
+onstart:
+    pipeline.started()
+
+
+onerror:
+    pipeline.failed()
+
+
 onsuccess:
-    print("report: results/report.html")
+    print(FLOW.closing_line(workflow.dag_settings.targets))

@@ -7,17 +7,24 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from quiet import MACHINE, WORKER, every_core
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("Snakefile", "workflow", "config", "profiles", "report", "pyproject.toml")
 sys.path.insert(0, str(ROOT / "workflow"))
 
+# Files of some minutes: with workers they come first, lest one of them is the last to begin.
+LONGEST = ("test_fault_campaign", "test_training", "test_slurm", "test_collect", "test_fuzz",
+           "test_faults", "test_incremental", "test_offload", "test_plugins")  # fmt: skip
 # One iteration or two of everything: tests look at behaviour, not at numbers.
 QUICK = {
     "warmup_iterations": 1,
@@ -105,14 +112,58 @@ def checkout(tmp_path: Path) -> Checkout:
 
 @pytest.fixture(scope="session")
 def default_run(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """The README's default run, made once for all tests; nobody may change it."""
-    copy = copy_project(tmp_path_factory.mktemp("default") / "project")
-    copy.snakemake("report")
-    return copy
+    """The README's default run, made once for all tests and workers; nobody may change it."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if WORKER else base) / "default-run"
+    outcome = folder / "outcome"
+    with MACHINE.used(alone=True):  # its figures are looked at; and one worker makes it for all
+        if not folder.exists():
+            copy = copy_project(folder / "project")
+            done = copy.snakemake("report", check=False)
+            said = f"{done.stdout}\n{done.stderr}" if done.returncode else ""
+            outcome.write_text(said, encoding="utf-8")
+    assert not (said := outcome.read_text(encoding="utf-8")), said
+    return Checkout(folder / "project")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Beside other workers, tests marked `alone` run while no other does; see quiet.py."""
+    marks = {mark.name for mark in item.iter_markers()}
+    # This host must still be the one that the default run found.
+    whole = "every_core" in marks or "default_run" in getattr(item, "fixturenames", ())
+    with MACHINE.used(alone="alone" in marks), every_core() if whole else nullcontext():
+        return (yield)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """For workers: what takes long first, what must be alone last; a file stays together.
+
+    The default run, which is made alone, comes before everything else, so that what looks at it
+    is spread over both workers. The order must be the same in every worker.
+    """
+    if WORKER is None:
+        return
+    of_default_run = {i.path for i in items if "default_run" in getattr(i, "fixturenames", ())}
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    alone = Counter(item.path for item in items if item.get_closest_marker("alone"))
+    number = Counter(item.path for item in items)
+
+    def place(item: pytest.Item) -> tuple[bool, bool, bool, int]:
+        path = item.path
+        later = path not in of_default_run, alone[path] == number[path], path.stem not in LONGEST
+        return *later, -slow[path]
+
+    items.sort(key=place)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Where skips are forbidden, a skip without the mark gpu or apple fails the run."""
+    """Where skips are forbidden, a skip without the mark gpu or apple fails the run.
+
+    With workers, the controller has the reports of all and is the one with a terminal.
+    """
+    if WORKER is None:
+        MACHINE.forget()
     if not os.environ.get("SILICONPROF_FORBID_SKIPS"):
         return
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")

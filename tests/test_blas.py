@@ -15,7 +15,6 @@ from conftest import ROOT
 from siliconprof import blas, detect, doctor, hosts, plugins, record, registry, statistics
 from siliconprof.cell import Cell
 from siliconprof.render import words
-from test_layers import cell
 from test_render import (
     Page,
     base_record,
@@ -62,6 +61,28 @@ def measured(wanted: Cell, folder: Path, **more: str) -> dict[str, Any]:
                           check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr
     return record.read(folder / "record.json")
+
+
+def cell(backend: str, **parameters: Any) -> Cell:
+    """A small product on this machine's CPU."""
+    return Cell(
+        host="here",
+        device="cpu-x",
+        backend=backend,
+        workload="product",
+        scenario="auto",
+        precision="fp32",
+        module="matmul",
+        trainer=None,
+        device_kind="cpu",
+        device_index=0,
+        device_memory_bytes=None,
+        threads=1,
+        seed=0,
+        dataset=None,
+        parameters={"burst": 2, "burst_warmup": 1, "burst_budget_s": 1.0} | parameters,
+        timing={"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 2, "budget_s": 0},
+    )
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -18,9 +20,11 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
-from siliconprof import bundle, bundle_check, hosts, measure, record
+from siliconprof import aggregate, bundle, bundle_check, bundle_import, hosts, measure, record
 from siliconprof.cell import AXES, Cell
 from siliconprof.errors import UserError
+from siliconprof.render import figures
+from test_render import host_file, make, render, training
 
 EPOCH = "1700000000"
 OTHER_FINGERPRINT = "e" * 64
@@ -59,6 +63,13 @@ def composed() -> dict[str, Any]:
 def a_record(cell: Cell, reason: str = "a test does not measure") -> dict[str, Any]:
     """A record of a cell that was skipped for a reason."""
     return composed() | {"cell": json.loads(cell.to_json()), "reason": reason}
+
+
+def a_point(seconds: float) -> dict[str, Any]:
+    """A point of a product with one repeat."""
+    params = {"batch": 1, "m": 8, "k": 8, "n": 8}
+    times = {"step_s": [seconds]}
+    return {"params": params, "times": times, "flops": 1024, "bytes": 768, "memory": {}}
 
 
 def a_host(label: str, fingerprint: str = OTHER_FINGERPRINT) -> dict[str, Any]:
@@ -271,6 +282,217 @@ def test_a_record_in_the_wrong_place_is_not_packed(there, tmp_path):
         bundle.pack(there, None, tmp_path / "a.zip")
 
 
+def test_what_the_other_side_has_is_left_out(there, here, packed, tmp_path, capsys):
+    bundle.import_bundle(packed, here)
+    shas = [data["sha256"] for data in bundle_check.read_bundle(packed).records.values()]
+    known, output = tmp_path / "known", tmp_path / "new.zip"
+    arguments = ["pack", "-o", str(output), "--results", str(there), "--without", str(known)]
+    known.write_text("\n".join(shas))
+    put(there, a_record(a_cell(workload="third")))
+    assert bundle.main(arguments) == 0
+    assert (
+        "1 records of far" in (said := capsys.readouterr().out) and "2 records not packed" in said
+    )
+    assert bundle.import_bundle(output, here).added == 1
+    data = record.read(there / MEMBER.replace("product", "third"))
+    known.write_text("\n".join([*shas, data["sha256"], ""]))
+    assert bundle.main([*arguments, "--force"]) == 0
+    with zipfile.ZipFile(output) as archive:
+        assert archive.namelist() == ["manifest.json"]
+    before = tree(here)
+    assert bundle.main(["import", str(output), "--results", str(here)]) == 0
+    assert "nothing new: there is no record in it" in capsys.readouterr().out
+    assert tree(here) == before
+    known.write_text("no hash")
+    with pytest.raises(UserError, match="known: 'no' is no SHA-256 of a record"):
+        bundle.main([*arguments, "--force"])
+
+
+# -- without names -----------------------------------------------------------------------------
+
+NAMED = "Marias-Laptop.lab.example.org"
+
+
+@pytest.fixture
+def named(tmp_path: Path) -> Path:
+    """Results that are full of names: of the host, of its domain, of who uses it."""
+    results = tmp_path / "maria" / "results"
+    label = "marias-laptop"
+    for workload in ("product", f"{label}-product"):
+        data = a_record(a_cell(label, workload))
+        home = "/home/mgarcia/lab v2/.venv/lib/python3.11/site-packages/torch/nn/functional.py"
+        data["reason"] = (
+            f'mgarcia@{NAMED}: File "{home.replace(" v2", "")}", line 3; see file:///Users/'
+            "mgarcia/thesis/notes.txt, C:\\Users\\mgarcia\\x.py and ~mgarcia/x; 3 tokens /s of "
+            "/proc/self/statm; /dev/disk/by-uuid/0a1b2c3d-0000-4000-8000-0123456789ab"
+        )
+        data["flags"] = [{"code": "clock", "detail": f"{label.upper()} is slow"}]
+        data["modules_loaded"] = [home, "/scratch/mgarcia/siliconprof/workflow/siliconprof/x.py"]
+        data["environment"] |= {
+            "hostname": NAMED,
+            "declared": {"packages": {"torch": "2.13.0"}, "blas": "/home/mgarcia/libblas.so.3"},
+        }
+        put(results, data)
+    host = a_host(label) | {"hostname": NAMED, "devices": a_host(label)["devices"]}
+    host["fingerprint_parts"]["machine_id_sha256"] = "5" * 64
+    put_host(results, host | {"fingerprint": hosts.fingerprint(host["fingerprint_parts"])})
+    return results
+
+
+def unpacked(path: Path) -> str:
+    """Every name and every byte in a bundle, in lower case."""
+    with zipfile.ZipFile(path) as archive:
+        parts = [name + "\n" + archive.read(name).decode() for name in archive.namelist()]
+    return "\n".join(parts).casefold()
+
+
+def test_no_name_is_left_in_an_anonymised_bundle(named, here, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SUDO_USER", "packer77")
+    (data,) = (record.read(p) for p in named.rglob("product/auto/fp32.json"))
+    arguments = ["pack", "--results", str(named), "--anonymise", "-o"]
+    assert bundle.main([*arguments, str(tmp_path / "a.zip")]) == 0
+    said = capsys.readouterr().out
+    inside = unpacked(tmp_path / "a.zip")
+    host_file = json.loads((named / "hosts/marias-laptop.json").read_text())
+    for secret in ("maria", "laptop", "example.org", "mgarcia", "/home", "users", "thesis",
+                   "scratch", "packer77", "0123456789ab", "5" * 64, data["sha256"],
+                   host_file["fingerprint"], host_file["quick_facts_sha256"]):  # fmt: skip
+        assert secret not in inside, secret
+    packed = bundle_check.read_bundle(tmp_path / "a.zip")
+    (label,) = packed.hosts
+    assert packed.manifest["anonymised"] is True
+    for line in (f"marias-laptop -> {label}", f"{NAMED} -> {label}", "mgarcia -> user-"):
+        assert f"replaced: {line}" in said
+    (reason,) = (d["reason"] for d in packed.records.values() if d["cell"]["workload"] == "product")
+    for kept in ("/site-packages/torch/nn/functional.py", "/notes.txt", "3 tokens /s of",
+                 "/proc/self/statm", f"@{label}: File"):  # fmt: skip
+        assert kept in reason
+    member = f"records/{label}/cpu-x/mlx/{label}-product/auto/fp32.json"
+    assert packed.records[member]["modules_loaded"][1].endswith("/workflow/siliconprof/x.py")
+    host = json.loads(packed.files[f"hosts/{label}.json"])
+    assert host["devices"] == host_file["devices"] and host["packages"] == host_file["packages"]
+    assert host["fingerprint"] == hosts.fingerprint(host["fingerprint_parts"])
+
+    # The same words again, so that two bundles are of one host; others with another salt.
+    assert bundle.main([*arguments, str(tmp_path / "b.zip")]) == 0
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+    salt = named / "anonymous.salt"
+    assert stat.S_IMODE(salt.stat().st_mode) == 0o600
+    known = tmp_path / "known"
+    known.write_text("\n".join(data["sha256"] for data in packed.records.values()))
+    assert bundle.main([*arguments, str(tmp_path / "d.zip"), "--without", str(known)]) == 0
+    assert bundle_check.read_bundle(tmp_path / "d.zip").records == {}
+    assert bundle.import_bundle(tmp_path / "a.zip", here).added == 2
+    assert bundle.import_bundle(tmp_path / "b.zip", here).present == 2
+    kept = salt.read_bytes()
+    once = bundle.pack(named, None, tmp_path / "c.zip", anonymous="once")
+    assert once.hosts != [label] and salt.read_bytes() == kept
+
+    # At home it is known for this host's own under its word.
+    put_host(named, {"label": "marias-laptop", "fingerprint": "0"}, "auto")
+    with pytest.raises(UserError, match=f"holds records of host '{label}', which is this host"):
+        bundle.import_bundle(tmp_path / "a.zip", named)
+    salt.write_text("short")
+    with pytest.raises(UserError, match="anonymous.salt: damaged"):
+        bundle.pack(named, None, tmp_path / "e.zip", anonymous="kept")
+
+
+def test_a_host_that_is_called_like_something_else(there, tmp_path):
+    """A label that is also a word of every record is replaced where it names the host."""
+    data = a_record(a_cell("mlx"), reason="MLX on the host")
+    data["environment"]["hostname"] = "host"
+    put(there, data)
+    put_host(there, a_host("mlx") | {"hostname": "server"})
+    done = bundle.pack(there, ["mlx"], tmp_path / "a.zip", anonymous="once")
+    (member,) = (found := bundle_check.read_bundle(tmp_path / "a.zip").records)
+    assert member == f"records/{done.hosts[0]}/cpu-x/mlx/product/auto/fp32.json"
+    assert found[member]["reason"] == "MLX on the host"
+    assert found[member]["environment"]["hostname"].startswith("host-")
+    assert any("left as they are inside texts: host, mlx" in line for line in done.lines())
+
+
+# -- signatures --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Keys `ann` and `bob`, and a file `signers` with ann alone."""
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("needs ssh-keygen")
+    folder = tmp_path_factory.mktemp("keys")
+    for name in ("ann", "bob"):
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", folder / name],
+            check=True,
+        )
+    (folder / "signers").write_text("ann@example.org " + (folder / "ann.pub").read_text())
+    return folder
+
+
+def test_a_signed_bundle(there, here, keys, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # Whatever these are called, no option is made of them.
+    (tmp_path / "-f").write_bytes((keys / "ann").read_bytes())
+    (tmp_path / "-f").chmod(0o600)
+    (tmp_path / "-s").write_bytes((keys / "signers").read_bytes())
+    pack = ["pack", "--results", str(there), "-o=-r.zip", "--force"]
+    assert bundle.main([*pack, "--sign=-f"]) == 0
+    assert "-r.zip.sig: its signature" in capsys.readouterr().out
+    take = ["import", "--results", str(here), "--", "-r.zip"]
+    signers = ["import", "--signers=-s"]
+    before = tree(here)
+    for why, command in (
+        ("by 'bob': ", [*signers, "--signer", "bob", *take[1:]]),
+        ("by '-x': ", [*signers, "--signer=-x", *take[1:]]),
+        ("not signed by any", ["import", f"--signers={keys / 'bob.pub'}", *take[1:]]),
+        ("no such file of allowed", ["import", "--signers=nowhere", *take[1:]]),
+        ("--signer needs --signers", ["import", "--signer=ann@example.org", *take[1:]]),
+    ):
+        with pytest.raises(UserError) as error:
+            bundle.main(command)
+        assert why in str(error.value) and len(str(error.value).splitlines()) == 1
+    assert tree(here) == before
+    assert bundle.main([*signers, *take[1:]]) == 0
+    assert "signed by ann@example.org" in capsys.readouterr().out
+    note = json.loads((here / "imported/far.json").read_text())
+    assert (note["signed_by"], note["signature"]) == ("ann@example.org", "good")
+    assert bundle.main(take) == 0
+    assert "signed, not checked" in capsys.readouterr().out
+    note = json.loads((here / "imported/far.json").read_text())
+    assert (note["signed_by"], note["signature"]) == (None, "not checked")
+    assert bundle.main(pack) == 0  # an old signature does not lie beside a new bundle
+    assert not Path("-r.zip.sig").exists()
+
+
+def test_a_wrong_signature_is_refused_before_the_bundle_is_opened(there, here, keys, tmp_path):
+    path, signature = tmp_path / "far.zip", tmp_path / "far.zip.sig"
+    bundle.pack(there, None, path, key=keys / "ann")
+    good = path.read_bytes()
+    path.write_bytes(b"no zip at all")
+    wrong = {"another bundle's": signature.read_bytes(), "no signature": b"-----BEGIN SSH"}
+    bundle.pack(there, None, tmp_path / "b.zip", key=keys / "bob")
+    wrong["foreign"] = (tmp_path / "b.zip.sig").read_bytes()
+    wrong["of another purpose"] = subprocess.run(
+        ["ssh-keygen", "-Y", "sign", "-n", "file", "-f", keys / "ann"],
+        input=b"no zip at all", capture_output=True, check=True,
+    ).stdout  # fmt: skip
+    wrong["too long"] = b"x" * 10**5
+    before = tree(here)
+    for what, content in wrong.items():
+        signature.write_bytes(content)
+        with pytest.raises(UserError, match="sign") as error:
+            bundle.import_bundle(path, here, signers=keys / "signers")
+        assert "zip file" not in str(error.value), what
+    signature.unlink()
+    with pytest.raises(UserError, match="not signed: there is no far.zip.sig beside it"):
+        bundle.import_bundle(path, here, signers=keys / "signers")
+    assert tree(here) == before
+    path.write_bytes(good)
+    with pytest.raises(UserError, match="nowhere: no such key"):
+        bundle.pack(there, None, tmp_path / "c.zip", key=tmp_path / "nowhere")
+    assert not (tmp_path / "c.zip").exists()
+
+
 # -- what is refused ---------------------------------------------------------------------------
 
 
@@ -313,26 +535,23 @@ def refusal(packed: Path, here: Path, **more: Any) -> list[str]:
     return [line.removeprefix(f"{packed}: ") for line in lines]
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("../escaped.json", "a path that leads out of the bundle"),
-        ("records/far/../../../escaped.json", "a path that leads out of the bundle"),
-        ("/tmp/escaped.json", "an absolute path"),
-        ("C:/escaped.json", "a path with a drive letter"),
-        ("records\\far\\escaped.json", "a name with a backslash"),
-        ("records/far/", "no regular file"),
-        ("records/far/cpu-x/mlx/product/auto/fp99.json", "not a name that a bundle has"),
-        ("records/far/cpu-x/mlx/product/auto/fp32.json.py", "not a name that a bundle has"),
-        ("records/far/cpu-x/mlx/.hidden/auto/fp32.json", "not a name that a bundle has"),
-        ("hosts/auto.json", "of a host 'auto', which is no host's label"),
-        ("Snakefile", "not a name that a bundle has"),
-        ("results/records/x.json", "not a name that a bundle has"),
-    ],
-)
-def test_unsafe_names(packed, here, name, why):
-    rebuilt(packed, lambda files: files.update({name: b"{}"}))
-    assert refusal(packed, here) == [f"{name!r}: {why}"]
+def test_unsafe_names(packed, here):
+    names = {
+        "../escaped.json": "a path that leads out of the bundle",
+        "records/far/../../../escaped.json": "a path that leads out of the bundle",
+        "/tmp/escaped.json": "an absolute path",
+        "C:/escaped.json": "a path with a drive letter",
+        "records\\far\\escaped.json": "a name with a backslash",
+        "records/far/": "no regular file",
+        "records/far/cpu-x/mlx/product/auto/fp99.json": "not a name that a bundle has",
+        "records/far/cpu-x/mlx/product/auto/fp32.json.py": "not a name that a bundle has",
+        "records/far/cpu-x/mlx/.hidden/auto/fp32.json": "not a name that a bundle has",
+        "hosts/auto.json": "of a host 'auto', which is no host's label",
+        "Snakefile": "not a name that a bundle has",
+        "results/records/x.json": "not a name that a bundle has",
+    }
+    rebuilt(packed, lambda files: files.update(dict.fromkeys(names, b"{}")))
+    assert refusal(packed, here) == [f"{name!r}: {why}" for name, why in names.items()]
 
 
 def test_links_and_doubles(packed, here):
@@ -408,7 +627,7 @@ def test_a_zip_that_is_no_bundle(tmp_path, here):
     lines = refusal(path, here)
     assert lines[0] == "no manifest.json: not a bundle of this program"
     with pytest.raises(UserError, match="nowhere.zip: No such file"):
-        bundle.read_bundle(tmp_path / "nowhere.zip")
+        bundle_check.read_bundle(tmp_path / "nowhere.zip")
 
 
 def test_bombs(packed, here):
@@ -431,33 +650,54 @@ def test_limits_of_size(packed, monkeypatch):
     with zipfile.ZipFile(packed) as archive:
         total = sum(info.file_size for info in archive.infolist())
         largest = max(info.file_size for info in archive.infolist())
-    assert len(bundle.read_bundle(packed, limit_bytes=total).records) == 2
+    assert len(bundle_check.read_bundle(packed, limit_bytes=total).records) == 2
     with pytest.raises(UserError, match=f"{total} bytes unpacked, over the limit of {total - 1}"):
-        bundle.read_bundle(packed, limit_bytes=total - 1)
+        bundle_check.read_bundle(packed, limit_bytes=total - 1)
     with pytest.raises(UserError, match="far.zip: over the limit of 100 bytes"):
-        bundle.read_bundle(packed, limit_bytes=100)
+        bundle_check.read_bundle(packed, limit_bytes=100)
     monkeypatch.setattr(bundle_check, "MEMBER_LIMIT_BYTES", largest - 1)
     with pytest.raises(UserError, match=f"{largest} bytes unpacked"):
-        bundle.read_bundle(packed)
+        bundle_check.read_bundle(packed)
 
 
 def test_versions_that_cannot_be_read(packed, here):
-    newest = record.SCHEMA_VERSION
+    newest, method = record.SCHEMA_VERSION + 1, record.METHOD_VERSION + 1
 
     def newer(files: dict[str, bytes]) -> None:
-        files[MEMBER] = resealed(files[MEMBER], schema_version=record.SCHEMA_VERSION + 1)
+        files[MEMBER] = resealed(files[MEMBER], schema_version=newest)
+        another = MEMBER.replace("product", "another")
+        files[another] = resealed(files[another], method_version=method)
 
     rebuilt(packed, newer)
     assert refusal(packed, here) == [
-        f"{MEMBER!r}: schema version {newest + 1}; this version reads {newest}"
+        f"{MEMBER.replace('product', 'another')!r}: record of method version {method}; this "
+        f"version knows 1 to {method - 1}: a newer checkout reads it",
+        f"{MEMBER!r}: record of schema version {newest}; this version reads 1, {newest - 1}",
     ]
+    for key, value, what in (
+        ("method_versions", [1, method], f"method version {method}; this version knows"),
+        ("schema_version", newest, f"schema version {newest}; this version knows"),
+        ("bundle_version", 7, "bundle version 7; this version reads 1"),
+    ):
 
-    def other_bundle(files: dict[str, bytes]) -> None:
-        manifest = json.loads(files["manifest.json"]) | {"bundle_version": 7}
-        files["manifest.json"] = json.dumps(manifest).encode()
+        def says(files: dict[str, bytes], key: str = key, value: Any = value) -> None:
+            manifest = json.loads(files["manifest.json"]) | {key: value}
+            files["manifest.json"] = json.dumps(manifest).encode()
 
-    rebuilt(packed, other_bundle)
-    assert "bundle version 7; this version reads 1" in refusal(packed, here)
+        rebuilt(packed, says)
+        assert any(what in line for line in refusal(packed, here))
+        if key != "bundle_version":
+            assert len(refusal(packed, here)) == 1  # however many records it has
+
+
+def test_the_manifest_says_of_which_methods_the_records_are(packed, here):
+    def older(files: dict[str, bytes]) -> None:
+        files[MEMBER] = resealed(files[MEMBER], method_version=1)
+
+    rebuilt(packed, older)
+    assert refusal(packed, here) == [
+        "manifest.json: method versions are not those of the records, [1, 2]"
+    ]
 
 
 def test_records_that_are_not_what_they_say(packed, here):
@@ -467,6 +707,12 @@ def test_records_that_are_not_what_they_say(packed, here):
         "not-json": lambda content: content[:-5],
         "nan": lambda content: content.replace(b'"seed": 0', b'"seed": NaN'),
         "infinite": lambda content: content.replace(b'"seed": 0', b'"seed": 1e999'),
+        "digits": lambda content: content.replace(b'"seed": 0', b'"seed": 1' + b"0" * 10_000),
+        "integer": lambda content: content.replace(b'"seed": 0', b'"seed": 18446744073709551616'),
+        "huge": lambda content: resealed(content, accounting={"wall_s": 1e308}),
+        "negative": lambda content: resealed(content, points=[a_point(-1.0)]),
+        "ages": lambda content: resealed(content, points=[a_point(1e10)]),
+        "late": lambda content: resealed(content, started_at="9999-99-99<b>"),
         "deep": lambda content: b"[" * 2000,
         "list": lambda content: b"[]",
         "off-schema": lambda content: resealed(content, surprise=1, status="great"),
@@ -486,8 +732,14 @@ def test_records_that_are_not_what_they_say(packed, here):
         said[line.split("/")[4]].append(line.split("': ", 1)[1])
     assert said["edited"] == ["its content does not match its own `sha256`"]
     assert said["not-json"][0].startswith("damaged: ")
-    assert said["nan"] == ["damaged: NaN is no JSON number"]
-    assert said["infinite"][0] == "its content does not match its own `sha256`"
+    assert said["nan"] == ["damaged: nan is no JSON number"]
+    assert said["infinite"] == ["damaged: inf is no JSON number"]
+    assert "digits" in said["digits"][0] and len(said["digits"]) == 1
+    assert said["integer"] == ["damaged: an integer beyond 64 bits"]
+    assert said["huge"] == ["damaged: 1e+308 is beyond measure"]
+    assert said["negative"] == ["points.0.times.step_s.0: is -1.0; expected at least 0"]
+    assert "expected at most" in said["ages"][0]
+    assert said["late"][0].startswith("started_at: is '9999-99-99<b>'; expected text that matches")
     assert said["deep"] == ["damaged: nested too deeply"]
     assert said["list"] == ["damaged: no JSON object"]
     assert len(said["off-schema"]) == 2 and "surprise: unknown key" in said["off-schema"][0]
@@ -530,7 +782,7 @@ def test_this_hosts_own_records_never_come_from_outside(there, tmp_path, monkeyp
 
     def own_of(results: Path) -> set[str]:
         results.mkdir(parents=True, exist_ok=True)
-        return bundle.own_labels(results)
+        return bundle_import.own_labels(results)
 
     fresh = tmp_path / "fresh"
     assert own_of(fresh) == {"laptop"}
@@ -611,6 +863,56 @@ def test_import_needs_a_results_folder(packed, tmp_path):
     with pytest.raises(UserError, match="no such folder"):
         bundle.import_bundle(packed, tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
+
+
+# -- hosts that are alike ----------------------------------------------------------------------
+
+
+def test_two_hosts_with_the_same_device_stay_apart(tmp_path, keys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    results = Path("results")
+    results.mkdir()
+    for label, step_s in (("alpha", 0.010), ("beta", 0.040)):
+        away = Path(label, "results")
+        put(away, training(step_s, host=label))
+        put_host(away, a_host(label, label[0] * 64))
+        bundle.pack(away, None, Path(f"{label}.zip"), key=keys / "ann")
+        done = bundle.import_bundle(Path(f"{label}.zip"), results, signers=keys / "signers")
+        assert (done.added, done.hosts) == (1, [label])
+    make(Path(), [training(0.020)], hosts=[host_file()])
+    with open(results / "tables/points.csv", newline="") as stream:
+        points = {
+            row["host"]: float(row["unsplit_step_median_s"]) for row in csv.DictReader(stream)
+        }
+    assert points == pytest.approx({"desk": 0.020, "alpha": 0.010, "beta": 0.040}, rel=1e-3)
+    monkeypatch.setattr(figures, "publish", lambda *_, **__: ("", ""))  # the tables are enough
+    page = render(results).html
+    (across,) = results.glob("figures/table-across-*.csv")
+    with open(across, newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["Host"].split(" ")[0] for row in rows] == ["alpha", "desk", "beta"]
+    assert [float(row["unsplit step (ms)"]) for row in rows] == pytest.approx(
+        [10, 20, 40], rel=1e-3
+    )
+    assert page.count("<dd>ann@example.org</dd>") == 2
+
+
+def test_two_references_of_one_cell_are_refused_unless_they_are_the_same(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    results = Path("results")
+    make(Path(), [training(0.020)], hosts=[host_file()])
+    for name, step_s in (("a", 0.010), ("b", 0.010), ("c", 0.040)):
+        put(results / "reference" / name, training(step_s, host="lab"))
+
+    def aggregated(*names: str) -> int:
+        folders = [str(results / "reference" / name) for name in names]
+        aggregate.main(["--matrix", "results/matrix.json", "--output-dir", "results/tables",
+                        "--reference", *folders])  # fmt: skip
+        return (results / "tables/cells.csv").read_text().count("\nreference,")
+
+    assert aggregated("a", "b") == 1
+    with pytest.raises(UserError, match=r"c/.*: another record of the cell lab/cpu-x/.* is .*/a/"):
+        aggregated("a", "c")
 
 
 # -- the command line --------------------------------------------------------------------------

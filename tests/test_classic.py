@@ -425,6 +425,7 @@ class Wall(EnergySensor):
         return {"wall": 10 * time.perf_counter()}
 
 
+@pytest.mark.alone
 def test_every_batch_size_has_an_energy_window_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"INTERVAL_S": 0.005, "LEAST_WINDOW_S": 0.3, "SETTLE_S": 0.0}.items():
         monkeypatch.setattr(energy, name, value)

@@ -105,15 +105,6 @@ class Plugin(KernelWorkload):
         print("warning: one more of these and we are out of memory: std::bad_alloc", flush=True)
         self.sleeps()
 
-    def takes_turns(self):
-        """Stop at the run whose number stands in the file `hold`, until that is removed."""
-        self.trace("runs", self.session.cell.workload)
-        folder = Path(self.parameters["folder"])
-        run = len((folder / "runs").read_text().splitlines())
-        while (folder / "hold").exists() and int((folder / "hold").read_text()) == run:
-            self.session.progress("held", run)
-            time.sleep(0.05)
-
     def raises(self):
         raise RuntimeError("wrong on purpose")
 
@@ -234,10 +225,6 @@ def hear_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def begin_snakemake(project: Checkout) -> subprocess.Popen:
-    return begin(project, "snakemake", "--cores", "1", CELLS)
-
-
 def cell(mode: str, workload: str = "faulty", backend: str = "mlx", **more: Any) -> Cell:
     """A cell of the faulty workload, as `measure` takes it by hand."""
     timing = QUICK | {"time_limit_s": more.pop("time_limit_s", 60)}
@@ -334,7 +321,7 @@ def test_every_fault_leaves_a_record_and_the_report_is_made(project):
     for path in (folder / "records").rglob("*.json"):
         content = record.read(path)  # against the schema and its own hash
         kept = folder / "history" / path.relative_to(folder / "records").with_suffix("")
-        assert [p.name for p in kept.iterdir()] == [f"{content['sha256']}.json"]
+        assert [p.name for p in kept.glob("*.json")] == [f"{content['sha256']}.json"]
 
     table = rows(project)
     assert {name: row["status"] for name, row in table.items()} == {
@@ -519,101 +506,7 @@ def test_a_plain_kill_is_never_oom(project, mode):
     assert "oom_kill" not in made["reason"] and "kernel log" not in made["reason"]
 
 
-# -- killed pipelines --------------------------------------------------------------------------
-
-
-def kill_snakemake(pipeline: subprocess.Popen) -> None:
-    """kill -9 of the one process, as the out-of-memory killer or an impatient person does."""
-    pipeline.kill()
-
-
-def press_ctrl_c(pipeline: subprocess.Popen) -> None:
-    """SIGINT to the whole group, as a terminal does."""
-    os.killpg(pipeline.pid, signal.SIGINT)
-
-
-def end(pipeline: subprocess.Popen, how: Callable[[subprocess.Popen], None]) -> None:
-    how(pipeline)
-    assert pipeline.wait(20) != 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [kill_snakemake, press_ctrl_c])
-def test_a_killed_pipeline_loses_nothing_and_leaves_nothing_running(project, how, tmp_path):
-    """Killed in the second of three cells, twice: while measuring, and while measuring anew."""
-    folder = tmp_path / "traces"
-    folder.mkdir()
-    names = ("one", "two", "three")
-    entries = {n: {"mode": "takes_turns", "folder": str(folder)} for n in names}
-    configure(project, entries)
-
-    def runs() -> list[str]:
-        file = folder / "runs"
-        return file.read_text().split() if file.exists() else []
-
-    def kill_in_run(number: int) -> dict[str, Path]:
-        """Records that are there after a run has been killed in its cell of that number."""
-        (folder / "hold").write_text(str(number))
-        pipeline = begin_snakemake(project)
-        until(lambda: len(runs()) == number)
-        stamps = {path: stamp(path) for path in paths().values()}
-        end(pipeline, how)
-        until(lambda: not processes(project), 5)
-        (folder / "hold").unlink()
-        left = paths()
-        assert {path: stamp(path) for path in left.values()} == {
-            path: stamps[path] for path in left.values()
-        }
-        assert runs()[-1] not in left  # no half record
-        assert leftovers(project) == []
-        return left
-
-    def paths() -> dict[str, Path]:
-        found = (project.path / "results" / "records").rglob("*.json")
-        return {record.read(path)["cell"]["workload"]: path for path in found}
-
-    finished = kill_in_run(2)
-    assert set(finished) == {runs()[0]}
-    kept = {path: stamp(path) for path in finished.values()}
-
-    project.snakemake(CELLS)
-    assert sorted(runs()) == sorted([*names, runs()[1]])  # the killed one twice, the others once
-    assert {path: stamp(path) for path in kept} == kept
-    assert {name: row["status"] for name, row in rows(project).items()} == dict.fromkeys(
-        names, "ok"
-    )
-    assert {row["earlier_records"] for row in rows(project).values()} == {"0"}
-
-    # The same again with records to lose: Snakemake deletes one before it reruns its job.
-    first = {name: record.read(path) for name, path in paths().items()}
-    configure(project, entries, timing={"iterations": 3, "max_iterations": 3})
-    again = kill_in_run(len(runs()) + 2)
-    killed, anew = runs()[-1], runs()[-2]
-    assert killed not in again and record.read(again[anew]) != first[anew]
-    (earlier,) = (project.path / "results" / "history").rglob(f"*/{killed}/**/*.json")
-    assert record.read(earlier) == first[killed]
-
-    before, number = {path: stamp(path) for path in (again[anew],)}, len(runs())
-    project.snakemake(CELLS)
-    assert sorted(runs()[number:]) == sorted({*names} - {anew})
-    assert {path: stamp(path) for path in before} == before
-    for row in rows(project).values():
-        assert (row["status"], row["earlier_records"]) == ("ok", "1")
-
-
-@pytest.mark.slow
-def test_a_second_pipeline_does_not_break_in(project, tmp_path):
-    """Only the locks of dead pipelines are cleared away: this one lives."""
-    configure(project, {"one": {"mode": "takes_turns", "folder": str(tmp_path)}})
-    (tmp_path / "hold").write_text("1")
-    pipeline = begin_snakemake(project)
-    until((tmp_path / "runs").exists)
-    done = project.snakemake(CELLS, check=False)
-    assert done.returncode != 0 and "cannot be locked" in done.stderr
-    (tmp_path / "hold").unlink()
-    assert pipeline.wait(30) == 0
-    assert [row["status"] for row in rows(project).values()] == ["ok"]
-    assert (tmp_path / "runs").read_text() == "one\n"
+# -- killed pipelines: see also test_fault_campaign.py -----------------------------------------
 
 
 def test_locks_that_another_host_left_are_kept(tmp_path, monkeypatch):
@@ -684,6 +577,7 @@ def test_an_interrupted_supervisor_ends_its_child(project, number):
 # -- the lock ----------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_cells_of_one_host_never_overlap(project, tmp_path):
     """Nor does waiting count: the second has less time than the first one takes."""

@@ -131,6 +131,7 @@ def dispatch(study: Checkout) -> dict[str, Any]:
     return point
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_every_fresh_process_gives_a_cold_launch_and_what_precedes_it(study: Checkout) -> None:
     point = dispatch(study)
@@ -277,6 +278,7 @@ def test_no_fresh_process_outlives_the_supervisor(
             process.kill()
 
 
+@pytest.mark.alone
 def test_a_full_burst_is_handed_over_without_waiting() -> None:
     """As many launches as MLX's queue is said to take return while a slow product still runs."""
     backend = plugins.load("backends", "mlx")()

@@ -1,4 +1,4 @@
-"""The walls of the house: what may know what, and what a bare host can do without."""
+"""The walls of the house: what may know what. What a bare host can do is in test_bare.py."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from conftest import ROOT
-from siliconprof import plugins, record, timing
-from siliconprof.cell import Cell
+from siliconprof import plugins
 
 PACKAGE = ROOT / "workflow" / "siliconprof"
 RULES = [ROOT / "Snakefile", *sorted((ROOT / "workflow" / "rules").glob("*.smk"))]
@@ -187,92 +185,3 @@ def test_no_device_api_outside_backends() -> None:
     backend = ast.parse((PACKAGE / "backends" / "torch_cuda.py").read_text(encoding="utf-8"))
     seen = [ast.unparse(n) for n in ast.walk(backend) if isinstance(n, ast.Attribute)]
     assert any(wanted.search(text) for text in seen)  # the pattern finds what there is
-
-
-# -- a bare host -------------------------------------------------------------------------------
-
-MISSING = (
-    "jsonschema", "yaml", "numpy", "pandas", "psutil", "snakemake", "matplotlib", "jinja2",
-    "transformers", "datasets", "tokenizers", "accelerate",
-)  # fmt: skip
-BLOCKER = f"""
-import sys
-
-
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {MISSING!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}} (taken away)", name=name)
-
-
-sys.meta_path.insert(0, Blocker())
-"""
-
-
-def cell(backend: str, **parameters: Any) -> Cell:
-    """A small product on this machine's CPU."""
-    return Cell(
-        host="bare",
-        device="cpu-x",
-        backend=backend,
-        workload="product",
-        scenario="auto",
-        precision="fp32",
-        module="matmul",
-        trainer=None,
-        device_kind="cpu",
-        device_index=0,
-        device_memory_bytes=None,
-        threads=1,
-        seed=0,
-        dataset=None,
-        parameters={"burst": 2, "burst_warmup": 1, "burst_budget_s": 1.0} | parameters,
-        timing={"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 2, "budget_s": 0},
-    )
-
-
-@pytest.mark.parametrize("backend", ["mlx", "torch-cpu"])
-def test_a_cell_is_measured_on_a_bare_host(backend: str, tmp_path: Path) -> None:
-    """With the framework alone, nothing of the pipeline installed and no checkout around it.
-
-    The record is whole, and passes the schema where there is a checker.
-    """
-    blocker = tmp_path / "blocker"
-    blocker.mkdir()
-    (blocker / "sitecustomize.py").write_text(BLOCKER, encoding="utf-8")
-    for name in MISSING:
-        attempt = f"try:\n import {name}\nexcept ImportError as e: print(e)"
-        assert "taken away" in python(attempt, blocker)
-    wanted = cell(backend, shapes=[[1, 8, 8, 8], [2, 4, 8, 16]])
-    output = tmp_path / "product.json"
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")} | {
-        "PYTHONPATH": f"{blocker}{os.pathsep}{ROOT / 'workflow'}",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "SILICONPROF_LOCK_FILE": str(tmp_path / "lock"),
-    }
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "siliconprof.measure",
-            f"--cell={wanted.to_json()}",
-            f"--output={output}",
-        ],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found = record.read(output)
-    assert (found["status"], found["reason"]) == ("ok", None)
-    assert Cell.from_json(json.dumps(found["cell"])) == wanted
-    assert [point["params"]["n"] for point in found["points"]] == [8, 16]
-    for point in found["points"]:
-        assert len(point["times"]["step_s"]) >= 2
-        assert min(point["times"]["step_s"]) > 0
-    assert found["precision"]["effective"] == "fp32"
-    assert found["method"]["timing"]["iterations"] == 2
-    assert found["method"]["timing"]["max_iterations"] == timing.Plan().max_iterations
-    assert set(found["modules_loaded"]) <= found["code"].keys()

@@ -107,6 +107,7 @@ def test_matvec_from_a_warm_and_a_cold_cache(
         assert rotation["cache_bytes"] is None or rotation["cache_bytes"] > 0
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("backend", ["torch-cpu", "mlx"])
 def test_vjp_with_and_without_its_forward_pass(project: Checkout, backend: str) -> None:
     found = {(p["params"]["batch"], p["params"]["forward"]): p
@@ -282,6 +283,7 @@ def test_without_torch_a_step_s_shapes_are_unsupported(project: Checkout, tmp_pa
 # -- the search for the ceiling ------------------------------------------------------------------
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("backend", ["torch-cpu", "mlx"])
 def test_the_search_finds_its_best_within_its_budget(project: Checkout, backend: str) -> None:
     record = measured(project, "search", backend)

@@ -77,7 +77,7 @@ def prepared(run: subprocess.CompletedProcess[str], output: Path) -> tuple[dict[
 
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
-    assert sorted(path.name for path in output.iterdir()) == sorted(FILES)
+    assert sorted(path.name for path in output.glob("[!.]*")) == sorted(FILES)
     facts = json.loads((output / "dataset.json").read_text(encoding="utf-8"))
     assert list(facts) == FACTS
     tokenizer = Tokenizer.from_file(str(output / "tokenizer.json"))
@@ -314,7 +314,7 @@ def test_a_failure_says_one_line_and_leaves_old_files_alone(
     refused(attempt(split="validation"), "'validation'", "['train', 'test']")
     refused(attempt(subset="nope"), "'nope'", "['plain', 'other']")
     refused(attempt(path=str(tmp_path / "none")), "no folder", "source: builtin")
-    assert [path.name for path in output.iterdir()] == ["tokens.npy"]
+    assert [path.name for path in output.glob("[!.]*")] == ["tokens.npy"]
     assert (output / "tokens.npy").read_text() == "old"
 
 

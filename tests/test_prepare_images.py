@@ -69,7 +69,7 @@ def run_stage(
 
 def made(output: Path, counts: dict[str, int]) -> tuple[dict[str, Any], image_data.ImageData]:
     """Check a prepared folder; (dataset.json, data)."""
-    assert sorted(path.name for path in output.iterdir()) == sorted(FILES)
+    assert sorted(path.name for path in output.glob("[!.]*")) == sorted(FILES)
     facts = json.loads((output / "dataset.json").read_text(encoding="utf-8"))
     assert list(facts) == FACTS
     data = data_folder.load(output)

@@ -84,7 +84,7 @@ def made(
 
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
-    assert sorted(path.name for path in output.iterdir()) == sorted(FILES)
+    assert sorted(path.name for path in output.glob("[!.]*")) == sorted(FILES)
     facts = json.loads((output / "dataset.json").read_text(encoding="utf-8"))
     assert [key for key in facts if key not in ("soundfile_version", "soxr_version")] == FACTS
     data = data_folder.load(output)

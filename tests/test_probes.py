@@ -36,6 +36,8 @@ from siliconprof.render.words import FLAG_WORDS
 from siliconprof.sampler import Sampler
 from siliconprof.sensors import apple, linux, nvml, rapl
 
+pytestmark = pytest.mark.alone  # sleeps, windows and clocks that are compared
+
 HERE = Path(__file__).resolve().parent
 UUID = "GPU-fa4e0000-0000-0000-0000-000000000000"
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, which Linux has")

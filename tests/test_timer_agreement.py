@@ -14,6 +14,8 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import torch_timer  # noqa: E402
 
+pytestmark = pytest.mark.alone
+
 # One thread, because a second one waits for whoever else has its core; some milliseconds a call,
 # so that the Timer's block is one call and both are medians of the same thing; short turns and many
 # pairs, because what disturbs a host lasts longer than a turn and then meets both sides. Where that

@@ -466,6 +466,7 @@ class Host:
         return end - start
 
 
+@pytest.mark.alone
 def test_a_known_sleep_is_measured_as_itself() -> None:
     """20 ms measure as 20 ms and 40 ms as twice that, to 20 %."""
     plan = Plan(warmup_iterations=1, warmup_budget_s=0, iterations=7, max_iterations=7)
@@ -478,6 +479,7 @@ def test_a_known_sleep_is_measured_as_itself() -> None:
     assert medians[1] / medians[0] == pytest.approx(2, rel=0.2)
 
 
+@pytest.mark.alone
 def test_the_clock_check_tells_what_the_clock_is_worth() -> None:
     """Reading it costs less than the shortest thing that is timed, and a sleep is no shorter."""
     found = timing.clock_check()
@@ -486,6 +488,7 @@ def test_the_clock_check_tells_what_the_clock_is_worth() -> None:
     assert found["sleep_asked_s"] <= found["sleep_measured_s"] < 10 * found["sleep_asked_s"]
 
 
+@pytest.mark.alone
 def test_a_slow_set_up_takes_nothing_from_the_warm_up_budget():
     """The budget runs from the first step on, however long the model took to build."""
     pace = timing.Pace(timing.Plan(warmup_iterations=2, warmup_budget_s=0.2))

@@ -170,6 +170,7 @@ def test_what_the_estimator_says_does_not_fit_is_skipped(tmp_path: Path) -> None
 # -- what is measured --------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 def test_both_ways_of_timing_stand_side_by_side() -> None:
     """On torch; a least time below a single iteration's is flagged, as the seed suspected."""
     for min_run_time_s, shorter in ((0.5, False), (1e-6, True)):
@@ -314,6 +315,7 @@ def test_a_killed_pipeline_repeats_nothing_and_a_grown_grid_takes_over(checkout:
     assert len(journal_lines(kept)) == 8 and path in checkout.records()
 
 
+@pytest.mark.alone
 def test_a_time_limit_keeps_what_is_finished(tmp_path: Path) -> None:
     """The record of a timeout has the points so far; the next run with more time has the rest."""
     slow = {"budget_s": 0.3, "max_iterations": 10**6, "relative_interval": 1e-9}

@@ -90,6 +90,7 @@ def normal(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
 # -- no fault ----------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_normal_cell_passes_its_checks(backend: str, normal: dict[str, Any]) -> None:
     """Everything that was checked is in the record, with its figures, and is ok."""
@@ -197,6 +198,7 @@ Plugin.synchronize = lambda self: None
 )
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("fault", [NOBODY_EVALUATES, NOBODY_WAITS], ids=["evaluate", "wait"])
 def test_a_synchronisation_left_out_is_caught(fault: str, tmp_path: Path) -> None:
     """Handing twice the work over takes no longer, and the result is not there: both are said."""
@@ -212,6 +214,7 @@ def test_a_synchronisation_left_out_is_caught(fault: str, tmp_path: Path) -> Non
     assert made["points"]  # flagged, never hidden
 
 
+@pytest.mark.alone
 def test_marks_that_do_not_wait_are_caught(tmp_path: Path) -> None:
     """Where phases are timed by marks of the backend's own, twice the work shows in those too."""
     fault = MLX + (
@@ -254,6 +257,7 @@ def test_another_precision_than_the_one_claimed_is_caught(tmp_path: Path) -> Non
     assert made["checks"]["precision"]["effective"] == "bf16"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("speed", [0.5, 2.0])
 def test_a_clock_that_runs_wrong_is_caught(speed: float, tmp_path: Path) -> None:
     """A sleep of 20 ms is measured as 10 or as 40."""
@@ -286,6 +290,7 @@ REPEATS = {"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 40, "max_
            "budget_s": 0, "retries": 1, "cool_down_s": 0.05, "retry_budget_s": 5}  # fmt: skip
 
 
+@pytest.mark.alone
 def test_a_planted_drift_is_measured_again_and_flagged(tmp_path: Path) -> None:
     """Every call takes a little longer than the one before it; both attempts are in the record."""
     fault = MLX + (

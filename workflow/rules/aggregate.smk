@@ -1,27 +1,31 @@
 # aggregate: the expansion as a file, reference bundles unpacked, records into tidy tables.
 #
-# in:   this host's records by the matrix, other hosts' by listing, config/measured/*.zip
+# in:   records of this run's hosts by the matrix, other hosts' by listing, config/measured/*.zip
 # out:  results/matrix.json, results/reference/, results/tables/*.csv
 
 
 rule matrix:
-    """Write down which cells this experiment has on this host."""
+    """Write down which cells this experiment has on the hosts of this run."""
     input:
         code=FLOW.code("matrix"),
         registry="config/devices.yaml",
         schema="workflow/schemas/devices.schema.yaml",
-        host=f"results/hosts/{FLOW.host}.json",
+        hosts=FLOW.host_files,
+        focus=FLOW.focus,
     output:
         "results/matrix.json",
     log:
         "results/logs/matrix.log",
     params:
-        experiment=FLOW.experiment_json,
+        experiment=FLOW.asked,
+        not_measured=FLOW.not_measured,
     shell:
         r"""
         python -m siliconprof.matrix \
             --experiment {params.experiment:q} \
-            --host-file {input.host:q} \
+            --host-file {input.hosts:q} \
+            --focus {input.focus:q} \
+            --not-measured {params.not_measured:q} \
             --registry {input.registry:q} \
             --output {output:q} \
             >{log:q} 2>&1
@@ -50,10 +54,10 @@ rule reference:
 rule aggregate:
     """Turn every record into tidy tables."""
     input:
+        FLOW.records,
         code=FLOW.code("aggregate"),
         schema="workflow/schemas/record.schema.yaml",
         matrix="results/matrix.json",
-        own=FLOW.records,
         foreign=FLOW.foreign,
         reference=FLOW.reference,
     output:
@@ -69,6 +73,7 @@ rule aggregate:
         "results/tables/evaluations.csv",
         "results/tables/texts.csv",
         "results/tables/models.csv",
+        "results/tables/other_methods.csv",
         "results/tables/outside.csv",
     log:
         "results/logs/aggregate.log",

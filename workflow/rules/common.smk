@@ -5,7 +5,7 @@ from snakemake_interface_executor_plugins.settings import ExecMode
 
 sys.path.insert(0, f"{workflow.basedir}/workflow")
 
-from siliconprof import pipeline
+from siliconprof import executor, pipeline
 
 # Another file on the command line stands alone: it is not laid over this one.
 if not workflow.overwrite_configfiles:
@@ -17,6 +17,8 @@ FLOW = pipeline.prepare(
     config,
     main_process=workflow.exec_mode == ExecMode.DEFAULT,
     dry_run=pipeline.dry_run_asked(sys.argv),
+    through=executor.of(workflow.exec_mode, sys.argv),
+    checkpoints=checkpoints,
 )
 
 # Stages run this checkout's code, whatever is installed; each of them checks.

@@ -19,7 +19,6 @@ price_usd, price_of, price_source, within_budget (yes, no, unknown). What is unk
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import sys
 import textwrap
@@ -27,7 +26,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import advice, advice_question, money, plan, registry, table_files
+from siliconprof import (
+    advice,
+    advice_question,
+    matrix_file,
+    money,
+    plan,
+    published_values,
+    registry,
+    table_files,
+)
 from siliconprof.advice import Advice, Answer
 from siliconprof.advice_parts import Estimate, Results
 from siliconprof.advice_words import two_digits
@@ -47,15 +55,7 @@ HOST_UNKNOWN = "Not asked about this host's own devices: no results/matrix.json;
 
 def published_tables(folder: Path = PUBLISHED) -> dict[str, list[dict[str, str]]]:
     """The tables of the paper that advice cites."""
-    found = {}
-    for name in PUBLISHED_TABLES:
-        path = folder / f"{name}.csv"
-        try:
-            with open(path, encoding="utf-8", newline="") as stream:
-                found[name] = list(csv.DictReader(stream))
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    return found
+    return {name: published_values.read_table(folder / f"{name}.csv") for name in PUBLISHED_TABLES}
 
 
 def read_results(folder: Path, devices: registry.Registry) -> Results:
@@ -63,10 +63,7 @@ def read_results(folder: Path, devices: registry.Registry) -> Results:
     host = None
     matrix = folder / "matrix.json"
     if matrix.is_file():
-        try:
-            host = json.loads(matrix.read_text(encoding="utf-8"))["host"]
-        except (ValueError, KeyError, OSError, TypeError) as error:
-            raise UserError(f"{matrix}: damaged ({error}); delete it") from None
+        host = matrix_file.read(matrix)["host"]
     tables = folder / "tables"
     points: list[dict[str, Any]] = []
     energy: list[dict[str, Any]] = []

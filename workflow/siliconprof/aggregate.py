@@ -3,7 +3,8 @@ energy, probe, captured file and model, and per step, evaluation and text of a w
 
     python -m siliconprof.aggregate --matrix results/matrix.json --output-dir results/tables
 
-Own records come from the matrix, other hosts' by listing, reference bundles as told. Own records
+Own records, those of the hosts that this run measures, come from the matrix, other hosts' by
+listing, reference bundles as told. `this host` is the one that the page is about. Own records
 outside today's matrix are named in `outside.csv` and used in nothing. A cell that failed is a row
 with its status and reason.
 """
@@ -11,15 +12,23 @@ with its status and reason.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import cell_columns, memory_model, record, record_rows, study_rows, table_files
-from siliconprof.errors import UserError, stage
-from siliconprof.matrix import foreign_records
+from siliconprof import (
+    cell_columns,
+    matrix_file,
+    memory_model,
+    other_methods,
+    record,
+    record_rows,
+    study_rows,
+    table_files,
+)
+from siliconprof.errors import UserError, printable, stage
+from siliconprof.matrix import foreign_records, misnamed
 from siliconprof.record_rows import HERE, IMPORTED, KEY, REFERENCE
 
 
@@ -34,32 +43,47 @@ def gather(
     Raises:
         UserError: an own record of the matrix is missing.
     """
+    focus = matrix["host"]["label"]
     for planned in matrix["cells"]:
         path = Path(planned["record"])
         if not path.is_file():
             raise UserError(f"{path}: missing; run `snakemake --cores 1 report` to measure it")
-        yield HERE, path
-    for path in foreign_records(results, matrix["host"]["label"]):
-        yield IMPORTED, path
+        yield HERE if planned["cell"]["host"] == focus else IMPORTED, path
+    for path in foreign_records(results, _labels(matrix)):
+        label = path.relative_to(results / "records").parts[0]
+        yield HERE if label == focus else IMPORTED, path
     for folder in reference:
         for path in sorted((folder / "records").rglob("*.json")):
             yield REFERENCE, path
 
 
-def outside(matrix: Mapping[str, Any], results: Path) -> list[str]:
-    """Own records that belong to no cell of today's matrix."""
+def _labels(matrix: Mapping[str, Any]) -> list[str]:
+    """Of the hosts that the run measures; the page may be about another."""
+    return [host["label"] for host in matrix["hosts"]]
+
+
+def outside(matrix: Mapping[str, Any], results: Path) -> dict[str, str]:
+    """Records that are used in nothing -> why.
+
+    Own ones that belong to no cell of today's matrix; whatever is named as no record can be.
+    """
     wanted = {planned["record"] for planned in matrix["cells"]}
-    own = results / "records" / matrix["host"]["label"]
-    return sorted(p.as_posix() for p in own.rglob("*.json") if p.as_posix() not in wanted)
+    own = sorted(
+        path for label in _labels(matrix) for path in (results / "records" / label).rglob("*.json")
+    )
+    found = {p.as_posix(): "not in this experiment" for p in own if p.as_posix() not in wanted}
+    return found | {
+        printable(path.as_posix()): "not a name that a record has" for path in misnamed(results)
+    }
 
 
 def write_tables(
-    records: Sequence[tuple[str, Path]], outsiders: Sequence[str], history: Path, output: Path
+    records: Sequence[tuple[str, Path]], outsiders: Mapping[str, str], history: Path, output: Path
 ) -> None:
     """Read every record, checked, and write the tables.
 
     Raises:
-        UserError: damaged records, all of them, one line each.
+        UserError: damaged records, and two different ones of a cell; all of them, one line each.
     """
     rows_of: dict[str, Callable[[str, Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
         "points": record_rows.point_rows,
@@ -73,19 +97,36 @@ def write_tables(
         "evaluations": record_rows.evaluation_rows,
         "texts": record_rows.text_rows,
     }
-    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in ("cells", *rows_of)}
+    tables: dict[str, list[dict[str, Any]]] = {
+        name: [] for name in ("cells", *rows_of, "other_methods")
+    }
     damaged = []
+    doubles = []
+    seen: dict[tuple[str, str], tuple[Path, str]] = {}
     for source, path in records:
         try:
-            data = record.read(path)
+            data = record.read_in_place(path)
         except UserError as error:
             damaged.append(str(error))
             continue
-        tables["cells"].append(cell_columns.cell_row(source, path, data, history))
+        place = (source, record.cell_path(data))
+        first = seen.setdefault(place, (path, data["sha256"]))
+        if first[0] != path:  # two reference bundles of one host, else nothing can be
+            if first[1] != data["sha256"]:
+                doubles.append(
+                    f"{path}: another record of the cell {place[1]} is {first[0]}; keep one of the "
+                    "two bundles in config/measured/"
+                )
+            continue
+        cell = cell_columns.cell_row(source, path, data, history)
+        if not other_methods.is_todays(data):
+            tables["other_methods"].extend(other_methods.rows(source, cell, data))
+            continue
+        tables["cells"].append(cell)
         for name, rows in rows_of.items():
             tables[name].extend(rows(source, data))
-    if damaged:
-        raise UserError("\n".join(damaged))
+    if damaged or doubles:
+        raise UserError("\n".join([*damaged, *doubles]))
     output.mkdir(parents=True, exist_ok=True)
     columns = {
         "steps": ("point", "series", "iteration", "time_s", "loss"),
@@ -96,7 +137,7 @@ def write_tables(
     }
     for name, lines in tables.items():
         table_files.write(output / f"{name}.csv", lines, [*KEY, *columns.get(name, ())])
-    others = [{"record": path, "note": "not in this experiment"} for path in outsiders]
+    others = [{"record": path, "note": why} for path, why in outsiders.items()]
     table_files.write(output / "outside.csv", others, ["record", "note"])
     table_files.write(output / "models.csv", memory_model.model_table())
 
@@ -109,7 +150,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--reference", type=Path, nargs="*", default=[], help="unpacked bundles")
     parser.add_argument("--output-dir", type=Path, required=True)
     arguments = parser.parse_args(argv)
-    matrix = json.loads(arguments.matrix.read_text(encoding="utf-8"))
+    matrix = matrix_file.read(arguments.matrix)
     results = arguments.results
     write_tables(
         list(gather(matrix, results, arguments.reference)),

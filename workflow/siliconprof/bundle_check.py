@@ -1,15 +1,14 @@
 """What a bundle of records must be before any of it is used.
 
 A bundle comes from elsewhere, so nothing in it is believed: names, sizes, hashes and every
-document are checked in memory, and all that is wrong is said at once. `bundle.py` packs and
-imports.
+document are checked in memory, and all that is wrong is said at once. `bundle_pack.py`
+makes bundles, `bundle_import.py` takes them in.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-import json
 import re
 import stat
 import zipfile
@@ -19,14 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from siliconprof import record, validation
+from siliconprof import documents, record, validation
 from siliconprof.cell import AXES, PRECISIONS, SCENARIOS
-from siliconprof.errors import UserError
+from siliconprof.errors import UserError, printable
 
 BUNDLE_VERSION = 1
 MANIFEST = "manifest.json"
-LIMIT_BYTES = 2 * 2**30  # of all members, unpacked
+LIMIT_BYTES = 2**30  # of all members, unpacked; a cell has about 55 kB
 MEMBER_LIMIT_BYTES = 64 * 2**20  # a record of an hour's samples stays below
+MEMBERS_LIMIT = 100_000
 RATIO_LIMIT = 200  # records shrink about tenfold; deflate's own limit is near 1030
 RESERVED_LABEL = "auto"  # results/hosts/auto.json says which label is this host's
 
@@ -39,7 +39,7 @@ _MEMBER = re.compile(
     rf"|{re.escape(MANIFEST)}"
 )
 _READ_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError,
-                OSError)  # fmt: skip
+                OSError, ValueError)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Bundle:
     sha256: str  # of the zip
     manifest: Mapping[str, Any]
     files: Mapping[str, bytes]  # member -> content; all but the manifest
-    records: Mapping[str, Mapping[str, Any]]  # member -> record
+    records: Mapping[str, Mapping[str, Any]]  # member -> record in today's schema
 
     @property
     def hosts(self) -> list[str]:
@@ -111,6 +111,9 @@ def _sound_members(
     infos: Sequence[zipfile.ZipInfo], limit_bytes: int, problems: list[str]
 ) -> dict[str, zipfile.ZipInfo]:
     """The members that may be read, by name; what is wrong with the others goes to `problems`."""
+    if len(infos) > MEMBERS_LIMIT:
+        problems.append(f"{len(infos)} files, over the limit of {MEMBERS_LIMIT}")
+        return {}
     sound = {}
     spellings: dict[str, str] = {}
     for info in infos:
@@ -138,13 +141,7 @@ def parsed(content: bytes) -> dict[str, Any]:
         ValueError: anything else, NaN and nesting without end among it.
     """
 
-    def refuse(word: str) -> Any:
-        raise ValueError(f"{word} is no JSON number")
-
-    try:
-        document = json.loads(content.decode("utf-8"), parse_constant=refuse)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    document = documents.parsed(content)
     if not isinstance(document, dict):
         raise ValueError("no JSON object")
     return document
@@ -190,26 +187,32 @@ def _listing_problems(
     with_records = {label_of(name) for name in files if name.startswith("records/")}
     if set(manifest["hosts"]) != with_records:
         found.append(
-            f"{MANIFEST}: hosts are {', '.join(sorted(manifest['hosts']))}, but the records are "
-            f"of {', '.join(sorted(with_records)) or 'none'}"
+            f"{MANIFEST}: hosts are {', '.join(sorted(manifest['hosts'])) or 'none'}, but the "
+            f"records are of {', '.join(sorted(with_records)) or 'none'}"
         )
     for label in sorted({label_of(name) for name in files} - with_records):
         found.append(f"'hosts/{label}.json': there is no record of that host")
     return found
 
 
-def _record_problems(name: str, data: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a record at its place in a bundle."""
-    version = data.get("schema_version")
-    if version != record.SCHEMA_VERSION:
-        return [f"{name!r}: schema version {version!r}; this version reads {record.SCHEMA_VERSION}"]
+def _record(name: str, stored: dict[str, Any], problems: list[str]) -> dict[str, Any] | None:
+    """A record at its place in a bundle, in today's schema; None where it is not to be used."""
     try:
-        intact = data.get("sha256") == record.content_sha256(data)
+        intact = stored.get("sha256") == record.content_sha256(stored)
     except ValueError:  # 1e999 is read as an infinity, which no record can hold
         intact = False
-    found = [] if intact else [f"{name!r}: its content does not match its own `sha256`"]
-    found += [f"{name!r}: {line}" for line in (record.schema_problems(data) or [])[:5]]
-    return found or place_problems(name, data["cell"])
+    found = [] if intact else ["its content does not match its own `sha256`"]
+    data = None
+    try:
+        data = record.as_today(stored)
+        found += (record.schema_problems(data) or [])[:5]
+    except (ValueError, UserError) as error:
+        found.append(str(error))
+    found = [f"{name!r}: {line}" for line in found]
+    if data is not None and not found:
+        found = place_problems(name, data["cell"])
+    problems += found
+    return None if found else data
 
 
 def place_problems(name: str, cell: Mapping[str, Any]) -> list[str]:
@@ -247,6 +250,15 @@ def read_bundle(path: Path, limit_bytes: int = LIMIT_BYTES) -> Bundle:
     Raises:
         UserError: no bundle, or every problem of it, one line each.
     """
+    return check(bytes_of(path, limit_bytes), path, limit_bytes)
+
+
+def bytes_of(path: Path, limit_bytes: int = LIMIT_BYTES) -> bytes:
+    """A bundle's own bytes, nothing of which has been looked at.
+
+    Raises:
+        UserError: it cannot be read, is too large, or could not be checked here.
+    """
     if not can_check():
         raise UserError(
             f"{path}: checking a bundle needs jsonschema and PyYAML; install the pins in envs/"
@@ -254,10 +266,9 @@ def read_bundle(path: Path, limit_bytes: int = LIMIT_BYTES) -> Bundle:
     try:
         if path.stat().st_size > limit_bytes:
             raise UserError(f"{path}: over the limit of {limit_bytes} bytes")
-        packed = path.read_bytes()  # all at once, so that it cannot change under way
+        return path.read_bytes()  # all at once, so that it cannot change under way
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from None
-    return check(packed, path, limit_bytes)
 
 
 def check(packed: bytes, path: Path, limit_bytes: int = LIMIT_BYTES) -> Bundle:
@@ -283,23 +294,46 @@ def check(packed: bytes, path: Path, limit_bytes: int = LIMIT_BYTES) -> Bundle:
         manifest = _read_manifest(content, problems)
     elif not problems:
         problems.append(f"no {MANIFEST}: not a bundle of this program")
+    newer = _newer(manifest) if manifest is not None else None
+    if newer:
+        raise UserError(f"{path}: {newer}")
     if manifest is not None:
         problems += _listing_problems(manifest, files, set(archive.namelist()))
-    documents = {}
+    kept: dict[str, Mapping[str, Any]] = {}
     for name, content in files.items():
         try:
-            documents[name] = parsed(content)
+            document = parsed(content)
         except ValueError as error:
             problems.append(f"{name!r}: damaged: {error}")
             continue
-        look = _record_problems if name.startswith("records/") else _host_problems
-        problems += look(name, documents[name])
+        if name.startswith("records/"):
+            data = _record(name, document, problems)
+            if data is not None:
+                kept[name] = data
+        else:
+            problems += _host_problems(name, document)
+    methods = sorted({data["method_version"] for data in kept.values()})
+    if manifest is not None and not problems and sorted(manifest["method_versions"]) != methods:
+        problems.append(f"{MANIFEST}: method versions are not those of the records, {methods}")
     if problems or manifest is None:
         raise UserError("\n".join(f"{path}: {_printable(line)}" for line in problems))
-    kept = {name: data for name, data in documents.items() if name.startswith("records/")}
     return Bundle(path, sha256(packed), manifest, files, kept)
+
+
+def _newer(manifest: Mapping[str, Any]) -> str | None:
+    """Why nothing of a bundle can be read here: it says that it is of a newer version."""
+    for what, said, known in (
+        ("schema", [manifest["schema_version"]], record.SCHEMA_VERSION),
+        ("method", manifest["method_versions"], record.METHOD_VERSION),
+    ):
+        if max(said, default=known) > known:
+            return (
+                f"records of {what} version {max(said)}; this version knows {known} at most: "
+                "import it with a newer checkout"
+            )
+    return None
 
 
 def _printable(line: str) -> str:
     """A line without what a hostile text could do to a terminal."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+    return printable(line).replace("\n", "\\n")

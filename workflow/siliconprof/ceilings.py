@@ -12,14 +12,13 @@ see `throughputs`.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from siliconprof import caches, noise_floor, registry, table_files, throughputs
+from siliconprof import caches, matrix_file, noise_floor, registry, table_files, throughputs
 from siliconprof.cell import AXES
 from siliconprof.datasheet import DataSheets, Figure
 from siliconprof.errors import stage
@@ -288,7 +287,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
     parser.add_argument("--output-dir", type=Path, required=True)
     arguments = parser.parse_args(argv)
-    matrix = json.loads(arguments.matrix.read_text(encoding="utf-8"))
+    matrix = matrix_file.read(arguments.matrix)
     cells, points = (
         table_files.rows(table_files.read(arguments.tables / f"{name}.csv"))
         for name in ("cells", "points")

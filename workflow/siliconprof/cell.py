@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import PurePosixPath
@@ -13,6 +14,12 @@ from siliconprof.errors import UserError
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16")
 SCENARIOS = ("auto", "fits", "offload", "near-capacity")
 AXES = ("host", "device", "backend", "workload", "scenario", "precision")
+# 200 characters leave room for a temporary name's suffix in a file system's 255.
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
+# Of a record, below `records/`; what is named otherwise is none of ours.
+RECORD = re.compile(
+    rf"{NAME}/{NAME}/{NAME}/{NAME}/(?:{'|'.join(SCENARIOS)})/(?:{'|'.join(PRECISIONS)})\.json"
+)
 
 
 def canonical_json(value: Any) -> str:

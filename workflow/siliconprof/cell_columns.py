@@ -127,7 +127,9 @@ def _earlier_ok(paths: Sequence[Path]) -> str | None:
     """The newest earlier record of a cell that was measured without fault."""
     for path in paths:
         try:
-            if record.read(path, check_schema=False)["status"] == "ok":
+            found = record.read(path, check_schema=False)
+            own = path.parent.as_posix().endswith(f"/{record.cell_path(found)}")
+            if found.get("status") == "ok" and own:
                 return path.as_posix()
         except UserError:
             continue  # the history is a courtesy; the report does not fall over it

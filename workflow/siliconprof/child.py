@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import capture, exhaustion, plugins
+from siliconprof import capture, documents, exhaustion, plugins
 from siliconprof.cell import Cell
+from siliconprof.lifetime import pipeline_alive
 from siliconprof.probes import page_faults
 
-PIPELINE_VARIABLE = "SILICONPROF_PIPELINE_PID"
 PROGRESS_FILE_VARIABLE = "SILICONPROF_PROGRESS_FILE"
 POLL_S = 0.25
 TAIL_LINES = 200
@@ -139,13 +138,15 @@ class Child:
             sys.stderr.flush()
 
     def _read_progress(self, descriptor: int) -> None:
-        with os.fdopen(descriptor, encoding="utf-8") as stream:
+        with os.fdopen(descriptor, encoding="utf-8", errors="replace") as stream:
             for line in stream:
                 try:
-                    self.progress = json.loads(line)
+                    told = documents.parsed(line)
                 except ValueError:
                     continue  # cut off by the child's death
-                show(line)
+                if isinstance(told, dict) and told.keys() >= {"doing", "step"}:
+                    self.progress = told
+                    show(line)
 
     def kill(self) -> None:
         """End the child and everything it started."""
@@ -173,24 +174,6 @@ class Child:
         for thread in self._threads:
             thread.join(timeout=5)
         return None if timed_out else self.process.returncode, time.monotonic() - started
-
-
-def pipeline_alive() -> bool:
-    """Whether the Snakemake process that wants this cell lives; True when started by hand."""
-    pid = os.environ.get(PIPELINE_VARIABLE)
-    if not pid:
-        return True
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    try:  # a killed process that nobody has waited for still has its number
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return True
-    return state != "Z"
 
 
 def require_pipeline() -> None:

@@ -14,7 +14,6 @@ printed numbers themselves agree with the statement, and is no verdict either.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +26,7 @@ from siliconprof import (
     claim_verdicts,
     claim_words,
     claims_file,
+    matrix_file,
     noise_floor,
     registry,
     table_files,
@@ -319,7 +319,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     published = Published(arguments.published, devices)
     claims = claims_file.load(arguments.claims, devices, published, QUANTITIES)
     consistent = claim_consistency.answers(claims, published, str(arguments.claims))
-    matrix = json.loads(arguments.matrix.read_text(encoding="utf-8"))
+    matrix = matrix_file.read(arguments.matrix)
     frames = {name: table_files.read(arguments.tables / f"{name}.csv") for name in TABLES}
     tables = {name: table_files.rows(frames[name]) for name in TABLES if name not in LONG}
     floors = {floor.host: floor for floor in map(noise_floor.read, arguments.noise_floors)}

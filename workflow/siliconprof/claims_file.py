@@ -99,7 +99,7 @@ def load(
     if problems:
         raise UserError("\n".join(problems))
     checker = _Checker(registry, published, quantities)
-    problems = [prefix + line for line in checker.problems(document["claims"])]
+    problems = [validation.one_line(prefix + line) for line in checker.problems(document["claims"])]
     if problems:
         raise UserError("\n".join(problems))
     return [checker.claim(entry) for entry in document["claims"]]

@@ -4,6 +4,7 @@
     siliconprof plan                cells that would run, have run, cannot run here; memory, time
     siliconprof pack -o FILE        a bundle of records to carry to another host
     siliconprof import FILE         add a bundle's records beside this host's own
+    siliconprof collect             measure on the hosts of config/hosts.yaml, bring records here
     siliconprof adopt               take over a results/ folder copied from elsewhere
     siliconprof compare A B         faster, slower or the same, point by point
     siliconprof replicate           fresh processes of a cell, or of two versions in turn
@@ -28,6 +29,7 @@ VERBS = {  # verb -> (module, one line of help)
     "plan": ("plan", "cells that would run, have run, cannot run here and why"),
     "pack": ("bundle", "write records into a bundle"),
     "import": ("bundle", "add the records of a bundle"),
+    "collect": ("collect", "measure on other hosts over ssh and bring their records here"),
     "adopt": ("adopt", "take over a results folder copied without .snakemake"),
     "compare": ("compare", "say which points of two result sets are faster or slower"),
     "replicate": ("replicate", "measure cells in fresh processes, two sides in turn"),

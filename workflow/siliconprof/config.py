@@ -10,9 +10,9 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from siliconprof import advice_question, dataset_spec, plugins
+from siliconprof import advice_question, cluster, dataset_spec, plugins
 from siliconprof.errors import UserError
-from siliconprof.validation import load_schema, nearest, problems
+from siliconprof.validation import load_schema, nearest, one_line, problems, too_large
 
 COMMON_WORKLOAD_KEYS = (
     "module", "trainer", "dataset", "device_kinds", "backends", "precisions", "scenarios",
@@ -35,8 +35,9 @@ def check(config: Mapping[str, Any]) -> list[str]:
     """Every mistake of a config, one line each: where, what, expected, nearest spelling."""
     schema = load_schema("config")
     found = problems(config, schema)
-    if not isinstance(config, Mapping):
-        return found
+    reason = too_large(config, plain=True)
+    if not isinstance(config, Mapping) or reason:
+        return list(dict.fromkeys([*found, *([f"(top level): {reason}"] if reason else [])]))
     for name, entry in _mapping(config.get("datasets")).items():
         if isinstance(entry, Mapping):
             for key, what in dataset_spec.problems(entry):
@@ -46,7 +47,9 @@ def check(config: Mapping[str, Any]) -> list[str]:
     for name, entry in workloads.items():
         if isinstance(entry, Mapping):
             found += _workload_problems(f"workloads.{name}", entry, common, config)
-    return list(dict.fromkeys(found + _advice_problems(config, schema)))
+    found += cluster.problems(_mapping(config.get("cluster")))
+    found += _advice_problems(config, schema)
+    return list(dict.fromkeys(map(one_line, found)))
 
 
 def _advice_problems(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
@@ -181,6 +184,8 @@ def resolve(config: Mapping[str, Any], name: str = "config") -> dict[str, Any]:
         foreign = dataset_spec.foreign_keys(entry.get("kind", dataset["kind"]["default"]))
         own = {name: schema for name, schema in dataset.items() if name not in foreign}
         whole["datasets"][key] = _with_defaults(entry, own)
+    node = properties["cluster"]["additionalProperties"]["properties"]
+    whole["cluster"] = {key: _with_defaults(e, node) for key, e in whole["cluster"].items()}
     for key, entry in whole["workloads"].items():
         plugin = plugins.load("workloads", entry["module"])
         filled = _with_defaults(entry, plugin.PARAMETERS)

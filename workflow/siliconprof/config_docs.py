@@ -73,6 +73,7 @@ def document() -> str:
     lines += ["", "### An entry of `report.advice`", ""]
     lines += table(advice["properties"], advice["required"])
     for name, title in (
+        ("cluster", "An entry of `cluster`"),
         ("datasets", "An entry of `datasets`"),
         ("workloads", "An entry of `workloads`: keys of all modules"),
     ):

@@ -26,7 +26,7 @@ def load(folder: Path) -> Data:
     """
     folder = Path(folder)
     kind = prepared.read_facts(folder).get("kind", "text")  # all was text before there were kinds
-    if kind not in READERS:
+    if not isinstance(kind, str) or kind not in READERS:
         raise DataError(
             f"data {folder}: is of kind '{kind}'; expected one of: {', '.join(READERS)}; "
             f"{prepared.MEND}"

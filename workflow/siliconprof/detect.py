@@ -26,6 +26,7 @@ from typing import Any
 
 from siliconprof import blas, machine, offload_ops
 from siliconprof.frameworks import ANSWER_MARK
+from siliconprof.lifetime import end_with_pipeline
 
 PROBE_LIMIT_S = 180.0  # a first import from a cold network disk takes a minute
 
@@ -307,6 +308,7 @@ def detect() -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print what was found."""
+    end_with_pipeline()
     parser = argparse.ArgumentParser(prog="siliconprof.detect", description=__doc__.split("\n")[0])
     parser.add_argument("--json", action="store_true", help="the facts, as one JSON object")
     facts = detect()

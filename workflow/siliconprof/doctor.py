@@ -17,7 +17,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import blas, environment, hosts, machine, plugins, registry, validation
+from siliconprof import (
+    blas,
+    config,
+    environment,
+    hosts,
+    machine,
+    plugins,
+    registry,
+    slurm,
+    validation,
+)
 from siliconprof.errors import UserError, stage
 
 RESULTS = Path("results")
@@ -302,6 +312,17 @@ def _now_row(name: str, value: Any) -> tuple[str, str]:
 # -- command -----------------------------------------------------------------------------------
 
 
+def _cluster_advice(path: Path) -> Iterator[Advice]:
+    """What Slurm, where it is, cannot lend of what the config's `cluster` asks for."""
+    try:
+        section = config.resolve(validation.load_yaml(path))["cluster"]
+    except UserError:
+        return  # a run says what is wrong with it
+    if section and shutil.which("sbatch"):
+        for label, line in slurm.refusals(section).items():
+            yield _advice("Slurm", line, f"mend cluster.{label}.resources in {path}")
+
+
 def _configured_label(path: Path) -> str:
     """The config's `host`; `auto` without one, since a wrong config must not stop the doctor."""
     try:
@@ -339,6 +360,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help="the config whose `host` counts")  # fmt: skip
     arguments = parser.parse_args(argv)
     document = examine(_configured_label(arguments.config))
+    document["advice"] += _cluster_advice(arguments.config)
     text = json.dumps(document, indent=2) if arguments.json else as_text(document)
     print(text)
     return 0

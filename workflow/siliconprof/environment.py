@@ -17,10 +17,17 @@ PACKAGES = (
     "mlx-cuda-13", "mlx-lm", "mlx-metal", "numpy", "nvidia-ml-py", "peft", "psutil", "safetensors",
     "tokenizers", "torch", "transformers", "zeus-apple-silicon",
 )  # fmt: skip
+SENT_COMMIT = ".siliconprof-collect/commit"
 
 
 def git_commit(checkout: Path) -> str | None:
-    """The checkout's commit, with `+changes` when tracked files differ; None outside git."""
+    """The checkout's commit, with `+changes` when tracked files differ; None outside git.
+
+    A copy that `siliconprof collect` sent has a file that says it: git would ask the folders above.
+    """
+    sent = checkout / SENT_COMMIT
+    if sent.is_file():
+        return sent.read_text(encoding="utf-8").strip() or None
 
     def git(*words: str) -> str | None:
         try:
@@ -56,6 +63,17 @@ def power_source() -> str | None:
     return None
 
 
+def scheduler_job() -> dict[str, str] | None:
+    """Which job of a cluster's scheduler this is, and on which of its nodes; None outside one.
+
+    A node's name in Slurm need not be its host name. The variables: sbatch(1), slurmd(8).
+    """
+    node, job_id = os.environ.get("SLURMD_NODENAME"), os.environ.get("SLURM_JOB_ID")
+    if not node or not job_id:
+        return None
+    return {"scheduler": "slurm", "node": node, "job_id": job_id}
+
+
 def capture(checkout: Path) -> dict[str, Any]:
     """Host, system, versions and load; no framework is imported."""
     versions: dict[str, str | None] = {}
@@ -68,7 +86,8 @@ def capture(checkout: Path) -> dict[str, Any]:
         load = os.getloadavg()[0]
     except OSError:
         load = None
-    return {
+    job = scheduler_job()
+    return ({"scheduler_job": job} if job else {}) | {
         "hostname": socket.gethostname(),
         "system": platform.platform(),
         "machine": platform.machine(),

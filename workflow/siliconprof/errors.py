@@ -6,21 +6,74 @@ standard error and exits with status 2, never with a traceback.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
+
+from siliconprof.lifetime import end_with_pipeline
 
 USER_ERROR_EXIT_STATUS = 2
+CANNOT_WRITE_STATUS = 74  # EX_IOERR of sysexits.h: what a measuring process ends with
+# Control characters but the line's end and the tab, what turns the direction of writing, and
+# halves of surrogate pairs.
+_NOT_SHOWN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+    r"\ufeff]"
+)
 
 
 class UserError(Exception):
     """Something the person at the keyboard can mend; the message says what, where and how."""
 
 
+class CannotWrite(UserError):
+    """The system does not let a file be written: no room, read-only, not allowed."""
+
+
+# What the system says against writing -> how to mend it.
+_MEND = {
+    errno.ENOSPC: "make room there and run the same command again",
+    errno.EDQUOT: "make room there and run the same command again",
+    errno.EROFS: "have it mounted writable and run the same command again",
+    errno.EACCES: "make it yours and run the same command again",
+    errno.EPERM: "make it yours and run the same command again",
+}
+_NO_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # said of nothing but writing
+
+
+def cannot_write(path: Path | str, error: OSError) -> CannotWrite:
+    """The line for what the system says against writing."""
+    mend = _MEND.get(error.errno or 0)
+    said = f"{path}: cannot write: {error.strerror or error}"
+    return CannotWrite(f"{said}; {mend}" if mend else said)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the system says against writing a file into one line.
+
+    Raises:
+        CannotWrite: it said something.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
 def in_one_line(error: BaseException) -> str:
     """An exception's type and message as part of a reason, cut where it is long."""
     return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")[:500]
+
+
+def printable(text: str) -> str:
+    """Lines without what a hostile name or record could do to a terminal: that is spelt out."""
+    return _NOT_SHOWN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def require_this_checkout() -> None:
@@ -41,14 +94,45 @@ def require_this_checkout() -> None:
         )
 
 
-def stage(main: Callable[[Sequence[str] | None], int]) -> int:
-    """Run a stage's `main` the way every stage runs; the process's exit status comes back."""
+class _Printable:
+    """A stream for what a person reads, see `printable`."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text as it may be shown."""
+        return self._stream.write(printable(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def stage(main: Callable[[Sequence[str] | None], int], ends_itself: bool = False) -> int:
+    """Run a stage's `main` the way every stage runs; the process's exit status comes back.
+
+    Args:
+        ends_itself: it sees to it that it ends with the pipeline; any other is ended.
+    """
     try:
         require_this_checkout()
-        return main(None)
+        if not ends_itself:
+            end_with_pipeline()
+        with contextlib.redirect_stdout(_Printable(sys.stdout)):
+            return main(None)
     except UserError as error:
-        print(error, file=sys.stderr)
+        _say(error)
         return USER_ERROR_EXIT_STATUS
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno not in _NO_WRITING:
+            raise
+        _say(cannot_write(error.filename or "a file of this stage", error))
+        return USER_ERROR_EXIT_STATUS
+
+
+def _say(error: UserError) -> None:
+    with contextlib.suppress(OSError):  # the log may lie on the disk that is full
+        print(printable(str(error)), file=sys.stderr)

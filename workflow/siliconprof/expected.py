@@ -11,12 +11,11 @@ device, backend and number format. `scaling.csv`: see `scaling`.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from siliconprof import ceilings, noise_floor, registry, scaling, table_files
+from siliconprof import ceilings, matrix_file, noise_floor, registry, scaling, table_files
 from siliconprof.datasheet import DataSheets
 from siliconprof.errors import stage
 from siliconprof.limits import Limits
@@ -102,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
     parser.add_argument("--output-dir", type=Path, required=True)
     arguments = parser.parse_args(argv)
-    matrix = json.loads(arguments.matrix.read_text(encoding="utf-8"))
+    matrix = matrix_file.read(arguments.matrix)
     cells, points, lines = (
         table_files.rows(table_files.read(arguments.tables / f"{name}.csv"))
         for name in ("cells", "points", "ceilings")

@@ -17,6 +17,7 @@ from siliconprof import (
     image_data,
     image_synthesis,
     log_mel,
+    prepared,
     source_files,
     speech_data,
     speech_synthesis,
@@ -121,7 +122,7 @@ def verify_data(folder: Path, name: str, entry: Mapping[str, Any]) -> str:
         UserError: why it is not; one line.
     """
     data = data_folder.load(folder)  # the arrays are those of dataset.json
-    facts = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+    facts = prepared.read_facts(folder)
     spec = dataset_spec.parse(canonical_json({"name": name} | dict(entry)))
     for key, today in dataset_spec.asked(spec).items():
         _same(key, facts.get(key), today)

@@ -19,9 +19,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import blas, closure, detect, machine, offload_ops, registry
+from siliconprof import blas, closure, detect, documents, machine, offload_ops, registry
 from siliconprof.cell import canonical_json
 from siliconprof.errors import UserError
+from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.record import write_atomically
 
 SCHEMA_VERSION = 1
@@ -125,7 +126,7 @@ def load(path: Path | str) -> dict[str, Any]:
         UserError: it is missing or damaged; one line.
     """
     try:
-        host = json.loads(Path(path).read_text(encoding="utf-8"))
+        host = documents.read(Path(path))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; `siliconprof doctor` makes this host's") from None
     except (ValueError, OSError) as error:
@@ -135,6 +136,9 @@ def load(path: Path | str) -> dict[str, Any]:
         raise UserError(
             f"{path}: damaged (no {', '.join(missing)}); delete it to have it made again"
         )
+    mistakes = _mistakes(host)
+    if mistakes:
+        raise UserError(f"{path}: damaged ({mistakes[0]}); delete it to have it made again")
     return host
 
 
@@ -199,8 +203,7 @@ def resolve(
     host = assemble(facts, auto["label"], quick, registry_)
     if write:
         if host != old:
-            _check(host)
-            _write(path, host)
+            store(path, host)
         if configured_label == "auto" and not auto_path.exists():
             _write(auto_path, auto)
     return host
@@ -208,7 +211,7 @@ def resolve(
 
 def _read_auto(path: Path) -> dict[str, str]:
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept = documents.read(path)
         return {"label": str(kept["label"]), "fingerprint": str(kept["fingerprint"])}
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; `siliconprof doctor` makes it") from None
@@ -242,6 +245,23 @@ def _refuse(path: Path, label: str, host_path: Path, here: Mapping[str, str | No
     )
 
 
+def detected(label: str, registry_: registry.Registry) -> dict[str, Any]:
+    """The machine that this runs on under a label, whatever is known of it; see `cluster_host`.
+
+    Raises:
+        UserError: detection itself failed.
+    """
+    return assemble(detect_in_child(), label, _sha256(quick_facts()), registry_)
+
+
+def submitting(results_dir: Path | str, configured_label: str) -> str:
+    """The label of a host that measures nothing itself; it is not detected for that."""
+    auto = Path(results_dir) / "hosts" / "auto.json"
+    if configured_label != "auto":
+        return configured_label
+    return _read_auto(auto)["label"] if auto.exists() else default_label()
+
+
 def detect_in_child() -> dict[str, Any]:
     """What `python -m siliconprof.detect --json` finds; it takes seconds.
 
@@ -259,7 +279,7 @@ def detect_in_child() -> dict[str, Any]:
             errors="replace",
             timeout=DETECT_LIMIT_S,
             check=False,
-            env={**os.environ, "PYTHONPATH": search},
+            env={**os.environ, "PYTHONPATH": search, PIPELINE_VARIABLE: str(os.getpid())},
         )
         return json.loads(done.stdout)
     except subprocess.TimeoutExpired:
@@ -314,18 +334,26 @@ def identify(
     return named
 
 
-def _check(host: Mapping[str, Any]) -> None:
-    """Refuse to write what the schema does not allow.
+def store(path: Path, host: Mapping[str, Any]) -> None:
+    """Write a host file.
 
     Raises:
-        UserError: every mistake, one line each.
+        UserError: what the schema does not allow, one line each; nothing is written.
     """
-    from siliconprof import validation
-
-    schema = validation.load_schema("host")
-    problems = validation.problems(host, schema, f"hosts/{host['label']}.json: ")
+    problems = _mistakes(host, f"hosts/{host['label']}.json: ")
     if problems:
         raise UserError("\n".join(problems))
+    _write(path, host)
+
+
+def _mistakes(host: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Mistakes against the schema of host files; none where no checker is installed."""
+    try:
+        from siliconprof import validation
+
+        return validation.problems(host, validation.load_schema("host"), prefix)
+    except ImportError:  # a bare host, which makes its own file and reads no other's
+        return []
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
@@ -361,7 +389,7 @@ def environment_slice(
     framework = backend.split("-")[0]
     part: dict[str, Any] = {
         "python": host["packages"]["python"],
-        "packages": {name: host["packages"][name] for name in sorted(packages)},
+        "packages": {name: _version(host, name) for name in sorted(packages)},
     }
     if device["kind"] == "cpu":
         part["blas"] = host["blas"][framework]
@@ -374,3 +402,10 @@ def environment_slice(
     if offloaded:
         part["cpu_adam"] = host.get("cpu_adam")
     return part
+
+
+def _version(host: Mapping[str, Any], package: str) -> str | None:
+    """Of a package on a host; None where it is not installed, or its file does not say."""
+    if package not in detect.PACKAGES:
+        raise LookupError(f"`detect.PACKAGES` does not track {package}")
+    return host["packages"].get(package)

@@ -31,15 +31,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from siliconprof import closure, record
+from siliconprof import closure, documents, record
 from siliconprof.cell import Cell, canonical_json
-from siliconprof.errors import UserError
+from siliconprof.errors import UserError, cannot_write
 
 FILE = "journal.jsonl"
 # How long a cell may take changes none of its points.
 NOT_OF_A_POINT = ("time_limit_s",)
 # Of the environment: what may differ from one run of the same measurement to the next.
-VOLATILE = ("git_commit", "hostname", "load_average_1min")
+VOLATILE = ("git_commit", "hostname", "load_average_1min", "scheduler_job")
 
 Point = dict[str, Any]
 
@@ -72,7 +72,7 @@ class Journal:
         """A finished point, whatever its status; None = it is to be measured.
 
         Raises:
-            UserError: the file cannot be written.
+            CannotWrite: one line.
         """
         point = self._points.get(name)
         if point is not None:
@@ -96,7 +96,7 @@ class Journal:
         """Keep a finished point; it is on disk when this returns.
 
         Raises:
-            UserError: the file cannot be written.
+            CannotWrite: one line.
         """
         self._points[name] = dict(point)
         self._write({"event": "point", "name": name, "pid": os.getpid(), "point": point})
@@ -112,7 +112,8 @@ class Journal:
         for event in self._own_events(self._before):
             if event["event"] in ("point", "skipped"):
                 measured[event["name"]] = event["point"]
-            if event["event"] in ("point", "skipped", "used") and event["pid"] in pids:
+            mine = event["event"] in ("point", "skipped", "used") and event["pid"] in pids
+            if mine and event["name"] in measured:  # unless the line of the point is damaged
                 found[event["name"]] = measured[event["name"]]
         return list(found.values())
 
@@ -167,7 +168,7 @@ class Journal:
                 stream.flush()
                 os.fsync(stream.fileno())
         except OSError as error:
-            raise UserError(f"{self.path}: cannot write: {error.strerror or error}") from None
+            raise cannot_write(self.path, error) from None
 
 
 def key_of(
@@ -219,13 +220,27 @@ def opened(folder: Path, cell: Cell, key: str) -> Journal:
             pass
         if last and last["event"] == "record" and last["key"] == key:
             if last["cell"] == _asked(cell):
-                shutil.rmtree(folder)
-                folder.mkdir()
+                for path in [p for p in folder.iterdir() if p.name != FILE]:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                (folder / FILE).unlink()  # last: it says that the rest is of a finished cell
         if not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise UserError(f"{folder}: cannot write: {error.strerror or error}; see --keep") from None
     return Journal(folder / FILE, key)
+
+
+def end(folder: Path, cell: Cell) -> None:
+    """Note that the record of the measurement that has come furthest here was written.
+
+    Raises:
+        CannotWrite: one line.
+    """
+    last = None
+    for last in _events(folder / FILE):  # noqa: B007, the last one is wanted
+        pass
+    if last and last["event"] != "record":
+        Journal(folder / FILE, last["key"])._write({"event": "record", "cell": _asked(cell)})
 
 
 def _asked(cell: Cell) -> str:
@@ -241,13 +256,21 @@ def _events(path: Path) -> Iterator[dict[str, Any]]:
         return
     for line in lines:
         try:
-            event = json.loads(line)
+            event = documents.parsed(line, constants=True)
         except ValueError:
             continue
-        if isinstance(event, dict) and _FIELDS.get(event.get("event", ""), {""}) <= event.keys():
+        if isinstance(event, dict) and _is_ours(event):
             yield event
 
 
+def _is_ours(event: Mapping[str, Any]) -> bool:
+    """Whether an event has what its kind has."""
+    kind = event.get("event")
+    fields = _FIELDS.get(kind) if isinstance(kind, str) else None
+    return fields is not None and all(isinstance(event.get(f), _TYPES[f]) for f in fields)
+
+
+_TYPES: dict[str, type] = {"key": str, "name": str, "cell": str, "pid": int, "point": dict}
 _FIELDS = {
     "begun": {"key", "name", "pid", "point"},
     "point": {"key", "name", "pid", "point"},

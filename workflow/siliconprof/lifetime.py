@@ -1,4 +1,4 @@
-"""A process that ends with the one that started it, and that goes first when memory runs out."""
+"""A process that ends with the one that wanted it, and that goes first when memory runs out."""
 
 from __future__ import annotations
 
@@ -11,16 +11,53 @@ import time
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PIPELINE_VARIABLE = "SILICONPROF_PIPELINE_PID"
+WATCH_S = 0.5
 OOM_SCORE_ADJ = 800  # of -1000 to 1000: dies before its supervisor
 
 
 def exists(pid: int) -> bool:
-    """Whether there is such a process of ours."""
+    """Whether there is such a process, of whatever user."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
+    except PermissionError:
+        pass
     return True
+
+
+def pipeline_alive() -> bool:
+    """Whether the Snakemake process that wants this one's work lives; True if started by hand."""
+    pid = os.environ.get(PIPELINE_VARIABLE)
+    return not pid or _lives(int(pid))
+
+
+def _lives(pid: int) -> bool:
+    if not exists(pid):
+        return False
+    try:  # a killed process that nobody has waited for still has its number
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return True
+    return state != "Z"
+
+
+def end_with_pipeline() -> None:
+    """Die when the pipeline dies: what this stage makes would be in the way of the next one's.
+
+    The shell in between has no means of its own to notice, nor does a Mac's kernel tell.
+    """
+    pid = os.environ.get(PIPELINE_VARIABLE)
+    if not pid:
+        return
+
+    def watch() -> None:
+        while _lives(int(pid)):
+            time.sleep(WATCH_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="pipeline-watch", daemon=True).start()
 
 
 def end_with(supervisor: int) -> None:
@@ -42,7 +79,7 @@ def end_with(supervisor: int) -> None:
 
     def watch() -> None:
         while os.getppid() == supervisor if direct else exists(supervisor):
-            time.sleep(0.5)
+            time.sleep(WATCH_S)
         os._exit(1)
 
     threading.Thread(target=watch, name="supervisor-watch", daemon=True).start()

@@ -10,23 +10,25 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from siliconprof import (
     closure,
+    cluster,
     config,
     dataset_spec,
     memory_model,
+    node_check,
     plugins,
     support,
+    temporary,
     weights,
 )
-from siliconprof.cell import Cell, canonical_json
+from siliconprof.cell import RECORD, Cell, canonical_json
 from siliconprof.errors import UserError, stage
-from siliconprof.record import write_atomically
 from siliconprof.trainers import _offload
 from siliconprof.validation import nearest
 
@@ -43,6 +45,7 @@ class PlannedCell:
     data: Sequence[str]  # what the prepared data are, with checksums: a change reruns the cell
     arrays: Sequence[str]  # the data themselves, which must be there
     weights: Sequence[str] = ()  # files of pretrained weights in a folder; none of the hub's
+    expected: Mapping[str, Any] | None = None  # the device that a node must have, see node_check
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Matrix:
                 "data": list(planned.data),
                 "arrays": list(planned.arrays),
                 "weights": list(planned.weights),
+                "expected": canonical_json(planned.expected),
             }
             for planned in self.cells
         }
@@ -90,6 +94,8 @@ def select_devices(
         UserError: a device is neither in the registry nor on the host.
     """
     present = {device["id"]: device for device in host["devices"]}
+    labels = experiment.get("cluster") or {}
+    elsewhere = {name for label, entry in labels.items() for name in (label, entry["device"])}
     chosen: dict[str, Mapping[str, Any]] = {}
     missing = []
     mistakes = []
@@ -98,11 +104,13 @@ def select_devices(
             chosen |= present
         elif wanted in present:
             chosen[wanted] = present[wanted]
+        elif wanted in elsewhere:
+            pass  # the cluster's, see `cluster.not_looked_at`
         elif wanted in registry["devices"]:
             reason = f"host '{host['label']}' has no such device"
             missing.append({"device": wanted, "reason": reason})
         else:
-            known = ["local", *present, *registry["devices"]]
+            known = ["local", *present, *sorted(elsewhere), *registry["devices"]]
             mistakes.append(
                 f"config: devices.{index}: '{wanted}' is neither in config/devices.yaml nor on "
                 f"this host ({', '.join(present)}){nearest(wanted, known)}"
@@ -121,7 +129,29 @@ def expand(
         UserError: the experiment names a device that nobody knows.
     """
     devices, missing = select_devices(experiment, registry, host)
+    return Matrix(host["label"], _cells(experiment, host, devices), missing)
+
+
+def expand_node(experiment: Mapping[str, Any], host: Mapping[str, Any]) -> Matrix:
+    """All cells of a resolved experiment on the nodes that a label of `cluster` stands for."""
+    label = host["label"]
+    entry = experiment["cluster"][label]
+    device = cluster.device_of(entry, host)
+    if device is None:
+        return Matrix(label, [], [cluster.lacks(label, entry, host)])
     cells = [
+        replace(planned, expected=node_check.expectation(device))
+        for planned in _cells(experiment, host, [device])
+    ]
+    return Matrix(label, cells)
+
+
+def _cells(
+    experiment: Mapping[str, Any],
+    host: Mapping[str, Any],
+    devices: Sequence[Mapping[str, Any]],
+) -> list[PlannedCell]:
+    return [
         _planned(experiment, host, device, backend, name, scenario, precision)
         for device in devices
         for name, workload in experiment["workloads"].items()
@@ -131,7 +161,6 @@ def expand(
         for scenario in workload["scenarios"]
         for precision in workload["precisions"]
     ]
-    return Matrix(host["label"], cells, missing)
 
 
 def _planned(
@@ -218,11 +247,27 @@ def used_packages(cell: Cell, offloaded: bool) -> list[str]:
     return sorted(names)
 
 
-def foreign_records(results: Path, own_host: str) -> Iterator[Path]:
-    """Records of other hosts that lie here: imported, shared or collected."""
+def foreign_records(results: Path, own: Collection[str]) -> Iterator[Path]:
+    """Records of hosts that are none of this run's and lie here: imported, shared or collected.
+
+    What has no name that a record can have is left out, see `misnamed`: it would be read by
+    Snakemake as a pattern, or by a shell as a command.
+    """
     for folder in sorted((results / "records").glob("*")):
-        if folder.is_dir() and folder.name != own_host:
-            yield from sorted(folder.rglob("*.json"))
+        if folder.is_dir() and folder.name not in own:
+            for path in sorted(folder.rglob("*.json")):
+                if RECORD.fullmatch(path.relative_to(results / "records").as_posix()):
+                    yield path
+
+
+def misnamed(results: Path) -> list[Path]:
+    """What lies below `records/` and is named as no record can be."""
+    folder = results / "records"
+    return [
+        path
+        for path in sorted(folder.rglob("*.json"))
+        if not RECORD.fullmatch(path.relative_to(folder).as_posix())
+    ]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -231,22 +276,44 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     parser = argparse.ArgumentParser(prog="siliconprof.matrix", description=__doc__)
     parser.add_argument("--experiment", required=True, help="the resolved config as JSON")
-    parser.add_argument("--host-file", type=Path, required=True)
+    parser.add_argument(
+        "--host-file", type=Path, nargs="+", required=True, help="the hosts that this run measures"
+    )
+    parser.add_argument(
+        "--focus",
+        type=Path,
+        nargs="*",
+        help="file of the host that the page is about; default: the first that has cells",
+    )
+    parser.add_argument(
+        "--not-measured", type=json.loads, default=[], help="devices with reasons, as JSON"
+    )
     parser.add_argument("--registry", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args(argv)
     experiment = json.loads(arguments.experiment)
-    host = hosts.load(arguments.host_file)
-    matrix = expand(experiment, registry.load(arguments.registry), host)
+    devices = registry.load(arguments.registry)
+    found = [hosts.load(path) for path in arguments.host_file]
+    parts = [
+        expand_node(experiment, host)
+        if host["label"] in experiment["cluster"]
+        else expand(experiment, devices, host)
+        for host in found
+    ]
+    with_cells = [host for host, part in zip(found, parts, strict=True) if part.cells]
     document = {
         "experiment": experiment,
-        "host": host,
+        "host": hosts.load(arguments.focus[0]) if arguments.focus else [*with_cells, *found][0],
+        "hosts": found,
         "cells": [
-            asdict(planned) | {"record": record_path(planned.cell)} for planned in matrix.cells
+            asdict(planned) | {"record": record_path(planned.cell)}
+            for part in parts
+            for planned in part.cells
         ],
-        "not_measured": matrix.not_measured,
+        "not_measured": [*arguments.not_measured, *(m for p in parts for m in p.not_measured)],
     }
-    write_atomically(arguments.output, json.dumps(document, indent=1, sort_keys=True) + "\n")
+    text = json.dumps(document, indent=1, sort_keys=True) + "\n"
+    temporary.write(arguments.output, text.encode("utf-8"), sealed=True)
     return 0
 
 

@@ -15,8 +15,9 @@ import os
 import platform
 import signal
 import sys
-import tempfile
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,10 +34,12 @@ from siliconprof import (
     plugins,
     record,
     support,
+    takeover,
+    temporary,
 )
 from siliconprof.cell import Cell
 from siliconprof.child import Child, PipelineGone, require_pipeline, show
-from siliconprof.errors import UserError, stage
+from siliconprof.errors import CANNOT_WRITE_STATUS, CannotWrite, UserError, stage
 from siliconprof.timing import Plan
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
@@ -67,7 +70,14 @@ def outcome(
 
     Args:
         limited: what the child's own memory cgroup has told, if it had one.
+
+    Raises:
+        CannotWrite: the child could not; its own line.
     """
+    if (
+        code == CANNOT_WRITE_STATUS
+    ):  # says nothing of the cell: no record, so that it is tried again
+        raise CannotWrite(last_line(child))
     reached = f"while: {child.progress['doing']}, step {child.progress['step']}"
     if code is None:
         return {
@@ -84,8 +94,7 @@ def outcome(
             ]
         return found
     died = {"died": child.process.pid}
-    tail = "".join(child.tail)
-    last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
+    tail, last = "".join(child.tail), last_line(child)
     if code < 0:
         found = limited.evidence() if limited and -code == signal.SIGKILL else None
         found = found or exhaustion.evidence(child.process.pid, -code, child.witness, tail)
@@ -95,6 +104,12 @@ def outcome(
             return died | {"status": "oom", "reason": f"{killed}; {found}"}
         return died | {"status": "failed", "reason": killed + (f"; {last[:200]}" if last else "")}
     return died | {"status": "failed", "reason": f"exit status {code}; {reached}; {last[:200]}"}
+
+
+def last_line(child: Child) -> str:
+    """The last that a child said."""
+    lines = "".join(child.tail).splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def compose(
@@ -113,8 +128,6 @@ def compose(
                 "detail": f"edited while it was measured: {', '.join(changed)}",
             }
         )
-    accounting = dict(result.get("accounting") or {})
-    accounting["wall_s"] = (datetime.now(UTC) - started).total_seconds()
     method: dict[str, Any] = {"timing": asdict(Plan.of(cell.timing))}
     captures = {}
     if capture.asked(cell):
@@ -147,7 +160,7 @@ def compose(
         "code": before["code"],
         "modules_loaded": result.get("modules_loaded", []),
         "progress": result.get("progress"),
-        "accounting": accounting,
+        "accounting": result.get("accounting") or {},
     }
 
 
@@ -194,7 +207,12 @@ def run(
 
 
 def run_on(
-    cell: Cell, result: Path, descriptor: int, points: journal.Journal, keep: Path | None
+    cell: Cell,
+    result: Path,
+    descriptor: int,
+    points: journal.Journal,
+    keep: Path | None,
+    expected: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Run children until one comes to its end.
 
@@ -204,9 +222,11 @@ def run_on(
     Args:
         points: the cell's journal, in a file.
         keep: the cell's folder for what outlives it.
+        expected: the device that a node of a cluster must have, see `node_check`.
     """
     arguments = ["--journal", str(points.path), "--key", points.key]
     arguments += ["--keep", str(keep)] if keep else []
+    arguments += ["--expect", json.dumps(expected)] if expected else []
     limit_s = Plan.of(cell.timing).time_limit_s
     own, restarts, spent_s = [os.getpid()], [], 0.0
     while True:
@@ -239,6 +259,7 @@ def supervise(
     captures: Path | None = None,
     keep: Path | None = None,
     declared: Mapping[str, Any] | None = None,
+    expected: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Run the cell to its end and say how it went; then the captures, where any are asked for.
 
@@ -246,31 +267,36 @@ def supervise(
         captures: the folder for the captures' files.
         keep: the folder for what outlives a measurement, `results/kept`.
         declared: versions that the pipeline declared.
+        expected: the device that a node of a cluster must have, see `node_check`.
 
     Raises:
         PipelineGone: the pipeline died; the child has been ended and no record is due.
-        UserError: nothing can be kept in that folder.
+        UserError: nothing can be kept in that folder; CannotWrite: or written at all.
     """
     refusal = support.refusal(cell)
     if refusal:
         status, reason = refusal
         return {"status": status, "reason": reason, "surroundings": surroundings(cell)}
     show(json.dumps({"doing": "wait for the host", "step": ""}))
+    mine: AbstractContextManager[float] = nullcontext(0.0)
+    if expected and keep:  # only on a cluster can another node have the same cell
+        mine = lock.one_job(cell.path, keep, require_pipeline)
     locked = lock.alone(require_pipeline)
-    with locked as (descriptor, waited_s), tempfile.TemporaryDirectory() as folder:
+    with mine as waited_before_s, locked as (descriptor, waited_s), temporary.scratch() as folder:
         require_pipeline()
-        result = Path(folder) / "result.json"
+        result = folder / "result.json"
         before = surroundings(cell)
         swept = plugins.load("workloads", cell.module).swept
         key = journal.key_of(cell, swept, before["code"], before["environment"], declared or {})
         own = keep / cell.path if keep else None
-        points = journal.opened(own or Path(folder) / "kept", cell, key)
-        found = run_on(cell, result, descriptor, points, own) | {"surroundings": before}
+        points = journal.opened(own or folder / "kept", cell, key)
+        found = run_on(cell, result, descriptor, points, own, expected)
+        found["surroundings"] = before
         if found["status"] == "ok":
             found["captures"] = capture.take(
                 cell, captures, lambda launch, result: run(cell, result, descriptor, launch)
             )
-        found["accounting"]["waited_for_lock_s"] = waited_s
+        found["accounting"]["waited_for_lock_s"] = waited_before_s + waited_s
         return found | {"journal": points}
 
 
@@ -302,6 +328,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--environment", default="{}", help="versions that the pipeline declared, as JSON"
     )
+    parser.add_argument(
+        "--expect",
+        type=json.loads,
+        help="name and memory_bytes of the device that a node of a cluster must have, as JSON",
+    )
     parser.add_argument("--history", type=Path, help="folder that keeps every record ever made")
     parser.add_argument("--captures", type=Path, help="folder for what profilers leave")
     parser.add_argument(
@@ -313,16 +344,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     cell = Cell.from_json(arguments.cell)
     check(cell)
     signal.signal(signal.SIGTERM, interrupt)
-    started = datetime.now(UTC)
+    # Durations come from a clock that nobody sets, the date from the one that people read.
+    started, began_s = datetime.now(UTC), time.monotonic()
     declared = json.loads(arguments.environment)
+    taken_over = takeover.find(cell, lambda: code_hashes(cell), declared, arguments.history)
+    if taken_over is not None:
+        record.write_atomically(arguments.output, taken_over)
+        if arguments.keep:
+            journal.end(arguments.keep / cell.path, cell)
+        print(f"{cell.path}: finished by a pipeline that was killed: taken over", file=sys.stderr)
+        return 0
     try:
-        result = supervise(cell, arguments.captures, arguments.keep, declared)
+        result = supervise(cell, arguments.captures, arguments.keep, declared, arguments.expect)
     except PipelineGone:
         print("the pipeline is gone: cell ended without a record", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted: cell ended without a record", file=sys.stderr)
         return 130
+    wall_s = time.monotonic() - began_s
+    result["accounting"] = (result.get("accounting") or {}) | {"wall_s": wall_s}
+    # Whoever breaks a cell off now would lose it for the moment that its record takes.
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_IGN)
     whole = compose(cell, result, declared, started)
     record.write(whole, arguments.output, arguments.history)
     if "journal" in result and arguments.keep:
@@ -333,4 +377,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(stage(main))
+    sys.exit(stage(main, ends_itself=True))

@@ -20,14 +20,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from siliconprof import inference, replicate
-from siliconprof.errors import UserError, stage
-from siliconprof.record import write_atomically
+from siliconprof import documents, inference, replicate
+from siliconprof.errors import UserError, in_one_line, stage
+from siliconprof.record import METHOD_VERSION, write_atomically
 from siliconprof.result_sets import Measured, load
 
 VERSION = 1
 LEAST_VALUES = inference.LEAST_PROCESSES  # fewer say little of a spread
 PROCESSES = 12
+METHOD_OF_OLD_FLOORS = 2  # before a figure said which method made it
 KEYS = ("cell", "device", "backend", "point", "metric", "group", "values")
 
 
@@ -37,7 +38,7 @@ class Floor:
 
     path: Path
     host: str
-    figures: Sequence[Mapping[str, Any]]  # in the order of the runs
+    figures: Sequence[Mapping[str, Any]]  # of today's method, in the order of the runs
 
     def deviation(
         self, measured: Measured, point: str, metric: str
@@ -87,24 +88,32 @@ def read(path: Path) -> Floor:
         UserError: the file is missing or is none.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = documents.read(path)
         version = document["floor_version"]
         if version != VERSION:
             raise UserError(
-                f"{path}: noise floor of version {version}; this version reads {VERSION}"
+                f"{path}: noise floor of version {version!r}; this version reads {VERSION}"
             )
         figures = [figure for run in document["runs"] for figure in run["figures"]]
         for figure in figures:
             missing = [key for key in KEYS if key not in figure]
             if missing:
                 raise KeyError(", ".join(missing))
-            [float(value) for value in figure["values"]]
-        return Floor(path, document["host"], figures)
+            if any(float(value) != value for value in figure["values"]):
+                raise ValueError("a figure that is no number")
+            if any(not isinstance(figure[key], str) for key in KEYS[:-1]):
+                raise ValueError("a name that is no text")
+        todays = [
+            figure
+            for figure in figures
+            if figure.get("method_version", METHOD_OF_OLD_FLOORS) == METHOD_VERSION
+        ]
+        return Floor(path, document["host"], todays)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{path}: damaged noise floor: {error!r}; delete it and run `siliconprof noise-floor`"
+            f"{path}: damaged noise floor: {in_one_line(error)}; delete it and run `siliconprof noise-floor`"
         ) from None
 
 
@@ -118,6 +127,7 @@ def figures(cells: Iterable[Measured]) -> list[dict[str, Any]]:
             "point": point,
             "metric": metric,
             "group": measured.group,
+            "method_version": measured.newest["method_version"],
             "values": [value for _, value in values],
             "records": [data["sha256"] for data in measured.processes],
         }
@@ -145,7 +155,7 @@ def add(results: Path, source: Path) -> list[Path]:
         document: dict[str, Any] = {"floor_version": VERSION, "host": host, "runs": []}
         if path.exists():
             read(path)  # never add to a damaged one
-            document = json.loads(path.read_text(encoding="utf-8"))
+            document = documents.read(path)
         run: dict[str, Any] = {
             "added_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "source": source.as_posix(),

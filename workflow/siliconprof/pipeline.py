@@ -10,13 +10,15 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from siliconprof import (
     closure,
+    cluster,
+    cluster_run,
     config,
     dataset_spec,
     hosts,
@@ -27,12 +29,16 @@ from siliconprof import (
     provenance,
     records,
     registry,
+    run_here,
+    slurm,
     source_files,
+    startup,
     validation,
 )
 from siliconprof.cell import AXES, canonical_json
-from siliconprof.child import PIPELINE_VARIABLE, PROGRESS_FILE_VARIABLE
-from siliconprof.errors import USER_ERROR_EXIT_STATUS, UserError
+from siliconprof.child import PROGRESS_FILE_VARIABLE
+from siliconprof.errors import USER_ERROR_EXIT_STATUS, UserError, printable
+from siliconprof.lifetime import PIPELINE_VARIABLE, end_with_pipeline
 
 RESULTS = Path("results")
 REGISTRY = Path("config/devices.yaml")
@@ -45,7 +51,6 @@ PLUGINS_OF = {
     "render.page": ("backends", "workloads", "trainers"),
     "matrix": ("backends", "workloads", "trainers", "probes", "captures"),
 }
-NOTHING = "(?!)"  # a pattern that matches no wildcard value
 
 
 @dataclass(frozen=True)
@@ -53,9 +58,14 @@ class Workflow:
     """All that rules look up."""
 
     experiment: Mapping[str, Any]  # resolved config
-    host: str  # label
-    cells: Mapping[str, Mapping[str, Any]]  # path of a cell -> what its rule needs
-    records: list[str]  # own
+    # Label of a host that this run measures -> path of a cell -> what its rule needs.
+    cells: Callable[[str], Mapping[str, Mapping[str, Any]]]
+    measuring: list[cluster_run.Measuring]
+    detecting: list[cluster_run.Detecting]
+    host_files: list[str]  # of the hosts that this run measures
+    focus: list[str]  # file of the host that the page is about, where the config decides
+    not_measured: str  # devices with reasons, as JSON
+    records: list[Any]  # of those hosts; on a cluster functions, since it shows later which
     foreign: list[str]  # other hosts', plain leaf inputs
     reference: list[str]  # folders of shipped bundles
     noise_floors: list[str]  # of the hosts that have measured one
@@ -63,19 +73,43 @@ class Workflow:
     template: list[str]  # the page's own files
     published: list[str]
     shown: provenance.Shown  # what Snakemake's own report says of figures and tables
-    patterns: Mapping[str, str]  # axis -> regular expression of this host's own values
     experiment_json: str
     datasets: Mapping[str, str]  # name -> canonical JSON of the entry
     dataset_patterns: Mapping[str, str]  # kind -> regular expression of its data sets' names
     dataset_texts: Mapping[str, list[str]]  # name -> the built-in text, where it is of that
     sources: Mapping[str, str]  # name -> a word that changes with the files of a person's folder
 
+    def asked(self, wildcards: Any) -> str:
+        """The experiment as JSON, as a function: in a plain text `{x}` would be a wildcard."""
+        return self.experiment_json
+
     def of_cell(self, key: str) -> Callable[[Any], Any]:
         """What a cell's rule needs, as a function of its wildcards.
 
         Snakemake's `lookup` would walk through every list of every cell each time.
         """
-        return lambda wildcards: self.cells["/".join(getattr(wildcards, a) for a in AXES)][key]
+
+        def needed(wildcards: Any) -> Any:
+            path = "/".join(getattr(wildcards, axis) for axis in AXES)
+            known = self.cells(wildcards.host)
+            if path not in known:
+                raise UserError(f"{path}: no cell of this experiment, see `siliconprof plan`")
+            return known[path][key]
+
+        return needed
+
+    def closing_line(self, targets: Collection[str]) -> str:
+        """What a run has made, for a person.
+
+        Args:
+            targets: those that it was asked for; none is the page.
+        """
+        if not targets or {"report", "results/report.html"} & {*targets}:
+            return "report: results/report.html"
+        if "measured" in targets:
+            labels = [Path(file).stem for file in self.host_files]
+            return f"records: {', '.join(f'results/records/{label}/' for label in labels)}"
+        return f"made: {', '.join(sorted(targets))}"
 
     def code(self, stage: str) -> list[str]:
         """The import closure of a stage's module and of the plug-ins it loads, as inputs."""
@@ -85,10 +119,6 @@ class Workflow:
             for name in plugins.names(kind)
         ]
         return closure.files([f"siliconprof.{stage}", *roots])
-
-
-def _pattern(values: list[str]) -> str:
-    return "|".join(map(re.escape, values)) or NOTHING
 
 
 def dry_run_asked(argv: Sequence[str]) -> bool:
@@ -104,21 +134,53 @@ def dry_run_asked(argv: Sequence[str]) -> bool:
 
 
 def _files(pattern: str) -> list[Path]:
-    return sorted(path for path in Path().glob(pattern) if path.is_file())
+    """Files that become inputs of rules.
+
+    Raises:
+        UserError: a name that Snakemake would read as a pattern, or that no terminal shows.
+    """
+    found = sorted(path for path in Path().glob(pattern) if path.is_file())
+    lines = [
+        f"{validation.one_line(path.as_posix())}: rename it: letters, digits, '.', '_' and '-'"
+        for path in found
+        if set(path.name) & set("{}") or not path.name.isprintable()
+    ]
+    if lines:
+        raise UserError("\n".join(lines))
+    return found
 
 
-def prepare(raw: Mapping[str, Any], main_process: bool, dry_run: bool) -> Workflow:
+def prepare(
+    raw: Mapping[str, Any],
+    main_process: bool,
+    dry_run: bool,
+    through: str | None,
+    checkpoints: Any,
+) -> Workflow:
     """Resolve config, host and matrix; exit with clear lines when something is wrong.
 
     Args:
         raw: Snakemake's `config`.
         main_process: false in jobs that parse the Snakefile again.
         dry_run: nothing is set aside; only what the host is may be stored.
+        through: the executor that jobs are submitted through; None when they stay here.
+        checkpoints: Snakemake's.
     """
     try:
-        return _prepare(raw, main_process, dry_run)
+        return _prepare(raw, main_process, dry_run, through, checkpoints)
     except UserError as error:
         _stop(error)
+
+
+def started() -> None:
+    """Snakemake has its lock on this folder, and is about to run jobs."""
+    lock.started()
+    startup.hear_sigterm()
+
+
+def failed() -> None:
+    """A run has failed."""
+    startup.explain(RESULTS)
 
 
 def check_readable(configfile: str) -> str:
@@ -132,7 +194,7 @@ def check_readable(configfile: str) -> str:
 
 
 def _stop(error: UserError) -> NoReturn:
-    print(error, file=sys.stderr)
+    print(printable(str(error)), file=sys.stderr)
     sys.stderr.flush()
     raise SystemExit(USER_ERROR_EXIT_STATUS)
 
@@ -167,39 +229,81 @@ def _unknown_devices(raw: Mapping[str, Any], devices: registry.Registry) -> list
         return []
     try:
         host = hosts.resolve(RESULTS, label, devices, write=False)
-        matrix.select_devices({"devices": [str(name) for name in asked]}, devices, host)
+        section = raw.get("cluster")
+        named = {
+            label: entry
+            for label, entry in (section.items() if isinstance(section, Mapping) else ())
+            if isinstance(entry, Mapping) and isinstance(entry.get("device"), str)
+        }
+        wanted = {"devices": [str(name) for name in asked], "cluster": named}
+        matrix.select_devices(wanted, devices, host)
     except UserError as error:
         return [str(error)]
     return []
 
 
-def _prepare(raw: Mapping[str, Any], main_process: bool, dry_run: bool) -> Workflow:
+def _focus(experiment: Mapping[str, Any], run: run_here.Here | cluster_run.Nodes) -> list[str]:
+    """File of the host that the page is about; none where the first with cells is.
+
+    Raises:
+        UserError: the config names a host of which nothing is known.
+    """
+    asked = experiment["report"]["host"]
+    if asked is None:
+        return [f"results/hosts/{label}.json" for label in run.focus]
+    known = {path.stem for path in _files("results/hosts/*.json")} - {cluster.RESERVED}
+    known |= {*run.labels}
+    if asked not in known:
+        raise UserError(
+            f"config: report.host: nothing is known of '{asked}'; known: "
+            f"{', '.join(sorted(known))}{validation.nearest(asked, known)}"
+        )
+    return [f"results/hosts/{asked}.json"]
+
+
+def _prepare(
+    raw: Mapping[str, Any],
+    main_process: bool,
+    dry_run: bool,
+    through: str | None,
+    checkpoints: Any,
+) -> Workflow:
     experiment, devices = _checked(raw)
-    if main_process:
-        # In a dry run too: the file is an input, and without it a fresh clone has none to show.
-        host = hosts.resolve(RESULTS, experiment["host"], devices)
+    run: run_here.Here | cluster_run.Nodes
+    if through is None:
+        run = run_here.Here(experiment, devices, RESULTS, main_process)
     else:
-        host = hosts.stored(RESULTS, experiment["host"])
-    expansion = matrix.expand(experiment, devices, host)
-    own = expansion.records()
-    foreign = [path.as_posix() for path in matrix.foreign_records(RESULTS, host["label"])]
+        # A job takes the files of the nodes as they are.
+        run = cluster_run.Nodes(experiment, devices, RESULTS, checkpoints if main_process else None)
+    foreign = [path.as_posix() for path in matrix.foreign_records(RESULTS, run.labels)]
+    if main_process:
+        end_with_pipeline()  # of whoever started this one, as `adopt` does
     # A cluster job inherits the environment of the host that submitted it; the process that its
     # cell must not outlive is the one that parses here.
     os.environ[PIPELINE_VARIABLE] = str(os.getpid())
     os.environ.pop(PROGRESS_FILE_VARIABLE, None)
     if main_process:
+        own = run.lying_here()
         records.set_damaged_aside([*own, *foreign], RESULTS, dry_run)
+        for path in matrix.misnamed(RESULTS):
+            line = f"{path}: not a name that a record has; it is used in nothing"
+            print(printable(line).replace("\n", "\\n"), file=sys.stderr)
         if not dry_run:
-            lock.clear_stale()
-            progress.attach()
-    axes = ("device", "backend", "workload", "scenario", "precision")
-    patterns = {axis: _pattern(expansion.values(axis)) for axis in axes}
-    patterns["host"] = _pattern([host["label"]]) if own else NOTHING
+            startup.prepare(RESULTS, own, through)
+            if through == slurm.EXECUTOR:
+                slurm.warn({label: experiment["cluster"][label] for label in run.labels})
+            run.prepare()
+            if through is None:  # what cells do elsewhere nobody sees
+                progress.attach()
     return Workflow(
         experiment=experiment,
-        host=host["label"],
-        cells=expansion.by_path(),
-        records=own,
+        cells=run.cells,
+        measuring=run.measuring(),
+        detecting=run.detecting(),
+        host_files=[f"results/hosts/{label}.json" for label in run.labels],
+        focus=_focus(experiment, run),
+        not_measured=canonical_json(run.not_measured),
+        records=run.records(),
         foreign=foreign,
         reference=[f"results/reference/{path.stem}" for path in _files("config/measured/*.zip")],
         noise_floors=[path.as_posix() for path in _files("results/noise-floor/*.json")],
@@ -207,14 +311,15 @@ def _prepare(raw: Mapping[str, Any], main_process: bool, dry_run: bool) -> Workf
         template=[path.as_posix() for path in _files("report/*")],
         published=[path.as_posix() for path in _files("config/published/*.csv")],
         shown=provenance.Shown(RESULTS / "figures"),
-        patterns=patterns,
         experiment_json=canonical_json(experiment),
         datasets={
             name: canonical_json({"name": name} | entry)
             for name, entry in experiment["datasets"].items()
         },
         dataset_patterns={
-            kind: _pattern([n for n, e in experiment["datasets"].items() if e["kind"] == kind])
+            kind: run_here.pattern(
+                [n for n, e in experiment["datasets"].items() if e["kind"] == kind]
+            )
             for kind in dataset_spec.KINDS
         },
         dataset_texts={

@@ -1,7 +1,7 @@
 """What a run would do, before it does it: cells, scenario, memory, time and disk.
 
-`siliconprof plan` prints a table, `--json` the same as data; the cell in it is what
-`python -m siliconprof.measure --cell` takes. Whether a cell is due is decided by comparing its
+`siliconprof plan` prints a table, `--json` the same as data, `--commands` a script that measures
+the cells on a host without the pipeline, see `by_hand`. Whether a cell is due is decided by comparing its
 record with today's question, code and versions; `snakemake -n report` is Snakemake's own word.
 """
 
@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import (
+    by_hand,
+    cluster,
     config,
     freshness,
     hosts,
@@ -55,7 +57,7 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
     reasons = ["never measured"]
     if path.exists():
         try:
-            earlier = record.read(path, check_schema=False)
+            earlier = record.read_in_place(path, check_schema=False)
             reasons = freshness.differences(planned, earlier, tokens)
         except UserError as error:
             reasons = [str(error)]
@@ -104,6 +106,23 @@ def data_bytes(entry: Mapping[str, Any]) -> int:
     return frames * entry["n_mels"] * 4
 
 
+def on_cluster(experiment: Mapping[str, Any], tokens: Mapping[str, str]) -> list[dict[str, Any]]:
+    """What a run through a profile would measure, by label; `tokens` as for `row`.
+
+    `cells` is None where nobody has looked at a node yet.
+    """
+    found = []
+    for label in cluster.chosen(experiment):
+        file = Path("results/hosts") / f"{label}.json"
+        cells = None
+        if file.exists():
+            expansion = matrix.expand_node(experiment, hosts.load(file))
+            cells = [row(planned, tokens) for planned in expansion.cells]
+        device = experiment["cluster"][label]["device"]
+        found.append({"label": label, "device": device, "how": cluster.HOW, "cells": cells})
+    return found
+
+
 def make(experiment: Mapping[str, Any], devices: registry.Registry, host: Mapping[str, Any]) -> Any:
     """The whole plan as data."""
     expansion = matrix.expand(experiment, devices, host)
@@ -121,6 +140,7 @@ def make(experiment: Mapping[str, Any], devices: registry.Registry, host: Mappin
         "host": host["label"],
         "cells": rows,
         "not_measured": expansion.not_measured,
+        "cluster": on_cluster(experiment, tokens),
         "data_refused": refused,
         "backends_unavailable": {
             name: {"reason": entry["reason"], "mend": entry.get("mend")}
@@ -190,6 +210,13 @@ def as_text(plan: Mapping[str, Any]) -> str:
         text.append(f"limit ({source}): {how}")
     for folder, reason in plan["data_refused"].items():
         text.append(f"prepared again: {folder}: {reason}")
+    for nodes in plan["cluster"]:
+        cells = nodes["cells"]
+        said = "a node is looked at first"
+        if cells is not None:
+            said = f"{sum(entry['due'] for entry in cells)} of {len(cells)} cells would run"
+        where = f"cluster's nodes '{nodes['label']}' ({nodes['device']})"
+        text.append(f"{where}: {said}, through a profile: {nodes['how']}")
     for missing in plan["not_measured"]:
         text.append(f"not measured: {missing['device']}: {missing['reason']}")
     for name, entry in plan["backends_unavailable"].items():
@@ -221,11 +248,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the plan."""
     parser = argparse.ArgumentParser(prog="siliconprof plan", description=__doc__)
     parser.add_argument("--configfile", default="config/config.yaml")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="as JSON")
+    how.add_argument(
+        "--commands", action="store_true", help="as a shell script that measures the cells"
+    )
+    parser.add_argument(
+        "--facts",
+        type=Path,
+        metavar="FILE",
+        help="with --commands: for another host, what `python -m siliconprof.detect --json` said",
+    )
+    parser.add_argument("--label", help="with --facts: what that host's records are called")
     arguments = parser.parse_args(argv)
+    if bool(arguments.facts) != bool(arguments.label) or arguments.facts and not arguments.commands:
+        parser.error("--facts and --label go together, with --commands")
     experiment = load_experiment(arguments.configfile)
     devices = registry.load("config/devices.yaml")
-    host = hosts.resolve("results", experiment["host"], devices, write=False)
+    if arguments.facts:
+        host = by_hand.host_from(arguments.facts, arguments.label, devices)
+    else:
+        host = hosts.resolve("results", experiment["host"], devices, write=False)
+    if arguments.commands:
+        print(by_hand.script(matrix.expand(experiment, devices, host), host))
+        return 0
+    cluster.check(experiment, devices, host["label"], [device["id"] for device in host["devices"]])
     plan = make(experiment, devices, host)
     print(json.dumps(plan, indent=1) if arguments.json else as_text(plan))
     return 0

@@ -8,12 +8,12 @@ the same order.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.errors import UserError
+from siliconprof import documents
+from siliconprof.errors import UserError, in_one_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +32,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
         DataError: it is missing or damaged.
     """
     try:
-        facts = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+        facts = documents.read(folder / "dataset.json")
     except FileNotFoundError:
         raise DataError(
             f"data {folder}: no dataset.json, so nothing is prepared here; {MEND}"
@@ -41,12 +41,14 @@ def read_facts(folder: Path) -> dict[str, Any]:
         raise damaged_facts(folder, error) from None
     if not isinstance(facts, dict):
         raise damaged_facts(folder, TypeError("no mapping"))
+    if not str(facts.get("name")).isprintable():
+        raise damaged_facts(folder, ValueError("a name that cannot be printed"))
     return facts
 
 
 def damaged_facts(folder: Path, error: Exception) -> DataError:
     """The line for a dataset.json that does not say what it should."""
-    return DataError(f"data {folder}: dataset.json is damaged ({error!r}); {MEND}")
+    return DataError(f"data {folder}: dataset.json is damaged ({in_one_line(error)}); {MEND}")
 
 
 def read_array(folder: Path, name: str, file: str, sha256: str, mapped: bool = False) -> np.ndarray:
@@ -69,7 +71,7 @@ def read_array(folder: Path, name: str, file: str, sha256: str, mapped: bool = F
     if found != sha256:
         raise DataError(
             f"data '{name}' in {folder}: {file} is damaged: SHA-256 {found}, "
-            f"dataset.json says {sha256}; {MEND}"
+            f"dataset.json says {sha256!r}; {MEND}"
         )
     return array
 

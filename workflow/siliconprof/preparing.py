@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from siliconprof import dataset_spec, source_files
+from siliconprof import dataset_spec, source_files, temporary
 from siliconprof.dataset_spec import DatasetSpec, PrepareError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def write_folder(
         sources: what `source_files.read` gave.
 
     Raises:
-        PrepareError: the folder cannot be written.
+        PrepareError, CannotWrite: the folder or a file in it cannot be written.
     """
     facts_json = json.dumps(facts, indent=2, ensure_ascii=False).encode("utf-8") + b"\n"
     try:
@@ -101,19 +101,18 @@ def write_folder(
 
 
 def replace(path: Path, content: bytes | np.ndarray) -> None:
-    """Write a file so that it is whole or absent."""
+    """Write a file so that it is whole or absent.
+
+    Raises:
+        CannotWrite: one line.
+    """
     import numpy as np
 
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as stream:
-            if isinstance(content, bytes):
-                stream.write(content)
-            else:
-                np.save(stream, content, allow_pickle=False)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with temporary.opened(path, sealed=True) as stream:
+        if isinstance(content, bytes):
+            stream.write(content)
+        else:
+            np.save(stream, content, allow_pickle=False)
 
 
 def end(status: int) -> NoReturn:

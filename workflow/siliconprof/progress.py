@@ -6,7 +6,6 @@ otherwise. What a cell is doing comes from a small file that its supervisor rewr
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -15,7 +14,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from siliconprof import documents
 from siliconprof.child import PROGRESS_FILE_VARIABLE
+from siliconprof.errors import printable
 
 SNAKEMAKE_LOGGER = "snakemake.logging"
 
@@ -120,11 +121,12 @@ class ProgressHandler(logging.Handler):
         from rich.text import Text
 
         try:
-            doing = json.loads(self.path.read_text(encoding="utf-8"))
+            doing = documents.read(self.path)
             what = f"{doing['doing']} {doing['step']}"
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             what = ""
-        line = Text(self.state.line(time.monotonic(), what), style="bold", no_wrap=True)
+        shown = printable(self.state.line(time.monotonic(), what)).replace("\n", " ")
+        line = Text(shown, style="bold", no_wrap=True)
         line.truncate(max(self.console.width - 1, 20), overflow="ellipsis")
         return line
 

@@ -7,12 +7,15 @@ agrees with a table is computed from it.
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection, Iterator, Mapping
+import io
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from siliconprof import validation
+from siliconprof.errors import UserError
 from siliconprof.registry import Registry
 
 REGISTRY = "registry"  # the pseudo-table of data sheets
@@ -21,6 +24,116 @@ PEAKS = ("fp32", "tf32", "fp16", "bf16")
 SCALES = {"ms": 1e-3, "s": 1.0, "j": 1.0}
 # What a row is about; two names of one thing are said once.
 NAMES = ("workload_as_printed", "workload", "model", "device", "device_a", "device_b", "backend")
+
+
+STATEMENTS = (
+    "device_a",
+    "device_b",
+    "model",
+    "batch_size",
+    "statement",
+    "value_min",
+    "value_max",
+    "unit",
+    "source",
+    "note",
+)
+COLUMNS: Mapping[str, Sequence[str]] = {  # table -> what its readers take for granted
+    "seed001_statements": STATEMENTS,
+    "seed003_speedups": STATEMENTS,
+    "seed004_speedups": STATEMENTS,
+    "table1_devices": (
+        "device",
+        "device_as_printed",
+        "memory_gb",
+        "compute_tflops",
+        "launch_price_usd",
+        "source",
+        "note",
+    ),
+    "table2_workloads": (
+        "workload_as_printed",
+        "parameters_m",
+        "theoretical_memory_gib",
+        "source",
+        "note",
+    ),
+    "table3_configurations": (
+        "scenario",
+        "workload",
+        "batch_size",
+        "device",
+        "device_as_printed",
+        "source",
+        "note",
+    ),
+    "table4_pass_time": (
+        "device",
+        "backend",
+        "workload",
+        "batch_size",
+        "pass_time_s",
+        "source",
+        "note",
+    ),
+    "table5_energy": (
+        "device",
+        "energy_per_iteration_j",
+        "scope",
+        "workload",
+        "batch_size",
+        "precision",
+        "source",
+        "note",
+    ),
+    "table6_kernel_launch": ("device", "cold_launch_ms", "followup_launch_ms", "source", "note"),
+}
+POSITIVE = {"batch_size", "parameters_m", "theoretical_memory_gib", "memory_gb", "compute_tflops",
+            "launch_price_usd", "pass_time_s", "energy_per_iteration_j", "cold_launch_ms",
+            "followup_launch_ms"}  # fmt: skip
+NUMBERS = {"value_min", "value_max", *POSITIVE}  # empty where a source has none
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """The rows of a published table, each with every column.
+
+    Raises:
+        UserError: all that is wrong with it, one line each.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        lines = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+        rows = list(lines)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except (ValueError, csv.Error) as error:
+        raise UserError(f"{path}: cannot be read ({error})") from None
+    header = list(lines.fieldnames or ())
+    lacking = [name for name in COLUMNS.get(path.stem, ()) if name not in header]
+    if lacking or len(set(header)) < len(header):
+        what = f"no column {', '.join(lacking)}" if lacking else "a column is there twice"
+        raise UserError(f"{path}: {what}")
+    mistakes = []
+    for number, row in enumerate(rows, 2):
+        where = f"{path}: row {number}"
+        if None in row or None in row.values():
+            mistakes.append(f"{where}: {len(header)} columns, and as many values are expected")
+            continue
+        for name in NUMBERS & row.keys():
+            if row[name] and not _is_number(row[name], name in POSITIVE):
+                kind = "a positive number" if name in POSITIVE else "a number"
+                mistakes.append(f"{where}: {name}: is {row[name][:60]!r}; expected {kind}")
+    if mistakes:
+        raise UserError("\n".join(mistakes[:20]))
+    return rows
+
+
+def _is_number(text: str, positive: bool) -> bool:
+    try:
+        value = float(text)
+    except ValueError:
+        return False
+    return math.isfinite(value) and (value > 0 or not positive)
 
 
 class Unknown(Exception):
@@ -54,11 +167,9 @@ class Published:
         if name not in self._tables:
             path = self.folder / f"{name}.csv"
             try:
-                with open(path, encoding="utf-8", newline="") as stream:
-                    self._tables[name] = list(csv.DictReader(stream))
-            except (OSError, ValueError) as error:
-                why = getattr(error, "strerror", None) or error
-                raise Unknown(f".table: {path} cannot be read ({why})") from None
+                self._tables[name] = read_table(path)
+            except UserError as error:
+                raise Unknown(f".table: {str(error).splitlines()[0]}") from None
         return self._tables[name]
 
     def _sheets(self) -> Iterator[dict[str, str]]:

@@ -15,16 +15,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from siliconprof import documents, migration, temporary
 from siliconprof.cell import AXES, canonical_json
-from siliconprof.errors import UserError
+from siliconprof.errors import UserError, writing
 
 SCHEMA_VERSION = 2  # the shape of the record
 METHOD_VERSION = 2  # how numbers are made; numbers of two methods are never compared silently
+ORDER = "order.txt"  # in a cell's folder of the history: hashes, the latest last
 STATUSES = ("ok", "oom", "failed", "timeout", "unsupported", "skipped")
 
 
 class OlderRecord(UserError):
-    """A whole record of an earlier schema: nothing is wrong with it, this version reads others."""
+    """A whole record of a schema too old for `migration`: nothing is wrong with it."""
 
 
 def finite(value: Any) -> Any:
@@ -61,14 +63,8 @@ def schema_problems(record: Mapping[str, Any]) -> list[str] | None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a text file under a temporary name, then rename it: whole or absent."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with open(temporary, "w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(temporary, path)
+    """Write a text file so that it is whole or absent, see `temporary.opened`."""
+    temporary.write(path, text.encode("utf-8"))
 
 
 def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
@@ -92,35 +88,78 @@ def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
 
 
 def read(path: Path, check_schema: bool = True) -> dict[str, Any]:
-    """A record, checked.
+    """A record, checked as it lies there, then read as one of today's schema.
 
     Raises:
         UserError: one line naming the file when it is no JSON, was altered, is of a newer
-            schema than this version reads, or breaks the schema.
+            schema or method than this version knows, or breaks the schema.
     """
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError) as error:
+        record = documents.read(path)
+    except OSError as error:
+        raise UserError(f"{path}: damaged record: {error.strerror or error}") from None
+    except ValueError as error:
         raise UserError(f"{path}: damaged record: {error}") from None
     if not isinstance(record, dict) or "sha256" not in record:
         raise UserError(f"{path}: damaged record: no `sha256` of its own content")
-    try:
-        sha256 = content_sha256(record)
-    except (ValueError, RecursionError) as error:  # NaN, infinity, depth
-        raise UserError(f"{path}: damaged record: {error}") from None
-    if sha256 != record["sha256"]:
+    cell = record.get("cell")
+    if not isinstance(cell, dict) or not all(isinstance(cell.get(axis), str) for axis in AXES):
+        raise UserError(f"{path}: damaged record: it does not say of which cell it is")
+    if content_sha256(record) != record["sha256"]:
         raise UserError(f"{path}: damaged record: its content does not match its own `sha256`")
-    version = record.get("schema_version")
-    if version != SCHEMA_VERSION:
-        older = isinstance(version, int) and version < SCHEMA_VERSION
-        raise (OlderRecord if older else UserError)(
-            f"{path}: record of schema version {version}; this version reads {SCHEMA_VERSION}"
-        )
+    try:
+        record = as_today(record)
+    except ValueError as error:
+        raise UserError(f"{path}: damaged record: {error}") from None
+    except UserError as error:
+        raise type(error)(f"{path}: {error}") from None
     if check_schema:
         mistakes = schema_problems(record)
         if mistakes:
             raise UserError(f"{path}: damaged record: {mistakes[0]}")
     return record
+
+
+def as_today(record: dict[str, Any]) -> dict[str, Any]:
+    """A record in today's schema, see `migration`; its numbers stay those of its method.
+
+    Raises:
+        ValueError: it is not what its schema version says.
+        UserError: of a schema or a method that this version does not know (`OlderRecord`: any
+            more); the line does not say which record.
+    """
+    version, method = record.get("schema_version"), record.get("method_version")
+    if not migration.can(version, SCHEMA_VERSION):
+        older = isinstance(version, int) and version < SCHEMA_VERSION
+        known = ", ".join(map(str, [*migration.STEPS, SCHEMA_VERSION]))
+        raise (OlderRecord if older else UserError)(
+            f"record of schema version {version!r}; this version reads {known}"
+        )
+    if type(method) is not int or not 1 <= method <= METHOD_VERSION:
+        raise UserError(
+            f"record of method version {method!r}; this version knows 1 to {METHOD_VERSION}: "
+            "a newer checkout reads it"
+        )
+    return record if version == SCHEMA_VERSION else migration.migrate(record, SCHEMA_VERSION)
+
+
+def read_in_place(path: Path, check_schema: bool = True) -> dict[str, Any]:
+    """A record, checked as by `read`, at the path of its own cell.
+
+    Raises:
+        UserError: also where it is the record of another cell: a path is what a record is asked
+            for by, and nobody's numbers stand under another's name.
+    """
+    record = read(path, check_schema)
+    own = cell_path(record)
+    if "/".join(path.with_suffix("").parts[-len(AXES) :]) != own:
+        raise UserError(f"{path}: misplaced record: it is that of the cell {own}")
+    return record
+
+
+def cell_path(record: Mapping[str, Any]) -> str:
+    """`host/device/backend/workload/scenario/precision` of the cell that a record is of."""
+    return "/".join(record["cell"][axis] for axis in AXES)
 
 
 def history_folder(record: Mapping[str, Any], history: Path) -> Path:
@@ -129,22 +168,44 @@ def history_folder(record: Mapping[str, Any], history: Path) -> Path:
 
 
 def keep_in_history(record: Mapping[str, Any], text: str, history: Path) -> None:
-    """Keep a record by its hash, unless it is there already."""
+    """Keep a record by its hash, unless it is there already, and note that it is the latest.
+
+    Raises:
+        CannotWrite: one line.
+    """
     kept = history_folder(record, history) / f"{record['sha256']}.json"
-    if not kept.exists():
-        write_atomically(kept, text)
+    if kept.exists():
+        return
+    with writing(kept):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with open(kept.with_name(ORDER), "a", encoding="ascii") as stream:
+            stream.write(f"\n{record['sha256']}")  # the line before may have been cut off
+            stream.flush()
+            os.fsync(stream.fileno())
+    write_atomically(kept, text)
 
 
 def earlier(record: Mapping[str, Any], history: Path) -> list[Path]:
-    """Other records of the same cell in the history, newest first."""
+    """Other records of the same cell in the history, newest first.
+
+    In the order in which they were kept, since a clock may have been set meanwhile; those that
+    came without that order, by the time they say themselves, before them.
+    """
     folder = history_folder(record, history)
     others = [path for path in folder.glob("*.json") if path.stem != record["sha256"]]
-    return sorted(others, key=_started_at, reverse=True)
+    try:
+        lines = (folder / ORDER).read_text(encoding="ascii", errors="replace").split()
+    except OSError:
+        lines = []
+    place = {sha256: number for number, sha256 in enumerate(lines)}
+    return sorted(
+        others, key=lambda path: (place.get(path.stem, -1), _started_at(path)), reverse=True
+    )
 
 
 def _started_at(path: Path) -> str:
     """When a kept record was measured; a copied file's own time says nothing."""
     try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["started_at"])
+        return str(documents.read(path)["started_at"])
     except (ValueError, KeyError, TypeError, OSError):
         return ""

@@ -141,19 +141,15 @@ def rates(row: Mapping[str, Any]) -> dict[str, float | None]:
     split = row["step_median_s"]
 
     def per_second(amount: float | None) -> float | None:
-        return amount / seconds if amount is not None and seconds else None
+        return statistics.over(amount, seconds)
 
     return {
         "flop_per_s": per_second(row["flops"]),
         "bytes_per_s": per_second(row["bytes"]),
         "samples_per_s": per_second(row["samples_per_step"]),
         "tokens_per_s": per_second(row["tokens_per_step"]),
-        "burst_flop_per_s": row["flops"] / row["burst_mean_s"]
-        if row["flops"] and row["burst_mean_s"]
-        else None,
-        "split_over_unsplit": split / row["unsplit_step_median_s"]
-        if split and row["unsplit_step_median_s"]
-        else None,
+        "burst_flop_per_s": statistics.over(row["flops"] or None, row["burst_mean_s"]),
+        "split_over_unsplit": statistics.over(split or None, row["unsplit_step_median_s"]),
     }
 
 

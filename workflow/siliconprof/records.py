@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from siliconprof import closure, record
-from siliconprof.errors import UserError
+from siliconprof.errors import UserError, writing
 
 
 def damaged(paths: Iterable[str | Path]) -> dict[Path, str]:
     """Existing records that cannot be trusted, with one line each.
 
-    Content and hash are checked, not the schema: this runs at every start. An own record of an
+    Content, hash and place are checked, not the schema: this runs at every start. An own record of an
     earlier version is whole: its cell's code has changed, so it is measured anew in any case, and
     the history keeps it.
     """
@@ -21,7 +21,7 @@ def damaged(paths: Iterable[str | Path]) -> dict[Path, str]:
     for path in map(Path, paths):
         if path.exists():
             try:
-                record.read(path, check_schema=False)
+                record.read_in_place(path, check_schema=False)
             except record.OlderRecord:
                 continue
             except UserError as error:
@@ -40,8 +40,9 @@ def set_damaged_aside(paths: Iterable[str | Path], results: Path, dry_run: bool)
         kept = results / "damaged" / path.relative_to(results / "records")
         kept = kept.with_name(f"{path.stem}.{closure.sha256(path)[:12]}.json")
         if not dry_run:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(path, kept)
+            with writing(kept):
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(path, kept)
         verb = "would be set" if dry_run else "set"
         lines.append(
             f"{what}; {verb} aside as {kept}: run the same command again to measure the cell "

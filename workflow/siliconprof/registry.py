@@ -62,7 +62,7 @@ def load(path: Path | str) -> dict[str, Any]:
         problems += validation.problems(entry, entry_schema, f"{prefix}devices.{key}.")
     problems += [prefix + line for line in _beyond_the_schema(document)]
     if problems:
-        raise UserError("\n".join(problems))
+        raise UserError("\n".join(map(validation.one_line, problems)))
     return document
 
 
@@ -101,10 +101,10 @@ def _identities(entry: Any) -> Iterator[tuple]:
     """What a host can see of an entry, one tuple for each way to see it."""
     match = _part(entry, "match")
     if "chip" in match:
-        yield ("chip", match["chip"], match.get("gpu_cores"))
+        yield ("chip", str(match["chip"]), str(match.get("gpu_cores")))
     names = match.get("names")
-    for name in names if isinstance(names, list) else ():
-        yield ("name", name, _part(entry, "memory_gib").get("value"))
+    for name in map(str, names if isinstance(names, list) else ()):
+        yield ("name", name, str(_part(entry, "memory_gib").get("value")))
 
 
 def recognise(registry: Registry, facts: Mapping[str, Any]) -> str | None:

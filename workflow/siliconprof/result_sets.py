@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
-import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from siliconprof import record, statistics
+from siliconprof import documents, migration, record, statistics
 from siliconprof.bundle_check import read_bundle
 from siliconprof.cell import AXES, canonical_json
 from siliconprof.errors import UserError
@@ -168,17 +167,27 @@ def _stored(source: Path, left_out: list[str]) -> Iterator[tuple[bool, dict[str,
     """
     folder = results_folder(source)
     damaged = []
+    checked: set[str] = set()  # a record and its copy in the history: the schema takes longest
     for part in ("records", "history"):
         for path in sorted((folder / part).rglob("*.json")):
             try:
-                version = json.loads(path.read_text(encoding="utf-8"))["schema_version"]
-                if version != record.SCHEMA_VERSION:
+                version = documents.read(path)["schema_version"]
+                if not migration.can(version, record.SCHEMA_VERSION):
                     left_out.append(
                         f"{path}: record of schema version {version}; this version reads "
-                        f"{record.SCHEMA_VERSION}"
+                        f"{record.SCHEMA_VERSION} and some older ones"
                     )
                     continue
-                yield part == "records", record.read(path, check_schema=False)
+                data = record.read(path, check_schema=False)
+                if data["sha256"] not in checked:
+                    data = record.read(path)
+                    checked.add(data["sha256"])
+                own = record.cell_path(data)
+                place = path.with_suffix("") if part == "records" else path.parent
+                if place.relative_to(folder / part).as_posix() != own:
+                    left_out.append(f"{path}: misplaced record: it is that of the cell {own}")
+                    continue
+                yield part == "records", data
             except UserError as error:
                 damaged.append(str(error))
             except (ValueError, KeyError, TypeError, OSError) as error:

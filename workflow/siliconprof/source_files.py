@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from siliconprof import closure
+from siliconprof import closure, documents
 from siliconprof.dataset_spec import DatasetSpec
 
 FILE = "sources.json"
@@ -54,7 +54,7 @@ def state(output_dir: Path) -> str:
     It stays what it was while they are the same, whenever it is asked.
     """
     try:
-        kept = json.loads((output_dir / FILE).read_text(encoding="utf-8"))
+        kept = documents.read(output_dir / FILE)
         changed = list(_changes(kept))
         before = str(kept["state"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
@@ -70,7 +70,7 @@ def changed(output_dir: Path) -> list[str]:
     Raises:
         OSError, ValueError, LookupError: sources.json is missing or damaged.
     """
-    kept = json.loads((output_dir / FILE).read_text(encoding="utf-8"))
+    kept = documents.read(output_dir / FILE)
     return [path for path, _ in _changes(kept)]
 
 

@@ -193,3 +193,11 @@ def _below_tail(tail: float, n: int) -> int:
         k += 1
         cumulative += term
     return k
+
+
+def over(value: float | None, by: float | None) -> float | None:
+    """A quotient; None where one of the two is missing, or so small that it is no number."""
+    if value is None or not by:
+        return None
+    quotient = value / by
+    return quotient if math.isfinite(quotient) else None

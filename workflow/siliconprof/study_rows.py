@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from siliconprof import plugins, statistics
-from siliconprof.errors import UserError
 
 Columns = dict[str, Any]
 
@@ -77,8 +76,8 @@ def sizes(cell: Mapping[str, Any]) -> Columns:
         return unknown
     try:
         workload = plugins.load("workloads", cell["module"])(cell["parameters"])
-    except (UserError, KeyError, TypeError, ValueError):
-        return unknown  # a record of another version, with other parameters
+    except Exception:
+        return unknown  # a record of another version, with other parameters, of whatever type
     return {name: getattr(workload, name, None) for name in SIZES}
 
 
@@ -101,7 +100,7 @@ def _autorange(point: Mapping[str, Any]) -> Columns:
         "autorange_min_run_time_s": found.get("min_run_time_s"),
         "autorange_shorter_than_iteration": found.get("shorter_than_one_iteration"),
         "autorange_reason": found.get("reason"),
-        "autorange_over_ours": middle / ours if middle and ours else None,
+        "autorange_over_ours": statistics.over(middle or None, ours),
     }
 
 
@@ -163,7 +162,7 @@ def curve_rows(data: Mapping[str, Any]) -> Iterator[Columns]:
                 "gradient_norm": at(curve["gradient_norm"], step),
                 "learning_rate": at(curve["learning_rate"], step),
                 "step_s": step_s,
-                "tokens_per_s": tokens / step_s if tokens and step_s else None,
+                "tokens_per_s": statistics.over(tokens or None, step_s),
                 "unusual": marks[step] if marks else None,
             }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from siliconprof import footprint, memory_model, plugins
@@ -23,6 +24,15 @@ def parts(cell: Cell) -> tuple[Any, Any, Any]:
     trainer = plugins.load("trainers", cell.trainer)() if cell.trainer else None
     workload = _workload(cell, _found_batch(cell) or 1 if _batch_is_found(cell) else None)
     return backend, workload, trainer
+
+
+def lacking(cell: Cell) -> list[str]:
+    """Distributions that a cell's workload and trainer import and this Python has not."""
+    backend, workload, trainer = parts(cell)
+    names = {*workload.packages(backend.framework)}
+    if trainer is not None:
+        names |= {*trainer.packages(backend.framework)}
+    return sorted(name for name in names if find_spec(name.replace("-", "_")) is None)
 
 
 def _workload(cell: Cell, batch_size: int | None = None) -> Any:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.errors import UserError
+from siliconprof import temporary
+from siliconprof.errors import UserError, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,11 +41,20 @@ def write(path: Path, lines: Sequence[Mapping[str, Any]], columns: Sequence[str]
 
     Args:
         columns: those of a table without lines.
+
+    Raises:
+        CannotWrite: one line.
     """
     import pandas as pd
 
-    frame = pd.DataFrame(lines) if lines else pd.DataFrame(columns=list(columns))
-    frame.to_csv(path, index=False)
+    shown = [{name: _shown(value) for name, value in line.items()} for line in lines]
+    frame = pd.DataFrame(shown) if lines else pd.DataFrame(columns=list(columns))
+    temporary.write(path, frame.to_csv(index=False).encode("utf-8"), sealed=True)
+
+
+def _shown(value: Any) -> Any:
+    """A value as pages and terminals may show it: what comes of tables is not looked at again."""
+    return printable(value) if isinstance(value, str) and not value.isprintable() else value
 
 
 def read(path: Path) -> pd.DataFrame:

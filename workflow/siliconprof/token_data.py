@@ -103,4 +103,9 @@ def load(folder: Path) -> TokenData:
     except (ValueError, KeyError, TypeError) as error:
         raise prepared.damaged_facts(folder, error) from None
     tokens = prepared.read_array(folder, name, "tokens.npy", expected)
+    if tokens.ndim != 1 or tokens.dtype.kind != "u":
+        raise DataError(
+            f"data '{name}' in {folder}: tokens.npy holds {tokens.dtype} of shape {tokens.shape}, "
+            f"no list of tokens; {prepared.MEND}"
+        )
     return TokenData(tokens, expected, vocab_size, name)

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from siliconprof import documents
+from siliconprof.errors import UserError, in_one_line, printable
+
+DEEPEST_TEXT = 400  # of a YAML text that is read at all
+LONGEST_LINE = 2000  # of what is said of one mistake
+DEEPEST = 60  # values within values; our own documents have about ten
+MOST_VALUES = 200_000  # the registry has some thousands
+_MARGIN = re.compile(rf"^[ \t?:-]{{{DEEPEST_TEXT},}}", re.M)  # a block lies right of its owner
 SCHEMA_DIR = Path(__file__).resolve().parent.parent / "schemas"
 # What a keyword of JSON Schema asks for, said for a person.
 EXPECTATIONS = {
@@ -32,18 +41,74 @@ def load_yaml(path: Path | str) -> Any:
     """
     import yaml
 
-    from siliconprof.errors import UserError
-
     try:
-        with open(path, encoding="utf-8") as stream:
-            # libyaml reads the registry ten times as fast, with the same result
-            return yaml.load(stream, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        text = Path(path).read_text(encoding="utf-8")
+        # libyaml reads the registry ten times as fast, with the same result
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        if _too_deep(text, loader):
+            raise UserError(f"{path}: nested too deeply")
+        document = yaml.load(text, Loader=loader)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise UserError(f"{path}: {where}not YAML: {getattr(error, 'problem', error)}") from None
+        what = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise UserError(f"{path}: {where}not YAML: {what}") from None
+    except UserError:
+        raise
+    except Exception as error:  # a tag, or a date, that does not fit its value raises anything
+        raise UserError(f"{path}: not YAML: {in_one_line(error)}") from None
+    reason = too_large(document, plain=True)
+    if reason:
+        raise UserError(f"{path}: {reason}")
+    return document
+
+
+def _too_deep(text: str, loader: Any) -> bool:
+    """Whether a YAML text is nested beyond reason: libyaml follows it by recursion, and dies.
+
+    Without many brackets and wide margins it cannot be; only else is it gone through.
+    """
+    import yaml
+
+    if text.count("[") + text.count("{") <= DEEPEST_TEXT and not _MARGIN.search(text):
+        return False
+    depth = 0
+    for event in yaml.parse(text, Loader=loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEEPEST_TEXT:
+            return True
+    return False
+
+
+def too_large(document: Any, plain: bool = False) -> str | None:
+    """Why a document must not be walked: nested without end, or grown by aliases of aliases.
+
+    Args:
+        plain: a text with what no terminal or page may show is a reason too.
+    """
+    level, seen = [document], 0
+    for _ in range(DEEPEST):
+        below: list[Any] = []
+        for entry in level:
+            if isinstance(entry, Mapping):
+                below += entry.values()
+            elif plain and isinstance(entry, str) and printable(entry) != entry:
+                return f"a text with control characters: {one_line(entry)[:60]!r}"
+            elif isinstance(entry, list):
+                below += entry
+            if len(below) + seen > MOST_VALUES:
+                return f"more than {MOST_VALUES} values; aliases of aliases?"
+        if not below:
+            return None
+        level, seen = below, seen + len(below)
+    return "nested too deeply"
 
 
 @cache
@@ -79,8 +144,6 @@ def _lines(error: Any) -> Iterable[tuple[str, str]]:
     if error.validator == "additionalProperties":
         allowed = list(error.schema.get("properties", {}))
         patterns = error.schema.get("patternProperties", {})
-        import re
-
         for key in error.instance:
             if key in allowed or any(re.search(p, str(key)) for p in patterns):
                 continue
@@ -115,6 +178,10 @@ def _beyond_json(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, 
     """What YAML can say and JSON cannot: keys that are no text, numbers that are not finite."""
     if isinstance(value, float) and not math.isfinite(value):
         yield ".".join(path), f"is {value}; expected a finite number"
+    elif isinstance(value, int) and abs(value) > documents.LARGEST:
+        yield ".".join(path), "is an integer beyond 64 bits"
+    elif isinstance(value, str) and documents.SURROGATE.search(value):
+        yield ".".join(path), "has half of a surrogate pair, which is no character"
     elif isinstance(value, Mapping):
         for key, inner in value.items():
             if not isinstance(key, str):
@@ -131,16 +198,40 @@ def problems(document: Any, schema: Mapping[str, Any], prefix: str = "") -> list
     Args:
         prefix: what each line starts with, such as the file's name followed by `: `.
     """
+    what = too_large(document)
+    if what:
+        return [f"{prefix}(top level): {what}"]
+    errors = sorted(
+        _validator()(schema).iter_errors(document),
+        key=lambda e: [str(p) for p in e.absolute_path],
+    )
+    found = [line for error in errors for line in _lines(error)]
+    found += _beyond_json(document)
+    lines = (one_line(f"{where or '(top level)'}: {what}") for where, what in found)
+    return [f"{prefix}{line}" for line in dict.fromkeys(lines)]
+
+
+def one_line(text: str) -> str:
+    """What a line may show of a key or value that may be anything."""
+    shown = printable(text).replace("\n", "\\n")
+    return shown if len(shown) <= LONGEST_LINE else f"{shown[: LONGEST_LINE - 3]}..."
+
+
+@cache
+def _validator() -> Any:
+    """Of JSON Schema, whose patterns end where the text ends.
+
+    To Python `$` matches before a line's end as well, and a name with one would pass.
+    """
     import jsonschema
 
-    validator = jsonschema.Draft202012Validator(schema)
-    errors = sorted(
-        validator.iter_errors(document), key=lambda e: [str(p) for p in e.absolute_path]
-    )
-    seen: dict[str, None] = {}
-    for error in errors:
-        for where, what in _lines(error):
-            seen[f"{prefix}{where or '(top level)'}: {what}"] = None
-    for where, what in _beyond_json(document):
-        seen[f"{prefix}{where}: {what}"] = None
-    return list(seen)
+    def pattern(validator: Any, wanted: str, value: Any, schema: Any) -> Iterator[Any]:
+        if validator.is_type(value, "string") and not _ends(wanted).search(value):
+            yield jsonschema.ValidationError(f"{value!r} does not match {wanted!r}")
+
+    return jsonschema.validators.extend(jsonschema.Draft202012Validator, {"pattern": pattern})
+
+
+@cache
+def _ends(pattern: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\$$", r"\\Z", pattern))

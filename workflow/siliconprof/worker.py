@@ -15,13 +15,14 @@ import platform
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from siliconprof import (
     exhaustion,
     memory_limit,
+    node_check,
     plugins,
     prepared,
     quality,
@@ -33,7 +34,7 @@ from siliconprof.backends.base import Unsupported
 from siliconprof.captures.base import STEPS, Over, Window
 from siliconprof.cell import Cell
 from siliconprof.energy import EnergyMeter
-from siliconprof.errors import UserError, in_one_line
+from siliconprof.errors import CANNOT_WRITE_STATUS, CannotWrite, UserError, in_one_line
 from siliconprof.journal import Journal
 from siliconprof.lifetime import end_with
 from siliconprof.record import finite, write_atomically
@@ -89,23 +90,36 @@ def modules_loaded() -> list[str]:
 
 
 def opened_session(
-    cell: Cell, report: Any, journal: Journal | None = None, keep: Path | None = None
+    cell: Cell,
+    report: Any,
+    journal: Journal | None = None,
+    keep: Path | None = None,
+    expected: Mapping[str, Any] | None = None,
 ) -> Session:
     """The cell's session on its open backend, with its scenario; nothing has run yet.
 
     Args:
         journal: points that are finished already; those that follow go there.
         keep: the cell's folder for what outlives its process.
+        expected: the device that a node of a cluster must have, see `node_check`.
 
     Raises:
-        Unsupported: this host cannot run the backend.
+        Unsupported: this host cannot run the backend, or has not what the workload imports.
+        UserError: this node has another device.
     """
     backend_class, workload, _ = support.parts(cell)
     backend = backend_class()
     report({"doing": f"import {backend.framework}", "step": 0})
     can, found = backend.available()
+    if expected:
+        there = backend.identity(cell.device_kind, cell.device_index) if can else {"reason": found}
+        node_check.require(cell, expected, there)
     if not can:
         raise Unsupported(found)
+    if lacks := support.lacking(cell):
+        raise Unsupported(
+            f"needs {', '.join(lacks)}, which this Python has not: pip install {' '.join(lacks)}"
+        )
     backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
     session = Session(cell, backend, workload, report, journal, keep)
     session.scenario = support.scenario(cell)
@@ -137,19 +151,20 @@ def measure(
     kept: dict[str, Any] | None = None,
     journal: Journal | None = None,
     keep: Path | None = None,
+    expected: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Measure a cell; the parts of its record that only the child knows.
 
     Args:
         kept: is filled on the way with those of them that are worth having when the cell fails.
-        journal, keep: see `opened_session`.
+        journal, keep, expected: see `opened_session`.
 
     Raises:
         Unsupported: this host cannot run the backend, or the device computes in another precision.
     """
     kept = {} if kept is None else kept
     started = time.perf_counter()
-    session = opened_session(cell, report, journal, keep)
+    session = opened_session(cell, report, journal, keep, expected)
     backend = session.backend
     workload: Any = session.workload
     _, _, trainer = support.parts(cell)
@@ -231,6 +246,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--journal", type=Path, help="file of the points that are finished")
     parser.add_argument("--key", default="", help="under which they count")
     parser.add_argument("--keep", type=Path, help="the cell's folder for what outlives it")
+    parser.add_argument("--expect", type=json.loads, help="the device that this node must have")
     parser.add_argument("--capture", help="look with this tool instead of measuring")
     parser.add_argument("--capture-folder", type=Path)
     arguments = parser.parse_args(argv)
@@ -257,7 +273,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             result |= look(cell, arguments.capture, arguments.capture_folder, report)
         else:
             journal = Journal(arguments.journal, arguments.key)
-            result |= measure(cell, report, kept, journal, arguments.keep)
+            result |= measure(cell, report, kept, journal, arguments.keep, arguments.expect)
             result["status"], result["reason"] = sweep.status(kept["points"])
             result["complete"] = True
             effective = result["precision"]["effective"]
@@ -269,6 +285,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 )
     except Unsupported as error:
         result = {"status": "unsupported", "reason": str(error)}
+    except CannotWrite as error:
+        return _gives_up(error)
     except UserError as error:
         result = {"status": "failed", "reason": str(error)}
     except BaseException as error:
@@ -281,8 +299,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         }
     result = kept | result
     result["python"] = platform.python_version()
-    write_atomically(arguments.result, json.dumps(finite(result)))
+    try:
+        write_atomically(arguments.result, json.dumps(finite(result)))
+    except CannotWrite as error:
+        return _gives_up(error)
     return 0
+
+
+def _gives_up(error: CannotWrite) -> int:
+    """A disk that is full says nothing of the cell: its supervisor stops without a record."""
+    print(error, flush=True)
+    return CANNOT_WRITE_STATUS
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from siliconprof import caches
+from siliconprof import caches, machine
 from siliconprof.backends._streams import Stream, Transfer
 from siliconprof.footprint import Habits
 
@@ -129,6 +129,14 @@ class Backend:
     def available(self) -> tuple[bool, str]:
         """Whether this host can run it, and what was found or what is missing. May import."""
         raise NotImplementedError
+
+    def identity(self, device_kind: str, index: int) -> dict[str, Any]:
+        """`name` and `memory_bytes` of the device that `open` would take; after `available`.
+
+        A processor, and a GPU that is part of one, is called what the system calls it.
+        """
+        chip = machine.cpu()
+        return {"name": chip["model"], "memory_bytes": chip["memory_bytes"]}
 
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
         """Import the framework and pin device, threads and arithmetic.

@@ -109,6 +109,16 @@ class Plugin(Backend):
             return False, f"mlx cannot be imported: {error}"
         return True, f"mlx {version()}, default device {mx.default_device()}"
 
+    def identity(self, device_kind: str, index: int) -> dict[str, Any]:
+        """See `Backend.identity`."""
+        if device_kind == "cpu":
+            return super().identity(device_kind, index)
+        import mlx.core as mx
+
+        told = mx.device_info(mx.Device(mx.gpu, index))
+        size = told.get("total_memory", told.get("memory_size"))
+        return {"name": told.get("device_name"), "memory_bytes": size}
+
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
         """See `Backend.open`."""
         import mlx.core as mx

@@ -65,6 +65,13 @@ class Plugin(TorchBackend):
             return False, "torch finds no CUDA device (driver missing, too old, or no GPU)"
         return True, f"torch {torch.__version__}, {torch.cuda.device_count()} CUDA device(s)"
 
+    def identity(self, device_kind: str, index: int) -> dict[str, Any]:
+        """See `Backend.identity`; the process sees this one GPU only, see `environment`."""
+        import torch
+
+        properties = torch.cuda.get_device_properties(0)
+        return {"name": properties.name, "memory_bytes": properties.total_memory}
+
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
         """See `Backend.open`; the process sees this one GPU only, see `environment`."""
         import torch

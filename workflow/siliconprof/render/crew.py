@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from siliconprof.errors import UserError
+from siliconprof.lifetime import end_with
 
 
 def most_workers(asked: int) -> int:
@@ -72,7 +73,7 @@ class Crew:
             stream.flush()  # or the worker would write it again
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe(duplex=False)
-        worker = context.Process(target=_work, args=(work, theirs), daemon=True)
+        worker = context.Process(target=_work, args=(work, theirs, os.getpid()), daemon=True)
         worker.start()
         theirs.close()
         self._running[ours] = worker, index
@@ -110,7 +111,8 @@ class Crew:
             self._results[index] = result
 
 
-def _work(work: Callable[[], Any], answer: Connection) -> None:
+def _work(work: Callable[[], Any], answer: Connection, parent: int) -> None:
+    end_with(parent)
     gc.disable()  # it ends before there is much to collect
     try:
         done: tuple[Any, ...] = work(), None, ""

@@ -7,15 +7,13 @@ measured under another name than it was asked for is no result.
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from siliconprof import noise_floor, record_rows, registry
+from siliconprof import matrix_file, noise_floor, published_values, record_rows, registry
 from siliconprof.datasheet import DataSheets
 from siliconprof.equal_work import by_phases
 from siliconprof.errors import UserError
@@ -40,9 +38,9 @@ PUBLISHED = ("table1_devices", "table2_workloads", "table3_configurations", "tab
              "seed004_speedups")  # fmt: skip
 TABLES = ("cells", "points", "steps", "samples", "outside", "training_steps", "energy", "probes",
           "captures", "models", "ceilings", "checks", "curves", "evaluations", "texts", "expected",
-          "scaling", "attribution", "claims")  # fmt: skip
+          "scaling", "attribution", "claims", "other_methods")  # fmt: skip
 OF_CELLS = ("cells", "points", "steps", "samples", "training_steps", "energy", "probes", "captures",
-            "checks", "curves", "evaluations", "texts", "expected")  # fmt: skip
+            "checks", "curves", "evaluations", "texts", "expected", "other_methods")  # fmt: skip
 SWITCHED_OFF = "switched off for this cell"  # what the sampler says of a probe left out on purpose
 
 
@@ -71,6 +69,7 @@ class Data:
         default_factory=list
     )  # of everybody, see `siliconprof.attribution`
     claims: list[Row] = field(default_factory=list)  # see `siliconprof.claims`
+    other_methods: list[Row] = field(default_factory=list)  # see `siliconprof.other_methods`
     floors: Mapping[str, noise_floor.Floor] = field(default_factory=dict)  # host -> noise floor
     damaged: list[Path] = field(default_factory=list)
 
@@ -204,15 +203,13 @@ def read_published(folder: Path) -> dict[str, list[Row]]:
     """
     found, mistakes = {}, []
     for name in PUBLISHED:
-        path = folder / f"{name}.csv"
         try:
-            with open(path, encoding="utf-8", newline="") as stream:
-                found[name] = [
-                    {key: value or None for key, value in row.items()}
-                    for row in csv.DictReader(stream)
-                ]
-        except (OSError, ValueError) as error:
-            mistakes.append(f"{path}: cannot be read ({getattr(error, 'strerror', error)})")
+            found[name] = [
+                {key: value or None for key, value in row.items()}
+                for row in published_values.read_table(folder / f"{name}.csv")
+            ]
+        except UserError as error:
+            mistakes.append(str(error))
     if mistakes:
         raise UserError("\n".join(mistakes))
     return found
@@ -229,15 +226,7 @@ def load(
     Raises:
         UserError: a file is missing or damaged.
     """
-    try:
-        document = json.loads(matrix.read_text(encoding="utf-8"))
-        missing = {"experiment", "host", "cells", "not_measured"} - set(document)
-    except FileNotFoundError:
-        raise UserError(f"{matrix}: no such file; `snakemake --cores 1 report` makes it") from None
-    except (ValueError, OSError, TypeError) as error:
-        raise UserError(f"{matrix}: damaged ({error}); delete it to have it made again") from None
-    if missing:
-        raise UserError(f"{matrix}: damaged (no {', '.join(sorted(missing))}); delete it")
+    document = matrix_file.read(matrix)
     frames = {name: read(tables / f"{name}.csv") for name in TABLES}
     for name in OF_CELLS:
         absent = [column for column in KEY if column not in frames[name].columns]
@@ -278,6 +267,7 @@ def load(
         scaling=rows(frames["scaling"]),
         attribution=rows(frames["attribution"]),
         claims=rows(frames["claims"]),
+        other_methods=rows(frames["other_methods"]),
         floors=known,
         damaged=sorted((results / "damaged").glob("**/*.json")),
     )

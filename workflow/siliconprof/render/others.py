@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from siliconprof import documents, record_rows
 from siliconprof.render import (
     ceilings,
     classic,
@@ -17,6 +18,7 @@ from siliconprof.render import (
     marks,
     matmul,
     operations,
+    other_methods,
     peaks,
     setting,
     study,
@@ -49,10 +51,12 @@ def add(data: Data, book: Book) -> None:
     """One part for each host, then comparisons of equal work across hosts."""
     hosts = data.hosts()
     if not hosts:
-        book.note(
-            "No record of another host and no reference bundle lies beside these results. "
-            "“siliconprof import” brings records of another computer here."
-        )
+        if not data.other_methods:
+            book.note(
+                "No record of another host and no reference bundle lies beside these results. "
+                "“siliconprof import” brings records of another computer here."
+            )
+        other_methods.add(data, book)
         return
     for source, host in hosts:
         part = data.only(source, host)
@@ -86,6 +90,7 @@ def add(data: Data, book: Book) -> None:
     book.origin = ""
     book.common["intervals"] = uncertainty.said(data.points)
     compare(data, book)
+    other_methods.add(data, book)
 
 
 def _facts(part: Data) -> list[tuple[str, str]]:
@@ -107,7 +112,20 @@ def _facts(part: Data) -> list[tuple[str, str]]:
         ("BLAS", all_of("blas")),
         ("Measured", setting.when(part.cells)),
         ("Code", setting.commits(part.cells)),
+        ("Signed by", _signed_by(part)),
     ]  # fmt: skip
+
+
+def _signed_by(part: Data) -> str:
+    """Whose signature the host's last bundle had, by the note of its import; empty for none."""
+    if part.cells[0]["source"] != record_rows.IMPORTED:
+        return ""
+    try:
+        note = documents.read(part.results / "imported" / f"{part.cells[0]['host']}.json")
+        words_of = {"good": str(note["signed_by"]), "not checked": "signed, but not checked"}
+        return words_of.get(note.get("signature"), "")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ""  # shared by a file system, or imported before signatures were
 
 
 def compare(data: Data, book: Book) -> None:

@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import record_rows, validation
+from siliconprof import record_rows, temporary, validation
 from siliconprof.errors import UserError, stage
-from siliconprof.record import write_atomically
 from siliconprof.render.crew import most_workers, rare_collections
 
 
@@ -221,7 +220,7 @@ def render(arguments: argparse.Namespace) -> None:
             css=css,
             script=inlined["page.js"],
         )
-        write_atomically(arguments.output, text)
+        temporary.write(arguments.output, text.encode("utf-8"), sealed=True)
     except jinja2.UndefinedError as error:
         raise UserError(f"{arguments.template / 'page.html.j2'}: {error}") from None
     except OSError as error:

@@ -38,6 +38,10 @@ class Plugin(OperationWorkload):
             return "a transfer moves bytes, whatever they mean: measured under fp32 only"
         return super().supports(framework, precision)
 
+    def packages(self, framework: str) -> tuple[str, ...]:
+        """See `Workload.packages`: MLX has no transfer but from and to numpy's arrays."""
+        return {"torch": (), "mlx": ("numpy",)}[framework]
+
     def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
         """See `Workload.memory_bytes`: the largest transfer's end on the device."""
         return {"buffer": max(self.parameters["transfer_bytes"])}

@@ -1,0 +1,250 @@
+"""More of what the fault campaign does: files cut off, folders that cannot be written, clocks."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import subprocess
+import time
+from pathlib import Path
+from random import Random
+
+from fault_checkout import PAGE, ROOT, Scratch, require, until
+from fault_kinds import CHILD, ELSEWHERE, Log, commands, mounted, refused
+from siliconprof import record
+from siliconprof.errors import UserError
+from siliconprof.journal import Journal
+
+ZEROED_LENGTHS = 40  # of a record, sampled
+DAY_S = 86400
+
+
+# -- files cut off -------------------------------------------------------------------------------
+
+
+def refuses(path: Path) -> bool:
+    """Whether a record is refused."""
+    try:
+        record.read(path)
+    except UserError:
+        return True
+    return False
+
+
+def record_lengths(base: Scratch, folder: Path, rng: Random, log: Log, step: int = 1) -> None:
+    """One real record cut off at every length, and its end filled with zeros at some."""
+    whole = min((path.read_bytes() for path in base.record_files()), key=len)
+    path = folder / "cut.json"
+    path.write_bytes(whole)
+    require(not refuses(path), "the whole record is refused")
+    text_end = len(whole.rstrip())  # without its last line's end a record is still whole
+    for length in range(text_end - 1, -1, -step):
+        log.inject("record cut off (reader)")
+        os.truncate(path, length)
+        require(refuses(path), f"read though it was cut off at byte {length} of {len(whole)}")
+    for length in sorted(rng.sample(range(text_end), ZEROED_LENGTHS)):
+        log.inject("record with a tail of zeros (reader)")
+        path.write_bytes(whole[:length] + bytes(len(whole) - length))
+        require(refuses(path), f"read though it is zero from byte {length}")
+    log.settle()
+
+
+def journal_lengths(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> None:
+    """A journal cut off, or with a tail of zeros: whole points count, no other, and it goes on."""
+    key = "0" * 64
+    source = Journal(folder / "whole.jsonl", key)
+    for number, point in enumerate(record.read(base.record_files()[-1])["points"]):
+        source.begin(str(number), {"params": point["params"]})
+        source.add(str(number), point)
+    whole = (folder / "whole.jsonl").read_bytes()
+    points = {event["name"]: event["point"] for event in map(json.loads, whole.splitlines())
+              if event["event"] == "point"}  # fmt: skip
+    path = folder / "journal.jsonl"
+    for length in rng.sample(range(len(whole)), count):
+        for content in (whole[:length], whole[:length] + bytes(len(whole) - length)):
+            log.inject("journal cut off")
+            path.write_bytes(content)
+            journal = Journal(path, key)
+            journal.add("another", {"params": {"note": "after"}})
+            again = Journal(path, key)
+            require(again.find("another") is not None, f"lost what came after byte {length}")
+            ended = whole[:length].count(b"\n") - 1
+            for name, point in points.items():
+                found = again.find(name)
+                require(found is None or found == point, f"not the point that was kept: {name}")
+            kept = sum(1 for name in points if again.find(name) is not None)
+            wanted = sum(1 for line in whole[:length].splitlines()[: ended + 1]
+                         if json.loads(line)["event"] == "point")  # fmt: skip
+            require(kept >= wanted, f"{kept} of {wanted} whole points at byte {length}")
+    log.settle()
+
+
+def cut_off_files(base: Scratch, folder: Path, rng: Random, log: Log) -> None:
+    """Records and what stages made are cut off or end in zeros; the pipeline tells, and mends."""
+    scratch = base.copy(folder)
+    before, tables = scratch.finished(), scratch.tables()
+    damaged = rng.sample(sorted(before), 4)
+    for number, path in enumerate(damaged):
+        log.inject("record cut off (pipeline)")
+        _damage(path, rng, zeros=number % 2 == 1)
+    status, said = scratch.snakemake("report")
+    require(status != 0, "damaged records were taken")
+    for path in damaged:
+        name = path.relative_to(scratch.path).as_posix()
+        lines = [line for line in said.splitlines() if line.startswith(f"{name}: damaged record")]
+        require(len(lines) == 1 and "set aside as" in lines[0], f"not named: {name}\n{said}")
+    require("Traceback" not in said, said)
+    aside = list((scratch.path / "results/damaged").rglob("*.json"))
+    require(len(aside) == len(damaged), f"set aside: {aside}")
+    rest = {path: sha256 for path, sha256 in before.items() if path not in damaged}
+    scratch.intact(rest)
+    scratch.complete(target="report")
+    scratch.intact(rest)
+    log.settle()
+
+    before = scratch.finished()
+    status, said = scratch.snakemake(PAGE)
+    require(status == 0, said[-2000:])
+    tables = scratch.tables()
+    made = ["matrix.json", "tables/cells.csv", "tables/points.csv", "tables/ceilings.csv",
+            "report.html", "data/words/dataset.json", "data/words/tokens.npy"]  # fmt: skip
+    for number, name in enumerate(rng.sample(made, len(made))):
+        log.inject(f"cut off: {name}")
+        _damage(scratch.path / "results" / name, rng, zeros=number % 2 == 1)
+    status, said = scratch.snakemake(PAGE)
+    require(status == 0, f"files that were cut off:\n{said[-3000:]}")
+    require("results/tables/cells.csv: damaged" in said, f"not told:\n{said[:2000]}")
+    scratch.intact(before)
+    require(scratch.tables() == tables, "other tables than before")
+    for name in made[:5]:
+        require((scratch.path / "results" / name).exists(), f"not made again: {name}")
+    for path in (scratch.path / "results/records").rglob("nano/**/*.json"):
+        path.unlink()  # has it measured again, with data that are prepared again
+    scratch.complete(target="report")
+    log.settle()
+
+    log.inject("cut off: the host file")
+    host = scratch.path / "results/hosts/desk.json"
+    _damage(host, rng, zeros=False)
+    status, said = scratch.snakemake()
+    told = [line for line in said.splitlines() if "hosts/desk.json: damaged" in line]
+    require(status != 0 and told and "delete it" in told[0], f"not told:\n{said[-2000:]}")
+    host.unlink()  # as the line says
+    scratch.complete()
+    log.settle()
+
+
+def _damage(path: Path, rng: Random, zeros: bool) -> None:
+    """Cut a file off somewhere, or fill its end with zeros."""
+    size = path.stat().st_size
+    length = rng.randrange(size - 2)
+    os.truncate(path, length)
+    if zeros:
+        os.truncate(path, size)
+
+
+# -- a folder that cannot be written -------------------------------------------------------------
+
+
+def read_only(base: Scratch, folder: Path, rng: Random, log: Log) -> None:
+    """`results/` is mounted read-only, for every command that writes there; needs root."""
+    scratch = base.copy(folder, products=3)
+    results = scratch.path / "results"
+    status, said = scratch.run("siliconprof.bundle", "pack", "--output", "all.zip")
+    require(status == 0, said)
+    (scratch.path / ELSEWHERE).mkdir()
+    before = scratch.record_files()
+    with mounted("--bind", str(results), at=results):
+        subprocess.run(["mount", "-o", "remount,ro,bind", str(results)], check=True)
+        for name, command in commands(scratch, scratch.path / "all.zip").items():
+            log.inject(f"read-only: {name}")
+            status, said = scratch.run(*command)
+            refused(name, status, said, "Read-only file system")
+            log.settle()
+    require(scratch.record_files() == before, "records are gone")
+    scratch.complete()
+
+
+# -- the clock -----------------------------------------------------------------------------------
+
+
+class Clock:
+    """The wall clock of what runs in a checkout; see `clock_shim.c`."""
+
+    def __init__(self, scratch: Scratch, folder: Path) -> None:
+        shim = folder / "clock_shim.so"
+        source = ROOT / "benchmarks/clock_shim.c"
+        command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(shim), str(source), "-ldl"]
+        subprocess.run(command, check=True, capture_output=True)
+        path = folder / "offset"
+        path.write_bytes(struct.pack("q", 0))
+        with open(path, "r+b") as stream:
+            self._offset = mmap.mmap(stream.fileno(), 8)
+        self._scratch = scratch
+        self._since_s = 0.0
+        self.offset_s = 0
+        scratch.environment |= {"LD_PRELOAD": str(shim), "FAULTS_CLOCK_OFFSET_FILE": str(path)}
+
+    def set(self, offset_s: int) -> None:
+        """The clock is so far off from now on."""
+        self._since_s, self.offset_s = time.time(), offset_s
+        self._offset[:] = struct.pack("q", offset_s)
+
+    def age_files(self) -> None:
+        """What was written since then would carry the clock's time: the kernel's is as it was."""
+        for path in self._scratch.path.rglob("*"):
+            if path.is_file() and not path.is_symlink():
+                written_s = path.stat().st_mtime
+                if self._since_s <= written_s <= time.time():
+                    os.utime(path, (written_s + self.offset_s,) * 2)
+
+
+def clock_jumps(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> None:
+    """The wall clock jumps a day ahead, or back, in the middle of a cell."""
+    scratch = base.copy(folder, products=3)
+    clock = Clock(scratch, folder)
+    order: dict[Path, list[str]] = {path: [] for path in scratch.finished()}
+    for seed in range(1, count + 1):
+        scratch.configure(seed=seed)
+        process = scratch.begin_snakemake()
+        until(lambda: scratch.processes(CHILD), 60, "a cell starts")
+        time.sleep(rng.uniform(0.0, 0.5))
+        ahead = seed % 2 == 1
+        log.inject(f"clock a day {'ahead' if ahead else 'back'}")
+        clock.set(DAY_S if ahead else -DAY_S)
+        until(lambda p=process: p.poll() is not None, 90, "the end of a pipeline")
+        require(process.returncode == 0, f"failed:\n{scratch.said()[-3000:]}")
+        clock.age_files()
+        before = scratch.finished()
+        scratch.complete()  # with the clock as it is now
+        clock.age_files()
+        clock.set(0)  # and set right again
+        scratch.complete()
+        scratch.intact(before)
+        for path in scratch.finished():
+            data = record.read(path)
+            order[path].append(data["sha256"])
+            earlier = record.earlier(data, scratch.path / "results/history")
+            found = [other.stem for other in earlier][: len(order[path]) - 1]
+            require(found == order[path][-2::-1], f"not in the order of measuring: {path}")
+            times = [sample["t_s"] for sample in data["samples"]]
+            require(times == sorted(times), f"times of samples go back: {path}")
+        log.settle()
+    log.inject("an edit after a clock that was ahead")
+    clock.set(DAY_S)
+    scratch.configure(seed=count + 1)
+    status, said = scratch.snakemake()
+    require(status == 0, said[-2000:])
+    clock.age_files()
+    clock.set(0)
+    before = scratch.finished()
+    module = scratch.path / "workflow/siliconprof/workloads/matmul.py"
+    module.write_text(module.read_text(encoding="utf-8") + "\n# another line\n", encoding="utf-8")
+    status, said = scratch.snakemake()
+    require(status == 0, said[-2000:])
+    unchanged = [path for path, sha256 in scratch.finished().items() if before[path] == sha256]
+    require(not unchanged, f"edited, and not measured again: {unchanged}")
+    scratch.complete()
+    log.settle()

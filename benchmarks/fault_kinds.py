@@ -1,0 +1,424 @@
+"""What the fault campaign does to a checkout, kind by kind, and what must hold after each.
+
+Each function takes a measured checkout to copy, a folder to work in, random numbers and a log;
+it injects and then looks, and raises `Broken` where something was lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import psutil
+from fault_checkout import PAGE, TABLES, Broken, Overlaps, Scratch, require, until
+
+ELSEWHERE = "results/elsewhere"  # the records of no run, on the same disk
+SUPERVISOR, CHILD = "siliconprof.measure", "siliconprof.worker"
+
+
+@dataclass
+class Log:
+    """What was injected, what of it was survived, and how long that took."""
+
+    injected: dict[str, int] = field(default_factory=dict)
+    survived: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    _pending: list[str] = field(default_factory=list)
+    _since: float = field(default_factory=time.monotonic)
+
+    def inject(self, kind: str) -> None:
+        """A fault is being injected."""
+        self.injected[kind] = self.injected.get(kind, 0) + 1
+        self._pending.append(kind)
+
+    def settle(self) -> None:
+        """All that was injected since the last time has been survived."""
+        now = time.monotonic()
+        for kind in self._pending:
+            self.survived[kind] = self.survived.get(kind, 0) + 1
+            share_s = (now - self._since) / len(self._pending)
+            self.seconds[kind] = self.seconds.get(kind, 0.0) + share_s
+        self._pending, self._since = [], now
+
+    def add(self, other: Log) -> None:
+        """Take in another log."""
+        for own, theirs in ((self.injected, other.injected), (self.survived, other.survived),
+                            (self.seconds, other.seconds)):  # fmt: skip
+            for kind, value in theirs.items():
+                own[kind] = own.get(kind, 0) + value  # type: ignore[operator]
+        self.problems += other.problems
+
+
+# -- kills ---------------------------------------------------------------------------------------
+
+
+def workload_of(process: psutil.Process) -> str | None:
+    """The cell of a supervisor or child, None when it has just ended."""
+    try:
+        command = process.cmdline()
+        return json.loads(command[command.index("--cell") + 1])["workload"]
+    except (psutil.Error, ValueError, IndexError):
+        return None
+
+
+def kills(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> None:
+    """Snakemake, supervisor and child are killed, several in one run, over and over again."""
+    scratch = base.copy(folder, products=6)
+    left, seed = count, 0
+    with Overlaps(scratch) as overlaps:
+        while left > 0:
+            seed += 1
+            scratch.configure(seed=seed)  # all cells are due again, and the old records lie there
+            allowed: set[str] = set()
+            while left > 0 and len(scratch.finished()) < len(scratch.config["workloads"]):
+                left -= _run_with_kills(scratch, rng, log, left, allowed)
+            scratch.complete(frozenset(allowed))
+            overlaps.none()
+            log.settle()
+
+
+def _run_with_kills(scratch: Scratch, rng: Random, log: Log, most: int, allowed: set[str]) -> int:
+    """One run, to whose processes things happen at random moments; how many."""
+    process = scratch.begin_snakemake()
+    began, injected = time.monotonic(), 0
+    end_after_s = rng.uniform(0.2, 7.0) if rng.random() < 0.6 else None
+    before, exempt = scratch.finished(), set()
+    while process.poll() is None and injected < most:
+        if end_after_s is not None and time.monotonic() - began > end_after_s:
+            exempt |= _end_snakemake(scratch, process, rng, log, before)
+            injected += 1
+            break
+        word = rng.choice((SUPERVISOR, CHILD))
+        look_until = time.monotonic() + 2
+        while not scratch.processes(word) and time.monotonic() < look_until:
+            time.sleep(0.02)
+        time.sleep(rng.uniform(0.0, 0.7))
+        for victim in scratch.processes(word)[:1]:
+            workload = workload_of(victim)
+            if workload is None:
+                continue
+            before |= {p: s for p, s in scratch.finished().items() if workload not in p.parts}
+            victim.kill()
+            name = "supervisor" if word == SUPERVISOR else "child"
+            log.inject(f"kill -9 of the {name}")
+            injected += 1
+            if word == CHILD:
+                allowed.add(workload)
+            exempt |= {path for path in before if workload in path.parts}
+    until(lambda: process.poll() is not None, 60, "the end of a pipeline")
+    scratch.no_orphans()
+    scratch.intact(before, frozenset(exempt))
+    return injected
+
+
+def _end_snakemake(
+    scratch: Scratch, process: subprocess.Popen, rng: Random, log: Log, before: dict[Path, str]
+) -> set[Path]:
+    """Kill or interrupt it; records that need not be there afterwards."""
+    how = rng.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM))
+    running = [workload_of(supervisor) for supervisor in scratch.processes(SUPERVISOR)]
+    before |= scratch.finished()
+    if how == signal.SIGKILL:
+        log.inject("kill -9 of snakemake")
+        process.kill()
+        return set()  # a record that is there is whole, whether Snakemake has noted it or not
+    if how == signal.SIGINT:
+        log.inject("SIGINT to the terminal's group")
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        log.inject("SIGTERM to snakemake")
+        process.terminate()
+    # Snakemake itself deletes the output of a job that it has been told to break off.
+    return {path for path in before if set(running) & set(path.parts)}
+
+
+STAGES = ("prepare", "matrix", "aggregate", "ceilings", "expected", "attribution", "claims",
+          "render.page")  # fmt: skip
+
+
+def stage_kills(
+    base: Scratch, folder: Path, rng: Random, log: Log, stages: tuple[str, ...] = STAGES
+) -> None:
+    """Every stage but the measuring is killed, or Snakemake while it runs."""
+    scratch = base.copy(folder)
+    for stage in stages:
+        _make_due(scratch, stage)
+        before = scratch.finished()
+        process = scratch.begin_snakemake("report")
+        word = f"siliconprof.{stage}"
+        (victim,) = until(lambda w=word: scratch.processes(w)[:1], 120, f"{stage} starts")
+        time.sleep(rng.uniform(0.0, 3.0 if stage == "render.page" else 0.5))
+        if rng.random() < 0.5:
+            log.inject(f"kill -9 of a later stage: {stage}")
+            victim.kill()
+        else:
+            log.inject(f"kill -9 of snakemake in a later stage: {stage}")
+            process.kill()
+        until(lambda p=process: p.poll() is not None, 60, "the end of a pipeline")
+        scratch.no_orphans()
+        scratch.intact(before)
+    scratch.complete(target="report")
+    text = (scratch.path / PAGE).read_text(encoding="utf-8")
+    require(text.rstrip().endswith("</html>"), "the page is torn")
+    log.settle()
+
+
+def _make_due(scratch: Scratch, stage: str) -> None:
+    """Have a stage run again: what it makes, and the page that would do without, are gone."""
+    made = {
+        "prepare": "data/words/dataset.json", "matrix": "matrix.json",
+        "aggregate": "tables/cells.csv", "ceilings": "tables/ceilings.csv",
+        "expected": "tables/expected.csv", "attribution": "tables/attribution.csv",
+        "claims": "tables/claims.csv", "render.page": "report.html",
+    }  # fmt: skip
+    if stage == "prepare":  # nobody wants data whose cells are measured
+        for path in (scratch.path / "results/records").rglob("nano/**/*.json"):
+            path.unlink()
+    for name in (made[stage], "report.html"):
+        (scratch.path / "results" / name).unlink(missing_ok=True)
+
+
+def carrying_kills(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> None:
+    """`pack`, `import` and `adopt` are killed in the middle, and then run again."""
+    scratch = base.copy(folder)
+    before = scratch.finished()
+    bundle, other = scratch.path / "all.zip", folder / "other"
+    pack = ("siliconprof.bundle", "pack", "--output", "all.zip", "--force")
+    add = ("siliconprof.bundle", "import", str(bundle))
+    whole, said = scratch.run(*pack)
+    require(whole == 0, said)
+    packed = bundle.read_bytes()
+    there = Scratch(other, Path(scratch.environment["SILICONPROF_LOCK_FILE"]))
+    for n in range(count):
+        # Another host's checkout: its own label differs, or its own records would be refused.
+        there = _empty_checkout(base, other / str(n))
+        for checkout, command, longest_s in (
+            (scratch, pack, 0.8), (there, add, 0.8), (scratch, ("siliconprof.adopt",), 5.0),
+        ):  # fmt: skip
+            name = command[1] if len(command) > 1 else "adopt"
+            process = checkout.begin(*command)
+            time.sleep(rng.uniform(0.1, longest_s))
+            log.inject(f"kill -9 of `siliconprof {name}`")
+            process.kill()
+            process.wait()
+            checkout.no_orphans()
+            scratch.intact(before)
+            require(bundle.read_bytes()[:4] == packed[:4], "the bundle is torn")
+            status, said = checkout.run(*command)
+            require(status == 0, f"{name} after it was killed:\n{said[-2000:]}")
+        for path in before:
+            target = there.path / path.relative_to(scratch.path)
+            require(target.is_file(), f"not imported: {target}")
+            require(target.read_bytes() == path.read_bytes(), f"not the same: {target}")
+        require(not list(scratch.path.glob(".*.tmp")) and not there.leftovers(), "left lying")
+        log.settle()
+    status, said = scratch.snakemake()
+    require(status == 0 and "Nothing to be done" in said, f"adopted, but:\n{said[-2000:]}")
+    scratch.complete()
+
+
+def _empty_checkout(base: Scratch, folder: Path) -> Scratch:
+    """A checkout of a host that has measured nothing and is not the one that the base is of."""
+    made = Scratch(folder)
+    made.path.mkdir(parents=True)
+    for part in ("Snakefile", "workflow", "config", "profiles", "report"):
+        os.symlink(base.path / part, made.path / part)
+    (made.path / "results").mkdir()
+    return made
+
+
+# -- the disk ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def mounted(*arguments: str, at: Path) -> Iterator[None]:
+    """Something mounted at a folder; needs root."""
+    subprocess.run(["mount", *arguments, str(at)], check=True, capture_output=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(at)], check=True, capture_output=True)
+
+
+def on_small_disk(base: Scratch, folder: Path, spare_bytes: int) -> tuple[Scratch, Callable]:
+    """A copy whose `results/` will lie on a disk of its own, and what mounts it."""
+    scratch = base.copy(folder, products=3)
+    results, aside = scratch.path / "results", folder / "results"
+    os.replace(results, aside)
+    results.mkdir()
+    used = sum(-(-path.stat().st_size // 4096) * 4096 + 4096 for path in aside.rglob("*"))
+    size = f"size={used + spare_bytes}"
+
+    @contextmanager
+    def disk() -> Iterator[None]:
+        with mounted("-t", "tmpfs", "-o", size, "results", at=results):
+            subprocess.run(["cp", "-a", f"{aside}/.", str(results)], check=True)
+            yield
+
+    return scratch, disk
+
+
+def fill(folder: Path, leave_bytes: int) -> Path:
+    """Take all room on a disk but so much; the file that has it."""
+    filler = folder / "filler"
+    with open(filler, "wb") as stream:
+        try:
+            while True:
+                stream.write(bytes(2**16))
+                stream.flush()
+        except OSError:
+            pass
+    size = filler.stat().st_size
+    os.truncate(filler, max(0, size - leave_bytes))
+    return filler
+
+
+def disk_full(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> None:
+    """`results/` has no room left from some moment of a run on."""
+    scratch, disk = on_small_disk(base, folder, 6 * 2**20)
+    results = scratch.path / "results"
+    with disk():
+        for seed in range(1, count + 1):
+            scratch.configure(seed=seed)
+            process, since = scratch.begin_snakemake(), scratch.said_so_far()
+            time.sleep(rng.uniform(0.0, 6.0))
+            before = scratch.finished()
+            log.inject("disk full during a run")
+            filler = fill(results, rng.choice((0, 0, 4096, 16384, 65536)))
+            until(lambda p=process: p.poll() is not None, 60, "the end of a pipeline")
+            said = scratch.said(since)
+            done = process.returncode == 0
+            require(done or "No space left on device" in said, f"not told:\n{said[-3000:]}")
+            require("Traceback" not in said, f"a traceback:\n{said[-3000:]}")
+            scratch.no_orphans()
+            scratch.intact(before)
+            filler.unlink()
+            scratch.complete()
+            log.settle()
+        bundle = scratch.path / "all.zip"
+        status, said = scratch.run("siliconprof.bundle", "pack", "--output", str(bundle))
+        require(status == 0, said)
+        (scratch.path / ELSEWHERE).mkdir()
+        for name, command in commands(scratch, bundle).items():
+            log.inject(f"disk full: {name}")
+            filler = fill(results, 0)  # again: the one before may have made room
+            status, said = scratch.run(*command)
+            refused(name, status, said, "No space left on device")
+            log.settle()
+        filler.unlink()
+        scratch.complete()
+
+
+def commands(scratch: Scratch, bundle: Path) -> dict[str, tuple[str, ...]]:
+    """Name -> every command that writes into `results/`."""
+    cell = json.loads(scratch.record_files()[0].read_text(encoding="utf-8"))["cell"]
+    words = '{"name": "other", "source": "builtin", "vocab_size": 300, "max_bytes": 20000}'
+    tables = ("--matrix", "results/matrix.json", "--output-dir", "results/tables")
+    analysis = (*tables, "--tables", "results/tables", "--registry", "config/devices.yaml")
+    return {
+        "snakemake": ("snakemake", "--cores", "1", TABLES),
+        "prepare": ("siliconprof.prepare", "--dataset", words, "--output-dir", "results/data/new"),
+        "measure": (SUPERVISOR, "--cell", json.dumps(cell), "--output", "results/records/new.json",
+                    "--keep", "results/kept", "--history", "results/history"),
+        "aggregate": ("siliconprof.aggregate", *tables),
+        "ceilings": ("siliconprof.ceilings", *analysis),
+        "render": ("siliconprof.render.page", "--matrix", "results/matrix.json", "--tables",
+                   "results/tables", "--registry", "config/devices.yaml", "--published",
+                   "config/published", "--template", "report", "--figures", "results/figures",
+                   "--output", PAGE, "--jobs", "1"),
+        "pack": ("siliconprof.bundle", "pack", "--output", "results/new.zip"),
+        "import": ("siliconprof.bundle", "import", str(bundle), "--results", ELSEWHERE),
+        "hosts": ("snakemake", "--cores", "1", TABLES, "--config", "host=another"),
+        "adopt": ("siliconprof.adopt",),
+    }  # fmt: skip
+
+
+def refused(name: str, status: int, said: str, why: str) -> None:
+    """See that a command said in one clear line what it could not do.
+
+    Raises:
+        Broken: it did not.
+    """
+    require(status != 0, f"{name} went well:\n{said[-2000:]}")
+    require("Traceback" not in said, f"{name}: a traceback:\n{said[-3000:]}")
+    told = [line for line in said.splitlines() if why in line]
+    require(told and "cannot" in told[0], f"{name}: not told:\n{said[-3000:]}")
+
+
+# -- two at once ---------------------------------------------------------------------------------
+
+
+def two_in_one_checkout(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> None:
+    """Two pipelines are started at about the same time in one checkout."""
+    scratch = base.copy(folder, products=2)
+    with Overlaps(scratch) as overlaps:
+        for seed in range(1, count + 1):
+            scratch.configure(seed=seed)
+            since = scratch.said_so_far()
+            log.inject("two pipelines at once in one checkout")
+            first = scratch.begin_snakemake()
+            time.sleep(rng.choice((0.0, rng.uniform(0.0, 0.3), rng.uniform(0.0, 4.0))))
+            second = scratch.begin_snakemake()
+            statuses = [
+                until(lambda p=p: p.poll() is not None and [p.poll()], 120, "the end")[0]
+                for p in (first, second)
+            ]
+            said = scratch.said(since)
+            require(0 in statuses, f"neither went well:\n{said[-3000:]}")
+            if any(statuses):
+                require("cannot be locked" in said, f"not told why:\n{said[-3000:]}")
+            scratch.complete()
+            overlaps.none()
+            for folder_of_cell in {path.parent for path in scratch.finished()}:
+                kept = (
+                    scratch.path
+                    / "results/history"
+                    / folder_of_cell.relative_to(scratch.path / "results/records")
+                )
+                files = list(kept.rglob("fp32/*.json"))
+                seeds = [json.loads(path.read_text())["cell"]["seed"] for path in files]
+                require(seeds.count(seed) == 1, f"measured {seeds.count(seed)} times: {kept}")
+            log.settle()
+
+
+def two_checkouts(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> None:
+    """Two pipelines are started at about the same time in two checkouts of one host."""
+    lock = folder / "host.lock"
+    both = [base.copy(folder / name, lock, products=2) for name in ("one", "two")]
+    with Overlaps(both[0]) as overlaps:
+        for seed in range(1, count + 1):
+            running = []
+            log.inject("two pipelines at once in two checkouts of a host")
+            for scratch in both:
+                scratch.configure(seed=seed)
+                running.append(scratch.begin_snakemake())
+                time.sleep(rng.choice((0.0, rng.uniform(0.0, 3.0))))
+            for scratch, process in zip(both, running, strict=True):
+                until(lambda p=process: p.poll() is not None, 120, "the end of a pipeline")
+                require(process.returncode == 0, f"failed:\n{scratch.said()[-3000:]}")
+            for scratch in both:
+                scratch.complete()
+            overlaps.none()
+            log.settle()
+
+
+def attempt(kind: Callable, base: Scratch, folder: Path, rng: Random, **more: object) -> Log:
+    """Run one of the above; what came of it, `Broken` included."""
+    log = Log()
+    try:
+        kind(base, folder, rng, log, **more)
+    except Broken as broken:
+        log.problems.append(f"{kind.__name__}: {broken}")
+    except Exception:  # the campaign goes on, and does not end well
+        log.problems.append(f"{kind.__name__}: {traceback.format_exc()}")
+    return log

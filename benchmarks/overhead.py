@@ -1,0 +1,211 @@
+"""What a cell costs besides itself: here, as a job of Slurm, on another host over ssh.
+
+    python benchmarks/overhead.py            as root; with slurm-wlm, munge, openssh-server, rsync
+
+The same tiny cells are measured three ways in one run of this program: by a local Snakemake, by
+real Slurm daemons on this machine (one node, a job per cell), and by `siliconprof collect` from a
+host in namespaces of its own. Each way measures one cell first, which also pays for looking at the
+host, then a few, then many more. A cell's overhead is what one cell more adds to the wall clock,
+less the time that its record accounts for; the fixed part is what a run with no such cell would
+take. The ratios compare the ways within this run: this machine's own speed is in all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+import slurm_daemons  # noqa: E402
+import ssh_hosts  # noqa: E402
+
+PARTS = ("Snakefile", "workflow", "config", "profiles", "report", "pyproject.toml")
+LABEL = "elsewhere"
+NODE = slurm_daemons.Node("node-a", "any", partition="main")
+# One small product, a few iterations: what is looked at is what surrounds it.
+CELL = {
+    "module": "matmul",
+    "backends": ["mlx"],
+    "precisions": ["fp32"],
+    "device_kinds": ["cpu"],
+    "shapes": [[1, 64, 64, 64]],
+    "search_budget_s": 0,
+}
+TIMING = {
+    "warmup_iterations": 1,
+    "warmup_budget_s": 0,
+    "iterations": 3,
+    "max_iterations": 3,
+    "budget_s": 0,
+    "energy_window_s": 0,
+}
+
+
+@dataclass(frozen=True)
+class Way:
+    """How cells get measured."""
+
+    name: str
+    run: Callable[[Path], None]  # measures, in a copy of the project, what its config says
+    more: dict[str, object]  # of the config
+
+
+def execute(folder: Path, *command: str, more: dict[str, str] | None = None) -> None:
+    """Run a command in a copy of the project; what it said, when it fails."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
+    environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": "workflow"} | (more or {})
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr[-4000:]}")
+
+
+@contextlib.contextmanager
+def ways(scratch: Path) -> Iterator[list[Way]]:
+    """Every way that there is, with its hosts running."""
+    lock = {slurm_daemons.LOCK_FILE_VARIABLE: str(scratch / "host.lock")}
+
+    def local(folder: Path) -> None:
+        execute(folder, "snakemake", "--cores", "1", "measured", more=lock)
+
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(slurm_daemons.running((NODE,)))
+        hosts, ssh_config = stack.enter_context(ssh_hosts.running(scratch / "hosts", [LABEL]))
+
+        def slurm(folder: Path) -> None:
+            execute(
+                folder,
+                "snakemake",
+                "--workflow-profile",
+                "profiles/slurm",
+                "measured",
+                more=cluster.environment,
+            )
+
+        def ssh(folder: Path) -> None:
+            there = {LABEL: {"ssh": LABEL, "folder": folder.name, "environment": sys.prefix}}
+            (folder / "config" / "hosts.yaml").write_text(yaml.safe_dump(there))
+            execute(folder, "siliconprof.cli", "collect", "--ssh-config", str(ssh_config))
+
+        resources = {"slurm_partition": NODE.partition, "constraint": NODE.features}
+        yield [
+            Way("local", local, {}),
+            Way("slurm", slurm, {"cluster": {LABEL: {"device": "cpu", "resources": resources}}}),
+            Way("ssh", ssh, {}),
+        ]
+
+
+def project(folder: Path) -> Path:
+    """A copy of this checkout without results."""
+    folder.mkdir(parents=True)
+    for part in PARTS:
+        if (ROOT / part).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", "measured")
+            shutil.copytree(ROOT / part, folder / part, ignore=ignored)
+        else:
+            shutil.copy(ROOT / part, folder / part)
+    (folder / "results").mkdir()
+    return folder
+
+
+def grow(folder: Path, way: Way, number: int) -> tuple[float, list[float]]:
+    """(wall seconds of a run after which there are so many cells, what its records account for)."""
+    names = [f"product-{index}" for index in range(number)]
+    experiment = {"timing": TIMING, "workloads": dict.fromkeys(names, CELL)} | way.more
+    (folder / "config" / "config.yaml").write_text(json.dumps(experiment))  # YAML, with no anchors
+    before = set((folder / "results" / "records").rglob("*.json"))
+    started = time.perf_counter()
+    way.run(folder)
+    wall_s = time.perf_counter() - started
+    paths = sorted((folder / "results" / "records").rglob("*.json"))
+    records = [json.loads(path.read_text()) for path in paths if path not in before]
+    wrong = [f"{r['cell']['workload']}: {r['reason']}" for r in records if r["status"] != "ok"]
+    if wrong or len(paths) != number:
+        raise SystemExit(f"{way.name}: {len(paths)} of {number} records; {'; '.join(wrong)}")
+    return wall_s, [record["accounting"]["wall_s"] for record in records]
+
+
+def measure(folder: Path, way: Way, few: int, many: int) -> dict[str, float]:
+    """Overhead per cell and fixed part of a run, seconds."""
+    grow(folder, way, 1)
+    short_s, _ = grow(folder, way, 1 + few)
+    long_s, cells = grow(folder, way, 1 + few + many)
+    per_cell_s = (long_s - short_s) / (many - few)
+    cell_s = statistics.mean(cells)
+    return {
+        "cell_s": cell_s,
+        "overhead_s": per_cell_s - cell_s,
+        "fixed_s": short_s - few * per_cell_s,
+        "all_in_s": (long_s - sum(cells)) / many,
+    }
+
+
+def show(found: dict[str, list[dict[str, float]]]) -> None:
+    """The table: medians, and ratios to local."""
+    header = ("way", "a cell", "overhead", "× local", "fixed part", "all in, per cell")
+    print("{:8}{:>12}{:>14}{:>10}{:>14}{:>20}".format(*header))
+    middle = {
+        way: {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+        for way, runs in found.items()
+    }
+    for way, values in middle.items():
+        ratio = values["overhead_s"] / middle["local"]["overhead_s"]
+        print(
+            f"{way:8}{values['cell_s']:10.2f} s{values['overhead_s']:12.2f} s{ratio:10.1f}"
+            f"{values['fixed_s']:12.1f} s{values['all_in_s']:18.2f} s"
+        )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--few", type=int, default=2, help="cells of the short run")
+    parser.add_argument("--many", type=int, default=10, help="cells of the long run")
+    parser.add_argument("--repeats", type=int, default=3, help="of everything; the median counts")
+    arguments = parser.parse_args(argv)
+    if not 0 < arguments.few < arguments.many:
+        parser.error("--many must be greater than --few")
+    reason = slurm_daemons.missing() or ssh_hosts.missing()
+    if reason:
+        print(f"cannot be measured here: {reason}", file=sys.stderr)
+        return 2
+    found: dict[str, list[dict[str, float]]] = {}
+    with tempfile.TemporaryDirectory() as name, ways(Path(name)) as all_ways:
+        for repeat in range(arguments.repeats):
+            for way in all_ways:
+                folder = project(Path(name) / f"{way.name}-{repeat}")
+                found.setdefault(way.name, []).append(
+                    measure(folder, way, arguments.few, arguments.many)
+                )
+    print(
+        f"{arguments.repeats} times {1 + arguments.few + arguments.many} cells each way; medians; "
+        "overhead: one cell more, less what its record accounts for"
+    )
+    show(found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+"""Hosts to log in to, on this machine: each has its own network, name, processes and home folder.
+
+A host is a network namespace at the end of a veth pair, and in it, in namespaces of its own for
+names, mounts and processes, an sshd. Its processes end with the first of them, so a host that is
+stopped leaves none behind. It shares the rest of the file system, where Python lies, read as here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+TOOLS = ("ip", "unshare", "ssh", "ssh-keygen", "rsync", "mount")
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+USER = "root"
+# 198.18.0.0/15 is kept for tests of network devices (RFC 2544), so it is nobody's.
+NETWORK = "198.18"
+
+
+def missing() -> str | None:
+    """Why no host can be made here; None when it can."""
+    if sys.platform != "linux":
+        return "network namespaces are Linux"
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    lacking = [tool for tool in TOOLS if not shutil.which(tool)] + ([] if SSHD else ["sshd"])
+    if lacking:
+        return f"not installed: {', '.join(lacking)}"
+    name = f"sp{os.getpid()}"
+    tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    if tried.returncode:
+        return f"no network namespace can be made: {tried.stderr.strip()}"
+    subprocess.run(["ip", "netns", "delete", name], check=True)
+    return None
+
+
+def do(*command: str) -> str:
+    """Run a command that must succeed; what it prints."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, f"{shlex.join(command)}: {done.stderr or done.stdout}"
+    return done.stdout
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end this process with the test's, even if that is killed."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def _sweep() -> None:
+    """Remove what tests left that were killed: the processes are gone, the namespaces are not."""
+    for namespace in do("ip", "netns", "list").split():
+        found = re.fullmatch(r"sp(\d+)-.*", namespace)
+        if found and not psutil.pid_exists(int(found[1])):
+            subprocess.run(["ip", "netns", "delete", namespace], capture_output=True)
+
+
+@dataclass
+class SshHost:
+    """One running host."""
+
+    name: str  # its hostname, and its alias in the ssh configuration
+    folder: Path  # what it keeps on this machine's disk: home/, sshd's files
+    address: str
+    namespace: str
+    outside: str  # the end of the veth pair that is on this side
+    process: subprocess.Popen | None = None
+
+    @property
+    def home(self) -> Path:
+        """Its home folder, seen from here."""
+        return self.folder / "home"
+
+    @property
+    def lock_file(self) -> Path:
+        """Its host lock; it also stands in the environment of every process there."""
+        return self.folder / "host.lock"
+
+    def processes(self, word: str = "") -> list[psutil.Process]:
+        """What was started there over ssh and has the word in its command line."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                mark = process.environ().get("SILICONPROF_LOCK_FILE")
+                if mark == str(self.lock_file) and word in " ".join(process.cmdline()):
+                    found.append(process)
+        return found
+
+    def link(self, up: bool) -> None:
+        """Plug its cable in or out."""
+        do("ip", "link", "set", self.outside, "up" if up else "down")
+
+    def start(self) -> None:
+        """Begin; it answers when this returns."""
+        inside = f"{self.outside}i"
+        do("ip", "netns", "add", self.namespace)
+        do("ip", "link", "add", self.outside, "type", "veth", "peer", inside,
+           "netns", self.namespace)  # fmt: skip
+        net, _, last = self.address.rpartition(".")
+        do("ip", "address", "add", f"{net}.{int(last) - 1}/29", "dev", self.outside)
+        do("ip", "link", "set", self.outside, "up")
+        for words in (("address", "add", f"{self.address}/29", "dev", inside),
+                      ("link", "set", inside, "up"), ("link", "set", "lo", "up")):  # fmt: skip
+            do("ip", "-netns", self.namespace, *words)
+        with open(self.folder / "sshd.log", "w") as log:
+            self.process = subprocess.Popen(
+                ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "--mount", "--pid",
+                 "--fork", "--kill-child", "--mount-proc", "sh", "-euc", self._boot()],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )  # fmt: skip
+        end = time.monotonic() + 10
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection((self.address, 22), 1):
+                return
+            assert self.process.poll() is None and time.monotonic() < end, (
+                self.folder / "sshd.log"
+            ).read_text()
+            time.sleep(0.02)
+
+    def _boot(self) -> str:
+        """What makes the namespaces this host: its name, home folder, machine id and user."""
+        quoted = shlex.quote(str(self.folder))
+        return (
+            f"hostname {self.name}; mount --make-rprivate /; "
+            f"mount --bind {quoted}/home /home; "
+            f"mount --bind {quoted}/machine-id /etc/machine-id; "
+            f"mount --bind {quoted}/passwd /etc/passwd; "
+            "mount -t tmpfs tmpfs /run; mkdir -m 755 /run/sshd; "
+            f"exec {SSHD} -D -e -f {quoted}/sshd_config"
+        )
+
+    def stop(self) -> None:
+        """End it and all its processes; nothing is left but its folder."""
+        if self.process:
+            for child in psutil.Process(self.process.pid).children() if self.running() else []:
+                child.kill()  # the first of its processes: the kernel ends the others
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(5)
+        subprocess.run(["ip", "link", "delete", self.outside], capture_output=True)
+        subprocess.run(["ip", "netns", "delete", self.namespace], capture_output=True)
+
+    def running(self) -> bool:
+        """Whether it is up."""
+        return self.process is not None and self.process.poll() is None
+
+
+def _prepare(folder: Path, name: str, client_key: Path) -> None:
+    """Write what a host is made of."""
+    (folder / "home").mkdir(parents=True)
+    do("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "host_key"))
+    shutil.copy(client_key.with_suffix(".pub"), folder / "authorized_keys")
+    (folder / "machine-id").write_text(f"{name:0>32}\n".replace("-", "0"))
+    (folder / "passwd").write_text(
+        f"{USER}:x:0:0:{USER}:/home:/bin/sh\nsshd:x:105:65534::/run/sshd:/usr/sbin/nologin\n"
+    )
+    (folder / "sshd_config").write_text(
+        f"ListenAddress 0.0.0.0\nPort 22\nHostKey {folder}/host_key\nPidFile none\n"
+        f"AuthorizedKeysFile {folder}/authorized_keys\nStrictModes no\nUsePAM no\n"
+        "PermitRootLogin prohibit-password\nPasswordAuthentication no\n"
+        f"SetEnv SILICONPROF_LOCK_FILE={folder}/host.lock\n"
+    )
+
+
+@contextlib.contextmanager
+def running(folder: Path, names: Sequence[str]) -> Iterator[tuple[dict[str, SshHost], Path]]:
+    """Hosts by name, and an ssh configuration in which the names are aliases.
+
+    Only the hosts' own keys are known in it. `nobody` is an address on the first host's cable at
+    which no host is.
+    """
+    _sweep()
+    folder.mkdir(parents=True)
+    key, known, config = folder / "key", folder / "known_hosts", folder / "ssh_config"
+    do("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key))
+    hosts: dict[str, SshHost] = {}
+    entries, keys = [], []
+    number = os.getpid() % 250 + 1
+    with contextlib.ExitStack() as stack:
+        for place, name in enumerate(names):
+            _prepare(folder / name, name, key)
+            address = f"{NETWORK}.{number}.{8 * place + 2}"
+            host = SshHost(
+                name, folder / name, address, f"sp{os.getpid()}-{name}", f"sp{os.getpid()}{place}"
+            )
+            stack.callback(host.stop)
+            host.start()
+            hosts[name] = host
+            public = (folder / name / "host_key.pub").read_text().split()
+            keys.append(f"{address} {public[0]} {public[1]}\n")
+            entries.append(f"Host {name}\n  HostName {address}\n")
+        entries.append(f"Host nobody\n  HostName {NETWORK}.{number}.3\n")
+        known.write_text("".join(keys))
+        config.write_text(
+            "".join(entries) + f"Host *\n  User {USER}\n  IdentityFile {key}\n"
+            f"  IdentitiesOnly yes\n  UserKnownHostsFile {known}\n"
+            "  GlobalKnownHostsFile none\n  StrictHostKeyChecking yes\n"
+        )
+        yield hosts, config

@@ -1,0 +1,294 @@
+"""Runs that are submitted, as far as no cluster is needed: tests/test_slurm.py has one.
+
+Snakemake's dry run resolves the profile and the checkpoint as a run does, and submits nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from conftest import QUICK, Checkout, copy_project
+from siliconprof import cluster, config, executor, hosts, machine, matrix, node_check, registry
+from siliconprof.cell import canonical_json
+from siliconprof.errors import UserError
+
+SUBMIT = ("--workflow-profile", "profiles/slurm")
+HALL = {"slurm_partition": "main", "constraint": "[h200|a100]&ib", "gres": "gpu:h200:1"}
+SMALL: dict[str, Any] = {
+    "host": "desk",
+    "backends": ["mlx"],
+    "timing": QUICK,
+    "workloads": {"mm": {"module": "matmul", "shapes": [[1, 8, 8, 8]]}},
+    "cluster": {"hall": {"device": "cpu", "resources": HALL}, "far.hall": {"device": "h200"}},
+}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A checkout whose label `hall` turned out to be nodes like this machine."""
+    folder = tmp_path_factory.mktemp("cluster")
+    copy = copy_project(folder / "project")
+    copy.environment["SILICONPROF_LOCK_FILE"] = str(folder / "host.lock")
+    copy.configure(**SMALL)
+    return copy
+
+
+def mistakes(**changes: Any) -> list[str]:
+    """What a config with these changes is refused for."""
+    return config.check(SMALL | changes)
+
+
+def planned(copy: Checkout) -> list[dict[str, Any]]:
+    """The cells that a run through a profile would measure on `hall`."""
+    nodes = json.loads(copy.stage("plan", "--json").stdout)["cluster"]
+    assert [entry["label"] for entry in nodes] == ["hall", "far.hall"]
+    assert nodes[1]["cells"] is None
+    return nodes[0]["cells"]
+
+
+# -- the config --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("constraint", "x; touch pwned", "letters, digits and"),
+        ("constraint", "h200\n", "letters, digits and"),
+        ("slurm_partition", "$(touch pwned)", "letters, digits and"),
+        ("slurm_partition", "a|b", "letters, digits and"),
+        ("slurm_extra", "--exclusive; touch pwned", "letters, digits and spaces"),
+        ("slurm_extra", "touch pwned", "letters, digits and spaces"),
+        ("mem_mb", "16 GB", "a whole number of megabytes"),
+        ("runtime", "2h", "a whole number of minutes"),
+        ("accelerator", 1, "the pipeline's own"),
+    ],
+)
+def test_what_reaches_a_shell_is_restricted(key: str, value: Any, expected: str) -> None:
+    (line,) = mistakes(cluster={"hall": {"device": "cpu", "resources": {key: value}}})
+    assert line.startswith(f"cluster.hall.resources.{key}: ") and expected in line
+    assert "\n" not in line
+
+
+def test_what_slurm_takes_is_allowed() -> None:
+    more = {"slurm_extra": "--exclusive --nodelist=n[1-3]".replace("[1-3]", "1,n2"), "runtime": 90}
+    assert mistakes(cluster={"hall": {"device": "cpu", "resources": HALL | more}}) == []
+    (line,) = mistakes(cluster={"auto": {"device": "cpu"}})
+    assert line.startswith("cluster.auto: ") and "another label" in line
+
+
+def test_unknown_devices_and_labels_are_refused() -> None:
+    known = registry.load("config/devices.yaml")
+    entries = {"hall": {"device": "nvidia-h200"}, "desk": {"device": "rtx-4900"}}
+    experiment = config.resolve(SMALL | {"cluster": entries})
+    with pytest.raises(UserError) as refused:
+        cluster.check(experiment, known, "desk")
+    one, two, three = str(refused.value).splitlines()
+    assert "cluster.hall.device: 'nvidia-h200' is not in" in one and "mean 'h200'?" in one
+    assert two == "config: cluster.desk: is the label of this host; choose another for the nodes"
+    assert "mean 'rtx-4090'?" in three
+    with pytest.raises(UserError, match=r"devices\.0: 'hal' is neither .* mean 'hall'\?"):
+        cluster.missing(config.resolve(SMALL | {"devices": ["hal"]}), known)
+    with pytest.raises(UserError, match="cluster: is empty, but this run submits its jobs"):
+        cluster.missing(config.resolve(SMALL | {"cluster": {}}), known)
+
+
+@pytest.mark.parametrize(
+    ("devices", "labels", "absent"),
+    [
+        (["local"], ["hall", "far.hall"], []),
+        (["far.hall"], ["far.hall"], []),
+        (["cpu", "m2-ultra-76"], ["hall"], ["m2-ultra-76"]),
+    ],
+)
+def test_devices_choose_labels(devices: list[str], labels: list[str], absent: list[str]) -> None:
+    experiment = config.resolve(SMALL | {"devices": devices})
+    known = registry.load("config/devices.yaml")
+    assert cluster.chosen(experiment) == labels
+    assert [entry["device"] for entry in cluster.missing(experiment, known)] == absent
+
+
+def test_a_job_asks_for_its_limit_and_for_waiting() -> None:
+    """Its own limit, each capture's, one other cell of the longest kind, and five minutes."""
+    long = {"module": "matmul", "shapes": [[1, 8, 8, 8]], "timing": {"time_limit_s": 600}}
+    experiment = config.resolve(SMALL | {"workloads": SMALL["workloads"] | {"long": long}})
+    longest = cluster.longest_s(experiment)
+    assert longest == 600
+    assert cluster.minutes({"time_limit_s": 120}, [], longest) == 17
+    assert cluster.minutes({"time_limit_s": 120}, ["perf-stat"], longest) == 19
+
+
+# -- where jobs go -----------------------------------------------------------------------------
+
+
+def test_the_executor_is_found_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    main, job = SimpleNamespace(name="DEFAULT"), SimpleNamespace(name="REMOTE")
+    monkeypatch.delenv(executor.VARIABLE, raising=False)
+    monkeypatch.delenv("SNAKEMAKE_PROFILE", raising=False)
+    assert executor.of(job, []) == "remote"  # under a scheduler that passes no environment on
+    for words, found in (
+        (["--cores", "1", "report"], None),
+        (["--executor", "local", "--cores", "1"], None),
+        (["--execu", "slurm", "-j1"], "slurm"),
+        (["-ne", "slurm"], "slurm"),
+        (["--no-such-option", "--executor", "slurm"], None),  # exits, in Snakemake itself
+        ([*SUBMIT, "-n"], "slurm"),
+        ([*SUBMIT, "--executor", "local"], None),  # the command line goes before a profile
+    ):
+        assert executor.of(main, ["snakemake", *words]) == found, words
+        assert executor.of(SimpleNamespace(name="SUBPROCESS"), []) == found
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+def test_a_submitted_run_looks_at_its_nodes_first(lab: Checkout) -> None:
+    """Nothing is measured here; cells follow once a node is known, with what leads to it."""
+    done = lab.snakemake("report", "-n", *SUBMIT)
+    assert "checkpoint host_hall:" in done.stdout and "checkpoint host_far.hall:" in done.stdout
+    assert not re.search(r"^(local)?rule measure", done.stdout, re.M)
+    assert "constraint=[h200|a100]&ib" in done.stdout and "runtime=15" in done.stdout
+    assert not (lab.path / "results" / "hosts").exists()  # the submitting host is not asked
+
+    arguments = ("--registry", "config/devices.yaml", "--output", "results/hosts/hall.json")
+    lab.stage("cluster_host", "--label", "hall", *arguments)
+    lab.snakemake("results/hosts/hall.json", "--touch", "--force", *SUBMIT)
+    done = lab.snakemake("measured", "-n", *SUBMIT)
+    (job,) = re.findall(r"^rule measure_hall:\n(?: .*\n)+", done.stdout, re.M)
+    assert "gres=gpu:h200:1" in job and "accelerator=1" in job and "runtime=9" in job
+    assert "checkpoint host_hall:" not in done.stdout
+    assert "checkpoint host_far.hall:" in done.stdout  # which holds up no other label
+    assert "rule measure_far.hall:" not in done.stdout
+
+    # Other resources lead to other nodes, so somebody looks again; cells are another matter.
+    other = {"hall": {"device": "cpu", "resources": HALL | {"constraint": "a100"}}}
+    (lab.path / "other.yaml").write_text(yaml.safe_dump(SMALL | {"cluster": other}))
+    done = lab.snakemake("measured", "-n", *SUBMIT, "--configfile", "other.yaml")
+    assert "checkpoint host_hall:" in done.stdout and "rule measure_" not in done.stdout
+
+    # Patterns know no node yet and are wider than the matrix.
+    path = "results/records/hall/cpu-other/mlx/mm/auto/fp32.json"
+    done = lab.snakemake(path, "-n", *SUBMIT, check=False)
+    assert done.returncode and "no cell of this experiment" in done.stdout + done.stderr
+
+
+# -- on the node -------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_another_device_is_not_measured(lab: Checkout) -> None:
+    (entry,) = planned(lab)
+    output = ("--output", entry["record"], "--history", "results/history")
+    cell = canonical_json(entry["cell"])
+    wrong = canonical_json({"name": "Another CPU", "memory_bytes": None})
+    lab.stage("measure", "--cell", cell, "--expect", wrong, *output)
+    record = lab.records()[f"hall/{cell_path(entry)}"]
+    assert record["status"] == "failed" and record["points"] == []
+    assert record["reason"].startswith(f"{node_check.WRONG_NODE}: expected Another CPU, found ")
+    assert machine.cpu()["model"] in record["reason"]
+    assert record["environment"]["hostname"] in record["reason"]
+    assert "narrow cluster.hall.resources" in record["reason"]
+
+    # The resources are no input of a cell: the next submitted run tries again by itself.
+    lab.snakemake("results/hosts/hall.json", *SUBMIT, "--quiet", "all")
+    assert lab.records() == {}
+
+    right = canonical_json(node_check.expectation({"kind": "cpu", "memory_bytes": 1} | cpu()))
+    lab.stage("measure", "--cell", cell, "--expect", right, *output)
+    assert lab.records()[f"hall/{cell_path(entry)}"]["status"] == "ok"
+
+
+def cell_path(entry: dict[str, Any]) -> str:
+    """`device/backend/workload/scenario/precision` of a cell in the plan."""
+    axes = ("device", "backend", "workload", "scenario", "precision")
+    return "/".join(entry["cell"][axis] for axis in axes)
+
+
+def cpu() -> dict[str, Any]:
+    """This machine's processor, as a host file names it."""
+    return {"name": machine.cpu()["model"]}
+
+
+def test_a_gpu_is_known_by_name_and_memory() -> None:
+    """What counts a GPU's memory differs by what is reserved; a slice of one differs more."""
+    cell: Any = SimpleNamespace(host="hall")
+    gpu = {"kind": "gpu", "name": "NVIDIA H200", "memory_bytes": 150_754_820_096}
+    wanted = node_check.expectation(gpu)
+    node_check.require(cell, wanted, {"name": "NVIDIA H200", "memory_bytes": 150_109_880_320})
+    for found, said in (
+        ({"name": "NVIDIA H200", "memory_bytes": 75_000_000_000}, "H200 with 69.8 GiB on "),
+        ({"name": "NVIDIA A100", "memory_bytes": 150_754_820_096}, "found NVIDIA A100 with"),
+        ({"reason": "torch finds no CUDA device"}, "found none (torch finds no CUDA device)"),
+    ):
+        with pytest.raises(UserError, match=re.escape(said)):
+            node_check.require(cell, wanted, found)
+
+
+def test_a_node_without_the_device_has_no_cells(lab: Checkout) -> None:
+    host = hosts.load(lab.path / "results" / "hosts" / "hall.json") | {"label": "far.hall"}
+    found = matrix.expand_node(config.resolve(SMALL), host)
+    assert found.cells == []
+    (line,) = found.not_measured
+    assert line["device"] == "h200"
+    assert host["hostname"] in line["reason"] and "narrow cluster.far.hall.res" in line["reason"]
+
+
+# -- the page's host ---------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_page_is_about_one_host(lab: Checkout) -> None:
+    """Locally the cluster's records are another host's; what lies outside today's is named."""
+    (entry,) = planned(lab)
+    kept = lab.path / entry["record"]
+    stray = lab.path / entry["record"].replace("/mm/", "/old/")
+    stray.parent.mkdir(parents=True)
+    shutil.copy(kept, stray)  # never read, since it is outside
+    made = lab.path / "results" / "tables"
+    files = ("--host-file", "results/hosts/hall.json", "--registry", "config/devices.yaml")
+
+    def aggregated(experiment: dict[str, Any], *more: str) -> tuple[set, list[str], dict]:
+        text = canonical_json(config.resolve(experiment))
+        lab.stage("matrix", "--experiment", text, *more, "--output", "results/matrix.json")
+        lab.stage("aggregate", "--matrix", "results/matrix.json", "--output-dir", str(made))
+        with open(made / "cells.csv", encoding="utf-8") as stream:
+            sources = {(row["source"], row["host"]) for row in csv.DictReader(stream)}
+        with open(made / "outside.csv", encoding="utf-8") as stream:
+            named = [row["record"] for row in csv.DictReader(stream)]
+        return sources, named, json.loads((lab.path / "results/matrix.json").read_text())
+
+    sources, named, document = aggregated(SMALL, *files)
+    assert sources == {("this host", "hall")} and document["host"]["label"] == "hall"
+    assert named == [stray.relative_to(lab.path).as_posix()]
+    assert document["cells"][0]["expected"] == node_check.expectation(
+        document["host"]["devices"][0]
+    )
+
+    stray.unlink()
+    done = lab.snakemake("measured", "results/matrix.json")
+    assert "report:" not in done.stdout
+    assert done.stdout.splitlines()[0:1] == [] or "records: results/records/desk/" in done.stdout
+    document = json.loads((lab.path / "results/matrix.json").read_text())
+    assert document["host"]["label"] == "desk" and len(document["cells"]) == 1
+    (missing,) = document["not_measured"]
+    assert missing["device"] == "h200" and cluster.HOW in missing["reason"]
+    both = ("--host-file", "results/hosts/desk.json", "--registry", "config/devices.yaml")
+    sources, _, _ = aggregated(SMALL, *both)
+    assert sources == {("this host", "desk"), ("another host", "hall")}
+    sources, _, _ = aggregated(SMALL, *both, "--focus", "results/hosts/hall.json")
+    assert sources == {("this host", "hall"), ("another host", "desk")}
+
+    unknown = SMALL | {"report": {"host": "hal"}}
+    (lab.path / "other.yaml").write_text(yaml.safe_dump(unknown))
+    done = lab.snakemake("-n", "--configfile", "other.yaml", check=False)
+    assert done.returncode and done.stderr.rstrip().endswith(
+        "config: report.host: nothing is known of 'hal'; known: desk, hall; did you mean 'hall'?"
+    )

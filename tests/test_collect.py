@@ -1,0 +1,372 @@
+"""`siliconprof collect` with real ssh, rsync and Snakemake on two hosts in network namespaces."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import conftest
+import pytest
+import ssh_hosts
+import yaml
+from conftest import QUICK, Checkout, copy_project
+from siliconprof import collect_hosts, collect_there, validation
+from siliconprof.errors import UserError
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(ssh_hosts.missing()), reason=str(ssh_hosts.missing())),
+]
+HERE = Path(sys.prefix)  # the Python environment, which the hosts see at the same place
+PRODUCT = {"module": "matmul", "shapes": [[1, 16, 16, 16]]}
+WAIT = {"module": "sleeper", "file": "/home/turn"}
+HOSTS = {
+    "studio-7": {"ssh": "studio-7"},
+    "server-9": {"ssh": "server-9", "folder": "/home/work/my-study"},
+}
+# Leaves a trace that it runs, and sleeps as long as the file is there.
+SLEEPER = '''\
+"""A workload that waits."""
+
+import time
+from pathlib import Path
+
+from siliconprof.workloads.base import KernelWorkload
+
+
+class Plugin(KernelWorkload):
+    """sleeper"""
+
+    frameworks = ("torch", "mlx")
+    REQUIRED = ("file",)
+    PARAMETERS = {"file": {"type": "string", "description": "what it waits for to vanish"}}
+
+    def measure(self, session):
+        Path(self.parameters["file"] + ".seen").touch()
+        while Path(self.parameters["file"]).exists():
+            session.progress("asleep", 1)
+            time.sleep(0.05)
+        point = {"params": {}, "times": {"step_s": [0.5, 0.5]}, "flops": None, "bytes": None}
+        session.add_point(point | {"memory": session.memory(), "loss": []})
+'''
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """(hosts by name, ssh configuration)."""
+    with ssh_hosts.running(tmp_path_factory.mktemp("network") / "n", list(HOSTS)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """The collecting side."""
+    copy = copy_project(tmp_path_factory.mktemp("collect") / "project")
+    copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "lock")
+    sleeper = copy.path / "workflow" / "siliconprof" / "workloads" / "sleeper.py"
+    sleeper.write_text(SLEEPER, encoding="utf-8")
+    sleeper.with_name("obsolete.py").write_text(SLEEPER, encoding="utf-8")
+    configure(copy, product=PRODUCT)
+    return copy
+
+
+def configure(project: Checkout, **workloads: dict[str, Any]) -> None:
+    """An experiment of these cells, one each on a host's CPU."""
+    common = {"device_kinds": ["cpu"]}
+    entries = {name: common | entry for name, entry in workloads.items()}
+    project.configure(backends=["mlx"], precisions=["fp32"], timing=QUICK, workloads=entries)
+
+
+def write_hosts(project: Checkout, **entries: dict[str, Any]) -> None:
+    """config/hosts.yaml: the two hosts unless others are named."""
+    common = {"folder": "study", "environment": str(HERE)}
+    document = {label: common | entry for label, entry in (entries or HOSTS).items()}
+    (project.path / "config" / "hosts.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+def collect(project: Checkout, network: Any, *words: str) -> tuple[int, dict[str, str]]:
+    """Collect; (exit status, what the last lines say by label)."""
+    done = project.stage("cli", "collect", "--ssh-config", str(network[1]), *words, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    lines = (line.split(": ", 1) for line in done.stdout.splitlines())
+    return done.returncode, dict(lines) or {"": done.stderr}
+
+
+def begin(project: Checkout, network: Any, *words: str) -> subprocess.Popen:
+    """Collect in the background."""
+    environment = os.environ | project.environment | {"PYTHONPATH": "workflow"}
+    command = ["-m", "siliconprof.cli", "collect", "--ssh-config", str(network[1]), *words]
+    return subprocess.Popen(
+        [sys.executable, *command], cwd=project.path, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+
+
+def until(condition: Callable[[], Any], seconds: float = 90) -> None:
+    """Wait for a condition, or the test fails."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.02)
+
+
+def span(record: dict[str, Any]) -> tuple[datetime, datetime]:
+    """When a cell was measured."""
+    start = datetime.fromisoformat(record["started_at"])
+    return start, start + timedelta(seconds=record["accounting"]["wall_s"])
+
+
+@pytest.fixture(scope="module")
+def collected(project: Checkout, network: Any) -> tuple[list[str], str]:
+    """The first collect, from both hosts and one that is not there: its last lines, its progress.
+
+    A cell on each host waits until both have begun, so it only ends if they run side by side.
+    """
+    write_hosts(project, **HOSTS, ghost={"ssh": "nobody"})
+    turns = [host.home / "turn" for host in network[0].values()]
+    for turn in turns:
+        turn.touch()
+    configure(project, product=PRODUCT, wait=WAIT)
+    process = begin(project, network)
+    seen = [Path(f"{turn}.seen") for turn in turns]
+    until(lambda: process.poll() is not None or all(path.exists() for path in seen))
+    for turn in turns:
+        turn.unlink()
+    said, progress = process.communicate(timeout=120)
+    assert process.returncode == 1, progress
+    write_hosts(project)
+    return said.splitlines(), progress
+
+
+def test_two_hosts_side_by_side_and_only_what_is_new_later(project, network, collected):
+    hosts = network[0]
+    said, progress = collected
+    nobody = f"{hosts['studio-7'].address.rpartition('.')[0]}.3"
+    assert said == [
+        "studio-7: 2 new, 0 already here, 0 replaced",
+        "server-9: 2 new, 0 already here, 0 replaced",
+        f"ghost: failed: ssh: connect to host {nobody} port 22: No route to host; "
+        "log: results/logs/collect/ghost.log",
+    ]
+    assert re.search(r"^server-9: measuring$", progress, re.M)
+    records = project.records()
+    assert {key.split("/")[0] for key in records} == {"studio-7", "server-9"} and len(records) == 4
+    for key, record in records.items():
+        assert record["status"] == "ok", record["reason"]
+        assert record["environment"]["hostname"] == record["cell"]["host"] == key.split("/")[0]
+    (first, end), (second, other_end) = (
+        span(record) for record in records.values() if record["cell"]["workload"] == "wait"
+    )
+    assert max(first, second) < min(end, other_end)
+
+    # Nothing new: nothing is measured, nothing comes. A module that vanished here vanishes there.
+    far = hosts["server-9"].home / "work" / "my-study"
+    stamps = project.stamps()
+    assert Checkout(far).stamps().items() <= stamps.items()
+    gone = "workflow/siliconprof/workloads/obsolete.py"
+    assert (far / gone).exists()
+    (project.path / gone).unlink()
+    assert collect(project, network) == (0, {
+        "studio-7": "0 new, 2 already here, 0 replaced",
+        "server-9": "0 new, 2 already here, 0 replaced",
+    })  # fmt: skip
+    assert not (far / gone).exists()
+    assert not (far / "config" / "hosts.yaml").exists()
+    assert project.stamps() == stamps and Checkout(far).stamps().items() <= stamps.items()
+
+    # Another cell, and one that changed: those two are measured, and those alone travel.
+    configure(project, more=PRODUCT, product=PRODUCT | {"shapes": [[1, 8, 8, 8]]}, wait=WAIT)
+    assert collect(project, network, "server-9") == (
+        0, {"server-9": "1 new, 1 already here, 1 replaced"}
+    )  # fmt: skip
+    after = project.stamps()
+    changed = {key.split("/")[3] for key, stamp in after.items() if stamps.get(key) != stamp}
+    assert changed == {"more", "product"}
+    (kept,) = (project.path / "results/history/server-9").rglob("*.json")
+    assert json.loads(kept.read_text())["cell"]["workload"] == "product"
+    listed = project.stage("cli", "collect", "--list").stdout
+    assert re.search(
+        r"^server-9  server-9:/home/work/my-study  \S+  3 records, last new 2", listed, re.M
+    )
+
+    # A run here takes them as what they are.
+    configure(project, product=PRODUCT)
+    project.snakemake("results/tables/cells.csv")
+    with open(project.path / "results/tables/cells.csv", newline="") as stream:
+        found = {(row["host"], row["source"], row["status"]) for row in csv.DictReader(stream)}
+    assert {(label, "another host", "ok") for label in HOSTS} < found
+
+
+def test_a_connection_that_breaks_ends_the_run_there_and_the_next_goes_on(
+    project, network, collected
+):
+    host = network[0]["studio-7"]
+    write_hosts(project)
+    configure(project, product=PRODUCT, later={"module": "sleeper", "file": "/home/hold"})
+    hold, seen = host.home / "hold", host.home / "hold.seen"
+    hold.touch()
+    faults = {
+        "killed": lambda process: process.kill(),
+        "interrupted": lambda process: process.send_signal(signal.SIGINT),
+        "unplugged": lambda process: host.link(up=False),
+    }
+    for name, fault in faults.items():
+        seen.unlink(missing_ok=True)
+        patience = "4" if name == "unplugged" else "60"
+        process = begin(project, network, "studio-7", "--patience", patience)
+        until(lambda process=process: seen.exists() or process.poll() is not None)
+        assert process.poll() is None and host.processes("siliconprof.measure"), name
+        fault(process)
+        until(lambda: not host.processes("siliconprof") and not host.processes("snakemake"))
+        said = process.communicate(timeout=120)[0]
+        if name == "interrupted":
+            assert process.returncode == 1 and "studio-7: interrupted; log: " in said
+        if name == "unplugged":
+            assert process.returncode == 1 and re.search("^studio-7: failed: .+; log: ", said, re.M)
+    host.link(up=True)
+    hold.unlink()
+    assert not [key for key in project.records() if "/later/" in key]
+    done = collect(project, network, "studio-7")
+    assert done[0] == 0 and done[1]["studio-7"].startswith("1 new, "), done
+
+
+def test_what_is_not_ours_or_not_sound_is_refused(project, network, collected):
+    """A person's folder, a host without Python, a stranger's key, records under another's label,
+    and a label that has come to stand for another machine."""
+    studio, server = network[0]["studio-7"], network[0]["server-9"]
+    precious = studio.home / "precious" / "workflow" / "thesis.tex"
+    precious.parent.mkdir(parents=True)
+    precious.write_text("years of work")
+    for name, label in (("liar", "server-9"), ("moved", "studio-7")):
+        bundle, python = studio.home / f"{name}.zip", studio.home / name / "bin" / "python"
+        project.stage("cli", "pack", "--host", label, "-o", str(bundle))
+        python.parent.mkdir(parents=True)
+        done = {"event": "done", "status": 0, "present": 0, "bytes": bundle.stat().st_size}
+        python.write_text(
+            f"#!/bin/sh\nmkdir -p told-{name}; read -r anything\n"
+            f"echo '{json.dumps({'event': 'ready', 'rsync': ''})}'; echo '{json.dumps(done)}'\n"
+            f"cat {bundle.name}\n"
+        )
+        python.chmod(0o755)
+    host_file = project.path / "results" / "hosts" / "studio-7.json"
+    host = json.loads(host_file.read_text())
+    host_file.write_text(json.dumps(host | {"fingerprint": "0" * 64, "hostname": "its-elder"}))
+    stranger = network[1].with_name("stranger")
+    known = network[1].with_name("known_hosts").read_text()
+    stranger.write_text(known.replace(server.address, "198.18.255.1"))
+    network[1].write_text(
+        f"Host stranger\n  HostName {server.address}\n  UserKnownHostsFile {stranger}\n"
+        + network[1].read_text()
+    )
+    write_hosts(
+        project,
+        folder={"ssh": "studio-7", "folder": "precious"},
+        home={"ssh": "studio-7", "folder": "/home"},
+        bare={"ssh": "studio-7", "folder": "bare", "environment": "/home/none"},
+        liar={"ssh": "studio-7", "folder": "told-liar", "environment": "liar"},
+        stranger={"ssh": "stranger"},
+        **{"studio-7": {"ssh": "studio-7", "folder": "told-moved", "environment": "moved"}},
+    )
+    stamps = project.stamps()
+    status, said = collect(project, network)
+    assert status == 1
+    end = "; log: results/logs/collect/{}.log"
+    assert said["folder"] == (
+        "failed: /home/precious: is not empty and not a folder that collect has made; name a new "
+        "or empty one" + end.format("folder")
+    )
+    assert said["home"].startswith("failed: /home: holds the home folder; name a folder of its own")
+    assert said["bare"].startswith("failed: no Python there: /home/none/bin/python (")
+    assert said["stranger"] == "failed: Host key verification failed." + end.format("stranger")
+    assert said["liar"].startswith(
+        "failed: its bundle holds records of server-9: a host brings its"
+    )
+    assert said["studio-7"].startswith(
+        "failed: 'studio-7' was another machine before (hostname its-"
+    )
+    host_file.write_text(json.dumps(host))
+    assert precious.read_text() == "years of work" and project.stamps() == stamps
+    assert [path.name for path in (studio.home / "precious").iterdir()] == ["workflow"]
+
+
+def test_a_folder_with_an_active_run_is_left_alone(tmp_path, monkeypatch):
+    """The lock is held against a second collect, and a run by hand holds it off as well."""
+    for path in (collect_there.OURS / "lock", collect_there.PRESENCE):
+        folder = tmp_path / path.name
+        (folder / path).parent.mkdir(parents=True)
+        (folder / collect_there.OURS).mkdir(exist_ok=True)
+        monkeypatch.chdir(folder)
+        holder = collect_there._locked(path)
+        assert holder is not None
+        program = Path(collect_there.__file__).read_text().replace("END_S = 20.0", "END_S = 0.2")
+        asked = json.dumps({"label": "x", "folder": str(folder), "silence_s": 0.5})
+        command = f"(echo '{asked}'; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.2; echo; done)"
+        done = subprocess.run(
+            ["sh", "-c", f'{command} | "$0" -c "$1"', sys.executable, program],
+            capture_output=True, text=True,
+        )  # fmt: skip
+        os.close(holder)
+        waiting, refused = map(json.loads, done.stdout.splitlines())
+        assert waiting == {"event": "waiting"}
+        assert refused["event"] == "refused" and "another run is active there" in refused["line"]
+
+
+EVIL = "x; touch pwned"
+
+
+def test_every_mistake_in_the_hosts_file_is_one_line(project, tmp_path):
+    good = {"ssh": "a@b:22", "folder": "~/x", "environment": "make"}
+    entries = {
+        EVIL: good,
+        "auto": good,
+        "target": good | {"ssh": EVIL},
+        "option": good | {"ssh": "-oProxyCommand=touch pwned"},
+        "user": good | {"ssh": "-l@b"},
+        "folder": good | {"folder": f"$({EVIL})"},
+        "dash": good | {"folder": "-rf"},
+        "up": good | {"folder": "x/../.."},
+        "root": good | {"folder": "/"},
+        "environment": good | {"environment": EVIL, "identity": "--"},
+        "key": good | {"foldr": 1, "folder": 2},
+        "empty": {},
+    }
+    write_hosts(project)
+    path = tmp_path / "hosts.yaml"
+    path.write_text(yaml.safe_dump(entries))
+    with pytest.raises(UserError) as error:
+        collect_hosts.load(path)
+    lines = str(error.value).splitlines()
+    for start in (
+        "'x; touch pwned': is no label", "target.ssh: is ", "option.ssh: is ",
+        "user.ssh: is ", "folder.folder: is ", "dash.folder: is ", "environment.environment: is ",
+        "environment.identity: is ", "key.foldr: unknown key", "key.folder: is 2; expected string",
+        "empty.ssh: is missing", "empty.folder: is missing",
+    ):  # fmt: skip
+        assert [line for line in lines if line.startswith(f"{path}: {start}")], (start, lines)
+    assert "did you mean 'folder'?" in str(error.value)
+    path.write_text(yaml.safe_dump({key: entries[key] for key in ("auto", "root", "up")}))
+    with pytest.raises(UserError) as error:
+        collect_hosts.load(path)
+    assert [line.split(":")[1].strip() for line in str(error.value).splitlines()] == [
+        "auto.ssh", "root.folder", "up.folder"
+    ]  # fmt: skip
+    shipped = Path(conftest.ROOT / "config" / "hosts.yaml")
+    assert collect_hosts.load(shipped) == {}
+    example = re.findall("^# (  .*|studio:.*|server:.*)$", shipped.read_text(), re.M)
+    entries = yaml.safe_load("\n".join(example))
+    assert entries.keys() == {"studio", "server"}
+    assert not validation.problems(entries, validation.load_schema("hosts"))
+    for words in ([EVIL], ["studio-7", "--hosts", EVIL], ["--configfile", EVIL]):
+        done = project.stage("cli", "collect", *words, check=False)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1 and EVIL in done.stderr, words
+    assert not list(project.path.rglob("pwned")) and not Path("pwned").exists()

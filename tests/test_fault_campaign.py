@@ -1,0 +1,65 @@
+"""The fault campaign of benchmarks/faults.py, shorter: more than 50 kills, and every other kind.
+
+What it asserts of each fault is in benchmarks/fault_checkout.py, `Scratch.complete` above all.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import fault_checkout  # noqa: E402
+import fault_damage as damage  # noqa: E402
+import fault_kinds as kinds  # noqa: E402
+import faults  # noqa: E402
+
+SEED_VARIABLE = "FAULTS_SEED"  # to see a failure again
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Where the checkouts lie; nothing that was started for one of them outlives the test."""
+    try:
+        yield tmp_path
+    finally:
+        for process in psutil.process_iter():
+            try:
+                mark = process.environ().get(fault_checkout.LOCK_VARIABLE, "")
+            except psutil.Error:
+                continue  # has ended, or is somebody else's
+            if mark.startswith(f"{tmp_path}{os.sep}"):
+                process.kill()
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_under_faults(folder):
+    seed = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(10**9))
+    work: list[faults.Work] = [
+        (kinds.kills, {"count": 23}),
+        (kinds.kills, {"count": 23}),
+        (kinds.stage_kills, {"stages": ("prepare", "aggregate", "render.page")}),
+        (damage.clock_jumps, {"count": 2}),
+        (damage.cut_off_files, {}),
+        (kinds.two_in_one_checkout, {"count": 2}),
+        (kinds.two_checkouts, {"count": 1}),
+        (kinds.carrying_kills, {"count": 1}),
+        (damage.record_lengths, {"step": 3}),
+        (damage.journal_lengths, {"count": 40}),
+    ]
+    if os.geteuid() == 0:
+        work += faults.with_root(2)
+    log = faults.campaign(folder, seed, work)
+    said = f"{SEED_VARIABLE}={seed}\n{faults.summary(log)}"
+    print(said)
+    assert not log.problems and log.survived == log.injected, said
+    n_kills = sum(n for kind, n in log.survived.items() if kind.startswith(("kill", "SIG")))
+    assert n_kills > 50, said

@@ -1,0 +1,790 @@
+"""Readers of what others wrote, against at least 100,000 documents that nobody meant.
+
+Each reader answers with a value or with a `UserError` whose every line names the file; nothing
+else, not even slowly, and without a trace outside `results/`. Hypothesis hands out the seeds of
+batches (`fuzz_inputs`), so another seed or more examples are one variable away:
+
+    SILICONPROF_FUZZ_SEED=8 SILICONPROF_FUZZ_TIMES=10 python -m pytest tests/test_fuzz.py
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import csv
+import io
+import json
+import math
+import os
+import signal
+import sys
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import fuzz_inputs as fuzz
+import numpy as np
+import pytest
+import yaml
+from conftest import ROOT
+from hypothesis import HealthCheck, Phase, given, seed, settings, strategies
+from siliconprof import (
+    aggregate,
+    bundle_check,
+    bundle_import,
+    cell_columns,
+    child,
+    claims_file,
+    collect_hosts,
+    config,
+    detect,
+    documents,
+    hosts,
+    matrix,
+    matrix_file,
+    noise_floor,
+    progress,
+    published_values,
+    record,
+    record_rows,
+    registry,
+    result_sets,
+    source_files,
+    table_files,
+    token_data,
+    validation,
+)
+from siliconprof.backends import _saved
+from siliconprof.claim_quantities import QUANTITIES
+from siliconprof.errors import UserError
+from siliconprof.journal import Journal
+from siliconprof.render import figures
+from test_bundle import a_host
+from test_config import SMALL as CONFIG
+from test_render import base_record, make, render
+from test_render_robust import everything
+
+SEED = int(os.environ.get("SILICONPROF_FUZZ_SEED", "7"))
+TIMES = float(os.environ.get("SILICONPROF_FUZZ_TIMES", "1"))
+LEAST = 100_000  # inputs in all
+BATCH = 100  # inputs for each seed that Hypothesis draws
+HANG_S = 20.0
+
+Written = list[str]
+
+
+# -- what may not happen -----------------------------------------------------------------------
+
+
+class Watch:
+    """Every file that this process opens for writing, renames or removes, while it is switched on.
+
+    An audit hook stays for the life of a process; switched off it costs a comparison.
+    """
+
+    def __init__(self) -> None:
+        self.on, self.seen = False, Written()
+        sys.addaudithook(self._hook)
+
+    def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if not self.on:
+            return
+        if event == "open":
+            path, mode, flags = arguments
+            writes = isinstance(mode, str) and set(mode) & set("wax+")
+            if writes or (mode is None and flags & (os.O_WRONLY | os.O_RDWR)):
+                self.seen.append(os.fspath(path) if not isinstance(path, int) else "")
+        elif event in ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.symlink", "os.link"):
+            self.seen += [os.fspath(p) for p in arguments[:2] if isinstance(p, str | os.PathLike)]
+        elif event == "subprocess.Popen" and list(arguments[1]) == ["lscpu"]:
+            return  # how this machine is told from the bundle's; no input has a say in it
+        elif event in ("subprocess.Popen", "os.system", "os.exec", "os.fork", "pickle.find_class"):
+            self.seen.append(f"{event}: {arguments[:2]!r:.200}")
+
+
+WATCH = Watch()
+
+
+@contextlib.contextmanager
+def no_hang() -> Iterator[None]:
+    """End what takes too long with an exception that no reader catches."""
+
+    def stop(*_: Any) -> None:
+        pytest.fail(f"no answer in {HANG_S:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, HANG_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def listing(folder: Path) -> dict[str, tuple[int, int]]:
+    """Everything below a folder, with size and time."""
+    return {
+        path.relative_to(folder).as_posix(): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+# -- readers -----------------------------------------------------------------------------------
+
+Input = tuple[bytes, str]  # a file's content, and how it was made
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Something that reads what others wrote."""
+
+    file: str  # where the input lies, below the project
+    make: Callable[[Random], Input]
+    read: Callable[[Path], Any]
+    inputs: int
+    named: str = ""  # what every line begins with or holds; the file's name if empty
+    beside: Mapping[str, bytes] | None = None  # other files that it reads
+
+
+def structured(*originals: Any) -> Callable[[Random], Input]:
+    """Inputs that are JSON of another content."""
+
+    def made(chance: Random) -> Input:
+        value, how = fuzz.document(originals, chance)
+        return fuzz.as_json(value, chance), how
+
+    return made
+
+
+def bytewise(*originals: bytes) -> Callable[[Random], Input]:
+    """Inputs that are damaged files."""
+    return lambda chance: fuzz.damaged(chance.choice(originals), chance)
+
+
+def yamlwise(*originals: Any) -> Callable[[Random], Input]:
+    """Inputs that are YAML of another content."""
+
+    def made(chance: Random) -> Input:
+        value, how = fuzz.document(originals, chance)
+        with contextlib.suppress(UnicodeEncodeError):
+            if chance.random() < 0.5:
+                return yaml.dump(value, Dumper=yaml.CSafeDumper).encode(), how
+        return fuzz.as_json(value, chance), how  # which is YAML as well
+
+    return made
+
+
+def sealed(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with the hash of what it now says, as a forger would do it."""
+    try:
+        return {**data, "sha256": record.content_sha256(data)}
+    except (ValueError, TypeError, RecursionError):
+        return {**data, "sha256": "0" * 64}
+
+
+def small(data: dict[str, Any]) -> dict[str, Any]:
+    """A record with fewer repeats: the schema looks at every number."""
+    for point in data["points"]:
+        times = point["times"]
+        point["times"] = {name: values[:4] for name, values in times.items()}
+        if point.get("steps"):
+            point["steps"] = {name: values[:6] for name, values in point["steps"].items()}
+        if point.get("curve"):
+            point["curve"] = {name: values[:4] for name, values in point["curve"].items()}
+    return data
+
+
+RECORDS = [small(data) for data in everything()]
+with zipfile.ZipFile(
+    ROOT / "tests" / "schema_1.zip"
+) as OLD:  # which are migrated when they are read
+    RECORDS += [json.loads(OLD.read(name)) for name in OLD.namelist() if "records/" in name][:3]
+RECORD_FILES = [json.dumps(sealed(data)).encode() for data in RECORDS]
+
+
+FREE = ("environment", "method", "probes", "accounting", "points", "samples", "precision", "checks",
+        "dataset", "flags", "captures", "scenario")  # fmt: skip
+
+
+def forged(chance: Random) -> Input:
+    """A record of another content that agrees with its own hash."""
+    whole = chance.choice(RECORDS)
+    parts = [name for name in FREE if whole.get(name)]
+    if chance.random() < 0.7:  # deep inside: the top is soon refused
+        part = chance.choice(parts)
+        inner, how = fuzz.document([whole[part]], chance, deep=True)
+        value, how = {**whole, part: inner}, f"{part}: {how}"
+    else:
+        value, how = fuzz.document([whole], chance)
+    return fuzz.as_json(sealed(value) if isinstance(value, dict) else value, chance), how
+
+
+def rows_of(path: Path) -> None:
+    """A record and all its lines of the tables."""
+    data = record.read(path)
+    cell_columns.cell_row(record_rows.HERE, path, data, path.parent / "history")
+    for rows in (
+        record_rows.point_rows, record_rows.step_rows, record_rows.training_step_rows,
+        record_rows.sample_rows, record_rows.energy_rows, record_rows.probe_rows,
+        record_rows.capture_rows, record_rows.curve_rows, record_rows.evaluation_rows,
+        record_rows.text_rows,
+    ):  # fmt: skip
+        for row in rows(record_rows.HERE, data):
+            for name, value in row.items():
+                assert not isinstance(value, float) or math.isfinite(value), f"{name} = {value}"
+
+
+def bundle_of(files: Mapping[str, bytes], manifest: Mapping[str, Any] | None = None) -> bytes:
+    """A bundle whose manifest fits what is in it."""
+    labels = sorted({name.split("/")[1] for name in files if name.startswith("records/")})
+    told = {
+        "bundle_version": 1, "created_at": "2026-01-02T03:04:05+00:00", "schema_version": 2,
+        "method_versions": [2], "hosts": labels, "siliconprof_version": "0.1", "git_commits": [],
+        "files": [{"path": name, "sha256": bundle_check.sha256(content), "bytes": len(content)}
+                  for name, content in files.items()],
+    } | dict(manifest or {})  # fmt: skip
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in {**files, "manifest.json": json.dumps(told).encode()}.items():
+            archive.writestr(zipfile.ZipInfo(name), content, compresslevel=1)
+    return target.getvalue()
+
+
+FAR = sealed(base_record("matmul", "product", host="far"))
+MEMBER = "records/far/cpu-x/torch-cpu/product/auto/fp32.json"
+MEMBERS = {
+    MEMBER: json.dumps(FAR).encode(),
+    "hosts/far.json": json.dumps(a_host("far")).encode(),
+}
+NAMES = [
+    "../up.json", "/abs.json", "records/far/../../x.json", "C:/x.json", "hosts/auto.json", "x\0y",
+    "hosts/far.json\n", "records/far/cpu-x/torch-cpu/a b/auto/fp32.json", "records\\far", "hosts/",
+    "records/far/cpu-x/torch-cpu/; touch pwned/auto/fp32.json", "hosts/" + "x" * 300 + ".json",
+    "records/FAR/cpu-x/torch-cpu/product/auto/fp32.json", "hosts/é.json", "manifest.json/x",
+]  # fmt: skip
+
+
+def bundle_with_changes(chance: Random) -> Input:
+    """A whole bundle of which one document, or a name, is another."""
+    files = dict(MEMBERS)
+    which = chance.choice(["record", "host", "manifest", "name", "none"])
+    if which == "record":
+        value, how = fuzz.document([FAR], chance)
+        files[MEMBER] = fuzz.as_json(sealed(value) if isinstance(value, dict) else value, chance)
+    elif which == "host":
+        value, how = fuzz.document([a_host("far")], chance)
+        files["hosts/far.json"] = fuzz.as_json(value, chance)
+    elif which == "name":
+        how = chance.choice(NAMES)
+        files[how] = files.pop(chance.choice(list(files)))
+    elif which == "manifest":
+        key = chance.choice(["bundle_version", "hosts", "files", "schema_version", "git_commits"])
+        value = chance.choice(fuzz.VALUES)
+        with contextlib.suppress(ValueError, RecursionError):
+            return bundle_of(files, {key: value}), f"{key} = {value!r:.60}"
+        return bundle_of(files), "nothing"
+    else:
+        return fuzz.damaged(bundle_of(files), chance)
+    return bundle_of(files), f"{which}: {how}"
+
+
+def imported(path: Path) -> None:
+    """A bundle, taken into a results folder that is there."""
+    bundle_import.import_bundle(path, path.parent / "results", replace=True)
+
+
+EXPERIMENT = config.resolve(CONFIG | {"devices": ["local"]})
+DEVICES = registry.load(ROOT / "config" / "devices.yaml")
+HOST = a_host("desk") | {"packages": {"python": "3.11", **dict.fromkeys(detect.PACKAGES, "1")}}
+
+
+def expanded(path: Path) -> None:
+    """A host file, and the cells of a small experiment on that host."""
+    matrix.expand(EXPERIMENT, {"devices": {}, "sources": {}}, hosts.load(path))
+
+
+def configured(path: Path) -> None:
+    """A config file as Snakemake hands it over, resolved."""
+    config.resolve(validation.load_yaml(path), path.name)
+
+
+FLOOR = {
+    "floor_version": 1, "host": "desk",
+    "runs": [{"added_at": "2026-01-02", "source": "x", "figures": [
+        {"cell": "desk/cpu-x/torch-cpu/product/auto/fp32", "device": "cpu-x", "metric": "step_s",
+         "backend": "torch-cpu", "point": "{}", "group": "a" * 64, "records": ["b" * 64],
+         "values": [0.1, 0.11, 0.12, 0.1, 0.11, 0.12, 0.13]}]}],
+}  # fmt: skip
+
+
+def floor_lines(path: Path) -> None:
+    """A noise floor and what it says of a cell."""
+    cell = FAR["cell"] | {"host": "desk"}
+    measured = result_sets.Measured(FAR | {"cell": cell}, [FAR])
+    noise_floor.read(path).deviation(measured, "{}", "step_s")
+    noise_floor.lines(path)
+
+
+POINT = {"params": {"m": 1}, "times": {"step_s": [1.0]}, "flops": None, "bytes": None, "memory": {}}
+EVENTS = [
+    {"key": "k", "event": "begun", "name": "a", "pid": 7, "point": POINT},
+    {"key": "k", "event": "point", "name": "a", "pid": 7, "point": POINT},
+    {"key": "k", "event": "used", "name": "a", "pid": 8},
+    {"key": "k", "event": "skipped", "name": "b", "pid": 7, "point": POINT},
+    {"key": "k", "event": "begun", "name": "c", "pid": 7, "point": POINT},
+    {"key": "k", "event": "record", "cell": "x"},
+]
+
+
+def journal_lines(chance: Random) -> Input:
+    """A journal of which an event, or a byte, is another."""
+    said, lines = "", []
+    for event in EVENTS:
+        if chance.random() < 0.3:
+            event, how = fuzz.changed(event, chance)
+            said += how
+        lines.append(fuzz.as_json(event, chance))
+    content = b"\n".join(lines) + b"\n"
+    return (content, said) if chance.random() < 0.5 else fuzz.damaged(content, chance)
+
+
+def journal_answers(path: Path) -> None:
+    """All that is asked of a journal; it leaves out what is damaged and raises nothing."""
+    journal = Journal(path, "k")
+    journal._before = 0  # as if the events were of this measurement
+    assert journal.begun_by(7) is None or isinstance(journal.begun_by(7)[1], dict)
+    assert all(isinstance(point, dict) for point in journal.used_by([7, 8]))
+    assert journal.taken_over_by([8]) >= 0
+    assert isinstance(journal.find("a"), dict | None)
+
+
+MATRIX = {
+    "experiment": EXPERIMENT, "host": HOST, "hosts": [HOST], "not_measured": [{"device": "h200", "reason": "none"}],
+    "cells": [{"cell": data["cell"], "environment": {}, "code": [], "data": [], "arrays": [],
+               "record": f"results/records/{record.cell_path(data)}.json"} for data in RECORDS[:2]],
+}  # fmt: skip
+
+
+def of_matrix(path: Path) -> None:
+    """matrix.json and what the aggregation asks of it."""
+    document = matrix_file.read(path)
+    with contextlib.suppress(UserError):  # that a record is missing
+        list(aggregate.gather(document, path.parent, []))
+    aggregate.outside(document, path.parent)
+
+
+TOKENS = np.arange(40, dtype=np.uint16)
+FACTS = {
+    "name": "d", "kind": "text", "vocab_size": 512,
+    "tokens_sha256": token_data.prepared.array_sha256(TOKENS),
+}  # fmt: skip
+
+
+def saved(array: np.ndarray) -> bytes:
+    """An array as a file."""
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=False)
+    return stream.getvalue()
+
+
+def tokens(path: Path) -> None:
+    """A prepared data set, cut into batches."""
+    token_data.load(path.parent)
+
+
+def source_state(path: Path) -> None:
+    """Which files a data set was made from; damage means that nobody knows."""
+    assert isinstance(source_files.state(path.parent), str)
+
+
+SOURCES = {"state": "x", "roots": {str(ROOT / "config"): {
+    "names_sha256": None,
+    "files": {"config.yaml": {"bytes": 1, "mtime_ns": 1, "sha256": "a" * 64}, "gone": None}}}}  # fmt: skip
+
+
+def shown_progress(path: Path) -> None:
+    """A line of a child's progress, by the supervisor and on the terminal."""
+    read_end, write_end = os.pipe()
+    os.write(write_end, path.read_bytes()[:60_000] + b"\n")
+    os.close(write_end)
+    reader = object.__new__(child.Child)
+    reader.progress = {"doing": "start", "step": 0}
+    reader._read_progress(read_end)
+    assert f"{reader.progress['doing']}, {reader.progress['step']}"
+    shown = HANDLER
+    shown.path = path
+    assert not set(shown._render().plain) & {"\x1b", "\n", "\x00"}
+
+
+HANDLER = progress.ProgressHandler(Path("none"))
+WEIGHTS = {"a": ((2, 3), "float32")}
+
+
+def checkpoint() -> bytes:
+    """A checkpoint of one small array."""
+    from safetensors.numpy import save
+
+    return save({"a": np.zeros((2, 3), np.float32)}, _saved.metadata(0, 0, {"step": "0"}))
+
+
+def published() -> dict[str, bytes]:
+    """The published tables by name."""
+    return {p.name: p.read_bytes() for p in (ROOT / "config" / "published").glob("*.csv")}
+
+
+CLAIMS = {"claims": [{
+    "id": "x", "text": "twice as fast", "source": "seed 000", "compare": {
+        "kind": "ratio", "quantity": "sample_speed", "workloads": ["gpt2"], "any_batch": True,
+        "pairs": [["m2-ultra-76", "rtx-a6000"]], "a": {"lora": False}, "b": {"lora": False},
+        "cases": "typical", "expect": "at_most", "value": 0.8, "tolerance": 0.1,
+        "tolerance_reason": "a reason"}}]}  # fmt: skip
+
+
+def claimed(path: Path) -> None:
+    """The claims of a file."""
+    tables = published_values.Published(ROOT / "config" / "published", DEVICES)
+    claims_file.load(path, DEVICES, tables, QUANTITIES)
+
+
+def registered() -> dict[str, Any]:
+    """A registry of two devices."""
+    whole = validation.load_yaml(ROOT / "config" / "devices.yaml")
+    devices = {name: whole["devices"][name] for name in ("h200", "m2-ultra-76")}
+    return {"sources": whole["sources"], "devices": devices}
+
+
+def recognised(path: Path) -> None:
+    """A registry, and which device of it one is that was found."""
+    known = registry.load(path)
+    facts = {"kind": "gpu", "vendor": "nvidia", "name": "NVIDIA H200", "memory_bytes": 2**37}
+    registry.recognise(known, facts)
+
+
+CLUSTER = {"cluster": {"hall": {"device": "h200", "resources": {
+    "slurm_partition": "gpu", "constraint": "h200", "gres": "gpu:h200:1", "runtime": 30}}}}  # fmt: skip
+HOSTS = {
+    "mac": {"ssh": "me@mac.example:22", "folder": "~/study", "environment": "make"},
+    "box": {"ssh": "box", "folder": "/srv/study", "environment": "/srv/python",
+            "identity": "~/.ssh/id_box", "configfile": "config/config.yaml"},
+}  # fmt: skip
+CELLS_CSV = (
+    b"source,host,device,status,flops\r\nthis host,desk,cpu-x,ok,1.5\r\nthis host,desk,cpu-x,,\r\n"
+)
+
+REGISTRY = registered()
+PUBLISHED = published()
+READERS = {
+    "record, damaged": Reader(
+        "results/records/desk/cpu-x/torch-cpu/p/auto/fp32.json", bytewise(*RECORD_FILES),
+        record.read, 26_000),
+    "record, forged": Reader(
+        "results/records/desk/cpu-x/torch-cpu/p/auto/fp32.json", forged, rows_of, 2_500),
+    "bundle, damaged": Reader(
+        "far.zip", bytewise(bundle_of(MEMBERS)),
+        lambda path: bundle_check.check(path.read_bytes(), path), 12_000),
+    "bundle, changed": Reader("far.zip", bundle_with_changes, imported, 3_000,
+                              beside={"results/hosts/auto.json": b'{"label":"desk","fingerprint":"x"}'}),
+    "host file, damaged": Reader(
+        "results/hosts/desk.json", bytewise(json.dumps(HOST).encode()), hosts.load, 8_000),
+    "host file, changed": Reader("results/hosts/desk.json", structured(HOST), expanded, 2_500),
+    "config, damaged": Reader(
+        "config/config.yaml", bytewise(yaml.safe_dump(CONFIG).encode()), configured, 1_500),
+    "config, changed": Reader("config/config.yaml", yamlwise(CONFIG | CLUSTER), configured, 1_500),
+    "hosts.yaml, changed": Reader("config/hosts.yaml", yamlwise(HOSTS), collect_hosts.load, 1_500),
+    "registry, changed": Reader("config/devices.yaml", yamlwise(REGISTRY), recognised, 700),
+    "claims, changed": Reader("config/claims.yaml", yamlwise(CLAIMS), claimed, 1_500),
+    "published tables": Reader(
+        "config/published/table4_pass_time.csv", bytewise(PUBLISHED["table4_pass_time.csv"]),
+        published_values.read_table, 6_000),
+    "noise floor, damaged": Reader(
+        "results/noise-floor/desk.json", bytewise(json.dumps(FLOOR).encode()), floor_lines, 8_000),
+    "noise floor, changed": Reader(
+        "results/noise-floor/desk.json", structured(FLOOR), floor_lines, 5_000),
+    "matrix.json, changed": Reader("results/matrix.json", structured(MATRIX), of_matrix, 1_500),
+    "journal": Reader("results/kept/journal.jsonl", journal_lines, journal_answers, 8_000),
+    "dataset.json": Reader("results/data/d/dataset.json", structured(FACTS), tokens, 4_000, "results/data/d",
+                           beside={"results/data/d/tokens.npy": saved(TOKENS)}),
+    "arrays": Reader("results/data/d/tokens.npy", bytewise(saved(TOKENS)), tokens, 6_000,
+                     beside={"results/data/d/dataset.json": json.dumps(FACTS).encode()}),
+    "sources.json": Reader("results/data/d/sources.json", structured(SOURCES), source_state, 3_000),
+    "progress": Reader("x.progress", structured({"doing": "x", "step": 1}), shown_progress, 2_000),
+    "checkpoints": Reader("results/kept/x.safetensors", bytewise(checkpoint()),
+                          lambda path: _saved.read_metadata(path, WEIGHTS), 3_000),
+    "tables": Reader("results/tables/cells.csv", bytewise(CELLS_CSV), table_files.read, 700),
+}  # fmt: skip
+
+
+def lay_out(project: Path, reader: Reader) -> Path:
+    """A project around an input; the input's path."""
+    for name, content in {**(reader.beside or {}), "README.md": b"x", reader.file: b""}.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_bytes(content)
+    (project / "results").mkdir(exist_ok=True)
+    return project / reader.file
+
+
+def one(reader: Reader, path: Path, content: bytes, how: str) -> str:
+    """Try one input; whether it was taken or refused."""
+    path.write_bytes(content)
+    WATCH.seen.clear()
+    WATCH.on = True
+    try:
+        reader.read(path)
+        return "taken"
+    except UserError as error:
+        lines = str(error).split("\n")
+        named = reader.named or path.name
+        wrong = [line for line in lines if named not in line or len(line) < len(named) + 5]
+        assert not wrong, f"{how}: lines that do not say where: {wrong[:3]}"
+        return "refused"
+    except Exception as error:
+        raise AssertionError(
+            f"{how}: {type(error).__name__}: {error}; {content[:300]!r}"
+        ) from error
+    finally:
+        WATCH.on = False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", READERS)
+def test_a_reader_answers_with_a_value_or_with_lines(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else comes of any input, and nothing is written outside `results/`."""
+    reader = READERS[name]
+    project = tmp_path / "around" / "project"
+    path = lay_out(project, reader)
+    monkeypatch.chdir(project)
+    verdicts: Counter[str] = Counter()
+    batches = max(1, round(reader.inputs * TIMES / BATCH))
+    around = listing(tmp_path)
+    own = path.relative_to(tmp_path).as_posix()
+
+    @seed(SEED)
+    @settings(
+        max_examples=batches, deadline=None, database=None, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(strategies.integers(0, 2**64 - 1))
+    def batch(number: int) -> None:
+        chance = Random(number)
+        for index in range(BATCH):
+            content, how = reader.make(chance)
+            with no_hang():
+                verdict = one(reader, path, content, f"{name}, seed {number}, {index}: {how}")
+            verdicts[verdict] += 1
+            strange = [
+                seen
+                for seen in WATCH.seen
+                if not Path(os.path.abspath(seen)).is_relative_to(project / "results")
+                and seen != os.devnull
+            ]
+            assert not strange, f"{how}: {strange}"
+            if verdict == "refused":
+                assert not WATCH.seen, f"{how}: refused, and yet it wrote {WATCH.seen[:3]}"
+
+    batch()
+    after = {
+        k: v for k, v in listing(tmp_path).items() if not k.startswith("around/project/results/")
+    }
+    before = {k: v for k, v in around.items() if not k.startswith("around/project/results/")}
+    after.pop(own, None), before.pop(own, None)
+    assert after == before
+    tried = sum(verdicts.values())
+    assert tried >= batches * BATCH, verdicts
+    with capsys.disabled():
+        print(f"\n{name}: {tried} inputs, {dict(verdicts)}, seed {SEED}", end=" ")
+
+
+def test_the_inputs_are_enough() -> None:
+    """Every reader counts what it tried; in all they are what was promised."""
+    assert sum(reader.inputs // BATCH * BATCH for reader in READERS.values()) >= LEAST
+
+
+# -- what the reader takes goes through everything -----------------------------------------------
+
+
+@pytest.mark.slow
+def test_what_the_reader_takes_becomes_tables_and_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of forged records through every stage, some of them onto the page."""
+    chance, taken = Random(SEED), []
+    path = tmp_path / "p" / "fp32.json"
+    path.parent.mkdir()
+    while len(taken) < 150 * TIMES:
+        content, _ = forged(chance)
+        path.write_bytes(content)
+        with contextlib.suppress(UserError):
+            data = record.read(path)
+            taken.append({**data, "cell": data["cell"] | {"workload": f"w{len(taken)}"}})
+    results = make(tmp_path / "many", taken)
+    with open(results / "tables" / "cells.csv", encoding="utf-8", newline="") as stream:
+        assert len(list(csv.DictReader(stream))) == len(taken)
+    kernels = [data for data in taken if data["cell"]["trainer"] is None][:4]
+    few = make(tmp_path / "few", kernels)
+    monkeypatch.setattr(figures, "publish", drawn_once)
+    render(few)
+    assert "<script>alert(1)" not in (few / "report.html").read_text(encoding="utf-8")
+
+
+def drawn_once(name: str, draw: Any, *_: Any, on_page: bool = True, **__: Any) -> tuple[str, str]:
+    """A figure is drawn for both widths and kept nowhere."""
+    for narrow in (False, True) if on_page else ():
+        figures._svg(draw(narrow))
+    return "", ""
+
+
+# -- single inputs that random damage does not find ----------------------------------------------
+
+
+def refused(read: Callable[[Path], Any], path: Path, content: str | bytes) -> str:
+    """The one line with which a file is refused; it may not take long."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with no_hang(), pytest.raises(UserError) as error:
+        read(path)
+    (line,) = str(error.value).split("\n")
+    assert line.startswith(str(path)) and len(line) < 2500
+    return line
+
+
+LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join(10 * [f'*a{i - 1}'])}]\n" for i in range(1, 12)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (LAUGHS, "aliases of aliases"),
+        ("a: &a [*a]\n", "nested too deeply"),
+        ("[" * 200_000, "nested too deeply"),
+        ("- " * 100_000 + "x", "nested too deeply"),
+        ("\n".join(" " * i + "a:" for i in range(1000)), "nested too deeply"),
+        ("experiment: " + "7" * 10_000, "not YAML"),
+        ("experiment: !!timestamp x", "not YAML"),
+        ("experiment: 2026-13-45", "not YAML"),
+        ("experiment: !!python/object/apply:os.system ['touch pwned']", "not YAML"),
+        (b"experiment: \xff", "not YAML"),
+    ],
+    ids=[
+        "laughs",
+        "itself",
+        "brackets",
+        "dashes",
+        "steps",
+        "digits",
+        "tag",
+        "date",
+        "code",
+        "bytes",
+    ],
+)
+def test_yaml_that_would_take_the_reader_down(text: Any, why: str, tmp_path: Path) -> None:
+    """libyaml dies of depth, aliases grow without end, and tags raise what they like."""
+    for read, name in ((configured, "config.yaml"), (registry.load, "devices.yaml")):
+        assert why in refused(read, tmp_path / name, text)
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_aliases_reach_the_config_by_the_command_line_too() -> None:
+    """Snakemake itself reads `--configfile`: what it hands over is not walked without end."""
+    with no_hang(), pytest.raises(UserError, match="aliases of aliases"):
+        config.resolve(yaml.safe_load(LAUGHS))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"a": ' * 100_000, "nested too deeply"),
+        ("[" * 500 + "]" * 500, "nested too deeply"),
+        ('{"seed": ' + "9" * 10_000 + "}", "Exceeds the limit"),
+        ('{"seed": ' + "9" * 40 + "}", "beyond 64 bits"),
+        ('{"flops": 1e999}', "is no JSON number"),
+        ('{"flops": NaN}', "is no JSON number"),
+        ('{"reason": "\\ud800"}', "surrogate"),
+        (b'{"reason": "\xed\xa0\x80"}', "not UTF-8"),
+        ("", "Expecting value"),
+    ],
+)
+def test_json_that_breaks_what_comes_after(text: Any, why: str, tmp_path: Path) -> None:
+    """Every reader of JSON refuses it in the same words."""
+    for read in (record.read, hosts.load, noise_floor.read, matrix_file.read):
+        assert why in refused(read, tmp_path / "x.json", text)
+
+
+@pytest.mark.slow
+def test_a_record_of_a_million_points_is_read_or_refused_in_seconds(tmp_path: Path) -> None:
+    """As large as a bundle lets through."""
+    data = base_record("matmul", "product")
+    data["points"] = [POINT | {"memory": {}}] * 120_000
+    data["samples"] = [{"t_s": 0.1 * i} for i in range(120_000)]
+    path = tmp_path / "fp32.json"
+    path.write_text(json.dumps(sealed(data)))
+    assert path.stat().st_size > 12 * 2**20
+    with no_hang():
+        assert len(record.read(path, check_schema=False)["points"]) == 120_000
+    with open(path, "ab") as stream:
+        stream.truncate(documents.LIMIT_BYTES + 1)
+    assert "over the limit" in refused_as_it_is(record.read, path)
+
+
+def refused_as_it_is(read: Callable[[Path], Any], path: Path) -> str:
+    """The line with which an existing file is refused."""
+    with no_hang(), pytest.raises(UserError) as error:
+        read(path)
+    return str(error.value)
+
+
+# -- no code in data -----------------------------------------------------------------------------
+
+FORBIDDEN_NAMES = {"eval", "exec", "compile", "__import__"}
+FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}
+# Code of ours that another Python runs without the package: a fixed text and an expression of it.
+ALLOWED: set[tuple[str, str]] = set()
+
+
+def code_from_data(tree: ast.AST) -> Iterator[str]:
+    """What could run what a file says."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = {alias.name.split(".")[0] for alias in node.names}
+            yield from names & FORBIDDEN_MODULES
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (
+            FORBIDDEN_MODULES
+        ):
+            yield str(node.module)
+        elif isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            told = {word.arg: ast.unparse(word.value) for word in node.keywords}
+            if called in FORBIDDEN_NAMES or called in ("os.system", "os.popen"):
+                yield called
+            if told.get("shell", "False") != "False":
+                yield f"{called}(shell=…)"
+            if called in ("torch.load",) and told.get("weights_only") != "True":
+                yield "torch.load without weights_only"
+            if called in ("np.load", "numpy.load") and told.get("allow_pickle") != "False":
+                yield "np.load without allow_pickle=False"
+            if called == "yaml.load" and told.get("Loader") != "loader":
+                yield "yaml.load without a safe loader"
+            if told.get("trust_remote_code", "False") != "False":
+                yield f"{called}(trust_remote_code=…)"
+
+
+def test_no_file_of_the_package_runs_what_a_file_says() -> None:
+    """No pickle, no shell, no unsafe loader, nothing evaluated."""
+    assert list(code_from_data(ast.parse("import pickle; eval('1'); f(shell=True)"))) == [
+        "pickle", "eval", "f(shell=…)"]  # fmt: skip
+    package = ROOT / "workflow" / "siliconprof"
+    found = {
+        (path.relative_to(package).as_posix(), what)
+        for path in package.rglob("*.py")
+        for what in code_from_data(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert found == ALLOWED

@@ -1,0 +1,301 @@
+"""Names that are commands, options, paths or escapes, through every door: nothing is ever run.
+
+A name that becomes a path or a part of a command is refused with its line; a text that a person
+may choose freely, or that another host's record brings, is shown and does nothing else.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import QUICK, Checkout, copy_project
+from siliconprof import machine, record
+from test_render import base_record, training
+
+COMMANDS = (
+    "x; touch pwned",
+    "$(touch pwned)",
+    "`touch pwned`",
+    "x\ntouch pwned",
+    "x && touch pwned #",
+)
+STRANGE = (
+    "--version",
+    "a b",
+    "é",
+    "../up",
+    "/up",
+    "{x}",
+    "*",
+    "-n",
+    "name\n",
+    "\x1b[2Jx",
+    "\u202ex",
+    "",
+)
+NASTY = (*COMMANDS, *STRANGE)
+LABELS = " ".join(
+    [
+        *COMMANDS,
+        "--version é ../up {x} \x1b[2J \u202e <script>alert(1)</script> & \\input{up} 50% _ # ~ ^ $1",
+    ]
+)
+SHOWN = LABELS.replace("\x1b", "").replace("\u202e", "").replace("\n", " ")
+TINY: dict[str, Any] = {
+    "experiment": "tiny",
+    "host": "desk",
+    "backends": ["mlx"],
+    "precisions": ["fp32"],
+    "timing": QUICK,
+    "workloads": {"product": {"module": "matmul", "shapes": [[1, 16, 16, 16]]}},
+}
+
+
+def harmless(project: Checkout, said: str) -> None:
+    """Nothing was run, nothing lies beside the checkout, no escape reached the terminal."""
+    above = project.path.parent
+    assert not [p for folder in (above, above.parent) for p in folder.glob("pwned")]
+    assert not list(project.path.rglob("pwned"))
+    assert not list(above.glob("up*"))
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", said), ascii(said)
+    assert "Traceback" not in said, said
+
+
+def tried(project: Checkout, *command: str) -> list[str]:
+    """A command of ours that may fail, with what it said; both of its streams."""
+    done = project.stage(*command, check=False)
+    said = done.stdout + done.stderr
+    harmless(project, said)
+    assert said.strip(), command
+    return said.splitlines()
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A checkout with spaces and a command in the name of its own folder."""
+    copy = copy_project(tmp_path_factory.mktemp("in") / "a $(touch pwned) folder" / "project")
+    copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "lock")
+    copy.configure(**TINY)
+    return copy
+
+
+# -- names that are refused ----------------------------------------------------------------------
+
+
+def test_a_config_with_such_names_is_refused_name_by_name(checkout: Checkout) -> None:
+    """As host, device, workload, data set, label of a cluster; nothing is expanded or stored."""
+    matmul = TINY["workloads"]["product"]
+    checkout.configure(**TINY | {
+        "host": "x; touch pwned",
+        "devices": list(NASTY),
+        "workloads": {name: matmul for name in NASTY},
+        "datasets": {name: {"source": "builtin", "vocab_size": 300} for name in NASTY},
+        "cluster": {name: {"device": name, "resources": {"slurm_partition": name}} for name in NASTY},
+    })  # fmt: skip
+    done = checkout.snakemake("-n", "report", check=False)
+    said = done.stdout + done.stderr
+    harmless(checkout, said)
+    assert done.returncode != 0
+    lines = [line for line in said.splitlines() if line.startswith("config: ")]
+    for part in ("workloads", "datasets", "cluster"):
+        bad = [line for line in lines if line.startswith(f"config: {part}: is ")]
+        assert len(bad) == len(NASTY), (part, bad)
+    assert any(line.startswith("config: host: is 'x; touch pwned'") for line in lines)
+    tried(checkout, "cli", "doctor")
+    assert not list((checkout.path / "results").rglob("*.json"))
+
+
+def test_such_names_on_the_command_line(checkout: Checkout) -> None:
+    """Snakemake's --config, and the arguments of our own commands."""
+    checkout.configure(**TINY)
+    done = checkout.snakemake("-n", "--config", "host=$(touch pwned); touch pwned", check=False)
+    harmless(checkout, done.stdout + done.stderr)
+    assert done.returncode != 0 and "host: is " in done.stdout + done.stderr
+    name = " ".join(COMMANDS)
+    tried(checkout, "cli", "pack", "-o", f"{name}.zip", "--host", name)
+    tried(checkout, "cli", "import", name)
+    tried(checkout, "cli", "compare", name, name)
+    tried(checkout, "cli", "advise", "--model", name, "--batch", name, "--device", name)
+
+
+def test_a_registry_with_such_names(checkout: Checkout) -> None:
+    """An id must be an id; the name of a device may be anything, and is shown as such."""
+    path = checkout.path / "config" / "devices.yaml"
+    whole = yaml.safe_load(path.read_text(encoding="utf-8"))
+    entry = whole["devices"]["h200"]
+    path.write_text(yaml.safe_dump(whole | {"devices": {name: entry for name in NASTY}}))
+    checkout.configure(**TINY)
+    done = checkout.snakemake("-n", check=False)
+    harmless(checkout, done.stdout + done.stderr)
+    assert done.returncode != 0
+    assert (done.stdout + done.stderr).count("bad id") == len(NASTY)
+
+
+# -- texts that may be anything ------------------------------------------------------------------
+
+
+def put(results: Path, data: dict[str, Any], *folders: str) -> Path:
+    """Write a record somewhere, whatever its cell says."""
+    path = results.joinpath("records", *folders)
+    record.write(data, path, None)
+    return path
+
+
+def hostile(data: dict[str, Any]) -> dict[str, Any]:
+    """A record of another host whose every text is an attack; it is valid."""
+    data["cell"] |= {"host": "far", "device": "cpu-far"}
+    data["environment"] |= {
+        "hostname": LABELS,
+        "system": LABELS,
+        "python": LABELS,
+        "git_commit": LABELS,
+    }
+    data["environment"]["backend"] = {
+        "framework_version": LABELS,
+        "device_name": LABELS,
+        "blas": LABELS,
+    }
+    data["flags"] = [{"code": LABELS, "detail": LABELS}]
+    data["probes"] = {LABELS: {"available": False, "means": LABELS, "reason": LABELS}}
+    return data
+
+
+@pytest.fixture(scope="module")
+def run(project: Checkout) -> tuple[Checkout, str]:
+    """A whole run amid hostile titles, devices, folders and records, and all that it said."""
+    path = project.path / "config" / "devices.yaml"
+    whole = yaml.safe_load(path.read_text(encoding="utf-8"))
+    chip = machine.cpu()["model"]
+    vendor = next((name for name in machine.CPU_VENDORS if name in chip.lower()), "other")
+    entry = whole["devices"]["h200"] | {
+        "name": SHOWN, "kind": "cpu", "vendor": vendor, "match": {"names": [chip]},
+        "memory_gib": None,
+    }  # fmt: skip
+    whole["devices"]["this-cpu"] = entry
+    path.write_text(yaml.safe_dump(whole, allow_unicode=True))
+    folder = project.path / "texts; touch pwned $(touch pwned) {x}"
+    folder.mkdir()
+    lines = "".join(json.dumps({"text": f"line {i} of a text " * 40}) + "\n" for i in range(50))
+    (folder / "train.jsonl").write_text(lines)
+    words = {"source": "folder", "path": f"./{folder.name}", "vocab_size": 300, "max_bytes": 20000}
+    project.configure(**TINY | {"report": {"title": SHOWN}, "datasets": {"words": words}})
+    results = project.path / "results"
+    far = hostile(base_record("matmul", "product"))
+    put(results, far, "far", "cpu-far", "torch-cpu", "product", "auto", "fp32.json")
+    failed = hostile(training(0.01)) | {"status": "failed", "reason": LABELS, "points": []}
+    put(results, failed, "far", "cpu-far", "torch-cpu", "gpt2-nano-plain", "auto", "fp32.json")
+    for name in (
+        "x; touch pwned",
+        "$(touch pwned)",
+        "{x}",
+        "a b",
+        "--version",
+        "x\ntouch pwned",
+        "\x1b[2J",
+    ):
+        put(results, far, "other", name, "torch-cpu", "product", "auto", "fp32.json")
+    (project.path / "config" / "measured" / "$(touch pwned) {x}.zip").write_bytes(b"no zip")
+    dry = project.snakemake("-n", "report", check=False)
+    assert dry.returncode != 0 and "$(touch pwned) {x}.zip: rename it" in dry.stdout + dry.stderr
+    (project.path / "config" / "measured" / "$(touch pwned) {x}.zip").unlink()
+    done = project.snakemake("report", "results/data/words/dataset.json", check=False)
+    said = dry.stdout + dry.stderr + done.stdout + done.stderr
+    assert done.returncode == 0, said[-4000:]
+    return project, said
+
+
+@pytest.mark.slow
+def test_a_run_amid_hostile_texts_does_what_it_should(run: tuple[Checkout, str]) -> None:
+    """Every record with a proper name is in the tables; the others are named and used in nothing."""
+    project, said = run
+    harmless(project, said)
+    with open(project.path / "results/tables/cells.csv", encoding="utf-8", newline="") as stream:
+        cells = list(csv.DictReader(stream))
+    assert {row["host"] for row in cells} == {"desk", "far"}
+    assert len([row for row in cells if row["host"] == "far"]) == 2
+    assert said.count("not a name that a record has") >= 7
+    with open(project.path / "results/tables/outside.csv", encoding="utf-8", newline="") as stream:
+        assert len(list(csv.DictReader(stream))) == 7
+    facts = json.loads((project.path / "results/data/words/dataset.json").read_text())
+    assert facts["path"] == "./texts; touch pwned $(touch pwned) {x}"
+
+
+@pytest.mark.slow
+def test_the_page_and_its_files_show_them_as_text(run: tuple[Checkout, str]) -> None:
+    """HTML and SVG escape, LaTeX escapes, Markdown stays a table, and every CSV is one."""
+    project, _ = run
+    results = project.path / "results"
+    page = (results / "report.html").read_text(encoding="utf-8")
+    assert "<script>alert(1)" not in page
+    assert html.escape("<script>alert(1)</script>", quote=False) in page
+    assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f]", page)
+    figures = list((results / "figures").rglob("*"))
+    assert figures
+    for path in figures:
+        if path.suffix in (".svg", ".tex", ".md", ".csv", ".json"):
+            text = path.read_text(encoding="utf-8")
+            assert path.suffix != ".svg" or "<script>alert(1)" not in text, path
+            assert "\x1b" not in text, path
+            assert path.suffix != ".tex" or not re.search(r"\\input\{up\}", text), path
+
+
+@pytest.mark.slow
+def test_our_commands_show_them_without_escapes(run: tuple[Checkout, str]) -> None:
+    """What a record or the registry says reaches the terminal as text."""
+    project, _ = run
+    for command in (
+        ["plan"], ["doctor"], ["pack", "-o", "$(touch pwned).zip", "--host", "far"],
+        ["compare", "results", "results"], ["adopt"],
+        ["advise", "--model", "gpt2-large", "--batch", "4"],
+    ):  # fmt: skip
+        tried(project, "cli", *command)
+
+
+# -- records that are not where they belong ------------------------------------------------------
+
+
+def misplaced(said: str) -> list[str]:
+    """The lines that name one."""
+    return [line for line in said.splitlines() if "misplaced record" in line]
+
+
+def test_a_record_at_another_cells_place_is_used_by_nobody(checkout: Checkout) -> None:
+    """Under this host's label or another's: named in one line, and no reader takes its numbers."""
+    checkout.configure(**TINY)
+    results = checkout.path / "results"
+    good = training(0.01)
+    good["cell"] |= {"host": "far"}
+    place = ("auto", "fp32.json")
+    put(results, good, "far", "cpu-x", "torch-cpu", good["cell"]["workload"], *place)
+    wrong = put(results, good, "far", "h200", "torch-cuda", "gpt2-nano-plain", *place)
+    own = put(results, training(0.01), "desk", "h200", "torch-cpu", "gpt2-nano-plain", *place)
+    lines = misplaced("\n".join(tried(checkout, "cli", "compare", "results", "results")))
+    for path in (wrong, own):
+        assert any(path.relative_to(checkout.path).as_posix() in line for line in lines)
+    assert "far" in "".join(tried(checkout, "cli", "pack", "-o", "far.zip", "--host", "far"))
+    assert not (checkout.path / "far.zip").exists()
+    dry = checkout.snakemake("-n", check=False)
+    assert dry.returncode != 0
+    (line,) = misplaced(dry.stdout + dry.stderr)
+    assert "far/h200" in line and "far/cpu-x/torch-cpu" in line
+    assert wrong.is_file()  # a dry run moves nothing
+    done = checkout.snakemake("results/tables/cells.csv", check=False)
+    assert (
+        done.returncode != 0 and not wrong.exists() and list((results / "damaged").rglob("*.json"))
+    )
+    checkout.snakemake("results/tables/cells.csv")
+    with open(results / "tables/cells.csv", encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert {(row["host"], row["device"]) for row in rows} >= {("far", "cpu-x")}
+    assert "h200" not in {row["device"] for row in rows}
+    with open(results / "tables/outside.csv", encoding="utf-8", newline="") as stream:
+        assert own.relative_to(checkout.path).as_posix() in [
+            r["record"] for r in csv.DictReader(stream)
+        ]

@@ -1,0 +1,376 @@
+"""A cluster of real Slurm daemons: where cells run, what keeps them apart, and what faults cost.
+
+One start of the daemons and one copy of the project for all tests: what the nodes are is found
+once, in the first run. The plug-in looks for ended jobs 1, 12 and 33 s after they were sent, so
+a run takes at least 12 s, whatever its cells do; that, and not work, is the time of these tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import slurm_daemons
+import yaml
+from conftest import QUICK, ROOT, Checkout, copy_project
+
+pytestmark = pytest.mark.every_core  # what a job is given is compared with them
+
+CELLS = "results/tables/cells.csv"
+SUBMITTER = os.uname().nodename
+NODE_OF = {"gpu-hall": "node-a", "annex": "node-b", "closet": "node-c"}
+CLUSTER = {
+    "gpu-hall": {
+        "device": "cpu",
+        "resources": {"slurm_partition": "gpu", "constraint": "h200", "gres": "gpu:h200:1"},
+    },
+    "annex": {"device": "cpu", "resources": {"slurm_partition": "gpu", "constraint": "a100"}},
+    "closet": {"device": "cpu", "resources": {"slurm_partition": "cpu"}},
+}
+
+WAITING = '''\
+"""A workload that takes as long as it is told, and says when and on what it ran."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+
+from siliconprof.workloads.base import KernelWorkload
+
+
+class Plugin(KernelWorkload):
+    """waiting"""
+
+    frameworks = ("torch", "mlx")
+    REQUIRED = ()
+    PARAMETERS = {
+        "seconds": {"type": "number", "default": 1, "description": "how long it waits"},
+        "folder": {"type": "string", "default": "", "description": "holds a file for each node"},
+        "company": {"type": "integer", "default": 1, "description": "nodes that it waits for"},
+    }
+
+    def measure(self, session):
+        """Wait for the time, and as long as the folder holds a file named after this node."""
+        began = time.time()
+        folder = Path(self.parameters["folder"])
+        hold = folder / socket.gethostname()
+        if self.parameters["company"] > 1:
+            hold.with_suffix(".there").touch()
+        while (
+            time.time() < began + self.parameters["seconds"]
+            or hold.is_file()
+            or 1 < self.parameters["company"] > len(list(folder.glob("*.there")))
+        ):
+            if hold.is_file():
+                hold.write_text(f"{os.getpid()}")
+            session.progress("waiting", 1)
+            time.sleep(0.05)
+        session.add_point(
+            {
+                "params": {
+                    "began": began,
+                    "ended": time.time(),
+                    "processors": len(os.sched_getaffinity(0)),
+                },
+                "times": {"step_s": [0.5, 0.5]},
+                "flops": None,
+                "bytes": None,
+                "memory": session.memory(),
+                "loss": [],
+            }
+        )
+'''
+
+
+# -- fixtures and tools ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[slurm_daemons.Cluster]:
+    """Running daemons; at the end of all tests nothing of them is left."""
+    reason = slurm_daemons.missing()
+    if reason and os.environ.get("SILICONPROF_FORBID_SKIPS"):
+        pytest.fail(f"no Slurm cluster can be started here: {reason}")
+    if reason:
+        pytest.skip(reason)
+    before = sorted(os.listdir("/etc/slurm"))
+    with slurm_daemons.running() as cluster:
+        yield cluster
+    assert cluster.processes() == [] and not cluster.folder.exists()
+    assert sorted(os.listdir("/etc/slurm")) == before
+
+
+@pytest.fixture(scope="module")
+def project(cluster: slurm_daemons.Cluster, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A copy with the waiting workload, from which everything is submitted."""
+    copy = copy_project(tmp_path_factory.mktemp("slurm") / "project")
+    (copy.path / "workflow/siliconprof/workloads/waiting.py").write_text(WAITING)
+    copy.environment |= cluster.environment
+    return copy
+
+
+@pytest.fixture(scope="module")
+def first(project: Checkout) -> Checkout:
+    """After the first run: two cells of the default matrix and two that wait, on three nodes."""
+    default = yaml.safe_load((ROOT / "config" / "config.yaml").read_text())
+    folder = str(hold(project))
+    nano = default["workloads"]["gpt2-nano-plain"] | {"backends": ["mlx"], "precisions": ["fp32"]}
+    configure(
+        project,
+        {"gpt2-nano-plain": nano, "waiting": {"seconds": 2, "folder": folder, "company": 2}},
+        datasets={nano["dataset"]: default["datasets"][nano["dataset"]]},
+    )
+    snakemake(project, "report")
+    return project
+
+
+def configure(
+    project: Checkout,
+    workloads: dict[str, dict[str, Any]],
+    cluster: dict[str, dict[str, Any]] | None = None,
+    **more: Any,
+) -> None:
+    """An experiment on the cluster; entries without a module wait."""
+    waiting = {"module": "waiting", "backends": ["mlx"], "device_kinds": ["cpu"]}
+    timing = QUICK | {"energy_window_s": 0} | more.pop("timing", {})
+    entries = {
+        name: entry if "module" in entry else waiting | entry for name, entry in workloads.items()
+    }
+    project.configure(
+        cluster=cluster or CLUSTER, precisions=["fp32"], timing=timing, workloads=entries, **more
+    )
+
+
+COMMAND = ("snakemake", "--workflow-profile", "profiles/slurm", "--latency-wait", "10")
+
+
+def snakemake(project: Checkout, *arguments: str, check: bool = True) -> Any:
+    """`snakemake --workflow-profile profiles/slurm …`"""
+    return project.run(sys.executable, "-m", *COMMAND, *arguments, check=check)
+
+
+@contextmanager
+def begun(project: Checkout, *arguments: str) -> Iterator[subprocess.Popen]:
+    """The same in the background, once the held cells are being measured.
+
+    What it says goes to `output.txt`.
+    """
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
+    environment |= {"PYTHONDONTWRITEBYTECODE": "1"} | project.environment
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    with open(output(project), "w") as stream:
+        pipeline = subprocess.Popen(
+            [sys.executable, "-m", *COMMAND, *arguments],
+            cwd=project.path,
+            env=environment,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+    try:
+        folder = project.path.parent / "hold"
+        until(
+            lambda: (
+                pipeline.poll() is not None or all(path.read_text() for path in folder.iterdir())
+            )
+        )
+        assert pipeline.returncode is None, output(project).read_text()
+        yield pipeline
+    finally:
+        pipeline.kill()
+        pipeline.wait()
+
+
+def output(project: Checkout) -> Path:
+    return project.path.parent / "output.txt"
+
+
+def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
+    """Wait for a condition; its value, or the test fails."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.05)
+    return value
+
+
+def records(project: Checkout, workload: str) -> dict[str, dict[str, Any]]:
+    """Label -> record of a workload's one cell there."""
+    return {
+        record["cell"]["host"]: record
+        for record in project.records().values()
+        if record["cell"]["workload"] == workload
+    }
+
+
+def span(record: dict[str, Any]) -> tuple[float, float]:
+    """When a waiting cell's timed region began and ended."""
+    params = record["points"][0]["params"]
+    return params["began"], params["ended"]
+
+
+def overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
+
+
+def hold(project: Checkout, *nodes: str) -> Path:
+    """A folder that keeps the waiting cells of these nodes from ending."""
+    folder = project.path.parent / "hold"
+    folder.mkdir(exist_ok=True)
+    for path in folder.iterdir():
+        path.unlink()
+    for node in nodes:
+        (folder / node).touch()
+    return folder
+
+
+def measuring(cluster: slurm_daemons.Cluster) -> list[Any]:
+    """Processes of cells, anywhere in the cluster."""
+    found = []
+    for process in cluster.processes():
+        if any(word.startswith("siliconprof.") for word in process.cmdline()):
+            found.append(process)
+    return found
+
+
+# -- what goes right ---------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_each_cell_ran_on_a_node_that_has_its_device(first: Checkout):
+    made = list(first.records().values())
+    assert len(made) == 6
+    for record in made:
+        node = NODE_OF[record["cell"]["host"]]
+        environment = record["environment"]
+        assert record["status"] == "ok", record["reason"]
+        assert environment["scheduler_job"]["node"] == node == environment["hostname"]
+    jobs = {record["environment"]["scheduler_job"]["job_id"] for record in made}
+    assert len(jobs) == 6  # a job each
+    hosts = first.path / "results" / "hosts"
+    assert {path.stem for path in hosts.glob("*.json")} >= set(NODE_OF)
+    # Every processor of the node, though snakemake asks for one: see profiles/slurm.
+    waiting = records(first, "waiting")
+    processors = {record["points"][0]["params"]["processors"] for record in waiting.values()}
+    assert processors == {os.cpu_count()}
+    assert (first.path / "results" / "report.html").is_file()
+
+
+@pytest.mark.slow
+def test_nodes_work_side_by_side(first: Checkout):
+    """A cell waits for company on another node: alone it would run into its limit."""
+    spans = [span(record) for record in records(first, "waiting").values()]
+    assert any(overlap(one, other) for one, other in combinations(spans, 2)), spans
+
+
+@pytest.mark.slow
+def test_a_second_run_measures_nothing(first: Checkout):
+    before = first.stamps()
+    assert "Nothing to be done" in snakemake(first, "report").stderr
+    assert first.stamps() == before
+
+
+@pytest.mark.slow
+def test_without_exclusive_the_lock_keeps_cells_of_a_node_apart(first: Checkout):
+    """And waiting for it is in no cell's limit: both together take longer than either may.
+
+    Beside it, a label whose nodes turn out to lack the device that it says.
+    """
+    names = ("one", "two")
+    mistaken = {"device": "h200", "resources": {"slurm_partition": "cpu"}}
+    configure(
+        first,
+        dict.fromkeys(names, {"seconds": 8}),
+        CLUSTER | {"mistaken": mistaken},
+        devices=["closet", "mistaken"],
+        timing={"time_limit_s": 15},
+    )
+    shared = ("--default-resources", "cpus_per_task=1", "mem_mb=0", "runtime=5")
+    snakemake(first, CELLS, *shared)
+    one, two = (records(first, name)["closet"] for name in names)
+    assert (one["status"], two["status"]) == ("ok", "ok"), (one["reason"], two["reason"])
+    assert {r["environment"]["scheduler_job"]["node"] for r in (one, two)} == {"node-c"}
+    assert not overlap(span(one), span(two))
+    waited_s = sorted(r["accounting"]["waited_for_lock_s"] for r in (one, two))
+    assert waited_s[0] < 1 and waited_s[1] > 3
+    (missing,) = json.loads((first.path / "results" / "matrix.json").read_text())["not_measured"]
+    assert missing["device"] == "h200"
+    assert re.search(r"'node-c'.*label 'mistaken'.*has no such device", missing["reason"])
+
+
+# -- what goes wrong ---------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_every_fault_has_its_words_and_a_rerun_completes(
+    first: Checkout, cluster: slurm_daemons.Cluster
+):
+    """A node dies, Slurm's time runs out, no node has a constraint; Ctrl-C and kill -9."""
+    resources = {"slurm_partition": "gpu", "constraint": "b200"}
+    wrong = {"nowhere": {"device": "cpu", "resources": resources}}
+    folder = hold(first, "node-b", "node-c")
+    cells = {"held": {"folder": str(folder), "seconds": 0}}
+    configure(first, cells, CLUSTER | wrong)
+    advice = json.loads(first.stage("doctor", "--json").stdout)["advice"]
+    assert [line["mend"] for line in advice if line["about"] == "Slurm"] == [
+        "mend cluster.nowhere.resources in config/config.yaml"
+    ]
+    with begun(first, CELLS) as pipeline:
+        cluster.kill_node("node-b")
+        (job,) = (job["id"] for job in cluster.jobs() if job["node"] == "node-c")
+        cluster.run("scontrol", "update", f"jobid={job}", "timelimit=0")
+        assert pipeline.wait(180) == 1
+    said = output(first).read_text()
+    for words in (
+        "cluster.nowhere: Slurm would start no job now (slurm_partition gpu, constraint b200)",
+        "Invalid feature specification",
+        "SLURM status is: 'NODE_FAIL'",
+        "SLURM status is: 'TIMEOUT'",
+    ):
+        assert words in said, said
+    made = records(first, "held")
+    assert {label: record["status"] for label, record in made.items()} == {"gpu-hall": "ok"}
+    until(lambda: not cluster.jobs() and not measuring(cluster))
+
+    # Ctrl-C ends the jobs too.
+    cluster.start_node("node-b")
+    configure(first, cells)
+    hold(first, "node-b", "node-c")
+    with begun(first, CELLS) as pipeline:
+        os.killpg(pipeline.pid, signal.SIGINT)
+        assert pipeline.wait(60) != 0
+    until(lambda: not cluster.jobs() and not measuring(cluster))
+    assert set(records(first, "held")) == {"gpu-hall"}
+
+    # kill -9 leaves them to the next run, which ends them before it sends its own.
+    hold(first, "node-b", "node-c")
+    with begun(first, CELLS) as pipeline:
+        pipeline.kill()
+    left = {job["id"] for job in cluster.jobs()}
+    assert len(left) == 2 and len(measuring(cluster)) >= 2
+    with begun(first, CELLS) as pipeline:  # still held, so that they do not end by themselves
+        until(lambda: "a killed pipeline left jobs in Slurm's queue" in output(first).read_text())
+        until(lambda: not left & {job["id"] for job in cluster.jobs()})
+        hold(first)
+        assert pipeline.wait(180) == 0, output(first).read_text()
+    whole = records(first, "held")
+    assert {label: record["status"] for label, record in whole.items()} == dict.fromkeys(
+        CLUSTER, "ok"
+    )
+    assert whole["gpu-hall"] == made["gpu-hall"]
+    assert not left & {r["environment"]["scheduler_job"]["job_id"] for r in whole.values()}

@@ -1,0 +1,141 @@
+"""A run on a cluster as Snakemake sees it: rules per label, cells once a node has been looked at.
+
+Snakemake 9 forgets the jobs of a Snakemake that was killed: under `rerun-incomplete` it drops the
+ids that it has kept (`DAG.incomplete_external_jobid`), and no executor plug-in asks for them. So
+the next one submits their cells again while the first jobs may still run. Slurm's are cancelled
+first (`slurm.clear_left_jobs`). Under any scheduler the host's lock and the cell's
+(`lock.one_job`) hold the second job until the first is done; each writes a whole record under a
+temporary name, so the last stands and the history has both. None is lost, and no two are timed at
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from siliconprof import cluster, detect, hosts, matrix, node_check, record, registry
+from siliconprof.cell import AXES, canonical_json
+from siliconprof.errors import UserError
+from siliconprof.run_here import Detecting, Measuring, pattern
+
+PACKAGE = "workflow/siliconprof"
+
+
+class Nodes:
+    """The hosts of a run on the cluster; as `run_here.Here` is the one of any other.
+
+    Args:
+        checkpoints: Snakemake's, in the main process; None in a job.
+
+    Raises:
+        UserError: what the config says of devices and labels is wrong.
+    """
+
+    def __init__(
+        self,
+        experiment: Mapping[str, Any],
+        devices: registry.Registry,
+        results: Path,
+        checkpoints: Any,
+    ) -> None:
+        cluster.check(experiment, devices, hosts.submitting(results, experiment["host"]))
+        self.experiment = experiment
+        self.not_measured = cluster.missing(experiment, devices)
+        self.labels = cluster.chosen(experiment)
+        self.focus: list[str] = []
+        self._results = results
+        self._checkpoints = checkpoints
+        self._expanded: dict[tuple[str, int], dict[str, dict[str, Any]]] = {}
+
+    def cells(self, label: str) -> Mapping[str, Mapping[str, Any]]:
+        """A cell's path -> what its rule needs, of one label.
+
+        Raises:
+            snakemake.exceptions.IncompleteCheckpointException: nobody has looked at a node yet, or
+                somebody must look again; Snakemake does that first and asks again.
+        """
+        if self._checkpoints is not None:
+            getattr(self._checkpoints, f"host_{label}").get()
+        path = self._host_file(label)
+        key = label, path.stat().st_mtime_ns
+        if key not in self._expanded:
+            self._expanded[key] = self._needs(hosts.load(path))
+        return self._expanded[key]
+
+    def _host_file(self, label: str) -> Path:
+        return self._results / "hosts" / f"{label}.json"
+
+    def _needs(self, host: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        expansion = matrix.expand_node(self.experiment, host)
+        longest_s = cluster.longest_s(self.experiment)
+        needs = expansion.by_path()
+        for planned in expansion.cells:
+            entry = self.experiment["workloads"][planned.cell.workload]
+            minutes = cluster.minutes(entry["timing"], entry["capture"], longest_s)
+            needs[planned.cell.path]["minutes"] = minutes
+        return needs
+
+    def records(self) -> list[Callable[[Any], list[str]]]:
+        """A function per label, so that one whose nodes cannot be had holds up no other."""
+
+        def of(label: str) -> Callable[[Any], list[str]]:
+            return lambda wildcards: [f"results/records/{path}.json" for path in self.cells(label)]
+
+        return [of(label) for label in self.labels]
+
+    def lying_here(self) -> list[str]:
+        """Records of these labels that exist, today's and others."""
+        folders = [self._results / "records" / label for label in self.labels]
+        return [path.as_posix() for folder in folders for path in sorted(folder.rglob("*.json"))]
+
+    def prepare(self) -> None:
+        """Have tried again what only a node of another kind made fail.
+
+        The config's resources are no input of a cell, so mending them would change nothing.
+        """
+        for label in self.labels:
+            path = self._host_file(label)
+            entry = self.experiment["cluster"][label]
+            if path.exists() and cluster.device_of(entry, hosts.load(path)) is None:
+                path.unlink()
+        for name in self.lying_here():
+            try:
+                found = record.read(Path(name), check_schema=False)
+            except UserError:
+                continue  # of an earlier version: measured anew in any case
+            if str(found["reason"]).startswith(node_check.WRONG_NODE):
+                Path(name).unlink()  # the history keeps it
+
+    def detecting(self) -> list[Detecting]:
+        """The checkpoints, one for each label."""
+        code = [f"{PACKAGE}/{name}" for name in (*hosts.DETECTOR, "hosts.py", "cluster_host.py")]
+        found = []
+        for label in self.labels:
+            entry = self.experiment["cluster"][label]
+            asked = canonical_json({"entry": entry, "packages": detect.package_versions()})
+            resources = entry["resources"] | {"runtime": cluster.DETECTION_MINUTES}
+            found.append(Detecting(f"host_{label}", label, code, asked, resources))
+        return found
+
+    def measuring(self) -> list[Measuring]:
+        """The rules, one for each label; which cells there are shows once a node was looked at."""
+        entries = self.experiment["workloads"].values()
+        axes = {"backend": "backends", "scenario": "scenarios", "precision": "precisions"}
+        superset = {
+            axis: pattern({value for entry in entries for value in entry[key]})
+            for axis, key in axes.items()
+        } | {"workload": pattern(self.experiment["workloads"])}
+        found = []
+        for label in self.labels:
+            entry = self.experiment["cluster"][label]
+            any_cpu = entry["device"] == cluster.ANY_CPU
+            device = "[a-z0-9]+(?:-[a-z0-9]+)*" if any_cpu else pattern([entry["device"]])
+            patterns = superset | {"host": pattern([label]), "device": device}
+            resources = {"runtime": self._minutes} | entry["resources"]
+            found.append(Measuring(f"measure_{label}", patterns, resources))
+        return found
+
+    def _minutes(self, wildcards: Any) -> int:
+        return self.cells(wildcards.host)["/".join(wildcards[axis] for axis in AXES)]["minutes"]

@@ -1,0 +1,86 @@
+"""JSON that somebody else may have written: a value that every reader can use, or a ValueError.
+
+`json.loads` alone lets through what fails much later and far away: NaN and infinities, which no
+JSON has; halves of surrogate pairs, which no UTF-8 file can hold; nesting that ends in a
+RecursionError wherever the value is walked; integers that no float and no table's column holds.
+Standard library only: the measuring core reads with it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+LIMIT_BYTES = 256 * 2**20  # of one file; a record of an hour's samples has a tenth of that
+DEEPEST = 60  # containers within containers; our own documents have about ten
+LARGEST = 2**63 - 1  # what a column of integers holds
+HUGE = 1e100  # nothing that is measured comes near; products of two of them are numbers still
+SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+def parsed(content: bytes | str, constants: bool = False) -> Any:
+    """The value of a JSON text.
+
+    Args:
+        constants: let NaN and infinities pass, for files of ours in which they mean something.
+
+    Raises:
+        ValueError: it is none, or one that not every reader can use; the message says why.
+    """
+    try:
+        text = content if isinstance(content, str) else content.decode("utf-8")
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except UnicodeDecodeError as error:  # whose own text holds the whole file
+        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from None
+    _check(value, constants, escapes="\\u" in text)
+    return value
+
+
+def read(path: Path, constants: bool = False) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: see `parsed`; or it is too large to be one of ours.
+    """
+    size = path.stat().st_size
+    if size > LIMIT_BYTES:
+        raise ValueError(f"{size} bytes, over the limit of {LIMIT_BYTES}")
+    return parsed(path.read_bytes(), constants)
+
+
+def _check(value: Any, constants: bool, escapes: bool) -> None:
+    """Look at every entry once, level by level.
+
+    Raises:
+        ValueError: what `parsed` says.
+    """
+    level: list[Any] = [value]
+    for _ in range(DEEPEST):
+        below: list[Any] = []
+        for entry in level:
+            kind = type(entry)
+            if kind is float:
+                if not (-HUGE < entry < HUGE or constants):
+                    what = "is no JSON number" if not math.isfinite(entry) else "is beyond measure"
+                    raise ValueError(f"{entry} {what}")
+            elif kind is str:
+                if escapes and SURROGATE.search(entry):
+                    raise ValueError("half of a surrogate pair in a text")
+            elif kind is int:
+                if not -LARGEST <= entry <= LARGEST:
+                    raise ValueError("an integer beyond 64 bits")
+            elif kind is list:
+                below += entry
+            elif kind is dict:
+                below += entry
+                below += entry.values()
+        if not below:
+            return
+        level = below
+    raise ValueError("nested too deeply")

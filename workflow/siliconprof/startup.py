@@ -1,0 +1,138 @@
+"""What a pipeline does in its checkout before Snakemake looks: mends what earlier ones left.
+
+Only the main process of a run that may write does this, once. What a killed pipeline leaves: its
+locks (`lock`), jobs in a cluster's queue (`slurm`), files that it was writing (`temporary`),
+finished records that it did not live to note (`takeover`). What a clock leaves that was ahead: files of the future, beside which no edit
+looks new.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from siliconprof import lock, slurm, takeover, temporary
+from siliconprof.errors import CannotWrite, writing
+
+ROOM_BYTES = 2**20  # less is not worth beginning with: the page alone takes more
+LONG_AGO_S = 1  # since 1970: older than any code; 0 is no time at all to Snakemake
+SAME_TIME_S = 2.0  # two hosts' clocks, or a coarse file system's
+
+
+def prepare(results: Path, own: Iterable[str], through: str | None = None) -> None:
+    """Mend what can be mended.
+
+    Args:
+        own: this host's records of today's matrix.
+        through: the executor that jobs are submitted through; None when they stay here.
+
+    Raises:
+        CannotWrite: a disk is full or read-only; one line.
+    """
+    require_room(lock.SNAKEMAKE_FOLDER)
+    require_room(results)
+    lock.start_alone()
+    killed = lock.clear_stale()
+    if through == slurm.EXECUTOR:  # before anybody looks at what they may still write
+        slurm.clear_left_jobs(cancel=killed)
+    temporary.sweep(results)
+    remake_damaged(results)
+    set_back(_outputs(results))
+    os.environ[takeover.VARIABLE] = takeover.finished(own)
+
+
+def remake_damaged(results: Path) -> None:
+    """Remove what is made from the records, or prepared, where it is not as it was written.
+
+    Of the first all of it, since a rule makes several, and Snakemake does not miss what lies
+    between a record and a page that is there.
+    """
+    derived = [results / "matrix.json", results / "report.html", *results.glob("tables/*.csv")]
+    bad = [path for path in derived if temporary.damaged(path)]
+    for path in derived if bad else ():
+        path.unlink(missing_ok=True)
+    for path in bad:
+        print(f"{path}: damaged; what is made from the records is made again", file=sys.stderr)
+    for folder in results.glob("data/*"):
+        bad = [path for path in folder.iterdir() if path.is_file() and temporary.damaged(path)]
+        for path in bad:
+            (folder / "dataset.json").unlink(missing_ok=True)  # without it nothing is prepared
+            print(f"{path}: damaged; it is prepared again where it is needed", file=sys.stderr)
+
+
+def require_room(folder: Path) -> None:
+    """See that something can be written to a folder.
+
+    Raises:
+        CannotWrite: it cannot; one line.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        trial = temporary.beside(folder / "trial")
+        try:
+            trial.write_bytes(bytes(ROOM_BYTES))
+        finally:
+            temporary.remove(trial)
+
+
+def hear_sigterm() -> None:
+    """Have SIGTERM end Snakemake whenever it comes.
+
+    Snakemake 9 takes its scheduler's lock in the signal's handler (`scheduling/job_scheduler.py`,
+    `exit_gracefully`), which runs in the main thread: where that holds the lock at this moment it
+    waits for itself for ever. In a thread of its own the handler waits until the lock is free.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    if not callable(handler):
+        return
+
+    def beside(signum: int, frame: object) -> None:
+        threading.Thread(target=handler, args=(signum, frame), daemon=True).start()
+
+    signal.signal(signal.SIGTERM, beside)
+
+
+def explain(results: Path) -> None:
+    """Say why a run has failed, where that is a disk: its own log may not have had room for it."""
+    for folder in (results, lock.SNAKEMAKE_FOLDER):
+        try:
+            require_room(folder)
+        except CannotWrite as error:
+            print(error, file=sys.stderr)
+
+
+def _outputs(results: Path) -> Iterator[Path]:
+    """What rules make and Snakemake compares by time."""
+    yield results / "matrix.json"
+    yield results / "report.html"
+    for pattern in (
+        "tables/*.csv",
+        "data/*/*",
+        "records/**/*.json",
+        "figures/.snakemake_timestamp",
+        "reference/*/.snakemake_timestamp",
+    ):
+        yield from results.glob(pattern)
+
+
+def set_back(paths: Iterable[Path]) -> list[Path]:
+    """Make files of the future old ones; which they were.
+
+    Nothing that is edited from now on is newer than they are, so Snakemake would keep them
+    whatever changes. Next to old ones it looks at the content of their inputs instead.
+    """
+    latest_s = time.time() + SAME_TIME_S
+    found = []
+    for path in paths:
+        try:
+            if path.lstat().st_mtime > latest_s:
+                os.utime(path, (LONG_AGO_S, LONG_AGO_S), follow_symlinks=False)
+                found.append(path)
+        except OSError:
+            continue  # gone, or not ours to change
+    return found
