@@ -75,8 +75,9 @@ def experiment(cells: int, training: bool = False) -> dict[str, Any]:
     datasets = {}
     if training:
         datasets["words"] = {"source": "builtin", "vocab_size": 300, "max_bytes": 20000}
-        workloads["nano"] = {"module": "gpt2", "trainer": "plain", "size": "nano", "batch_size": 2,
-                             "seq_len": 16, "dataset": "words", "device_kinds": ["cpu"]}  # fmt: skip
+        model = {"module": "gpt2", "trainer": "plain", "size": "nano"}
+        data = {"batch_size": 2, "seq_len": 16, "dataset": "words", "device_kinds": ["cpu"]}
+        workloads["nano"] = model | data
     return {
         "host": "desk",
         "backends": ["mlx"],
@@ -336,6 +337,15 @@ class Scratch:
             require(ours.get(name) == content, f"tables/{name} is not what the records say")
 
 
+def kill(process: psutil.Process) -> bool:
+    """kill -9; whether the process had not ended by itself."""
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return False
+    return True
+
+
 class Overlaps:
     """Watches in the background that no two cells of one host lock are measured at once."""
 
@@ -367,5 +377,6 @@ class Overlaps:
                 self.seen.append(" and ".join(sorted(outputs)))
 
     def none(self) -> None:
-        """Raises `Broken` where two were seen."""
+        """Raises `Broken` where two were seen, or nobody has looked."""
+        require(self.looks and self._thread.is_alive(), "nobody has watched for overlaps")
         require(not self.seen, f"measured at the same time: {self.seen[:3]}")

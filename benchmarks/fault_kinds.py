@@ -6,23 +6,28 @@ it injects and then looks, and raises `Broken` where something was lost.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import time
 import traceback
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from random import Random
 
 import psutil
-from fault_checkout import PAGE, TABLES, Broken, Overlaps, Scratch, require, until
+from fault_checkout import PAGE, TABLES, Broken, Overlaps, Scratch, kill, require, until
 
 ELSEWHERE = "results/elsewhere"  # the records of no run, on the same disk
 SUPERVISOR, CHILD = "siliconprof.measure", "siliconprof.worker"
+# How Snakemake is ended, in turn: by chance one of them might never come.
+ENDINGS = (signal.SIGKILL, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 
 
 @dataclass
@@ -75,19 +80,27 @@ def kills(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> Non
     """Snakemake, supervisor and child are killed, several in one run, over and over again."""
     scratch = base.copy(folder, products=6)
     left, seed = count, 0
+    endings = cycle(ENDINGS)
     with Overlaps(scratch) as overlaps:
         while left > 0:
             seed += 1
             scratch.configure(seed=seed)  # all cells are due again, and the old records lie there
             allowed: set[str] = set()
             while left > 0 and len(scratch.finished()) < len(scratch.config["workloads"]):
-                left -= _run_with_kills(scratch, rng, log, left, allowed)
+                left -= _run_with_kills(scratch, rng, log, left, allowed, endings)
             scratch.complete(frozenset(allowed))
             overlaps.none()
             log.settle()
 
 
-def _run_with_kills(scratch: Scratch, rng: Random, log: Log, most: int, allowed: set[str]) -> int:
+def _run_with_kills(
+    scratch: Scratch,
+    rng: Random,
+    log: Log,
+    most: int,
+    allowed: set[str],
+    endings: Iterator[signal.Signals],
+) -> int:
     """One run, to whose processes things happen at random moments; how many."""
     process = scratch.begin_snakemake()
     began, injected = time.monotonic(), 0
@@ -95,7 +108,7 @@ def _run_with_kills(scratch: Scratch, rng: Random, log: Log, most: int, allowed:
     before, exempt = scratch.finished(), set()
     while process.poll() is None and injected < most:
         if end_after_s is not None and time.monotonic() - began > end_after_s:
-            exempt |= _end_snakemake(scratch, process, rng, log, before)
+            exempt |= _end_snakemake(scratch, process, next(endings), log, before)
             injected += 1
             break
         word = rng.choice((SUPERVISOR, CHILD))
@@ -108,7 +121,8 @@ def _run_with_kills(scratch: Scratch, rng: Random, log: Log, most: int, allowed:
             if workload is None:
                 continue
             before |= {p: s for p, s in scratch.finished().items() if workload not in p.parts}
-            victim.kill()
+            if not kill(victim):
+                continue
             name = "supervisor" if word == SUPERVISOR else "child"
             log.inject(f"kill -9 of the {name}")
             injected += 1
@@ -122,10 +136,13 @@ def _run_with_kills(scratch: Scratch, rng: Random, log: Log, most: int, allowed:
 
 
 def _end_snakemake(
-    scratch: Scratch, process: subprocess.Popen, rng: Random, log: Log, before: dict[Path, str]
+    scratch: Scratch,
+    process: subprocess.Popen,
+    how: signal.Signals,
+    log: Log,
+    before: dict[Path, str],
 ) -> set[Path]:
     """Kill or interrupt it; records that need not be there afterwards."""
-    how = rng.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM))
     running = [workload_of(supervisor) for supervisor in scratch.processes(SUPERVISOR)]
     before |= scratch.finished()
     if how == signal.SIGKILL:
@@ -152,25 +169,32 @@ def stage_kills(
     """Every stage but the measuring is killed, or Snakemake while it runs."""
     scratch = base.copy(folder)
     for stage in stages:
-        _make_due(scratch, stage)
-        before = scratch.finished()
-        process = scratch.begin_snakemake("report")
-        word = f"siliconprof.{stage}"
-        (victim,) = until(lambda w=word: scratch.processes(w)[:1], 120, f"{stage} starts")
-        time.sleep(rng.uniform(0.0, 3.0 if stage == "render.page" else 0.5))
-        if rng.random() < 0.5:
-            log.inject(f"kill -9 of a later stage: {stage}")
-            victim.kill()
-        else:
-            log.inject(f"kill -9 of snakemake in a later stage: {stage}")
-            process.kill()
-        until(lambda p=process: p.poll() is not None, 60, "the end of a pipeline")
-        scratch.no_orphans()
-        scratch.intact(before)
+        while not _stage_killed(scratch, stage, rng, log):
+            pass  # it was quicker
     scratch.complete(target="report")
     text = (scratch.path / PAGE).read_text(encoding="utf-8")
     require(text.rstrip().endswith("</html>"), "the page is torn")
     log.settle()
+
+
+def _stage_killed(scratch: Scratch, stage: str, rng: Random, log: Log) -> bool:
+    """Run a stage and kill it, or Snakemake; whether it was still running."""
+    _make_due(scratch, stage)
+    before = scratch.finished()
+    process = scratch.begin_snakemake("report")
+    word = f"siliconprof.{stage}"
+    (victim,) = until(lambda: scratch.processes(word)[:1], 120, f"{stage} starts")
+    time.sleep(rng.uniform(0.0, 3.0 if stage == "render.page" else 0.5))
+    itself = rng.random() < 0.5
+    hit = kill(victim) if itself else victim.is_running()
+    if hit:
+        log.inject(f"kill -9 of {'a' if itself else 'snakemake in a'} later stage: {stage}")
+    if not itself:
+        process.kill()
+    until(lambda: process.poll() is not None, 120, "the end of a pipeline")
+    scratch.no_orphans()
+    scratch.intact(before)
+    return hit
 
 
 def _make_due(scratch: Scratch, stage: str) -> None:
@@ -195,9 +219,8 @@ def carrying_kills(base: Scratch, folder: Path, rng: Random, log: Log, count: in
     bundle, other = scratch.path / "all.zip", folder / "other"
     pack = ("siliconprof.bundle", "pack", "--output", "all.zip", "--force")
     add = ("siliconprof.bundle", "import", str(bundle))
-    whole, said = scratch.run(*pack)
-    require(whole == 0, said)
-    packed = bundle.read_bytes()
+    status, said = scratch.run(*pack)
+    require(status == 0, said)
     there = Scratch(other, Path(scratch.environment["SILICONPROF_LOCK_FILE"]))
     for n in range(count):
         # Another host's checkout: its own label differs, or its own records would be refused.
@@ -213,7 +236,8 @@ def carrying_kills(base: Scratch, folder: Path, rng: Random, log: Log, count: in
             process.wait()
             checkout.no_orphans()
             scratch.intact(before)
-            require(bundle.read_bytes()[:4] == packed[:4], "the bundle is torn")
+            torn = zipfile.ZipFile(io.BytesIO(bundle.read_bytes())).testzip()
+            require(torn is None, f"the bundle is torn: {torn}")
             status, said = checkout.run(*command)
             require(status == 0, f"{name} after it was killed:\n{said[-2000:]}")
         for path in before:
@@ -271,11 +295,10 @@ def on_small_disk(base: Scratch, folder: Path, spare_bytes: int) -> tuple[Scratc
 def fill(folder: Path, leave_bytes: int) -> Path:
     """Take all room on a disk but so much; the file that has it."""
     filler = folder / "filler"
-    with open(filler, "wb") as stream:
+    with open(filler, "wb", buffering=0) as stream:  # a buffer would be written again at the end
         try:
             while True:
                 stream.write(bytes(2**16))
-                stream.flush()
         except OSError:
             pass
     size = filler.stat().st_size
@@ -283,8 +306,10 @@ def fill(folder: Path, leave_bytes: int) -> Path:
     return filler
 
 
-def disk_full(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> None:
-    """`results/` has no room left from some moment of a run on."""
+def disk_full(
+    base: Scratch, folder: Path, rng: Random, log: Log, count: int, each_command: bool = True
+) -> None:
+    """`results/` has no room left from some moment of a run on, and for other commands."""
     scratch, disk = on_small_disk(base, folder, 6 * 2**20)
     results = scratch.path / "results"
     with disk():
@@ -305,6 +330,8 @@ def disk_full(base: Scratch, folder: Path, rng: Random, log: Log, count: int) ->
             filler.unlink()
             scratch.complete()
             log.settle()
+        if not each_command:
+            return
         bundle = scratch.path / "all.zip"
         status, said = scratch.run("siliconprof.bundle", "pack", "--output", str(bundle))
         require(status == 0, said)

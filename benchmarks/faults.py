@@ -2,8 +2,8 @@
 
 A scratch checkout with very short cells is measured; then copies of it are hurt at random moments:
 kill -9 of Snakemake, of supervisors and of measuring processes, of every later stage and of
-`pack`, `import` and `adopt`; SIGINT and SIGTERM; a full and a read-only disk (as root); a wall
-clock that jumps; files cut off or ending in zeros; two pipelines at once. After each: the rerun
+`pack`, `import` and `adopt`; SIGINT and SIGTERM; a full and a read-only disk (Linux, as root); a
+wall clock that jumps (Linux, with a C compiler); files cut off or ending in zeros; two pipelines at once. After each: the rerun
 completes, records that were finished are as they were (by hash), nothing goes on running, no two
 cells were measured at once, and the tables are those that the records give elsewhere.
 
@@ -33,6 +33,8 @@ from fault_checkout import PAGE, Scratch, hear_ctrl_c, require  # noqa: E402
 
 LANES = 2  # checkouts at a time, each with a host lock of its own
 CELLS = 6
+LINUX = sys.platform == "linux"
+MOUNTS = LINUX and os.geteuid() == 0
 
 Work = tuple[Callable[..., None], dict[str, Any]]
 
@@ -51,16 +53,18 @@ def whole(n_kills: int) -> list[Work]:
         (damage.cut_off_files, {}),
         (kinds.two_in_one_checkout, {"count": 8}),
         (kinds.two_checkouts, {"count": 4}),
-        (damage.clock_jumps, {"count": 4}),
         (damage.record_lengths, {"step": 1}),
         (damage.journal_lengths, {"count": 200}),
     ]
-    return work + (with_root(8) if os.geteuid() == 0 else [])
+    return work + where_possible(n_clock=4, n_full=8)
 
 
-def with_root(n_full: int) -> list[Work]:
-    """What needs to mount something."""
-    return [(kinds.disk_full, {"count": n_full}), (damage.read_only, {})]
+def where_possible(n_clock: int, n_full: int, each_command: bool = True) -> list[Work]:
+    """What needs a loader that preloads, or the right to mount something."""
+    full = {"count": n_full, "each_command": each_command}
+    clock: list[Work] = [(damage.clock_jumps, {"count": n_clock})]
+    disk: list[Work] = [(kinds.disk_full, full), (damage.read_only, {})]
+    return (clock if LINUX else []) + (disk if MOUNTS else [])
 
 
 def base_checkout(folder: Path) -> Scratch:
@@ -125,8 +129,10 @@ def main() -> int:
         log = campaign(folder, seed, whole(arguments.kills))
     print(summary(log))
     print(f"{time.monotonic() - began_s:.0f} s in all, {LANES} checkouts at a time")
-    if os.geteuid() != 0:
-        print("not injected: a full disk, a read-only disk (they need root)")
+    if not LINUX:
+        print("not injected: a clock that jumps (needs Linux)")
+    if not MOUNTS:
+        print("not injected: a full disk, a read-only disk (they need root on Linux)")
     if arguments.json:
         arguments.json.write_text(json.dumps({"seed": seed} | asdict(log), indent=1))
     return 0 if log.survived == log.injected and not log.problems else 1

@@ -87,6 +87,15 @@ class Checkout:
         return {key: (r["sha256"], r["started_at"]) for key, r in self.records().items()}
 
 
+def record_problems(value: Any, part: str) -> list[str]:
+    """What is wrong with one part of a record, such as its `points`, by the record's schema."""
+    from siliconprof import validation
+
+    schema = validation.load_schema("record")
+    whole = {"$defs": schema["$defs"], "properties": {part: schema["properties"][part]}}
+    return validation.problems({part: value}, whole)
+
+
 def copy_project(target: Path) -> Checkout:
     """The project's files, without anything a run has made."""
     target.mkdir(parents=True, exist_ok=True)

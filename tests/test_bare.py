@@ -147,6 +147,9 @@ def test_torch_alone(checkout: Checkout, tmp_path: Path) -> None:
     said = "needs numpy, transformers, which this Python has not: pip install numpy transformers"
     assert done.stderr.splitlines()[-1].endswith(f"gpt2/auto/fp32: unsupported: {said}")
     assert "Traceback" not in done.stderr
+    old = box.run("env", "PYTHON=false", "sh", "box.sh", check=False)
+    said = "box.sh: false is no Python 3.11 or later; set PYTHON\n"
+    assert (old.returncode, old.stdout, old.stderr) == (2, "", said)
     came = brought_back(box, checkout)
     assert came == box.records() and len(came) == 3
     for record in came.values():

@@ -183,6 +183,21 @@ def test_a_measured_record_comes_through_byte_for_byte(tmp_path, here):
     assert record.read(here / MEMBER) == record.read(path)
 
 
+def test_what_hours_leave_is_written_read_and_brought_over(tmp_path, here):
+    """Samples by the hundred thousand, and a training whose loss nobody can take the exp of."""
+    results = tmp_path / "there" / "results"
+    evaluation = {"step": 1, "loss": 500.0, "perplexity": 1e217, "seconds": 0.1}
+    data = a_record(a_cell())
+    data["points"] = record.finite([a_point(1.0) | {"evaluations": [evaluation]}])
+    data["method"] = data["method"] | {"many": list(range(250_000))}
+    path = put(results, data)
+    (found,) = record.read(path)["points"][0]["evaluations"]
+    assert (found["loss"], found["perplexity"]) == (500.0, None)
+    bundle.pack(results, ["far"], tmp_path / "far.zip")
+    assert bundle.import_bundle(tmp_path / "far.zip", here).added == 1
+    assert (here / MEMBER).read_bytes() == path.read_bytes()
+
+
 def test_import_adds_what_is_missing_and_touches_nothing_else(here, there, packed):
     own = tree(here)
     done = bundle.import_bundle(packed, here)
@@ -411,6 +426,21 @@ def test_a_host_that_is_called_like_something_else(there, tmp_path):
     assert any("left as they are inside texts: host, mlx" in line for line in done.lines())
 
 
+def test_a_user_who_is_called_like_a_key(there, tmp_path, monkeypatch):
+    """`max_iterations` stays; so does what is about five of something. Folders with spaces go."""
+    monkeypatch.setenv("LOGNAME", "max")
+    data = a_record(a_cell(workload="third"))
+    data["reason"] = 'about ~5 s; File "/srv/Secret Project/of ours/run.py", line 5'
+    put(there, data)
+    done = bundle.pack(there, None, tmp_path / "a.zip", anonymous="once")
+    assert any("left as they are inside texts" in line and "max" in line for line in done.said)
+    found = list(bundle_check.read_bundle(tmp_path / "a.zip").records.values())
+    assert len(found) == 3 and all(one["method"] == data["method"] for one in found)
+    (reason,) = (one["reason"] for one in found if one["cell"]["workload"] == "third")
+    assert reason.startswith("about ~5 s; ") and reason.endswith('/run.py", line 5')
+    assert "Secret" not in reason and "ours" not in reason
+
+
 # -- signatures --------------------------------------------------------------------------------
 
 
@@ -462,6 +492,24 @@ def test_a_signed_bundle(there, here, keys, tmp_path, capsys, monkeypatch):
     assert (note["signed_by"], note["signature"]) == (None, "not checked")
     assert bundle.main(pack) == 0  # an old signature does not lie beside a new bundle
     assert not Path("-r.zip.sig").exists()
+
+
+def test_a_signature_speaks_for_what_it_signed(there, here, keys, tmp_path):
+    """Beside records that nobody signed it does not pass for that of all."""
+
+    def signature_after(path: Path, signers: Path | None = None) -> str:
+        bundle.import_bundle(path, here, signers=signers)
+        return json.loads((here / "imported/far.json").read_text())["signature"]
+
+    whole, part, unsigned = (tmp_path / f"{name}.zip" for name in ("whole", "part", "unsigned"))
+    another = record.read(there / MEMBER.replace("product", "another"))["sha256"]
+    bundle.pack(there, None, unsigned)
+    bundle.pack(there, None, whole, key=keys / "ann")
+    bundle.pack(there, None, part, without=[another], key=keys / "ann")
+    assert signature_after(unsigned) == "none"
+    assert signature_after(part, keys / "signers") == "in part"
+    assert signature_after(whole, keys / "signers") == "good"
+    assert signature_after(part, keys / "signers") == "good"
 
 
 def test_a_wrong_signature_is_refused_before_the_bundle_is_opened(there, here, keys, tmp_path):
@@ -802,6 +850,16 @@ def test_this_hosts_own_records_never_come_from_outside(there, tmp_path, monkeyp
         bundle.unpack_reference(tmp_path / f"{label}.zip", tmp_path / "reference" / label)
 
 
+def test_what_the_runs_of_this_checkout_measure_never_comes_from_outside(there, here, packed):
+    (here / "matrix.json").write_text(json.dumps({"cells": [{"cell": {"host": "FAR"}}]}))
+    before = tree(here)
+    with pytest.raises(UserError, match="'far', which the runs of this checkout measure"):
+        bundle.import_bundle(packed, here)
+    assert tree(here) == before
+    (here / "matrix.json").write_text("{")
+    assert bundle.import_bundle(packed, here).added == 2
+
+
 def test_machines_without_an_id_are_told_apart_by_what_was_imported(there, here, tmp_path):
     put_host(there, a_host("far", hosts.fingerprint()))  # a container on the same kind of CPU
     bundle.pack(there, ["far"], tmp_path / "a.zip")
@@ -854,9 +912,10 @@ def test_one_label_for_two_machines_is_refused(here, there, packed, tmp_path):
     put_host(there, a_host("far", "d" * 64) | {"hostname": "twin.example"})
     bundle.pack(there, None, tmp_path / "twin.zip")
     before = tree(here)
-    with pytest.raises(UserError, match="'far' is another machine here .*far.example.*twin.exam"):
-        bundle.import_bundle(tmp_path / "twin.zip", here)
-    assert tree(here) == before
+    for replace in (False, True):  # the records that stay would be those of two machines
+        with pytest.raises(UserError, match="'far' is another machine .*far.example.*twin.exam"):
+            bundle.import_bundle(tmp_path / "twin.zip", here, replace)
+        assert tree(here) == before
 
 
 def test_import_needs_a_results_folder(packed, tmp_path):

@@ -92,7 +92,8 @@ def judged(
     for name in claims.TABLES:
         table_files.write(folder / f"{name}.csv", given.get(name, []), columns)
     (folder / "claims.yaml").write_text(yaml.safe_dump({"claims": list(entries)}))
-    (folder / "matrix.json").write_text(json.dumps({"host": host_file([CPU])}))
+    matrix = {"experiment": {}, "host": host_file([CPU]), "cells": [], "not_measured": []}
+    (folder / "matrix.json").write_text(json.dumps(matrix))
     assert claims.main(
         ["--matrix", str(folder / "matrix.json"), "--tables", str(folder), "--registry",
          str(ROOT / "config/devices.yaml"), "--claims", str(folder / "claims.yaml"),
@@ -903,7 +904,7 @@ def test_a_published_row_gives_devices_workloads_and_value(tmp_path: Path) -> No
         ({"compare": {"of": {"vendor": "appel"}}}, "did you mean 'apple'?"),
         ({"compare": {"tolerance": 0.1}}, "a tolerance and its reason go together"),
         ({"source": None, "published": PUBLISHED | {"statement": "x"}}, "no row of"),
-        ({"source": None, "published": PUBLISHED | {"table": "x"}}, "x.csv cannot be read"),
+        ({"source": None, "published": PUBLISHED | {"table": "x"}}, "x.csv: cannot be read"),
         (
             {"source": None, "published": PUBLISHED | {"table": "table1_devices"}},
             "is no table of statements",

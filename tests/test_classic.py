@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import QUICK, ROOT
+from conftest import QUICK, ROOT, record_problems
 from siliconprof import (
     config,
     dataset_spec,
@@ -28,7 +28,6 @@ from siliconprof import (
     sensors,
     step_shapes,
     support,
-    validation,
 )
 from siliconprof.cell import Cell
 from siliconprof.errors import UserError
@@ -109,8 +108,7 @@ def trained(asked: Cell, data: image_data.ImageData, journal: Journal | None = N
     session._data = data
     trainer.prepare(session)
     trainer.run(session)
-    schema = validation.load_schema("record")["properties"]["points"]
-    assert validation.problems(json.loads(json.dumps(session.points)), schema) == []
+    assert record_problems(json.loads(json.dumps(session.points)), "points") == []
     return session
 
 

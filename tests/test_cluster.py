@@ -16,7 +16,17 @@ from typing import Any
 import pytest
 import yaml
 from conftest import QUICK, Checkout, copy_project
-from siliconprof import cluster, config, executor, hosts, machine, matrix, node_check, registry
+from siliconprof import (
+    cluster,
+    cluster_run,
+    config,
+    executor,
+    hosts,
+    machine,
+    matrix,
+    node_check,
+    registry,
+)
 from siliconprof.cell import canonical_json
 from siliconprof.errors import UserError
 
@@ -98,6 +108,27 @@ def test_unknown_devices_and_labels_are_refused() -> None:
         cluster.missing(config.resolve(SMALL | {"devices": ["hal"]}), known)
     with pytest.raises(UserError, match="cluster: is empty, but this run submits its jobs"):
         cluster.missing(config.resolve(SMALL | {"cluster": {}}), known)
+    with pytest.raises(UserError, match=r"no label .* any of them \(hall: cpu, far.hall: h200\)"):
+        cluster.missing(config.resolve(SMALL | {"devices": ["m2-ultra-76"]}), known)
+
+
+def test_a_label_is_no_name_of_the_submitting_host_and_none_that_was_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node's own name it may be: there the jobs run."""
+    monkeypatch.setattr(hosts.socket, "gethostname", lambda: "hall.example")
+    known = registry.load("config/devices.yaml")
+    experiment = config.resolve(SMALL | {"host": "auto"})
+    main, job = object(), None
+    assert cluster_run.Nodes(experiment, known, tmp_path, job).labels == ["hall", "far.hall"]
+    with pytest.raises(UserError, match=r"cluster\.hall: is the label of this host"):
+        cluster_run.Nodes(experiment, known, tmp_path, main)
+    monkeypatch.undo()
+    cluster_run.Nodes(experiment, known, tmp_path, main)
+    (tmp_path / "imported").mkdir()
+    (tmp_path / "imported" / "hall.json").touch()
+    with pytest.raises(UserError, match=r"^config: cluster\.hall: records .* were imported; cho"):
+        cluster_run.Nodes(experiment, known, tmp_path, main)
 
 
 @pytest.mark.parametrize(
@@ -198,6 +229,7 @@ def test_another_device_is_not_measured(lab: Checkout) -> None:
     assert "narrow cluster.hall.resources" in record["reason"]
 
     # The resources are no input of a cell: the next submitted run tries again by itself.
+    assert [(cell["state"], cell["due"]) for cell in planned(lab)] == [("to measure", True)]
     lab.snakemake("results/hosts/hall.json", *SUBMIT, "--quiet", "all")
     assert lab.records() == {}
 
@@ -239,6 +271,15 @@ def test_a_node_without_the_device_has_no_cells(lab: Checkout) -> None:
     (line,) = found.not_measured
     assert line["device"] == "h200"
     assert host["hostname"] in line["reason"] and "narrow cluster.far.hall.res" in line["reason"]
+
+    for device in host["devices"]:
+        device["backends"] = []
+    broken = {"available": False, "reason": "no module named 'torch'", "mend": None}
+    host |= {"label": "hall", "backends": {"torch-cpu": broken}}
+    found = matrix.expand_node(config.resolve(SMALL), host)
+    assert found.cells == []
+    (line,) = found.not_measured
+    assert "no backend can use it on node" in line["reason"] and broken["reason"] in line["reason"]
 
 
 # -- the page's host ---------------------------------------------------------------------------

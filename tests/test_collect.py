@@ -80,11 +80,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     return copy
 
 
-def configure(project: Checkout, **workloads: dict[str, Any]) -> None:
-    """An experiment of these cells, one each on a host's CPU."""
+def configure(project: Checkout, about: str | None = None, **workloads: dict[str, Any]) -> None:
+    """An experiment of these cells, one each on a host's CPU; `about` is the page's host."""
     common = {"device_kinds": ["cpu"]}
     entries = {name: common | entry for name, entry in workloads.items()}
-    project.configure(backends=["mlx"], precisions=["fp32"], timing=QUICK, workloads=entries)
+    project.configure(
+        backends=["mlx"], precisions=["fp32"], timing=QUICK, workloads=entries,
+        report={"host": about},
+    )  # fmt: skip
 
 
 def write_hosts(project: Checkout, **entries: dict[str, Any]) -> None:
@@ -130,13 +133,14 @@ def span(record: dict[str, Any]) -> tuple[datetime, datetime]:
 def collected(project: Checkout, network: Any) -> tuple[list[str], str]:
     """The first collect, from both hosts and one that is not there: its last lines, its progress.
 
-    A cell on each host waits until both have begun, so it only ends if they run side by side.
+    A cell on each host waits until both have begun, so it only ends if they run side by side. The
+    page is about one of them, of which the other knows nothing.
     """
     write_hosts(project, **HOSTS, ghost={"ssh": "nobody"})
     turns = [host.home / "turn" for host in network[0].values()]
     for turn in turns:
         turn.touch()
-    configure(project, product=PRODUCT, wait=WAIT)
+    configure(project, "studio-7", product=PRODUCT, wait=WAIT)
     process = begin(project, network)
     seen = [Path(f"{turn}.seen") for turn in turns]
     until(lambda: process.poll() is not None or all(path.exists() for path in seen))
@@ -241,8 +245,8 @@ def test_a_connection_that_breaks_ends_the_run_there_and_the_next_goes_on(
 
 
 def test_what_is_not_ours_or_not_sound_is_refused(project, network, collected):
-    """A person's folder, a host without Python, a stranger's key, records under another's label,
-    and a label that has come to stand for another machine."""
+    """A person's folder, a host without Python or with an old one, a shell that greets, a
+    stranger's key, records under another's label, and a label that was another machine's."""
     studio, server = network[0]["studio-7"], network[0]["server-9"]
     precious = studio.home / "precious" / "workflow" / "thesis.tex"
     precious.parent.mkdir(parents=True)
@@ -254,9 +258,15 @@ def test_what_is_not_ours_or_not_sound_is_refused(project, network, collected):
         done = {"event": "done", "status": 0, "present": 0, "bytes": bundle.stat().st_size}
         python.write_text(
             f"#!/bin/sh\nmkdir -p told-{name}; read -r anything\n"
-            f"echo '{json.dumps({'event': 'ready', 'rsync': ''})}'; echo '{json.dumps(done)}'\n"
+            f"echo '{json.dumps({'event': 'ready'})}'; echo '{json.dumps(done)}'\n"
             f"cat {bundle.name}\n"
         )
+        python.chmod(0o755)
+    old = f'exec {sys.executable} -c "import sys; sys.version_info = (3, 9, 6); $2" "$3"'
+    for name, text in (("greeting", "echo Welcome"), ("old", old)):
+        python = studio.home / name / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text(f"#!/bin/sh\n{text}\n")
         python.chmod(0o755)
     host_file = project.path / "results" / "hosts" / "studio-7.json"
     host = json.loads(host_file.read_text())
@@ -274,6 +284,8 @@ def test_what_is_not_ours_or_not_sound_is_refused(project, network, collected):
         home={"ssh": "studio-7", "folder": "/home"},
         bare={"ssh": "studio-7", "folder": "bare", "environment": "/home/none"},
         liar={"ssh": "studio-7", "folder": "told-liar", "environment": "liar"},
+        greeting={"ssh": "studio-7", "folder": "new", "environment": "greeting"},
+        old={"ssh": "studio-7", "folder": "newer", "environment": "old"},
         stranger={"ssh": "stranger"},
         **{"studio-7": {"ssh": "studio-7", "folder": "told-moved", "environment": "moved"}},
     )
@@ -287,6 +299,12 @@ def test_what_is_not_ours_or_not_sound_is_refused(project, network, collected):
     )
     assert said["home"].startswith("failed: /home: holds the home folder; name a folder of its own")
     assert said["bare"].startswith("failed: no Python there: /home/none/bin/python (")
+    assert said["greeting"].startswith(
+        "failed: it answers 'Welcome', which is not ours: its shell's start-up files must print "
+        "nothing; try `ssh studio-7 true`"
+    )
+    assert "is Python 3.9.6 there; expected 3.11 or later" in said["old"]
+    assert not (studio.home / "new").exists() and not (studio.home / "newer").exists()
     assert said["stranger"] == "failed: Host key verification failed." + end.format("stranger")
     assert said["liar"].startswith(
         "failed: its bundle holds records of server-9: a host brings its"
@@ -321,6 +339,17 @@ def test_a_folder_with_an_active_run_is_left_alone(tmp_path, monkeypatch):
         assert refused["event"] == "refused" and "another run is active there" in refused["line"]
 
 
+def test_a_mac_is_kept_awake_as_long_as_it_serves(tmp_path, monkeypatch):
+    """`caffeinate -i -w PID`, as its manual page has it: no idle sleep until that process ends."""
+    fake, said = tmp_path / "caffeinate", tmp_path / "said"
+    fake.write_text(f'#!/bin/sh\necho "$@" >{said}\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    collect_there.stay_awake()
+    until(lambda: said.exists() and said.read_text() == f"-i -w {os.getpid()}\n", 10)
+
+
 EVIL = "x; touch pwned"
 
 
@@ -334,6 +363,7 @@ def test_every_mistake_in_the_hosts_file_is_one_line(project, tmp_path):
         "user": good | {"ssh": "-l@b"},
         "folder": good | {"folder": f"$({EVIL})"},
         "dash": good | {"folder": "-rf"},
+        "hidden": good | {"folder": "./-rf"},
         "up": good | {"folder": "x/../.."},
         "root": good | {"folder": "/"},
         "environment": good | {"environment": EVIL, "identity": "--"},
@@ -348,7 +378,8 @@ def test_every_mistake_in_the_hosts_file_is_one_line(project, tmp_path):
     lines = str(error.value).splitlines()
     for start in (
         "'x; touch pwned': is no label", "target.ssh: is ", "option.ssh: is ",
-        "user.ssh: is ", "folder.folder: is ", "dash.folder: is ", "environment.environment: is ",
+        "user.ssh: is ", "folder.folder: is ", "dash.folder: is ", "hidden.folder: is ",
+        "environment.environment: is ",
         "environment.identity: is ", "key.foldr: unknown key", "key.folder: is 2; expected string",
         "empty.ssh: is missing", "empty.folder: is missing",
     ):  # fmt: skip

@@ -212,6 +212,11 @@ def test_a_noise_floor_lets_single_processes_decide(tmp_path):
     put(tmp_path / "q", process(other, 2.0, 60))
     status, document = compared(tmp_path / "p", tmp_path / "q", *given)
     assert status == 1 and "the noisiest of 2 points" in document["points"][0]["reason"]
+    # nor does it say anything of numbers that another method made
+    put(tmp_path / "p", process(other, 1.0, 0, method_version=1))
+    put(tmp_path / "q", process(other, 2.0, 60, method_version=1))
+    status, document = compared(tmp_path / "p", tmp_path / "q", *given)
+    assert status == 3 and "1 and 1 processes" in document["points"][0]["reason"]
     floor.write_text(floor.read_text()[:-9])
     done = command("compare", results, tmp_path / "new")
     assert (done.returncode, done.stdout) == (2, "")

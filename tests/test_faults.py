@@ -7,6 +7,7 @@ that a test starts carries the copy's lock file in its environment: that is how 
 from __future__ import annotations
 
 import csv
+import errno
 import fcntl
 import html
 import json
@@ -25,8 +26,9 @@ from typing import Any
 import psutil
 import pytest
 from conftest import QUICK, Checkout, copy_project
-from siliconprof import lock, record
+from siliconprof import lock, record, startup, temporary
 from siliconprof.cell import Cell
+from siliconprof.errors import UserError
 
 CELLS = "results/tables/cells.csv"
 LOCK_VARIABLE = "SILICONPROF_LOCK_FILE"
@@ -528,6 +530,48 @@ def test_locks_that_another_host_left_are_kept(tmp_path, monkeypatch):
     assert clear("there") is False and list(locks.iterdir())  # nor has it become theirs
     assert clear("here") is True and not locks.exists()
     assert clear("there") is False
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+    """Lustre mounted without `flock`: a checkout there works, the host's lock cannot lie there."""
+
+    def flock(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(lock, "_presence", [])
+    monkeypatch.setattr(lock.fcntl, "flock", flock)
+    lock.start_alone(tmp_path / "state")
+    try:
+        (tmp_path / "state" / "locks").mkdir()
+        assert lock.clear_stale(tmp_path / "state") is False and lock.nobody_else()
+        assert (tmp_path / "state" / "locks").exists()  # whose they are nobody can know
+        os.close(lock._presence.pop())
+    finally:
+        lock.started()
+    with lock.one_job("desk/cpu", tmp_path / "kept", lambda: None) as waited_s:
+        assert waited_s < 1
+    with pytest.raises(UserError, match=f"host.lock: .* no locks.*{LOCK_VARIABLE}"):
+        with lock.alone(lambda: None, tmp_path / "host.lock"):
+            pass
+
+
+def test_an_edited_table_is_set_aside_and_a_persons_own_stays(tmp_path, capsys):
+    made = [tmp_path / name for name in ("tables/cells.csv", "tables/points.csv", "report.html")]
+    for path in made:
+        temporary.write(path, b"made", sealed=True)
+    notes, hidden = tmp_path / "tables/notes.csv", tmp_path / "data/.DS_Store"
+    hidden.parent.mkdir()
+    for path in (notes, hidden):
+        path.write_text("mine")
+    startup.remake_damaged(tmp_path)
+    assert all(path.exists() for path in made) and capsys.readouterr().err == ""
+
+    made[0].write_text("edited")
+    startup.remake_damaged(tmp_path)
+    assert not any(path.exists() for path in made)
+    assert notes.read_text() == hidden.read_text() == "mine"
+    (kept,) = (tmp_path / "set-aside").rglob("*.csv")
+    assert kept.read_text() == "edited" and f"set aside as {kept}" in capsys.readouterr().err
 
 
 @pytest.mark.slow

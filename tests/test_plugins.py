@@ -22,7 +22,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from conftest import QUICK, ROOT
+from conftest import QUICK, ROOT, record_problems
 from siliconprof import detect, plugins, statistics, support, timing, validation, worker
 from siliconprof.backends.base import ERROR_BANDS, Backend, Stepper, Unsupported, effective_dtype
 from siliconprof.captures.base import Capture
@@ -428,8 +428,7 @@ def test_kernels_give_points_that_a_record_takes(name: str, backend: str, words:
     except Unsupported as refused:  # a CPU has no other memory to copy to
         assert name == "copy" and str(refused) and not session.points
         return
-    schema = validation.load_schema("record")["properties"]["points"]
-    assert validation.problems(json.loads(json.dumps(session.points)), schema) == []
+    assert record_problems(json.loads(json.dumps(session.points)), "points") == []
     assert session.points
     for point in session.points:
         assert point["times"]
@@ -715,7 +714,6 @@ def test_every_trainer_does_the_same_training(words: Path) -> None:
     The point passes the record's schema, split steps are the sum of their phases, and there are
     as many unsplit as split ones.
     """
-    schema = validation.load_schema("record")["properties"]["points"]
     found: dict[tuple[str, str], list[float]] = {}
     for trainer in plugins.load("workloads", "gpt2").trainers:
         plugin = plugins.load("trainers", trainer)
@@ -736,7 +734,7 @@ def test_every_trainer_does_the_same_training(words: Path) -> None:
             )
             plugin().run(session)
             (point,) = session.points
-            assert validation.problems(json.loads(json.dumps(point)), schema["items"]) == []
+            assert record_problems([json.loads(json.dumps(point))], "points") == []
             times = point["times"]
             assert len(times["warmup_step_s"]) == 4
             assert len(times["step_s"]) == len(times["unsplit_step_s"]) == 4
@@ -791,9 +789,8 @@ def test_the_sampler_reads_every_probe_about_ten_times_a_second() -> None:
     assert statistics.median(gaps) == pytest.approx(0.1, rel=0.5)
     assert all({"rss_bytes", "minor_faults", "major_faults"} <= s.keys() for s in taken)
     assert sampler.summaries.keys() == set(plugins.names("probes"))
-    schema = validation.load_schema("record")["properties"]
-    assert validation.problems(taken, schema["samples"]) == []
-    assert validation.problems(sampler.summaries, schema["probes"]) == []
+    assert record_problems(taken, "samples") == []
+    assert record_problems(sampler.summaries, "probes") == []
     time.sleep(0.25)
     assert sampler.samples == taken
 

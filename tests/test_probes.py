@@ -27,8 +27,8 @@ import mlx.core as mx
 import numpy as np
 import psutil
 import pytest
-from conftest import QUICK, ROOT
-from siliconprof import energy, machine, plugins, record, sampler, validation, worker
+from conftest import QUICK, ROOT, record_problems
+from siliconprof import energy, machine, plugins, record, sampler, worker
 from siliconprof.cell import Cell
 from siliconprof.energy import EnergyMeter
 from siliconprof.probes import clocks, interference, memory, page_faults
@@ -80,9 +80,8 @@ def run(session: Sampled, seconds: float, **more: Any) -> Sampler:
     """Sample for a while; the session's flags are filled afterwards."""
     with Sampler(session, **more) as taken:  # type: ignore[arg-type]
         time.sleep(seconds)
-    schema = validation.load_schema("record")["properties"]
-    assert validation.problems(taken.samples, schema["samples"]) == []
-    assert validation.problems(taken.summaries, schema["probes"]) == []
+    assert record_problems(taken.samples, "samples") == []
+    assert record_problems(taken.summaries, "probes") == []
     assert taken.summaries.keys() == set(plugins.names("probes"))
     json.dumps(taken.summaries, allow_nan=False)
     return taken
@@ -451,8 +450,7 @@ def test_a_training_measures_the_energy_of_its_unsplit_steps(
     )  # fmt: skip
     found = worker.measure(cell, lambda message: None)
     (point,) = found["points"]
-    schema = validation.load_schema("record")["properties"]
-    assert validation.problems(found["points"], schema["points"]) == []
+    assert record_problems(found["points"], "points") == []
     sources = {source["name"]: source for source in point["energy"]["sources"]}
     window_s, steps = point["energy"]["window_s"], point["energy"]["steps"]
     assert steps == point["steps"]["kind"].count("energy") > 0

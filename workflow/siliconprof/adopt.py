@@ -154,8 +154,9 @@ def adopt(configfile: str | None = None, profile: str | None = None) -> Adoption
     devices = registry.load(REGISTRY)
     how = ["--workflow-profile", profile] if profile else []
     how += ["--configfile", configfile] if configfile else []
+    outdated: list[str] = []
     if profile:
-        expansions = _on_nodes(experiment, how)
+        expansions, outdated = _on_nodes(experiment, how)
     else:
         host = hosts.resolve(RESULTS, experiment["host"], devices, write=False)
         expansions = [matrix.expand(experiment, devices, host)]
@@ -179,25 +180,32 @@ def adopt(configfile: str | None = None, profile: str | None = None) -> Adoption
     verified = _data_files(tokens, experiment)
     restore_metadata([*verified, *adopted], how)
     stale = _data_files(data_refused, experiment)
-    mark_old([*stale, *refused], how)
+    mark_old([*stale, *refused, *outdated], how)  # last: touching a record touches its host file
     return Adoption(adopted, refused, list(tokens), data_refused, missing)
 
 
-def _on_nodes(experiment: Mapping[str, Any], how: Sequence[str]) -> list[matrix.Matrix]:
-    """The cells of the labels of which a host file lies here.
+def _on_nodes(
+    experiment: Mapping[str, Any], how: Sequence[str]
+) -> tuple[list[matrix.Matrix], list[str]]:
+    """(the cells of the labels of which a host file lies here, those files that may be outdated).
 
     A node is not asked. Its file is taken when it was made with the packages that are installed
     here; with others somebody looks at a node again, at the next run.
     """
-    found = []
+    found, outdated = [], []
     for label in cluster.chosen(experiment):
         path = f"results/hosts/{label}.json"
-        if Path(path).exists():
-            host = hosts.load(path)
-            same = host["packages"] == detect.package_versions()
-            (restore_metadata if same else mark_old)([path], how)
-            found.append(matrix.expand_node(experiment, host))
-    return found
+        if not Path(path).exists():
+            continue
+        host = hosts.stored(RESULTS, label)
+        expansion = matrix.expand_node(experiment, host)
+        if expansion.not_measured:  # the next run looks again in any case
+            continue
+        restore_metadata([path], how)
+        if host["packages"] != detect.package_versions():
+            outdated.append(path)
+        found.append(expansion)
+    return found, outdated
 
 
 def _data_files(folders: Iterable[str], experiment: Mapping[str, Any]) -> list[str]:

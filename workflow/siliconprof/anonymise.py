@@ -43,11 +43,12 @@ EVERYBODYS = frozenset(
 _USERS = re.compile(
     r"(?:/home|/Users|/export/home|/var/home)/([^/\s:\"'<>|,;]+)"
     r"|[A-Za-z]:[\\/]+Users[\\/]+([^\\/\s:\"'<>|,;]+)"
-    r"|(?<![\w/])~(\w[\w.-]*)"
+    r"|(?<![\w/])~([A-Za-z_][\w.-]*)"
 )
-# Two parts at least: `tokens /s` is no path.
+# Two parts at least: `tokens /s` is no path. In quotation marks, as in a traceback, with spaces.
 _PATHS = re.compile(
     r"(?P<url>\b(?:https?|git|ssh)://\S+)"
+    r"|(?P<quoted>(?<=[\"'])/[^\"'/\n]+/[^\"'\n]*(?=[\"']))"
     r"|(?P<path>(?:file://)?(?<![\w.~-])/[^\s/:\"'<>|,;()\[\]{}]+(?:/[^\s/:\"'<>|,;()\[\]{}]*)+"
     r"|\b[A-Za-z]:[\\/]+[^\s:\"'<>|,;()]+)"
 )
@@ -177,7 +178,7 @@ class Anonymiser:
         if text.startswith("/") and text.count("/") > 1 and not re.search(r"\n|: |, ", text):
             text = self._path(text)  # all of it, spaces too
         else:
-            text = _PATHS.sub(lambda found: found["url"] or self._path(found["path"]), text)
+            text = _PATHS.sub(lambda found: found["url"] or self._path(found[0]), text)
         text = _IDENTIFIERS.sub(lambda found: self._met(found[0], "id"), text)
         pattern = self._pattern()
         if pattern is None:
@@ -261,6 +262,18 @@ class Anonymiser:
         # of paths and times of files, which with them could be tried out
         found["quick_facts_sha256"] = _hmac(self.salt, "facts", data["quick_facts_sha256"])
         return found
+
+
+def words_of_keys(value: Any) -> Iterator[str]:
+    """What the keys of a JSON value are made of: `max_iterations` is no secret of a user `max`."""
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            if re.fullmatch(r"[a-z0-9_]+", key):
+                yield from key.split("_")
+            yield from words_of_keys(entry)
+    elif isinstance(value, list):
+        for entry in value:
+            yield from words_of_keys(entry)
 
 
 def texts(value: Any) -> Iterator[str]:

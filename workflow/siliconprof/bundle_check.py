@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import re
 import stat
 import zipfile
@@ -19,25 +20,18 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import documents, record, validation
-from siliconprof.cell import AXES, PRECISIONS, SCENARIOS
-from siliconprof.errors import UserError, printable
+from siliconprof.cell import AXES, NAME, RECORD
+from siliconprof.errors import UserError
 
 BUNDLE_VERSION = 1
 MANIFEST = "manifest.json"
 LIMIT_BYTES = 2**30  # of all members, unpacked; a cell has about 55 kB
-MEMBER_LIMIT_BYTES = 64 * 2**20  # a record of an hour's samples stays below
+MEMBER_LIMIT_BYTES = documents.LIMIT_BYTES
 MEMBERS_LIMIT = 100_000
 RATIO_LIMIT = 200  # records shrink about tenfold; deflate's own limit is near 1030
 RESERVED_LABEL = "auto"  # results/hosts/auto.json says which label is this host's
 
-# 200 characters leave room for a temporary name's suffix in a file system's 255.
-_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
-_MEMBER = re.compile(
-    rf"records/(?P<record_host>{_NAME})/{_NAME}/{_NAME}/{_NAME}"
-    rf"/(?:{'|'.join(SCENARIOS)})/(?:{'|'.join(PRECISIONS)})\.json"
-    rf"|hosts/(?P<host>{_NAME})\.json"
-    rf"|{re.escape(MANIFEST)}"
-)
+_MEMBER = re.compile(rf"records/{RECORD.pattern}|hosts/{NAME}\.json|{re.escape(MANIFEST)}")
 _READ_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError,
                 OSError, ValueError)  # fmt: skip
 
@@ -85,10 +79,9 @@ def _name_problem(info: zipfile.ZipInfo) -> str | None:
         return "a symbolic link"
     if name.endswith("/") or stat.S_IFMT(mode) not in (0, stat.S_IFREG):
         return "no regular file"
-    found = _MEMBER.fullmatch(name)
-    if not found:
+    if not _MEMBER.fullmatch(name):
         return "not a name that a bundle has"
-    if (found["record_host"] or found["host"] or "").lower() == RESERVED_LABEL:
+    if name != MANIFEST and label_of(name).lower() == RESERVED_LABEL:
         return f"of a host '{RESERVED_LABEL}', which is no host's label"
     return None
 
@@ -140,7 +133,6 @@ def parsed(content: bytes) -> dict[str, Any]:
     Raises:
         ValueError: anything else, NaN and nesting without end among it.
     """
-
     document = documents.parsed(content)
     if not isinstance(document, dict):
         raise ValueError("no JSON object")
@@ -158,7 +150,8 @@ def _read_manifest(content: bytes, problems: list[str]) -> dict[str, Any] | None
     if version != BUNDLE_VERSION:
         problems.append(f"bundle version {version!r}; this version reads {BUNDLE_VERSION}")
         return None
-    wrong = validation.problems(manifest, validation.load_schema("manifest"), f"{MANIFEST}: ")
+    schema = validation.load_schema("manifest")
+    wrong = validation.problems(manifest, schema, f"{MANIFEST}: ", most_values=math.inf)
     problems += wrong
     return None if wrong else manifest
 
@@ -316,7 +309,7 @@ def check(packed: bytes, path: Path, limit_bytes: int = LIMIT_BYTES) -> Bundle:
     if manifest is not None and not problems and sorted(manifest["method_versions"]) != methods:
         problems.append(f"{MANIFEST}: method versions are not those of the records, {methods}")
     if problems or manifest is None:
-        raise UserError("\n".join(f"{path}: {_printable(line)}" for line in problems))
+        raise UserError("\n".join(f"{path}: {validation.one_line(line)}" for line in problems))
     return Bundle(path, sha256(packed), manifest, files, kept)
 
 
@@ -332,8 +325,3 @@ def _newer(manifest: Mapping[str, Any]) -> str | None:
                 "import it with a newer checkout"
             )
     return None
-
-
-def _printable(line: str) -> str:
-    """A line without what a hostile text could do to a terminal."""
-    return printable(line).replace("\n", "\\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -11,7 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from siliconprof import anonymise, record, records, signatures, temporary
+from siliconprof import (
+    anonymise,
+    documents,
+    record,
+    records,
+    signatures,
+    temporary,
+    validation,
+)
 from siliconprof.bundle_check import (
     MANIFEST,
     RESERVED_LABEL,
@@ -67,8 +74,9 @@ def import_bundle(
             then stays in `results/history`.
 
     Raises:
-        UserError: the bundle is not signed as wanted, is unsound, holds records of this host, or
-            differs from what is here; all of it, one line each, and nothing was written.
+        UserError: the bundle is not signed as wanted, is unsound, holds records of a host that is
+            measured from here or of another machine than here, or differs from what is here;
+            one line each, and nothing was written.
     """
     if signer is not None and signers is None:
         raise UserError("--signer needs --signers, the file that has the key")
@@ -88,11 +96,21 @@ def import_bundle(
             "not changed from outside (to move a checkout, copy results/ and run "
             "`siliconprof adopt`)"
         )
+    run = _labels_of_the_run(results)
+    taken = [label for label in bundle.hosts if label.casefold() in run]
+    if taken:
+        raise UserError(
+            f"{path}: holds records of host '{taken[0]}', which the runs of this checkout measure "
+            f"(see {results / 'matrix.json'}): their records would pass for its own; give one of "
+            "the two another label, in `cluster` of the config here or as `host` of that there"
+        )
     state = {name: _state(results / name, data) for name, data in bundle.records.items()}
+    _refuse_other_machines(bundle, results)
     if not replace:
         _refuse_differences(bundle, results, state)
     for label in bundle.hosts:  # before the host file, see `own_labels`
-        record.write_atomically(_note_path(results, label), _note(bundle, by, unchecked))
+        signature = _signature(bundle, results, label, by, unchecked)
+        record.write_atomically(_note_path(results, label), _note(bundle, by, signature))
     for name, content in sorted(bundle.files.items()):
         target = results / name
         with writing(target):
@@ -102,8 +120,7 @@ def import_bundle(
                     json.loads(existing), existing.decode("utf-8"), results / "history"
                 )
             elif state.get(name) == "damaged":
-                with contextlib.suppress(UserError):
-                    records.set_damaged_aside([target], results, dry_run=False)
+                records.set_aside(target, results)
             if state.get(name) != "same":
                 record.write_atomically(target, content.decode("utf-8"))
     counts = list(state.values())
@@ -145,17 +162,46 @@ def own_labels(results: Path) -> set[str]:
     return {label.casefold() for label in labels}
 
 
+def _labels_of_the_run(results: Path) -> set[str]:
+    """Labels that the last run of this checkout measured, those of a cluster too, case-folded."""
+    try:
+        cells = documents.read(results / "matrix.json")["cells"]
+        return {planned["cell"]["host"].casefold() for planned in cells}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return set()  # none yet; or damaged, then the next run makes it again
+
+
 def _note_path(results: Path, label: str) -> Path:
     """Where it stands which bundle a host's records came from."""
     return results / "imported" / f"{label}.json"
 
 
-def _note(bundle: Bundle, by: str | None, unchecked: bool) -> str:
+def _signature(bundle: Bundle, results: Path, label: str, by: str | None, unchecked: bool) -> str:
+    """What may be said of a host's records once a bundle is in: `good` of all of them or of none.
+
+    `in part` where some lie here that are not in the bundle, and that nobody, or somebody else,
+    has signed.
+    """
+    if by is None:
+        return "not checked" if unchecked else "none"
+    folder = results / "records" / label
+    here = {path.relative_to(results).as_posix() for path in folder.rglob("*.json")}
+    if here <= bundle.records.keys():
+        return "good"
+    try:
+        before = documents.read(_note_path(results, label))
+        same = (before["signature"], before["signed_by"]) == ("good", by)
+    except (OSError, ValueError, KeyError, TypeError):
+        same = False
+    return "good" if same else "in part"
+
+
+def _note(bundle: Bundle, by: str | None, signature: str) -> str:
     document = {
         "bundle": bundle.path.name,
         "sha256": bundle.sha256,
         "signed_by": by,  # None: nobody, or not checked
-        "signature": "good" if by else "not checked" if unchecked else "none",
+        "signature": signature,
         "manifest": {key: value for key, value in bundle.manifest.items() if key != "files"},
     }
     return json.dumps(document, indent=1, sort_keys=True) + "\n"
@@ -172,6 +218,31 @@ def _state(path: Path, incoming: Mapping[str, Any]) -> str:
     return "same" if existing["sha256"] == incoming["sha256"] else "differs"
 
 
+def _refuse_other_machines(bundle: Bundle, results: Path) -> None:
+    """Stop where a label stands for another machine here: two would pass for one.
+
+    Raises:
+        UserError: one line for each.
+    """
+    from siliconprof import hosts
+
+    lines = []
+    for label in bundle.hosts:
+        name = f"hosts/{label}.json"
+        path = results / name
+        if name in bundle.files and path.exists():
+            here, there = hosts.load(path), parsed(bundle.files[name])
+            if here["fingerprint"] != there["fingerprint"]:
+                what = (
+                    f"'{label}' is another machine here (hostname {here['hostname']}, in the "
+                    f"bundle {there['hostname']}): give one of the two another label, or delete "
+                    f"{path} and {results / 'records' / label}; nothing imported"
+                )
+                lines.append(f"{bundle.path}: {validation.one_line(what)}")
+    if lines:
+        raise UserError("\n".join(lines))
+
+
 def _refuse_differences(bundle: Bundle, results: Path, state: Mapping[str, str]) -> None:
     """Stop where something here would be replaced.
 
@@ -183,17 +254,6 @@ def _refuse_differences(bundle: Bundle, results: Path, state: Mapping[str, str])
         for name, how in sorted(state.items())
         if how in ("differs", "damaged")
     ]
-    for name, content in sorted(bundle.files.items()):
-        path = results / name
-        if name.startswith("hosts/") and path.exists():
-            from siliconprof import hosts
-
-            here, there = hosts.load(path), json.loads(content)
-            if here["fingerprint"] != there["fingerprint"]:
-                lines.append(
-                    f"{path}: '{here['label']}' is another machine here (hostname "
-                    f"{here['hostname']}, in the bundle {there['hostname']})"
-                )
     if lines:
         end = "nothing imported; with --replace the bundle's are taken and replaced records kept "
         raise UserError("\n".join([*lines, f"{bundle.path}: {end}in {results / 'history'}"]))

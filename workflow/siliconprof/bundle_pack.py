@@ -197,6 +197,8 @@ def _anonymised(
         own = [str(cell.get(axis)) for axis in (*AXES[1:], "module", "trainer")]
         packages = data["environment"].get("packages")
         known.know_vocabulary([*own, *record.STATUSES, *(packages or ())])
+    for document in stored.values():
+        known.know_vocabulary(set(anonymise.words_of_keys(document)))
     known.know_users(text for document in stored.values() for text in anonymise.texts(document))
     found = _Content(known=content.known)
     result: dict[str, Any] = {}
@@ -213,7 +215,8 @@ def _anonymised(
         result[member] = data
         found.files[member] = (json.dumps(data, indent=1, sort_keys=True) + "\n").encode()
     said = [f"replaced: {was} -> {now}" for was, now in sorted(known.replaced.items())]
-    common = [name for name in known.not_in_texts if name in known.replaced]
+    met = known.replaced.keys() | known.common
+    common = [name for name in known.not_in_texts if name in met]
     if common:
         said.append(f"everyday words, so left as they are inside texts: {', '.join(common)}")
     return found, [*said, *(f"look at this: {line}" for line in known.left(result))]

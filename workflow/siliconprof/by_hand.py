@@ -25,10 +25,14 @@ from siliconprof.errors import UserError, in_one_line
 HEAD = """\
 set -eu
 export PYTHONPATH=workflow
-[ -f workflow/siliconprof/measure.py ] || { echo "$0: run it beside the folder workflow" >&2; exit 2; }
+python=${PYTHON:-python3}
+[ -f workflow/siliconprof/measure.py ] || {
+    echo "$0: run it beside the folder workflow" >&2; exit 2; }
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+    echo "$0: $python is no Python 3.11 or later; set PYTHON" >&2; exit 2; }
 measure() {  # RECORD CELL ENVIRONMENT
-    [ -e "$1" ] || "${PYTHON:-python3}" -m siliconprof.measure \\
-        --output "$1" --cell "$2" --environment "$3"
+    [ -e "$1" ] || "$python" -m siliconprof.measure \\
+        --output "$1" --cell "$2" --environment "$3" --keep results/kept
 }
 """
 END_OF_FILE = "END OF THE HOST FILE"
@@ -108,7 +112,7 @@ def script(plan: matrix.Matrix, host: Mapping[str, Any]) -> str:
             END_OF_FILE,
             *calls,
             *_comment([f"left out: {line}" for line in left_out]),
-            f"echo 'measured; now: PYTHONPATH=workflow python3 -m siliconprof.bundle pack --output "
-            f"{label}.zip'",
+            'echo "measured; now: PYTHONPATH=workflow $python -m siliconprof.bundle pack --output '
+            f'{label}.zip"',
         ]
     )

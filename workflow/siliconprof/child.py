@@ -152,8 +152,8 @@ class Child:
         """End the child and everything it started."""
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        except (ProcessLookupError, PermissionError):
+            pass  # macOS says EPERM of a group whose processes are dead and not yet waited for
         self._ended.wait()
 
     def wait(self, limit_s: float) -> tuple[int | None, float]:

@@ -31,7 +31,7 @@ OF_ITS_OWN = {
 }
 NUMBERS = re.compile(r"runtime|.*_(mb|mib)")
 START_S = 300.0  # of Snakemake, twice, and a cell's end, on a slow shared disk; a guess
-DETECTION_MINUTES = 15  # hosts.DETECT_LIMIT_S and the same
+DETECTION_MINUTES = 15  # hosts.DETECT_LIMIT_S and START_S
 
 
 # -- what the config says ----------------------------------------------------------------------
@@ -109,7 +109,7 @@ def missing(experiment: Mapping[str, Any], registry: Mapping[str, Any]) -> list[
     """Devices asked for of a run on the cluster that no label has.
 
     Raises:
-        UserError: one of them is known to nobody, or the cluster has no label at all.
+        UserError: one of them is known to nobody, or no label is left to measure.
     """
     section = experiment["cluster"]
     if not section:
@@ -130,6 +130,12 @@ def missing(experiment: Mapping[str, Any], registry: Mapping[str, Any]) -> list[
                 f"config: devices.{index}: '{wanted}' is neither in config/devices.yaml nor a "
                 f"label of `cluster` ({', '.join(section)}){nearest(wanted, known)}"
             )
+    if not lines and not chosen(experiment):
+        have = ", ".join(f"{label}: {entry['device']}" for label, entry in section.items())
+        lines = [
+            f"config: devices: no label of `cluster` has any of them ({have}); name one of these, "
+            "or `local` for all"
+        ]
     if lines:
         raise UserError("\n".join(lines))
     return found
@@ -139,16 +145,27 @@ def missing(experiment: Mapping[str, Any], registry: Mapping[str, Any]) -> list[
 
 
 def device_of(entry: Mapping[str, Any], host: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The device that a label stands for, as its node has it; None where it has none."""
+    """The device that a label stands for, as its node has it; None where nothing can use one."""
+    return next((device for device in _fitting(entry, host) if device["backends"]), None)
+
+
+def _fitting(entry: Mapping[str, Any], host: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     asked = entry["device"]
     for device in host["devices"]:
         if device["id"] == asked or (asked == ANY_CPU and device["kind"] == "cpu"):
-            return device
-    return None
+            yield device
 
 
 def lacks(label: str, entry: Mapping[str, Any], host: Mapping[str, Any]) -> dict[str, str]:
-    """The line of what was not measured, for a node that turned out to be another kind."""
+    """The line of what was not measured, for a node that turned out to be of no use."""
+    if any(_fitting(entry, host)):
+        states = host["backends"].items()
+        why = "; ".join(f"{name}: {state['reason']}" for name, state in states if state["reason"])
+        return {
+            "device": entry["device"],
+            "reason": f"no backend can use it on node '{host['hostname']}' of label '{label}' "
+            f"({why}); the next run looks again",
+        }
     has = ", ".join(device["id"] for device in host["devices"]) or "none"
     return {
         "device": entry["device"],

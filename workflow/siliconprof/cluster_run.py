@@ -40,14 +40,33 @@ class Nodes:
         results: Path,
         checkpoints: Any,
     ) -> None:
-        cluster.check(experiment, devices, hosts.submitting(results, experiment["host"]))
         self.experiment = experiment
+        if checkpoints is not None:  # a job's own host is a node, which may be named as a label is
+            cluster.check(experiment, devices, hosts.submitting(results, experiment["host"]))
         self.not_measured = cluster.missing(experiment, devices)
         self.labels = cluster.chosen(experiment)
         self.focus: list[str] = []
         self._results = results
         self._checkpoints = checkpoints
+        if checkpoints is not None:
+            self._refuse_imported()
         self._expanded: dict[tuple[str, int], dict[str, dict[str, Any]]] = {}
+
+    def _refuse_imported(self) -> None:
+        """Measure over nobody's records: an import leaves a note, see `bundle_import`.
+
+        Raises:
+            UserError: one line for each label.
+        """
+        notes = {label: self._results / "imported" / f"{label}.json" for label in self.labels}
+        lines = [
+            f"config: cluster.{label}: records of a host with this label were imported; choose "
+            f"another label, or delete {note} if they may be replaced"
+            for label, note in notes.items()
+            if note.exists()
+        ]
+        if lines:
+            raise UserError("\n".join(lines))
 
     def cells(self, label: str) -> Mapping[str, Mapping[str, Any]]:
         """A cell's path -> what its rule needs, of one label.
@@ -61,7 +80,7 @@ class Nodes:
         path = self._host_file(label)
         key = label, path.stat().st_mtime_ns
         if key not in self._expanded:
-            self._expanded[key] = self._needs(hosts.load(path))
+            self._expanded[key] = self._needs(hosts.stored(self._results, label))
         return self._expanded[key]
 
     def _host_file(self, label: str) -> Path:
@@ -98,14 +117,16 @@ class Nodes:
         for label in self.labels:
             path = self._host_file(label)
             entry = self.experiment["cluster"][label]
-            if path.exists() and cluster.device_of(entry, hosts.load(path)) is None:
-                path.unlink()
+            if path.exists():
+                host = hosts.stored(self._results, label)
+                if cluster.device_of(entry, host) is None:
+                    path.unlink()
         for name in self.lying_here():
             try:
                 found = record.read(Path(name), check_schema=False)
             except UserError:
                 continue  # of an earlier version: measured anew in any case
-            if str(found["reason"]).startswith(node_check.WRONG_NODE):
+            if node_check.refused(found):
                 Path(name).unlink()  # the history keeps it
 
     def detecting(self) -> list[Detecting]:

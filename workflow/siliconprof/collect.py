@@ -130,7 +130,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     asked = collect_plan.chosen(known, arguments.label, arguments.hosts)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _interrupt)
     outcomes = collect(asked, arguments.configfile, arguments.jobs, arguments.patience)
     for outcome in outcomes:
         print(f"{outcome.label}: {outcome.line}")

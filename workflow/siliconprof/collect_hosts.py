@@ -27,7 +27,7 @@ PARTS = ("Snakefile", "Makefile", "pyproject.toml", "README.md", "LICENSE", "con
 # and Python make.
 LEFT_OUT = ("/config/measured", "/config/hosts.yaml", "__pycache__", "*.egg-info", ".DS_Store")
 # A shell that is not a login shell often lacks the folders where a Mac's python3.11 lies.
-SEARCH = 'PATH="$PATH:/usr/local/bin:/opt/homebrew/bin"; export PATH; exec "$@"'
+SEARCH = 'PATH="$PATH:/usr/local/bin:/opt/homebrew/bin:/opt/local/bin"; export PATH; exec "$@"'
 # The first `size` bytes of standard input are the program: nothing has to lie there before.
 BOOTSTRAP = (
     "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'collect_there.py', 'exec'))"
@@ -86,18 +86,17 @@ class Host:
         there = ["sh", "-c", SEARCH, "sh", self.python, "-c", BOOTSTRAP, str(program_bytes)]
         return [*self.ssh(patience_s), "--", self.target, shlex.join(there)]
 
-    def rsync(self, patience_s: float, parts: Sequence[str], protect: bool) -> list[str]:
+    def rsync(self, patience_s: float, parts: Sequence[str]) -> list[str]:
         """The command that makes the parts there what they are here, and touches nothing else.
 
-        Args:
-            protect: whether the rsync on both sides knows `-s`, which keeps names from the remote
-                shell; those that a Mac brings do not. The schema keeps names harmless for them.
+        Only what a Mac's rsync knows too (2.6.9, or openrsync), so not `-s`: it is the schema that
+        keeps the folder harmless to the shell there.
         """
         words = ["rsync", "-rlpt", "--copy-unsafe-links", "--delete"]
         words += [f"--timeout={max(int(patience_s), 1)}"]
-        words += ["-s"] if protect else []
         words += [f"--exclude={pattern}" for pattern in LEFT_OUT]
-        words += ["-e", shlex.join(self.ssh(patience_s))]
+        # a host's banner is none of what rsync says
+        words += ["-e", shlex.join([*self.ssh(patience_s), "-o", "LogLevel=ERROR"])]
         return [*words, "--", *parts, f"{self.target}:{self.folder}/"]
 
 
@@ -150,7 +149,7 @@ def load(path: Path, ssh_config: str | None = None) -> dict[str, Host]:
 
 def _folder(text: str) -> str:
     """A folder as ssh's remote side sees it from the home folder: no `~`, nothing to tidy up."""
-    return os.path.normpath(text.removeprefix("~/") or ".")
+    return os.path.normpath(text.removeprefix("~/"))
 
 
 def _beyond_schema(label: str, host: Host, entry: dict[str, str]) -> list[str]:

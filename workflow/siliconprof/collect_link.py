@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
@@ -103,7 +102,7 @@ class Link:
         """
         assert self.process.stdout
         line = self.process.stdout.readline(ANSWER_LIMIT_BYTES)
-        if not line.endswith(b"\n"):
+        if not line.endswith(b"\n") and len(line) < ANSWER_LIMIT_BYTES:
             raise Failed(self._end())
         try:
             answer = json.loads(line)
@@ -111,8 +110,8 @@ class Link:
                 raise ValueError
         except (ValueError, KeyError, TypeError, RecursionError):
             raise Failed(
-                f"it answers {plain(line.decode('utf-8', 'replace'))!r}, which is not ours: does "
-                "its shell print something at login?"
+                f"it answers {plain(line.decode('utf-8', 'replace'))!r}, which is not ours: its "
+                f"shell's start-up files must print nothing; try `ssh {self.host.target} true`"
             ) from None
         if answer["event"] == "refused":
             raise Failed(plain(str(answer.get("line"))))
@@ -137,7 +136,10 @@ class Link:
         code = self.process.wait()
         self.follower.join()
         if code in (126, 127):
-            return f"no Python there: {self.host.python} ({self.last})"
+            return (
+                f"no Python there: {self.host.python} ({self.last}); install it, or name another "
+                "`environment`"
+            )
         if code == 255:
             return self.last or "ssh ended without a word"
         return f"ended there with status {code}: {self.last}"
@@ -160,12 +162,3 @@ class Link:
         self.follower.join()
         assert self.process.stdout
         self.process.stdout.close()
-
-
-def rsync_protects(version: str) -> bool:
-    """Whether an rsync knows `-s`, by the first line of `rsync --version`.
-
-    Version 3.0 brought it; what macOS ships is 2.6.9, or openrsync, which calls itself that.
-    """
-    found = re.match(r"rsync +version v?(\d+)\.", version)
-    return found is not None and int(found[1]) >= 3

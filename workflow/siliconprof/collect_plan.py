@@ -64,13 +64,16 @@ def experiments(
             continue
         if host.label in resolved.get("cluster", {}):
             wrong.append(
-                f"{name}: cluster.{host.label}: is a host to collect from, too; give one another label"
+                f"{name}: cluster.{host.label}: is a host to collect from, too; give one another "
+                "label"
             )
         for kind, key in (("datasets", "path"), ("workloads", "weights_path")):
             for entry, values in resolved[kind].items():
                 if values.get(key) and values.get("source", "folder") == "folder":
                     notes[f"{name}: {kind}.{entry}.{key}: {values[key]} is a folder there"] = None
-        found[host.label] = raw
+        # Which host the page is about is nothing to a host that makes none: it may not know it.
+        report = {key: value for key, value in raw.get("report", {}).items() if key != "host"}
+        found[host.label] = raw | {"report": report}
     if wrong:
         raise UserError("\n".join(wrong))
     return found, list(notes)

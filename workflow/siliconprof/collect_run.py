@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from siliconprof import bundle_check, bundle_import, collect_hosts, environment, hosts, record
-from siliconprof.collect_link import ANSWER_LIMIT_BYTES, Failed, Link, plain, rsync_protects
+from siliconprof.collect_link import ANSWER_LIMIT_BYTES, Failed, Link, plain
 from siliconprof.errors import UserError
 
 RESULTS = Path("results")
@@ -77,7 +77,7 @@ class Collection:
                 tell(label, "waiting: another run is active there")
                 answer = link.hear("ready")
             tell(label, "sending the project")
-            self._send(host, link, str(answer.get("rsync")))
+            self._send(host, link)
             known = seals(label)
             link.say(
                 label=label,
@@ -119,23 +119,23 @@ class Collection:
             link.close()
             del self.open[host.label]
 
-    def _send(self, host: collect_hosts.Host, link: Link, rsync_there: str) -> None:
+    def _send(self, host: collect_hosts.Host, link: Link) -> None:
         """Make the project there what it is here.
 
         Raises:
             Failed: rsync says why.
         """
-        here = subprocess.run(["rsync", "--version"], capture_output=True, text=True, check=False)
-        protect = rsync_protects(here.stdout) and rsync_protects(rsync_there)
         parts = [part for part in collect_hosts.PARTS if Path(part).exists()]
         process = subprocess.Popen(
-            host.rsync(self.patience_s, parts, protect),
+            host.rsync(self.patience_s, parts),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
         self.sending[host.label] = process
+        if self.stopped.is_set():  # `stop` may have come too early to see it
+            process.terminate()
         output, said = process.stdout, ""
         assert output
         with output:
@@ -156,7 +156,7 @@ class Collection:
             path = Path(folder) / f"{label}.zip"
             path.write_bytes(content)
             bundle = bundle_check.read_bundle(path)
-            if bundle.hosts != [label]:
+            if {*bundle.hosts} - {label}:
                 raise UserError(
                     f"its bundle holds records of {', '.join(bundle.hosts)}: a host brings its own "
                     "only; nothing imported"

@@ -29,16 +29,11 @@ This folder is filled by `siliconprof collect`: what is sent is made the same as
 collects, so edits here are lost. results/ holds what was measured here and is left alone.
 """
 PRESENCE = Path(".snakemake/siliconprof.lock")  # which every pipeline in a checkout holds, shared
+# Names the process without which Snakemake and its cells end by themselves (`lifetime.py`).
+PIPELINE_VARIABLE = "SILICONPROF_PIPELINE_PID"
+NEEDED = (3, 11)  # version of Python
 END_S = 20.0  # that a pipeline gets to end by itself
 POLL_S = 0.1
-# Snakemake, in a process that the kernel ends when this one is killed; its cells then end by
-# themselves, because their pipeline is gone.
-PIPELINE = (
-    "import ctypes, os, runpy, sys; "
-    "sys.platform == 'linux' and ctypes.CDLL(None).prctl(1, 9); "
-    "os.getppid() == int(sys.argv.pop(1)) or sys.exit(1); "
-    "runpy.run_module('snakemake', run_name='__main__', alter_sys=True)"
-)
 
 
 class Gone(Exception):
@@ -96,8 +91,8 @@ class Link:
 # -- the folder --------------------------------------------------------------------------------
 
 
-def enter(folder: str) -> bool:
-    """Make the folder the current one; whether it is new.
+def enter(folder: str) -> None:
+    """Make the folder the current one.
 
     Raises:
         Refused: it is somebody's, so nothing in it may be overwritten or removed.
@@ -107,9 +102,8 @@ def enter(folder: str) -> bool:
         raise Refused(f"{path}: holds the home folder; name a folder of its own")
     try:
         path.mkdir(parents=True, exist_ok=True)
-        fresh = not any(path.iterdir())
         os.chdir(path)
-        if fresh:
+        if not any(path.iterdir()):
             OURS.mkdir()
         ours = OURS.is_dir()
         if ours:
@@ -120,7 +114,6 @@ def enter(folder: str) -> bool:
         raise Refused(
             f"{path}: is not empty and not a folder that collect has made; name a new or empty one"
         )
-    return fresh
 
 
 def _locked(path: Path) -> int | None:
@@ -128,7 +121,7 @@ def _locked(path: Path) -> int | None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         os.close(descriptor)
         return None
     return descriptor
@@ -170,14 +163,18 @@ def run(link: Link, command: list, environment: dict) -> int:
 
     Raises:
         Gone: the other side has hung up; the command and all it started have been ended.
+        Refused: there is no such command.
     """
-    process = subprocess.Popen(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=sys.stderr,
-        start_new_session=True,
-    )
+    try:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        raise Refused(f"{command[0]}: not installed there") from None
     try:
         while process.poll() is None:
             link.check()
@@ -208,7 +205,11 @@ def environment(link: Link, asked: dict) -> dict:
     Raises:
         Refused: it could not be set up.
     """
-    variables = dict(os.environ) | {"PYTHONPATH": "workflow", "PYTHONDONTWRITEBYTECODE": "1"}
+    variables = dict(os.environ) | {
+        "PYTHONPATH": "workflow",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        PIPELINE_VARIABLE: str(os.getpid()),
+    }
     folder = Path(sys.executable).parent
     if asked["environment"] == "make":
         link.say(event="stage", stage="make env")
@@ -227,7 +228,7 @@ def measure(link: Link, asked: dict, variables: dict) -> int:
     link.say(event="stage", stage="measuring")
     arguments = ["--cores", "1", "measured", "--configfile", str(experiment)]
     python = shutil.which("python", path=variables["PATH"]) or sys.executable
-    return run(link, [python, "-c", PIPELINE, str(os.getpid()), *arguments], variables)
+    return run(link, [python, "-m", "snakemake", *arguments], variables)
 
 
 def seals(label: str) -> list:
@@ -261,24 +262,32 @@ def bundle(link: Link, asked: dict, variables: dict) -> Path | None:
     return packed
 
 
+def stay_awake() -> None:
+    """Keep a Mac from falling asleep as long as this process lives: a login over ssh does not."""
+    if sys.platform == "darwin":
+        none = subprocess.DEVNULL
+        command = ["caffeinate", "-i", "-w", str(os.getpid())]
+        subprocess.Popen(command, stdin=none, stdout=none, stderr=none)
+
+
 def serve(link: Link) -> None:
     """Answer one collect from its first request to its last."""
     asked = link.request()
     link.silence_s = float(asked["silence_s"])
-    fresh = enter(asked["folder"])
+    if sys.version_info[:2] < NEEDED:
+        found, needed = (".".join(map(str, v)) for v in (sys.version_info[:3], NEEDED))
+        raise Refused(f"{sys.executable}: is Python {found} there; expected {needed} or later")
+    enter(asked["folder"])
     held = lock(link)
-    try:
-        said = subprocess.run(["rsync", "--version"], capture_output=True, text=True, check=False)
-        rsync = said.stdout.splitlines()[0] if said.stdout else ""
-    except OSError:
-        raise Refused("rsync is not installed there") from None
-    link.say(event="ready", fresh=fresh, rsync=rsync)
+    stay_awake()
+    link.say(event="ready")
     asked = link.request()
     variables = environment(link, asked)
     status = measure(link, asked, variables)
     packed = bundle(link, asked, variables)
     content = packed.read_bytes() if packed else b""
-    present = sum(seal in set(asked["without"]) for seal in seals(asked["label"]))
+    known = set(asked["without"])
+    present = sum(seal in known for seal in seals(asked["label"]))
     link.say(event="done", status=status, present=present, bytes=len(content))
     try:
         sys.stdout.buffer.write(content)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from siliconprof import inference, matching
+from siliconprof import inference, matching, other_methods
 from siliconprof.errors import UserError
 from siliconprof.inference import AMBIGUOUS, FASTER, LEAST_PROCESSES, SAME, SLOWER
 from siliconprof.matching import Figures, Unmatched
@@ -190,7 +190,9 @@ def compare(
         unmatched += lacking
         for point, metric, ours, theirs in found:
             known = [
-                floor.deviation(side, point, metric) if floor else None
+                floor.deviation(side, point, metric)
+                if floor and other_methods.is_todays(side.newest)
+                else None
                 for side in (left, right)
                 for floor in [floors.get(side.cell["host"])]
             ]

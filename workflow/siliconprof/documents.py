@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-LIMIT_BYTES = 256 * 2**20  # of one file; a record of an hour's samples has a tenth of that
+LIMIT_BYTES = 512 * 2**20  # of one file; a record has up to 30 MB for an hour of samples
 DEEPEST = 60  # containers within containers; our own documents have about ten
 LARGEST = 2**63 - 1  # what a column of integers holds
 HUGE = 1e100  # nothing that is measured comes near; products of two of them are numbers still

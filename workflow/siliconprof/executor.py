@@ -31,8 +31,9 @@ def of(mode: Any, argv: Sequence[str]) -> str | None:
         found = _asked(argv[1:]) if _may_ask(argv[1:]) else None
         os.environ[VARIABLE] = found or ""
         return found
-    known = os.environ.get(VARIABLE) or None
-    return known or ("remote" if mode.name == "REMOTE" else None)
+    known = os.environ.get(VARIABLE) or ("remote" if mode.name == "REMOTE" else None)
+    os.environ[VARIABLE] = known or ""  # for what a job starts in its turn
+    return known
 
 
 def _may_ask(words: Sequence[str]) -> bool:

@@ -146,13 +146,19 @@ def stored(results_dir: Path | str, configured_label: str) -> dict[str, Any]:
     """The host file as it stands, for a job: nothing is detected, compared or written.
 
     Raises:
-        UserError: it is missing or damaged; one line.
+        UserError: it is missing, damaged or another host's; one line.
     """
     folder = Path(results_dir) / "hosts"
     label = configured_label
     if label == "auto":
         label = _read_auto(folder / "auto.json")["label"]
-    return load(folder / f"{label}.json")
+    path = folder / f"{label}.json"
+    host = load(path)
+    if host["label"] != label:  # renamed or copied by hand
+        raise UserError(
+            f"{path}: is the file of host '{host['label']}'; delete it to have it made again"
+        )
+    return host
 
 
 def resolve(

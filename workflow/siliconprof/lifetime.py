@@ -20,7 +20,7 @@ def exists(pid: int) -> bool:
     """Whether there is such a process, of whatever user."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # a file's name can hold any number
         return False
     except PermissionError:
         pass

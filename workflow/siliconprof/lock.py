@@ -8,10 +8,14 @@ Snakemake's own lock on a folder is a file, which outlives a Snakemake that was 
 `clear_stale` removes it when nobody is left to whom it could belong. It looks for others' locks
 first and writes its own then, so that two that start at the same moment both go on:
 `start_alone` has them start one after the other.
+
+The host's lock must work. Those in a folder that hosts share are done without where its file
+system has none (Lustre mounted without `flock`, NFS without its lock service).
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -21,8 +25,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from siliconprof.errors import UserError, writing
 
 NAME = "siliconprof.lock"
 LOCK_FILE_VARIABLE = "SILICONPROF_LOCK_FILE"
@@ -31,6 +37,7 @@ SNAKEMAKE_FOLDER = Path(".snakemake")
 PRESENCE_NAME = "siliconprof.lock"  # in that folder; every pipeline there holds it, shared
 
 START_NAME = "siliconprof.start"  # in that folder; held by the one that is starting
+NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 _presence: list[int] = []  # descriptors, open as long as this process lives
 _start: list[int] = []  # of the one that starts, until it has Snakemake's own lock
@@ -43,37 +50,76 @@ def lock_file() -> Path:
     return Path(given) if given else shared / NAME
 
 
+def _flock(descriptor: int, how: int) -> bool:
+    """Take a lock; whether the file system has any.
+
+    Raises:
+        BlockingIOError: LOCK_NB was asked for, and somebody else has it.
+    """
+    try:
+        fcntl.flock(descriptor, how)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        return False
+    return True
+
+
 @contextmanager
-def alone(check: Callable[[], None], path: Path | None = None) -> Iterator[tuple[int, float]]:
+def alone(
+    check: Callable[[], None], path: Path | None = None, must: bool = True
+) -> Iterator[tuple[int, float]]:
     """Hold the host, or another file; yields (descriptor to pass to the child, seconds waited).
 
     Args:
         check: called while waiting, ten times a second; what it raises ends the wait, so that
             nobody queues for a pipeline that has died meanwhile.
         path: of that file.
+        must: refuse to go on where the file system has no locks.
+
+    Raises:
+        UserError: it has none; CannotWrite: the file cannot be opened; one line.
     """
     path = path or lock_file()
-    before = os.umask(0)
-    try:
-        # O_NOFOLLOW: the folder is writable by others
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    except PermissionError:
-        # protected_regular forbids O_CREAT on another user's file in a sticky folder
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-    finally:
-        os.umask(before)
+    descriptor = _opened_for_all(path)
     started = time.monotonic()
     try:
         while True:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held = _flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 check()
                 time.sleep(POLL_S)
+        if must and not held:
+            raise UserError(
+                f"{path}: its file system has no locks, and without one two cells could be "
+                f"measured at once; name a file on a local disk in {LOCK_FILE_VARIABLE}"
+            )
+        with suppress(OSError):
+            os.utime(descriptor)  # what looks old in /tmp is cleared away, held or not
         yield descriptor, time.monotonic() - started
     finally:
         os.close(descriptor)
+
+
+def _opened_for_all(path: Path) -> int:
+    """A descriptor of a file that every user may open.
+
+    Raises:
+        CannotWrite: one line.
+    """
+    before = os.umask(0)
+    try:
+        with writing(path):
+            try:
+                # O_NOFOLLOW: the folder is writable by others
+                return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            except PermissionError:
+                # protected_regular forbids O_CREAT on another user's file in a sticky folder
+                return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    finally:
+        os.umask(before)
 
 
 @contextmanager
@@ -89,22 +135,37 @@ def one_job(cell_path: str, folder: Path, check: Callable[[], None]) -> Iterator
         check: see `alone`.
     """
     locks = folder / ".locks"
-    locks.mkdir(parents=True, exist_ok=True)
+    with writing(locks):
+        locks.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(cell_path.encode()).hexdigest()[:32]
-    with alone(check, locks / f"{name}.lock") as (_, waited_s):
+    with alone(check, locks / f"{name}.lock", must=False) as (_, waited_s):
         yield waited_s
 
 
 def start_alone(folder: Path = SNAKEMAKE_FOLDER) -> None:
-    """Wait until no other pipeline is between here and `started`, or its end."""
-    folder.mkdir(exist_ok=True)
-    descriptor = os.open(folder / START_NAME, os.O_RDWR | os.O_CREAT, 0o666)
+    """Wait until no other pipeline is between here and `started`, or its end.
+
+    Raises:
+        CannotWrite: one line.
+    """
+    descriptor = _opened(folder / START_NAME)
+    _start.append(descriptor)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         print("another pipeline is starting in this folder: waiting for it", file=sys.stderr)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    _start.append(descriptor)
+        _flock(descriptor, fcntl.LOCK_EX)
+
+
+def _opened(path: Path) -> int:
+    """A descriptor of a lock file of this checkout.
+
+    Raises:
+        CannotWrite: one line.
+    """
+    with writing(path):
+        path.parent.mkdir(exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
 
 
 def started() -> None:
@@ -120,17 +181,19 @@ def clear_stale(folder: Path = SNAKEMAKE_FOLDER) -> bool:
     itself alone knows that no other is alive. Where a file system does not carry `flock` from host
     to host that holds for this host only; so locks that another host left are kept, and Snakemake
     says what to do.
+
+    Raises:
+        CannotWrite: one line.
     """
-    folder.mkdir(exist_ok=True)
     locks = folder / "locks"
-    descriptor = os.open(folder / PRESENCE_NAME, os.O_RDWR | os.O_CREAT, 0o666)
+    descriptor = _opened(folder / PRESENCE_NAME)
     _presence.append(descriptor)
     cleared = False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        mine = _flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        pass  # another pipeline runs here: Snakemake sees whether they are in each other's way
-    else:
+        mine = False  # another runs here: Snakemake sees whether they are in each other's way
+    if mine:
         here = socket.gethostname().encode()
         left = locks.is_dir() and any(locks.iterdir())
         if left and os.pread(descriptor, 1024, 0) == here:
@@ -139,5 +202,17 @@ def clear_stale(folder: Path = SNAKEMAKE_FOLDER) -> bool:
         if cleared or not left:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, here, 0)
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    _flock(descriptor, fcntl.LOCK_SH)
     return cleared
+
+
+def nobody_else() -> bool:
+    """Whether no other pipeline is seen in this checkout; to be asked after `clear_stale`."""
+    descriptor = _presence[-1]
+    try:
+        _flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        _flock(descriptor, fcntl.LOCK_SH)  # asking for more has given up what was held
+    return True

@@ -74,9 +74,7 @@ def outcome(
     Raises:
         CannotWrite: the child could not; its own line.
     """
-    if (
-        code == CANNOT_WRITE_STATUS
-    ):  # says nothing of the cell: no record, so that it is tried again
+    if code == CANNOT_WRITE_STATUS:  # nothing is known of the cell: no record, to be tried again
         raise CannotWrite(last_line(child))
     reached = f"while: {child.progress['doing']}, step {child.progress['step']}"
     if code is None:

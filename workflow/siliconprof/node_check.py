@@ -49,6 +49,11 @@ def require(cell: Cell, expected: Mapping[str, Any], found: Mapping[str, Any]) -
         )
 
 
+def refused(record: Mapping[str, Any]) -> bool:
+    """Whether a record says that its node was of another kind."""
+    return str(record.get("reason")).startswith(WRONG_NODE)
+
+
 def _said(device: Mapping[str, Any]) -> str:
     """A device in words."""
     if not device.get("name"):

@@ -46,7 +46,7 @@ class Floor:
         """(error of one process of a point, where that is from); None when nothing is known.
 
         The point's own spread where it was measured, else the widest that any point of the same
-        device and backend has in this metric.
+        device and backend has in this metric. For records of today's method, as the figures are.
         """
         spreads = self._spreads(measured.cell, metric)
         own = spreads.get((measured.path, point))

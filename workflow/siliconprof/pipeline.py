@@ -199,8 +199,11 @@ def _stop(error: UserError) -> NoReturn:
     raise SystemExit(USER_ERROR_EXIT_STATUS)
 
 
-def _checked(raw: Mapping[str, Any]) -> tuple[dict[str, Any], registry.Registry]:
+def _checked(raw: Mapping[str, Any], here: bool) -> tuple[dict[str, Any], registry.Registry]:
     """(experiment, registry), both checked before anything is said.
+
+    Args:
+        here: whether this host is the one to be measured, and may be looked at.
 
     Raises:
         UserError: all mistakes of both, one line each.
@@ -215,7 +218,7 @@ def _checked(raw: Mapping[str, Any]) -> tuple[dict[str, Any], registry.Registry]
         experiment = config.resolve(raw)
     except UserError as error:
         mistakes.insert(0, str(error))
-        if len(mistakes) == 1:
+        if here and len(mistakes) == 1:
             mistakes += _unknown_devices(raw, devices)
     if mistakes:
         raise UserError("\n".join(mistakes))
@@ -268,7 +271,7 @@ def _prepare(
     through: str | None,
     checkpoints: Any,
 ) -> Workflow:
-    experiment, devices = _checked(raw)
+    experiment, devices = _checked(raw, here=through is None)
     run: run_here.Here | cluster_run.Nodes
     if through is None:
         run = run_here.Here(experiment, devices, RESULTS, main_process)

@@ -1,8 +1,9 @@
 """What a run would do, before it does it: cells, scenario, memory, time and disk.
 
 `siliconprof plan` prints a table, `--json` the same as data, `--commands` a script that measures
-the cells on a host without the pipeline, see `by_hand`. Whether a cell is due is decided by comparing its
-record with today's question, code and versions; `snakemake -n report` is Snakemake's own word.
+the cells on a host without the pipeline, see `by_hand`. Whether a cell is due is decided by
+comparing its record with today's question, code and versions; `snakemake -n report` is Snakemake's
+own word.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from siliconprof import (
     image_data,
     matrix,
     memory_limit,
+    node_check,
     record,
     registry,
     support,
@@ -59,6 +61,8 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
         try:
             earlier = record.read_in_place(path, check_schema=False)
             reasons = freshness.differences(planned, earlier, tokens)
+            if node_check.refused(earlier):  # see `cluster_run.Nodes.prepare`
+                reasons.append(earlier["reason"])
         except UserError as error:
             reasons = [str(error)]
     refused = support.refusal(cell)
@@ -109,17 +113,21 @@ def data_bytes(entry: Mapping[str, Any]) -> int:
 def on_cluster(experiment: Mapping[str, Any], tokens: Mapping[str, str]) -> list[dict[str, Any]]:
     """What a run through a profile would measure, by label; `tokens` as for `row`.
 
-    `cells` is None where nobody has looked at a node yet.
+    `cells` is None where nobody has looked at a node yet, and `not_measured` says why one that
+    was looked at has none.
     """
     found = []
     for label in cluster.chosen(experiment):
         file = Path("results/hosts") / f"{label}.json"
-        cells = None
+        cells: list[dict[str, Any]] | None = None
+        missing: list[dict[str, str]] = []
         if file.exists():
-            expansion = matrix.expand_node(experiment, hosts.load(file))
+            expansion = matrix.expand_node(experiment, hosts.stored("results", label))
             cells = [row(planned, tokens) for planned in expansion.cells]
+            missing = expansion.not_measured
         device = experiment["cluster"][label]["device"]
-        found.append({"label": label, "device": device, "how": cluster.HOW, "cells": cells})
+        about = {"label": label, "device": device, "how": cluster.HOW}
+        found.append(about | {"cells": cells, "not_measured": missing})
     return found
 
 
@@ -217,7 +225,8 @@ def as_text(plan: Mapping[str, Any]) -> str:
             said = f"{sum(entry['due'] for entry in cells)} of {len(cells)} cells would run"
         where = f"cluster's nodes '{nodes['label']}' ({nodes['device']})"
         text.append(f"{where}: {said}, through a profile: {nodes['how']}")
-    for missing in plan["not_measured"]:
+    there = [missing for nodes in plan["cluster"] for missing in nodes["not_measured"]]
+    for missing in [*plan["not_measured"], *there]:
         text.append(f"not measured: {missing['device']}: {missing['reason']}")
     for name, entry in plan["backends_unavailable"].items():
         mend = f"; {entry['mend']}" if entry["mend"] else ""

@@ -30,9 +30,13 @@ class OlderRecord(UserError):
 
 
 def finite(value: Any) -> Any:
-    """The same value with None for every NaN and infinity, which JSON does not have."""
+    """The same value with None for every number that no reader takes, see `documents`.
+
+    NaN and infinities, which JSON does not have, and what is beyond measure: the perplexity of a
+    training that diverged, say.
+    """
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return value if abs(value) < documents.HUGE else None  # which no NaN is
     if isinstance(value, dict):
         return {key: finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -59,7 +63,8 @@ def schema_problems(record: Mapping[str, Any]) -> list[str] | None:
         return None
     from siliconprof import validation
 
-    return validation.problems(record, validation.load_schema("record"))
+    # An hour has some hundred thousand values of samples, and JSON has no aliases.
+    return validation.problems(record, validation.load_schema("record"), most_values=math.inf)
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -29,6 +29,21 @@ def damaged(paths: Iterable[str | Path]) -> dict[Path, str]:
     return found
 
 
+def set_aside(path: Path, results: Path, dry_run: bool = False) -> Path:
+    """Move a record to `results/damaged/`; where it is now.
+
+    Raises:
+        CannotWrite: one line.
+    """
+    kept = results / "damaged" / path.relative_to(results / "records")
+    kept = kept.with_name(f"{path.stem}.{closure.sha256(path)[:12]}.json")
+    if not dry_run:
+        with writing(kept):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, kept)
+    return kept
+
+
 def set_damaged_aside(paths: Iterable[str | Path], results: Path, dry_run: bool) -> None:
     """Move damaged records to `results/damaged/`, where no stage reads, and stop.
 
@@ -37,12 +52,7 @@ def set_damaged_aside(paths: Iterable[str | Path], results: Path, dry_run: bool)
     """
     lines = []
     for path, what in damaged(paths).items():
-        kept = results / "damaged" / path.relative_to(results / "records")
-        kept = kept.with_name(f"{path.stem}.{closure.sha256(path)[:12]}.json")
-        if not dry_run:
-            with writing(kept):
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(path, kept)
+        kept = set_aside(path, results, dry_run)
         verb = "would be set" if dry_run else "set"
         lines.append(
             f"{what}; {verb} aside as {kept}: run the same command again to measure the cell "

@@ -67,9 +67,10 @@ def signer(content: bytes, bundle: Path, allowed: Path, wanted: str | None = Non
         who = ["-f", str(allowed.absolute()), "-s", str(copy)]
         if wanted is None:
             found = _keygen(["find-principals", *who], b"")
-            names = found.stdout.decode("utf-8", "replace").splitlines()
+            lines = found.stdout.decode("utf-8", "replace").splitlines()
+            names = [name for name in lines if not name.startswith("!")]  # who is excepted there
             if found.returncode or not names:
-                raise UserError(f"{bundle}: not signed by any of {allowed}")
+                raise UserError(f"{bundle}: not signed by any of {allowed}: {_said(found)}")
             wanted = names[0]
         done = _keygen(["verify", *who, "-I", wanted, "-n", NAMESPACE], content)
         if done.returncode:

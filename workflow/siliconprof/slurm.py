@@ -38,6 +38,7 @@ OPTIONS = {
     "mem_mb": "--mem",
     "mem_mb_per_cpu": "--mem-per-cpu",
     "clusters": "--clusters",
+    "runtime": "--time",
 }
 
 

@@ -2,8 +2,8 @@
 
 Only the main process of a run that may write does this, once. What a killed pipeline leaves: its
 locks (`lock`), jobs in a cluster's queue (`slurm`), files that it was writing (`temporary`),
-finished records that it did not live to note (`takeover`). What a clock leaves that was ahead: files of the future, beside which no edit
-looks new.
+finished records that it did not live to note (`takeover`). What a clock leaves that was ahead:
+files of the future, beside which no edit looks new.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from siliconprof import lock, slurm, takeover, temporary
+from siliconprof import closure, lock, slurm, takeover, temporary
 from siliconprof.errors import CannotWrite, writing
 
 ROOM_BYTES = 2**20  # less is not worth beginning with: the page alone takes more
@@ -41,28 +41,54 @@ def prepare(results: Path, own: Iterable[str], through: str | None = None) -> No
     if through == slurm.EXECUTOR:  # before anybody looks at what they may still write
         slurm.clear_left_jobs(cancel=killed)
     temporary.sweep(results)
-    remake_damaged(results)
+    if lock.nobody_else():  # what another is writing at this moment is no damage
+        remake_damaged(results)
     set_back(_outputs(results))
     os.environ[takeover.VARIABLE] = takeover.finished(own)
 
 
 def remake_damaged(results: Path) -> None:
-    """Remove what is made from the records, or prepared, where it is not as it was written.
+    """Have made again what is made from the records, or prepared, and is not as it was written.
 
     Of the first all of it, since a rule makes several, and Snakemake does not miss what lies
-    between a record and a page that is there.
+    between a record and a page that is there. What a person has edited is kept, but counts no
+    more: numbers come from records. A table without a seal is none of ours and stays.
+
+    Raises:
+        CannotWrite: one line.
     """
-    derived = [results / "matrix.json", results / "report.html", *results.glob("tables/*.csv")]
+    tables = [path for path in results.glob("tables/*.csv") if temporary.sealed(path)]
+    derived = [results / "matrix.json", results / "report.html", *tables]
     bad = [path for path in derived if temporary.damaged(path)]
-    for path in derived if bad else ():
-        path.unlink(missing_ok=True)
     for path in bad:
-        print(f"{path}: damaged; what is made from the records is made again", file=sys.stderr)
-    for folder in results.glob("data/*"):
-        bad = [path for path in folder.iterdir() if path.is_file() and temporary.damaged(path)]
-        for path in bad:
-            (folder / "dataset.json").unlink(missing_ok=True)  # without it nothing is prepared
+        kept = _set_aside(path, results)
+        print(
+            f"{path}: damaged, or changed by hand: set aside as {kept}; what is made from the "
+            "records is made again",
+            file=sys.stderr,
+        )
+    for path in derived if bad else ():
+        with writing(path):
+            path.unlink(missing_ok=True)
+    for path in results.glob("data/*/*"):
+        if path.is_file() and temporary.damaged(path):
+            with writing(path):  # without dataset.json nothing is prepared
+                path.with_name("dataset.json").unlink(missing_ok=True)
             print(f"{path}: damaged; it is prepared again where it is needed", file=sys.stderr)
+
+
+def _set_aside(path: Path, results: Path) -> Path:
+    """Move a file to where no stage reads; its new place.
+
+    Raises:
+        CannotWrite: one line.
+    """
+    kept = results / "set-aside" / path.relative_to(results)
+    kept = kept.with_name(f"{path.stem}.{closure.sha256(path)[:12]}{path.suffix}")
+    with writing(kept):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, kept)
+    return kept
 
 
 def require_room(folder: Path) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from siliconprof import prepared, record
+from siliconprof import node_check, prepared, record
 from siliconprof.cell import Cell
 from siliconprof.errors import UserError
 
@@ -51,9 +51,12 @@ def finished(records: Iterable[str], markers: Path = MARKERS) -> str:
     found = []
     for path in sorted(set(records) & set(_marked(markers))):
         try:
-            found.append(record.read(Path(path), check_schema=False)["sha256"])
+            left = record.read(Path(path), check_schema=False)
         except UserError:
             continue  # torn or gone: measured again
+        # What was a wrong node's fault is tried again, see `cluster_run.Nodes.prepare`.
+        if not node_check.refused(left):
+            found.append(left["sha256"])
     return " ".join(found)
 
 

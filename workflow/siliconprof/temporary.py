@@ -97,11 +97,19 @@ def _seal(path: Path) -> str:
         return f"{size} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n"
 
 
+def sealed(path: Path) -> bool:
+    """Whether a file was written with a seal; what a person has put beside it was not."""
+    return _seal_path(path).is_file()
+
+
 def damaged(path: Path) -> bool:
-    """Whether a sealed file is not as it was written; False of one that is gone or has no seal."""
+    """Whether a sealed file is not as it was written.
+
+    False of one that is gone, has no seal or cannot be read: whoever wants it says so.
+    """
     try:
         return _seal_path(path).read_text(encoding="ascii", errors="replace") != _seal(path)
-    except FileNotFoundError:
+    except OSError:
         return False
 
 
@@ -121,7 +129,8 @@ def _left_by_the_dead(path: Path) -> Iterator[Path]:
     with suppress(OSError), os.scandir(path.parent) as entries:
         for entry in entries:
             number = entry.name.removeprefix(mine).removesuffix(".tmp")
-            if entry.name == f"{mine}{number}.tmp" and number.isdigit() and not exists(int(number)):
+            ours = entry.name == f"{mine}{number}.tmp" and number.isdecimal()
+            if ours and not exists(int(number)):
                 yield Path(entry.path)
 
 
@@ -158,7 +167,7 @@ def scratch() -> Iterator[Path]:
     mine = f"{SCRATCH}.{_owner()}-"
     for path in parent.glob(f"{mine}*"):
         number = path.name.removeprefix(mine).split(".")[0]
-        if number.isdigit() and not exists(int(number)):
+        if number.isdecimal() and not exists(int(number)):
             remove(path)
     with tempfile.TemporaryDirectory(prefix=f"{mine}{os.getpid()}.") as folder:
         yield Path(folder)

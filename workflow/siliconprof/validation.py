@@ -87,11 +87,12 @@ def _too_deep(text: str, loader: Any) -> bool:
     return False
 
 
-def too_large(document: Any, plain: bool = False) -> str | None:
+def too_large(document: Any, plain: bool = False, most_values: float = MOST_VALUES) -> str | None:
     """Why a document must not be walked: nested without end, or grown by aliases of aliases.
 
     Args:
         plain: a text with what no terminal or page may show is a reason too.
+        most_values: infinite where there are no aliases, so that a file's size is a bound.
     """
     level, seen = [document], 0
     for _ in range(DEEPEST):
@@ -103,8 +104,8 @@ def too_large(document: Any, plain: bool = False) -> str | None:
                 return f"a text with control characters: {one_line(entry)[:60]!r}"
             elif isinstance(entry, list):
                 below += entry
-            if len(below) + seen > MOST_VALUES:
-                return f"more than {MOST_VALUES} values; aliases of aliases?"
+            if len(below) + seen > most_values:
+                return f"more than {most_values} values; aliases of aliases?"
         if not below:
             return None
         level, seen = below, seen + len(below)
@@ -192,13 +193,16 @@ def _beyond_json(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, 
             yield from _beyond_json(inner, (*path, str(index)))
 
 
-def problems(document: Any, schema: Mapping[str, Any], prefix: str = "") -> list[str]:
+def problems(
+    document: Any, schema: Mapping[str, Any], prefix: str = "", most_values: float = MOST_VALUES
+) -> list[str]:
     """Every mistake of `document` against a JSON Schema, one line each, in document order.
 
     Args:
         prefix: what each line starts with, such as the file's name followed by `: `.
+        most_values: see `too_large`.
     """
-    what = too_large(document)
+    what = too_large(document, most_values=most_values)
     if what:
         return [f"{prefix}(top level): {what}"]
     errors = sorted(

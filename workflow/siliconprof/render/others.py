@@ -117,12 +117,16 @@ def _facts(part: Data) -> list[tuple[str, str]]:
 
 
 def _signed_by(part: Data) -> str:
-    """Whose signature the host's last bundle had, by the note of its import; empty for none."""
+    """Who signed the host's records, by the note of their import; empty for nobody."""
     if part.cells[0]["source"] != record_rows.IMPORTED:
         return ""
     try:
         note = documents.read(part.results / "imported" / f"{part.cells[0]['host']}.json")
-        words_of = {"good": str(note["signed_by"]), "not checked": "signed, but not checked"}
+        words_of = {
+            "good": str(note["signed_by"]),
+            "in part": f"{note['signed_by']}, but not all records",
+            "not checked": "signed, but not checked",
+        }
         return words_of.get(note.get("signature"), "")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return ""  # shared by a file system, or imported before signatures were
