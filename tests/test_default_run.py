@@ -96,12 +96,15 @@ def test_both_other_studies_have_what_they_promise(default_run):
     for backend in ("torch-cpu", "mlx"):
         points = records[backend, "transformer-grid"]["points"]
         assert len(points) >= 12 and {point["status"] for point in points} == {"ok"}
-        for point in points:
-            ours, torchs = point["times"]["step_s"], point["blocked_autorange"]
-            if backend == "mlx":
-                assert torchs["reason"] and "times_s" not in torchs
-            else:
-                assert 0.5 < statistics.median(torchs["times_s"]) / statistics.median(ours) < 2
+        timers = [point["blocked_autorange"] for point in points]
+        if backend == "mlx":
+            assert all(timer["reason"] and "times_s" not in timer for timer in timers)
+        else:  # of one point they differ by as much as the host's noise; benchmarks/torch_timer.py
+            ratios = [
+                statistics.median(timer["times_s"]) / statistics.median(point["times"]["step_s"])
+                for timer, point in zip(timers, points, strict=True)
+            ]
+            assert 0.5 < statistics.median(ratios) < 2, ratios
         for name in ("mlp", "cnn", "lstm"):
             points = trained[backend, name, "fp32"]["points"]
             assert len(points) == 2

@@ -6,7 +6,6 @@ What it asserts of each fault is in benchmarks/fault_checkout.py, `Scratch.compl
 from __future__ import annotations
 
 import os
-import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,8 @@ import fault_damage as damage  # noqa: E402
 import fault_kinds as kinds  # noqa: E402
 import faults  # noqa: E402
 
-SEED_VARIABLE = "FAULTS_SEED"  # to see a failure again
+SEED_VARIABLE = "FAULTS_SEED"  # for other moments; benchmarks/faults.py takes new ones each time
+SEED = 7
 KINDS = {
     "kill -9 of snakemake",
     "kill -9 of the supervisor",
@@ -59,7 +59,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 def test_nothing_is_lost_under_faults(folder):
-    seed = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(10**9))
+    seed = int(os.environ.get(SEED_VARIABLE, SEED))
     work: list[faults.Work] = [
         (kinds.kills, {"count": 23}),
         (kinds.kills, {"count": 23}),
