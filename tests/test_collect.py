@@ -112,6 +112,8 @@ def begin(project: Checkout, network: Any, *words: str) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, *command], cwd=project.path, env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        # whoever runs these tests in the background has Ctrl-C ignored, and that is inherited
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
 
 
