@@ -296,7 +296,7 @@ def test_without_exclusive_the_lock_keeps_cells_of_a_node_apart(
 
     Beside it, a label whose nodes turn out to lack the device that it says.
     """
-    names, limit_s = ("one", "two"), 20
+    names, limit_s = ("one", "two"), 15
     mistaken = {"device": "h200", "resources": {"slurm_partition": "cpu"}}
     configure(
         first,
@@ -311,7 +311,7 @@ def test_without_exclusive_the_lock_keeps_cells_of_a_node_apart(
         fcntl.flock(held, fcntl.LOCK_EX)
         with begun(first, CELLS, *shared) as pipeline:
             until(lambda: len({p.pid for p in measuring(cluster, "measure")}) == 2)
-            time.sleep(limit_s)
+            time.sleep(limit_s + 8)  # they are seen some time before they wait
             fcntl.flock(held, fcntl.LOCK_UN)
             assert pipeline.wait(180) == 0, output(first).read_text()
     one, two = (records(first, name)["closet"] for name in names)
