@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "workflow"))
 
 # Files of some minutes: with workers they come first, lest one of them is the last to begin.
 LONGEST = ("test_fault_campaign", "test_training", "test_slurm", "test_collect", "test_fuzz",
-           "test_faults", "test_incremental", "test_offload", "test_plugins")  # fmt: skip
+           "test_incremental", "test_offload")  # fmt: skip
 # One iteration or two of everything: tests look at behaviour, not at numbers.
 QUICK = {
     "warmup_iterations": 1,
@@ -149,7 +149,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """For workers: what takes long first, what must be alone last; a file stays together.
 
     The default run, which is made alone, comes before everything else, so that what looks at it
-    is spread over both workers. The order must be the same in every worker.
+    is spread over both workers. A file with a test that must be alone comes late: that test waits
+    until the other worker's is done, and early ones are of minutes. The order must be the same in
+    every worker.
     """
     if WORKER is None:
         return
@@ -158,10 +160,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     alone = Counter(item.path for item in items if item.get_closest_marker("alone"))
     number = Counter(item.path for item in items)
 
-    def place(item: pytest.Item) -> tuple[bool, bool, bool, int]:
+    def place(item: pytest.Item) -> tuple[int, bool, bool, int]:
         path = item.path
-        later = path not in of_default_run, alone[path] == number[path], path.stem not in LONGEST
-        return *later, -slow[path]
+        alones = 0 if not alone[path] else 1 if alone[path] < number[path] else 2
+        return alones, path not in of_default_run, path.stem not in LONGEST, -slow[path]
 
     items.sort(key=place)
 

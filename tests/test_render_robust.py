@@ -254,6 +254,7 @@ def test_long_tables_are_cut_on_the_page_and_whole_in_the_files(
     assert len(list(csv.reader(io.StringIO(text)))) == 1 + 14
 
 
+@pytest.mark.every_core
 def test_figures_drawn_side_by_side_are_the_same_bytes(tmp_path: Path) -> None:
     from test_render import arguments, page
 
@@ -266,6 +267,7 @@ def test_figures_drawn_side_by_side_are_the_same_bytes(tmp_path: Path) -> None:
     assert made[0] == made[1]
 
 
+@pytest.mark.every_core
 def test_a_worker_s_error_is_the_stage_s() -> None:
     def fail() -> None:
         raise ValueError("no such thing")
