@@ -161,6 +161,13 @@ def packed(there: Path, tmp_path: Path) -> Path:
 # -- the round trip ----------------------------------------------------------------------------
 
 
+def test_a_time_that_is_none_is_said(there, tmp_path, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
+    with pytest.raises(UserError, match="SOURCE_DATE_EPOCH is 'yesterday': write whole seconds"):
+        bundle.pack(there, None, tmp_path / "far.zip")
+    assert not list(tmp_path.glob("*.zip"))
+
+
 def test_a_measured_record_comes_through_byte_for_byte(tmp_path, here):
     results = tmp_path / "there" / "results"
     cell = a_cell()
@@ -719,8 +726,9 @@ def test_versions_that_cannot_be_read(packed, here):
     rebuilt(packed, newer)
     assert refusal(packed, here) == [
         f"{MEMBER.replace('product', 'another')!r}: record of method version {method}; this "
-        f"version knows 1 to {method - 1}: a newer checkout reads it",
-        f"{MEMBER!r}: record of schema version {newest}; this version reads 1, {newest - 1}",
+        f"version knows 1 to {method - 1}: a newer checkout does",
+        f"{MEMBER!r}: record of schema version {newest}; this version reads 1, {newest - 1}: a "
+        "newer checkout does",
     ]
     for key, value, what in (
         ("method_versions", [1, method], f"method version {method}; this version knows"),

@@ -331,6 +331,21 @@ def test_a_time_limit_keeps_what_is_finished(tmp_path: Path) -> None:
     assert whole["method"]["journal"]["points_taken_over"] == len(done)
 
 
+def test_a_cluster_s_node_does_not_finish_what_another_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes of a label share a folder; a record is of one machine."""
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    taken_over = []
+    for node, batches in (("node-a", [1]), ("node-a", [1, 2]), ("node-b", [1, 2, 3])):
+        monkeypatch.setenv("SLURMD_NODENAME", node)
+        made = measure(tmp_path, cell("mlx", n_layer=[1], batch_size=batches))
+        assert made["environment"]["scheduler_job"]["node"] == node
+        assert [point["status"] for point in made["points"]] == ["ok"] * len(batches)
+        taken_over.append(made["method"]["journal"]["points_taken_over"])
+    assert taken_over == [0, 1, 0]
+
+
 def test_without_a_folder_nothing_is_kept(tmp_path: Path) -> None:
     """By hand and without --keep a cell leaves its record alone; a folder that cannot be is said."""
     asked = cell("mlx", n_layer=[1], batch_size=[1])

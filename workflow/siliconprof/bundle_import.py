@@ -213,6 +213,8 @@ def _state(path: Path, incoming: Mapping[str, Any]) -> str:
         return "absent"
     try:
         existing = record.read(path, check_schema=False)
+    except (record.OlderRecord, record.NewerRecord):
+        return "differs"
     except UserError:
         return "damaged"
     return "same" if existing["sha256"] == incoming["sha256"] else "differs"

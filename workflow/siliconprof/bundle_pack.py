@@ -280,10 +280,18 @@ def _host_file(path: Path) -> bytes:
 
 
 def _manifest(hosts: Sequence[str], content: _Content, anonymised: bool) -> bytes:
-    """What the bundle says about itself."""
+    """What the bundle says about itself.
+
+    Raises:
+        UserError: SOURCE_DATE_EPOCH is no time.
+    """
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    now = datetime.now(UTC)
-    created = datetime.fromtimestamp(int(epoch), UTC) if epoch else now
+    try:
+        created = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
+    except (ValueError, OverflowError, OSError):
+        raise UserError(
+            f"SOURCE_DATE_EPOCH is {epoch!r}: write whole seconds since 1970, or unset it"
+        ) from None
     packed = content.records.values()
     commits = {data["environment"].get("git_commit") for data in packed} - {None}
     document = {

@@ -193,6 +193,8 @@ def key_of(
         asked["timing"].pop(name, None)
     data = Path(cell.dataset or "", "dataset.json")
     stable = {name: value for name, value in environment.items() if name not in VOLATILE}
+    # What one node of a cluster began, another does not finish: a record is of one machine.
+    stable["node"] = (environment.get("scheduler_job") or {}).get("node")
     content = {
         "asked": asked,
         "code": dict(code),

@@ -29,6 +29,10 @@ class OlderRecord(UserError):
     """A whole record of a schema too old for `migration`: nothing is wrong with it."""
 
 
+class NewerRecord(UserError):
+    """A whole record of a schema or a method of later: a newer checkout reads it."""
+
+
 def finite(value: Any) -> Any:
     """The same value with None for every number that no reader takes, see `documents`.
 
@@ -130,22 +134,32 @@ def as_today(record: dict[str, Any]) -> dict[str, Any]:
 
     Raises:
         ValueError: it is not what its schema version says.
-        UserError: of a schema or a method that this version does not know (`OlderRecord`: any
-            more); the line does not say which record.
+        OlderRecord, NewerRecord: of a schema or a method that this version does not know any
+            more, or not yet; the line does not say which record.
+        UserError: of none that there ever was.
     """
     version, method = record.get("schema_version"), record.get("method_version")
     if not migration.can(version, SCHEMA_VERSION):
-        older = isinstance(version, int) and version < SCHEMA_VERSION
         known = ", ".join(map(str, [*migration.STEPS, SCHEMA_VERSION]))
-        raise (OlderRecord if older else UserError)(
-            f"record of schema version {version!r}; this version reads {known}"
+        raise _unknown(
+            f"record of schema version {version!r}; this version reads {known}",
+            version,
+            SCHEMA_VERSION,
         )
     if type(method) is not int or not 1 <= method <= METHOD_VERSION:
-        raise UserError(
-            f"record of method version {method!r}; this version knows 1 to {METHOD_VERSION}: "
-            "a newer checkout reads it"
+        raise _unknown(
+            f"record of method version {method!r}; this version knows 1 to {METHOD_VERSION}",
+            method,
+            METHOD_VERSION,
         )
     return record if version == SCHEMA_VERSION else migration.migrate(record, SCHEMA_VERSION)
+
+
+def _unknown(what: str, version: Any, current: int) -> UserError:
+    """The error for a version that cannot be read."""
+    if type(version) is not int:
+        return UserError(what)
+    return OlderRecord(what) if version < current else NewerRecord(f"{what}: a newer checkout does")
 
 
 def read_in_place(path: Path, check_schema: bool = True) -> dict[str, Any]:

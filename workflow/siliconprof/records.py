@@ -10,8 +10,8 @@ from siliconprof import closure, record
 from siliconprof.errors import UserError, writing
 
 
-def damaged(paths: Iterable[str | Path]) -> dict[Path, str]:
-    """Existing records that cannot be trusted, with one line each.
+def damaged(paths: Iterable[str | Path]) -> dict[Path, UserError]:
+    """Existing records that cannot be used, and why.
 
     Content, hash and place are checked, not the schema: this runs at every start. An own record of an
     earlier version is whole: its cell's code has changed, so it is measured anew in any case, and
@@ -25,7 +25,7 @@ def damaged(paths: Iterable[str | Path]) -> dict[Path, str]:
             except record.OlderRecord:
                 continue
             except UserError as error:
-                found[path] = str(error)
+                found[path] = error
     return found
 
 
@@ -47,11 +47,19 @@ def set_aside(path: Path, results: Path, dry_run: bool = False) -> Path:
 def set_damaged_aside(paths: Iterable[str | Path], results: Path, dry_run: bool) -> None:
     """Move damaged records to `results/damaged/`, where no stage reads, and stop.
 
+    Those of a newer checkout stop it too and stay where they are: nothing is wrong with them.
+
     Raises:
         UserError: there were some; one line each says where it is now and how to go on.
     """
     lines = []
     for path, what in damaged(paths).items():
+        if isinstance(what, record.NewerRecord):
+            lines.append(
+                f"{what}; go on with the one that wrote it, or delete the file to have the cell "
+                "measured anew"
+            )
+            continue
         kept = set_aside(path, results, dry_run)
         verb = "would be set" if dry_run else "set"
         lines.append(
