@@ -77,6 +77,10 @@ rule aggregate:
         "results/tables/outside.csv",
     log:
         "results/logs/aggregate.log",
+    params:
+        # Not used, but a trigger: where a run for another experiment has failed with nothing but
+        # these tables left, Snakemake would take them for up to date.
+        experiment=FLOW.asked,
     shell:
         r"""
         python -m siliconprof.aggregate \
