@@ -165,8 +165,8 @@ def kept_in_mlx(backend: Any, workload: Any, fused: bool) -> int:
     The least of three: once in some hundred runs a few temporaries were still there (2 % more).
     """
     mx = backend.mx
-    kept = []
-    for _ in range(3):
+
+    def once() -> int:
         stepper = backend.stepper(workload, 0)
         gc.collect()
         before = mx.get_active_memory()
@@ -174,8 +174,11 @@ def kept_in_mlx(backend: Any, workload: Any, fused: bool) -> int:
         loss, gradients = stepper.loss_and_gradients(stepper.parameters, arrays)
         mx.eval(loss)
         mx.synchronize()
-        kept.append(int(mx.get_active_memory() - before))
-    return min(kept)
+        kept = mx.get_active_memory() - before
+        del gradients
+        return int(kept)
+
+    return min(once() for _ in range(3))
 
 
 # -- what follows from it ------------------------------------------------------------------------
