@@ -12,7 +12,8 @@ from pathlib import Path
 from random import Random
 
 from fault_checkout import PAGE, ROOT, Scratch, require, until
-from fault_kinds import CHILD, ELSEWHERE, Log, commands, mounted, refused
+from fault_disk import commands, mounted, refused
+from fault_kinds import CHILD, ELSEWHERE, Log
 from siliconprof import record
 from siliconprof.errors import UserError
 from siliconprof.journal import Journal

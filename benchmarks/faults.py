@@ -28,6 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import fault_damage as damage  # noqa: E402
+import fault_disk  # noqa: E402
 import fault_kinds as kinds  # noqa: E402
 from fault_checkout import PAGE, Scratch, hear_ctrl_c, require  # noqa: E402
 
@@ -63,7 +64,7 @@ def where_possible(n_clock: int, n_full: int, each_command: bool = True) -> list
     """What needs a loader that preloads, or the right to mount something."""
     full = {"count": n_full, "each_command": each_command}
     clock: list[Work] = [(damage.clock_jumps, {"count": n_clock})]
-    disk: list[Work] = [(kinds.disk_full, full), (damage.read_only, {})]
+    disk: list[Work] = [(fault_disk.disk_full, full), (damage.read_only, {})]
     return (clock if LINUX else []) + (disk if MOUNTS else [])
 
 

@@ -726,9 +726,9 @@ def test_versions_that_cannot_be_read(packed, here):
     rebuilt(packed, newer)
     assert refusal(packed, here) == [
         f"{MEMBER.replace('product', 'another')!r}: record of method version {method}; this "
-        f"version knows 1 to {method - 1}: a newer checkout does",
-        f"{MEMBER!r}: record of schema version {newest}; this version reads 1, {newest - 1}: a "
-        "newer checkout does",
+        f"version knows 1 to {method - 1}; a newer checkout reads it",
+        f"{MEMBER!r}: record of schema version {newest}; this version reads 1, {newest - 1}; a "
+        "newer checkout reads it",
     ]
     for key, value, what in (
         ("method_versions", [1, method], f"method version {method}; this version knows"),

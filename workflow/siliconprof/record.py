@@ -141,25 +141,21 @@ def as_today(record: dict[str, Any]) -> dict[str, Any]:
     version, method = record.get("schema_version"), record.get("method_version")
     if not migration.can(version, SCHEMA_VERSION):
         known = ", ".join(map(str, [*migration.STEPS, SCHEMA_VERSION]))
-        raise _unknown(
-            f"record of schema version {version!r}; this version reads {known}",
-            version,
-            SCHEMA_VERSION,
-        )
+        what = f"record of schema version {version!r}; this version reads {known}"
+        if type(version) is int and version < SCHEMA_VERSION:
+            raise OlderRecord(what)
+        raise _not_older(what, version, SCHEMA_VERSION)
     if type(method) is not int or not 1 <= method <= METHOD_VERSION:
-        raise _unknown(
-            f"record of method version {method!r}; this version knows 1 to {METHOD_VERSION}",
-            method,
-            METHOD_VERSION,
-        )
+        what = f"record of method version {method!r}; this version knows 1 to {METHOD_VERSION}"
+        raise _not_older(what, method, METHOD_VERSION)
     return record if version == SCHEMA_VERSION else migration.migrate(record, SCHEMA_VERSION)
 
 
-def _unknown(what: str, version: Any, current: int) -> UserError:
-    """The error for a version that cannot be read."""
-    if type(version) is not int:
-        return UserError(what)
-    return OlderRecord(what) if version < current else NewerRecord(f"{what}: a newer checkout does")
+def _not_older(what: str, version: Any, current: int) -> UserError:
+    """The error for a version that is of later, or that there never was."""
+    if type(version) is int and version > current:
+        return NewerRecord(f"{what}; a newer checkout reads it")
+    return UserError(what)
 
 
 def read_in_place(path: Path, check_schema: bool = True) -> dict[str, Any]:

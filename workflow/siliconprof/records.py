@@ -56,8 +56,7 @@ def set_damaged_aside(paths: Iterable[str | Path], results: Path, dry_run: bool)
     for path, what in damaged(paths).items():
         if isinstance(what, record.NewerRecord):
             lines.append(
-                f"{what}; go on with the one that wrote it, or delete the file to have the cell "
-                "measured anew"
+                f"{what}: go on with that, or delete the file to have the cell measured anew"
             )
             continue
         kept = set_aside(path, results, dry_run)
