@@ -62,24 +62,41 @@ def test_a_record_is_read_as_one_of_today_and_nothing_is_invented(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "why", "kind"),
     [
-        ({"scenario": {}}, "damaged record: no record of schema version 1: KeyError"),
-        ({"points": [7]}, "damaged record: no record of schema version 1: TypeError"),
-        ({"dataset": []}, "damaged record: no record of schema version 1: TypeError"),
-        ({"status": "great"}, "damaged record: status: is 'great'"),
-        ({"schema_version": 0}, "record of schema version 0; this version reads 1, 2"),
-        ({"schema_version": True}, "record of schema version True; this version reads 1, 2"),
-        ({"schema_version": 9}, "record of schema version 9; this version reads 1, 2"),
-        ({"method_version": 9}, "record of method version 9; this version knows 1 to 2"),
-        ({"method_version": 0}, "record of method version 0; this version knows 1 to 2"),
+        ({"scenario": {}}, "damaged record: no record of schema version 1: KeyError", UserError),
+        ({"points": [7]}, "damaged record: no record of schema version 1: TypeError", UserError),
+        ({"dataset": []}, "damaged record: no record of schema version 1: TypeError", UserError),
+        ({"status": "great"}, "damaged record: status: is 'great'", UserError),
+        (
+            {"schema_version": 0},
+            "record of schema version 0; this version reads 1, 2",
+            record.OlderRecord,
+        ),
+        (
+            {"schema_version": True},
+            "record of schema version True; this version reads 1, 2",
+            UserError,
+        ),
+        (
+            {"schema_version": 9},
+            "record of schema version 9; this version reads 1, 2",
+            record.NewerRecord,
+        ),
+        (
+            {"method_version": 9},
+            "record of method version 9; this version knows 1 to 2",
+            record.NewerRecord,
+        ),
+        ({"method_version": 0}, "record of method version 0; this version knows 1 to 2", UserError),
     ],
 )
-def test_what_is_not_of_its_version_is_refused(tmp_path, change, why):
+def test_what_is_not_of_its_version_is_refused(tmp_path, change, why, kind):
     data = stored() | change
     data["sha256"] = record.content_sha256(data)
     with pytest.raises(UserError) as error:
         record.read(put(tmp_path, data))
+    assert type(error.value) is kind
     assert why in str(error.value) and len(str(error.value).splitlines()) == 1
     with pytest.raises(UserError, match="does not match its own"):
         record.read(put(tmp_path, data | {"status": "failed"}))
