@@ -50,7 +50,7 @@ lint: dev-env
 	$(BIN)/ruff format --check .
 	PATH="$(abspath $(BIN)):$$PATH" snakefmt --check Snakefile workflow/rules
 	$(BIN)/mypy
-	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow python -m siliconprof.lint
+	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow python -m siliconprof.pipeline.lint
 
 format: dev-env
 	$(BIN)/ruff check --fix .
@@ -58,14 +58,14 @@ format: dev-env
 	PATH="$(abspath $(BIN)):$$PATH" snakefmt Snakefile workflow/rules
 
 docs: dev-env
-	PYTHONPATH=workflow $(BIN)/python -m siliconprof.config_docs >config/README.md
+	PYTHONPATH=workflow $(BIN)/python -m siliconprof.cells.config_docs >config/README.md
 
 bench: dev-env
 	PATH="$(abspath $(BIN)):$$PATH" python benchmarks/pipeline.py
 
 # DeepSpeed's compiled Adam for scenario offload; without it torch's own AdamW updates on the host
 offload-ops: env
-	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow python -m siliconprof.offload_ops
+	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow python -m siliconprof.hosts.offload_ops
 
 clean-env:
 	rm -rf $(VENV)

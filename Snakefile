@@ -43,11 +43,11 @@ rule measured:
 
 
 onstart:
-    pipeline.started()
+    snakefile.started()
 
 
 onerror:
-    pipeline.failed()
+    snakefile.failed()
 
 
 onsuccess:

@@ -32,9 +32,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from siliconprof import child, compare, measure, record, replicate, statistics  # noqa: E402
-from siliconprof.cell import Cell  # noqa: E402
-from siliconprof.timing import FIRST_LOOK, LOOK_GROWTH  # noqa: E402
+from siliconprof.compare import compare, replicate  # noqa: E402
+from siliconprof.measure import child, supervise  # noqa: E402
+from siliconprof.session.timing import FIRST_LOOK, LOOK_GROWTH  # noqa: E402
+from siliconprof.stats import statistics  # noqa: E402
+from siliconprof.store import record  # noqa: E402
+from siliconprof.store.cell import Cell  # noqa: E402
 
 PROCESS = Path(__file__).with_name("one_process.py")
 GROUPS = 50
@@ -186,8 +189,8 @@ def main() -> int:
         if arguments.pool:
             arguments.pool.write_text(json.dumps(pool))
     cell = a_cell(backend, threads)
-    template = measure.compose(
-        cell, {"status": "ok", "surroundings": measure.surroundings(cell)}, {}, datetime.now(UTC)
+    template = supervise.compose(
+        cell, {"status": "ok", "surroundings": supervise.surroundings(cell)}, {}, datetime.now(UTC)
     )
     overlap = "no process in two" if len(pool) >= GROUPS * size else "overlapping"
     print(f"{backend}, {threads} thread(s): {len(pool)} rounds of 3 fresh processes, "

@@ -26,8 +26,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from siliconprof import record  # noqa: E402
 from siliconprof.errors import UserError  # noqa: E402
+from siliconprof.store import record  # noqa: E402
 
 PARTS = ("Snakefile", "workflow", "config", "profiles", "report")
 LOCK_VARIABLE = "SILICONPROF_LOCK_FILE"
@@ -328,7 +328,7 @@ class Scratch:
         shutil.copy2(self.path / "results/matrix.json", clean.path / "results/matrix.json")
         reference = sorted(map(str, (self.path / "results/reference").glob("*")))
         status, said = clean.run(
-            "siliconprof.aggregate", "--matrix", "results/matrix.json", "--results", "results",
+            "siliconprof.analyse.aggregate", "--matrix", "results/matrix.json", "--results", "results",
             "--reference", *reference, "--output-dir", "results/tables",
         )  # fmt: skip
         require(status == 0, f"aggregating the records alone failed:\n{said[-2000:]}")
@@ -367,7 +367,7 @@ class Overlaps:
         while not self._end.wait(0.1):
             self.looks += 1
             outputs = set()
-            for process in self._checkout.processes("siliconprof.worker"):
+            for process in self._checkout.processes("siliconprof.measure.worker"):
                 try:
                     command = process.cmdline()
                     outputs.add(command[command.index("--result") + 1])

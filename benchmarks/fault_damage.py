@@ -14,9 +14,9 @@ from random import Random
 from fault_checkout import PAGE, ROOT, Scratch, require, until
 from fault_disk import commands, mounted, refused
 from fault_kinds import CHILD, ELSEWHERE, Log
-from siliconprof import record
 from siliconprof.errors import UserError
-from siliconprof.journal import Journal
+from siliconprof.store import record
+from siliconprof.store.journal import Journal
 
 ZEROED_LENGTHS = 40  # of a record, sampled
 DAY_S = 86400
@@ -143,7 +143,7 @@ def read_only(base: Scratch, folder: Path, rng: Random, log: Log) -> None:
     """`results/` is mounted read-only, for every command that writes there; needs root."""
     scratch = base.copy(folder, products=3)
     results = scratch.path / "results"
-    status, said = scratch.run("siliconprof.bundle", "pack", "--output", "all.zip")
+    status, said = scratch.run("siliconprof.remote.bundle", "pack", "--output", "all.zip")
     require(status == 0, said)
     (scratch.path / ELSEWHERE).mkdir()
     before = scratch.record_files()

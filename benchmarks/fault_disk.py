@@ -84,7 +84,7 @@ def disk_full(
         if not each_command:
             return
         bundle = scratch.path / "all.zip"
-        status, said = scratch.run("siliconprof.bundle", "pack", "--output", str(bundle))
+        status, said = scratch.run("siliconprof.remote.bundle", "pack", "--output", str(bundle))
         require(status == 0, said)
         (scratch.path / ELSEWHERE).mkdir()
         for name, command in commands(scratch, bundle).items():
@@ -105,19 +105,18 @@ def commands(scratch: Scratch, bundle: Path) -> dict[str, tuple[str, ...]]:
     analysis = (*tables, "--tables", "results/tables", "--registry", "config/devices.yaml")
     return {
         "snakemake": ("snakemake", "--cores", "1", TABLES),
-        "prepare": ("siliconprof.prepare", "--dataset", words, "--output-dir", "results/data/new"),
+        "prepare": ("siliconprof.datasets.prepare", "--dataset", words, "--output-dir", "results/data/new"),
         "measure": (SUPERVISOR, "--cell", json.dumps(cell), "--output", "results/records/new.json",
                     "--keep", "results/kept", "--history", "results/history"),
-        "aggregate": ("siliconprof.aggregate", *tables),
-        "ceilings": ("siliconprof.ceilings", *analysis),
+        "aggregate": ("siliconprof.analyse.aggregate", *tables),
+        "ceilings": ("siliconprof.analyse.ceilings", *analysis),
         "render": ("siliconprof.render.page", "--matrix", "results/matrix.json", "--tables",
                    "results/tables", "--registry", "config/devices.yaml", "--published",
                    "config/published", "--template", "report", "--figures", "results/figures",
                    "--output", PAGE, "--jobs", "1"),
-        "pack": ("siliconprof.bundle", "pack", "--output", "results/new.zip"),
-        "import": ("siliconprof.bundle", "import", str(bundle), "--results", ELSEWHERE),
+        "pack": ("siliconprof.remote.bundle", "pack", "--output", "results/new.zip"),
+        "import": ("siliconprof.remote.bundle", "import", str(bundle), "--results", ELSEWHERE),
         "hosts": ("snakemake", "--cores", "1", TABLES, "--config", "host=another"),
-        "adopt": ("siliconprof.adopt",),
     }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import subprocess
 import time
 import traceback
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
@@ -24,7 +24,7 @@ import psutil
 from fault_checkout import PAGE, Broken, Overlaps, Scratch, kill, require, until
 
 ELSEWHERE = "results/elsewhere"  # the records of no run, on the same disk
-SUPERVISOR, CHILD = "siliconprof.measure", "siliconprof.worker"
+SUPERVISOR, CHILD = "siliconprof.measure", "siliconprof.measure.worker"
 # How Snakemake is ended, in turn: by chance one of them might never come.
 ENDINGS = (signal.SIGKILL, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 
@@ -158,12 +158,20 @@ def _end_snakemake(
     return {path for path in before if set(running) & set(path.parts)}
 
 
-STAGES = ("prepare", "matrix", "aggregate", "ceilings", "expected", "attribution", "claims",
-          "render.page")  # fmt: skip
+STAGES = {  # module -> what it makes
+    "datasets.prepare": "data/words/dataset.json",
+    "cells.matrix": "matrix.json",
+    "analyse.aggregate": "tables/cells.csv",
+    "analyse.ceilings": "tables/ceilings.csv",
+    "analyse.expected": "tables/expected.csv",
+    "analyse.attribution": "tables/attribution.csv",
+    "claims.judge": "tables/claims.csv",
+    "render.page": "report.html",
+}
 
 
 def stage_kills(
-    base: Scratch, folder: Path, rng: Random, log: Log, stages: tuple[str, ...] = STAGES
+    base: Scratch, folder: Path, rng: Random, log: Log, stages: Sequence[str] = tuple(STAGES)
 ) -> None:
     """Every stage but the measuring is killed, or Snakemake while it runs."""
     scratch = base.copy(folder)
@@ -198,26 +206,20 @@ def _stage_killed(scratch: Scratch, stage: str, rng: Random, log: Log) -> bool:
 
 def _make_due(scratch: Scratch, stage: str) -> None:
     """Have a stage run again: what it makes, and the page that would do without, are gone."""
-    made = {
-        "prepare": "data/words/dataset.json", "matrix": "matrix.json",
-        "aggregate": "tables/cells.csv", "ceilings": "tables/ceilings.csv",
-        "expected": "tables/expected.csv", "attribution": "tables/attribution.csv",
-        "claims": "tables/claims.csv", "render.page": "report.html",
-    }  # fmt: skip
-    if stage == "prepare":  # nobody wants data whose cells are measured
+    if stage == "datasets.prepare":  # nobody wants data whose cells are measured
         for path in (scratch.path / "results/records").rglob("nano/**/*.json"):
             path.unlink()
-    for name in (made[stage], "report.html"):
+    for name in (STAGES[stage], "report.html"):
         (scratch.path / "results" / name).unlink(missing_ok=True)
 
 
 def carrying_kills(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> None:
-    """`pack`, `import` and `adopt` are killed in the middle, and then run again."""
+    """`pack` and `import` are killed in the middle, and then run again."""
     scratch = base.copy(folder)
     before = scratch.finished()
     bundle, other = scratch.path / "all.zip", folder / "other"
-    pack = ("siliconprof.bundle", "pack", "--output", "all.zip", "--force")
-    add = ("siliconprof.bundle", "import", str(bundle))
+    pack = ("siliconprof.remote.bundle", "pack", "--output", "all.zip", "--force")
+    add = ("siliconprof.remote.bundle", "import", str(bundle))
     status, said = scratch.run(*pack)
     require(status == 0, said)
     there = Scratch(other, Path(scratch.environment["SILICONPROF_LOCK_FILE"]))
@@ -225,9 +227,9 @@ def carrying_kills(base: Scratch, folder: Path, rng: Random, log: Log, count: in
         # Another host's checkout: its own label differs, or its own records would be refused.
         there = _empty_checkout(base, other / str(n))
         for checkout, command, longest_s in (
-            (scratch, pack, 0.8), (there, add, 0.8), (scratch, ("siliconprof.adopt",), 5.0),
+            (scratch, pack, 0.8), (there, add, 0.8),
         ):  # fmt: skip
-            name = command[1] if len(command) > 1 else "adopt"
+            name = command[1]
             process = checkout.begin(*command)
             time.sleep(rng.uniform(0.1, longest_s))
             log.inject(f"kill -9 of `siliconprof {name}`")
@@ -246,7 +248,7 @@ def carrying_kills(base: Scratch, folder: Path, rng: Random, log: Log, count: in
         require(not list(scratch.path.glob(".*.tmp")) and not there.leftovers(), "left lying")
         log.settle()
     status, said = scratch.snakemake()
-    require(status == 0 and "Nothing to be done" in said, f"adopted, but:\n{said[-2000:]}")
+    require(status == 0 and "Nothing to be done" in said, f"a run after them:\n{said[-2000:]}")
     scratch.complete()
 
 

@@ -2,7 +2,7 @@
 
 A scratch checkout with very short cells is measured; then copies of it are hurt at random moments:
 kill -9 of Snakemake, of supervisors and of measuring processes, of every later stage and of
-`pack`, `import` and `adopt`; SIGINT and SIGTERM; a full and a read-only disk (Linux, as root); a
+`pack` and `import`; SIGINT and SIGTERM; a full and a read-only disk (Linux, as root); a
 wall clock that jumps (Linux, with a C compiler); files cut off or ending in zeros; two pipelines at once. After each: the rerun
 completes, records that were finished are as they were (by hash), nothing goes on running, no two
 cells were measured at once, and the tables are those that the records give elsewhere.

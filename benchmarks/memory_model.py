@@ -25,8 +25,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from siliconprof import footprint, plugins  # noqa: E402
-from siliconprof.timing import PhaseClock  # noqa: E402
+from siliconprof import plugins  # noqa: E402
+from siliconprof.memory import footprint  # noqa: E402
+from siliconprof.session.timing import PhaseClock  # noqa: E402
 
 BOUND = 0.15
 MIB = 2.0**20

@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow"))
 
 from siliconprof import plugins  # noqa: E402
-from siliconprof.timing import Plan, repeat  # noqa: E402
+from siliconprof.session.timing import Plan, repeat  # noqa: E402
 
 
 def main() -> int:

@@ -107,7 +107,7 @@ def ways(scratch: Path) -> Iterator[list[Way]]:
         def ssh(folder: Path) -> None:
             there = {LABEL: {"ssh": LABEL, "folder": folder.name, "environment": sys.prefix}}
             (folder / "config" / "hosts.yaml").write_text(yaml.safe_dump(there))
-            execute(folder, "siliconprof.cli", "collect", "--ssh-config", str(ssh_config))
+            execute(folder, "siliconprof.pipeline.cli", "collect", "--ssh-config", str(ssh_config))
 
         resources = {"slurm_partition": NODE.partition, "constraint": NODE.features}
         yield [

@@ -33,8 +33,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
 from siliconprof import plugins  # noqa: E402
-from siliconprof.sampler import Sampler  # noqa: E402
-from siliconprof.timing import PhaseClock  # noqa: E402
+from siliconprof.session.sampler import Sampler  # noqa: E402
+from siliconprof.session.timing import PhaseClock  # noqa: E402
 
 BOUND = 0.01
 VOCABULARY = 512

@@ -32,8 +32,8 @@ import test_ceilings as operations  # noqa: E402
 import test_render as training_  # noqa: E402
 import test_render_classic as networks  # noqa: E402
 import test_render_grid as grids  # noqa: E402
-from siliconprof import record  # noqa: E402
-from siliconprof.cell import AXES  # noqa: E402
+from siliconprof.store import record  # noqa: E402
+from siliconprof.store.cell import AXES  # noqa: E402
 
 MIB = 2.0**20
 Made = dict[str, Any]
@@ -181,11 +181,11 @@ def stages(results: Path, jobs: int | None) -> dict[str, list[str]]:
     known = ["--noise-floors", *floors] if floors else []
     analysed = [*matrix, *tables, *registry, *known]
     return {
-        "aggregate": [*matrix, "--results", "results", *out, *(["--reference", *bundles] if bundles else [])],
-        "ceilings": [*analysed, *out],
-        "expected": [*analysed, *out],
-        "attribution": [*tables, *known, *out],
-        "claims": [*analysed, "--claims", str(ROOT / "config/claims.yaml"), *published, *out],
+        "analyse.aggregate": [*matrix, "--results", "results", *out, *(["--reference", *bundles] if bundles else [])],
+        "analyse.ceilings": [*analysed, *out],
+        "analyse.expected": [*analysed, *out],
+        "analyse.attribution": [*tables, *known, *out],
+        "claims.judge": [*analysed, "--claims", str(ROOT / "config/claims.yaml"), *published, *out],
         "render.page": [*analysed, *published, "--template", str(ROOT / "report"),
                         "--figures", "results/figures", "--output", "results/report.html",
                         *(["--jobs", str(jobs)] if jobs else [])],

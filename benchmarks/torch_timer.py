@@ -26,8 +26,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from siliconprof import plugins, statistics  # noqa: E402
-from siliconprof.timing import Plan, repeat  # noqa: E402
+from siliconprof import plugins  # noqa: E402
+from siliconprof.session.timing import Plan, repeat  # noqa: E402
+from siliconprof.stats import statistics  # noqa: E402
 
 LOW, HIGH = 0.97, 1.03
 DTYPES = ("fp32", "bf16")

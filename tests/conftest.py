@@ -89,7 +89,7 @@ class Checkout:
 
 def record_problems(value: Any, part: str) -> list[str]:
     """What is wrong with one part of a record, such as its `points`, by the record's schema."""
-    from siliconprof import validation
+    from siliconprof.store import validation
 
     schema = validation.load_schema("record")
     whole = {"$defs": schema["$defs"], "properties": {part: schema["properties"][part]}}

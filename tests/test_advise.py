@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 from conftest import Checkout
-from siliconprof import config, money, registry, table_files
+from siliconprof.analyse import money
+from siliconprof.cells import config
+from siliconprof.hosts import registry
+from siliconprof.store import table_files
 from test_render import CPU, ROOT, Page, arguments, energy_source, make, of_the_paper, training
 from test_render import page as page_
 
@@ -25,7 +28,7 @@ SEQ = {"seq_len": 128}
 
 def run(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """`siliconprof advise …`."""
-    return Checkout(cwd).stage("cli", "advise", *words, check=False)
+    return Checkout(cwd).stage("pipeline.cli", "advise", *words, check=False)
 
 
 def asked(*words: str, cwd: Path = ROOT) -> dict[str, Any]:

@@ -13,9 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from siliconprof import attribution, plugins, step_operators, step_shapes, table_files
-from siliconprof.attribution_costs import CAUSES
-from siliconprof.timing import PhaseClock
+from siliconprof import plugins
+from siliconprof.analyse import attribution, step_operators
+from siliconprof.analyse.attribution_costs import CAUSES
+from siliconprof.session import step_shapes
+from siliconprof.session.timing import PhaseClock
+from siliconprof.store import table_files
 from test_ceilings import bandwidth, first_touch, matmul, product, transfers
 from test_expected import dispatched_by_torch, evaluated_by_mlx
 from test_render import CPU, H200, course, kernel_launch, load, make, probed, render, training

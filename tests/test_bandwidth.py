@@ -12,12 +12,16 @@ from typing import Any
 import pytest
 from conftest import QUICK, Checkout, copy_project
 from quiet import MACHINE
-from siliconprof import caches, machine, plugins, statistics, support, validation
+from siliconprof import plugins
 from siliconprof.backends import _streams
 from siliconprof.backends.base import Unsupported
-from siliconprof.cell import PRECISIONS, Cell
+from siliconprof.hosts import caches, machine
 from siliconprof.probes import page_faults
-from siliconprof.session import Session
+from siliconprof.session.session import Session
+from siliconprof.session.trial import Trial
+from siliconprof.stats import statistics
+from siliconprof.store import validation
+from siliconprof.store.cell import PRECISIONS, Cell
 from siliconprof.workloads import bandwidth, first_touch
 
 CPU_BACKENDS = ("torch-cpu", "mlx")
@@ -67,7 +71,8 @@ def cell(backend: str, module: str, name: str | None = None, **parameters: Any) 
 
 def session(asked: Cell) -> Session:
     """A session as the measuring process has it, on an open backend."""
-    backend_class, workload, _ = support.parts(asked)
+    trial = Trial(asked)
+    backend_class, workload = trial.backend, trial.workload
     backend = backend_class()
     assert backend.available()[0]
     backend.open(asked.device_kind, asked.device_index, asked.threads, asked.precision)
@@ -219,7 +224,7 @@ def test_what_moves_no_values_has_no_precision() -> None:
     ):
         asked = cell("mlx", module)
         for precision in PRECISIONS:
-            refusal = support.refusal(dataclasses.replace(asked, precision=precision))
+            refusal = Trial(dataclasses.replace(asked, precision=precision)).refusal()
             assert (refusal is not None) == (precision in refused), (module, precision)
 
 

@@ -102,9 +102,11 @@ class Box(Checkout):
 
     def asked_by(self, desk: Checkout, *carried: str) -> tuple[list[str], dict[str, Any]]:
         """Detect there, plan on the desk, carry, measure there: (what was left out, records)."""
-        facts = self.run(self.python, "-m", "siliconprof.detect", "--json").stdout
+        facts = self.run(self.python, "-m", "siliconprof.hosts.detect", "--json").stdout
         (desk.path / "box.json").write_text(facts, encoding="utf-8")
-        script = desk.stage("cli", "plan", "--commands", "--facts", "box.json", "--label", "box")
+        script = desk.stage(
+            "pipeline.cli", "plan", "--commands", "--facts", "box.json", "--label", "box"
+        )
         (self.path / "box.sh").write_text(script.stdout, encoding="utf-8")
         to_carry = script.stdout.splitlines()[2]
         for folder in carried:
@@ -120,8 +122,8 @@ class Box(Checkout):
 def brought_back(box: Box, desk: Checkout) -> dict[str, dict[str, Any]]:
     """The records, packed there and imported on the desk."""
     bundle = str(desk.path / "box.zip")
-    box.run(box.python, "-m", "siliconprof.bundle", "pack", "--output", bundle)
-    desk.stage("cli", "import", bundle)
+    box.run(box.python, "-m", "siliconprof.remote.bundle", "pack", "--output", bundle)
+    desk.stage("pipeline.cli", "import", bundle)
     return desk.records()
 
 
@@ -140,7 +142,7 @@ def test_torch_alone(checkout: Checkout, tmp_path: Path) -> None:
     (line,) = left_out
     assert "torch-cpu/gpt2/auto/fp32: needs numpy, transformers, which the host has not" in line
     # By hand all the same: a record that says so, in a line.
-    plan = json.loads(checkout.stage("cli", "plan", "--json").stdout)
+    plan = json.loads(checkout.stage("pipeline.cli", "plan", "--json").stdout)
     (cell,) = (e["cell"] for e in plan["cells"] if e["cell"]["workload"] == "gpt2")
     command = [box.python, "-m", "siliconprof.measure", "--cell", json.dumps(cell)]
     done = box.run(*command, "--output", "gpt2.json")
@@ -155,7 +157,9 @@ def test_torch_alone(checkout: Checkout, tmp_path: Path) -> None:
     for record in came.values():
         assert record["environment"]["packages"].get("numpy") is None
         assert record["precision"]["effective"] == "fp32"
-        assert set(record["modules_loaded"]) <= record["code"].keys()
+        assert (
+            "session.measurement" in {*record["modules_loaded"]} & record["code"]["modules"].keys()
+        )
 
 
 def test_mlx_alone_and_then_numpy(checkout: Checkout, tmp_path: Path) -> None:
@@ -192,7 +196,7 @@ def test_what_is_no_file_of_facts_is_one_line(checkout: Checkout) -> None:
         ("--facts", "none.json", "--label", "box"): "none.json: cannot read: No such file",
         ("--facts", "box.json", "--label", "b; touch pwned"): "--label: 'b; touch pwned' is no",
     }.items():
-        done = checkout.stage("cli", "plan", "--commands", *arguments, check=False)
+        done = checkout.stage("pipeline.cli", "plan", "--commands", *arguments, check=False)
         assert (done.returncode, done.stdout) == (2, "")
         assert len(done.stderr.splitlines()) == 1 and says in done.stderr
     assert not os.path.exists(checkout.path / "pwned")

@@ -12,9 +12,13 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
-from siliconprof import blas, detect, doctor, hosts, plugins, record, registry, statistics
-from siliconprof.cell import Cell
+from siliconprof import plugins
+from siliconprof.hosts import blas, detect, host_file, registry
+from siliconprof.pipeline import doctor
 from siliconprof.render import words
+from siliconprof.stats import statistics
+from siliconprof.store import record
+from siliconprof.store.cell import Cell
 from test_render import (
     Page,
     base_record,
@@ -130,7 +134,7 @@ def test_once_mlx_is_there_nothing_is_loaded_and_the_truth_is_told(openblas: Non
     """Its calls are bound by then: a library loaded later would be named and not be used."""
     program = (
         "import mlx.core as mx; mx.eval(mx.ones((9, 9)) @ mx.ones((9, 9)));"
-        "from siliconprof import blas, plugins; plugins.load('backends', 'mlx')().available();"
+        "from siliconprof import plugins; from siliconprof.hosts import blas; plugins.load('backends', 'mlx')().available();"
         "print(blas.of_mlx()['blas']); print('libopenblas' in open('/proc/self/maps').read())"
     )
     assert python(program).splitlines()[0].startswith("reference BLAS ")
@@ -150,9 +154,9 @@ def test_the_switch_is_part_of_what_a_cell_depends_on(
         else:
             monkeypatch.delenv(blas.VARIABLE, raising=False)
         # the second time the file is there and is looked into again, since a quick fact changed
-        host = hosts.resolve(tmp_path, "here", devices)
+        host = host_file.resolve(tmp_path, "here", devices)
         of_cpu = host["devices"][-1]["id"]
-        slices.append([hosts.environment_slice(host, of_cpu, name, []) for name in
+        slices.append([host_file.environment_slice(host, of_cpu, name, []) for name in
                        ("mlx", "torch-cpu")])  # fmt: skip
     (fast, torch), (own, torch_again) = slices
     assert fast["blas"].startswith("OpenBLAS ") and own["blas"].startswith("reference BLAS ")

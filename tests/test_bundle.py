@@ -20,10 +20,15 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
-from siliconprof import aggregate, bundle, bundle_check, bundle_import, hosts, measure, record
-from siliconprof.cell import AXES, Cell
+from siliconprof.analyse import aggregate
 from siliconprof.errors import UserError
+from siliconprof.hosts import host_file as hosts
+from siliconprof.measure import supervise
+from siliconprof.remote import bundle, bundle_check, bundle_import
 from siliconprof.render import figures
+from siliconprof.session.trial import Trial
+from siliconprof.store import record
+from siliconprof.store.cell import AXES, Cell
 from test_render import host_file, make, render, training
 
 EPOCH = "1700000000"
@@ -56,8 +61,8 @@ def a_cell(host: str = "far", workload: str = "product") -> Cell:
 @cache
 def composed() -> dict[str, Any]:
     """A record as `measure` composes it, of a cell that was skipped; it takes a while."""
-    left = {"status": "skipped", "surroundings": measure.surroundings(a_cell())}
-    return measure.compose(a_cell(), left, {}, datetime(2026, 1, 2, tzinfo=UTC))
+    left = {"status": "skipped", "surroundings": supervise.surroundings(a_cell())}
+    return supervise.compose(Trial(a_cell()), left, {}, datetime(2026, 1, 2, tzinfo=UTC))
 
 
 def a_record(cell: Cell, reason: str = "a test does not measure") -> dict[str, Any]:
@@ -727,8 +732,8 @@ def test_versions_that_cannot_be_read(packed, here):
     assert refusal(packed, here) == [
         f"{MEMBER.replace('product', 'another')!r}: record of method version {method}; this "
         f"version knows 1 to {method - 1}; a newer checkout reads it",
-        f"{MEMBER!r}: record of schema version {newest}; this version reads 1, {newest - 1}; a "
-        "newer checkout reads it",
+        f"{MEMBER!r}: record of schema version {newest}; this version reads 1, 2, "
+        f"{newest - 1}; a newer checkout reads it",
     ]
     for key, value, what in (
         ("method_versions", [1, method], f"method version {method}; this version knows"),
@@ -993,7 +998,7 @@ def test_the_command_line_says_what_it_did(here, packed, capsys):
 def test_a_refusal_is_lines_and_no_traceback(tmp_path):
     (tmp_path / "no.zip").write_bytes(b"nothing")
     done = subprocess.run(
-        [sys.executable, "-m", "siliconprof.bundle", "import", "no.zip"],
+        [sys.executable, "-m", "siliconprof.remote.bundle", "import", "no.zip"],
         cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from conftest import QUICK, ROOT, Checkout
-from siliconprof import ceilings
-from siliconprof.cell import canonical_json
+from siliconprof.analyse import ceilings
+from siliconprof.store.cell import canonical_json
 from test_render import CPU, H200, Page, base_record, kernel_launch, make, render, training
 
 CACHE_BYTES = 2**25

@@ -18,25 +18,19 @@ from typing import Any
 import pytest
 import yaml
 from conftest import ROOT, Checkout
-from siliconprof import (
-    claim_consistency,
-    claim_operations,
-    claim_system,
-    claims,
-    claims_file,
-    noise_floor,
-    registry,
-    table_files,
-    training_course,
-)
-from siliconprof.claim_consistency import CONSISTENT, INCONSISTENT
-from siliconprof.claim_quantities import QUANTITIES
-from siliconprof.claim_verdicts import VERDICTS
+from siliconprof.analyse.published_values import Published
+from siliconprof.claims import claims_file, judge, operations, system
+from siliconprof.claims import consistency as claim_consistency
+from siliconprof.claims.consistency import CONSISTENT, INCONSISTENT
+from siliconprof.claims.quantities import QUANTITIES
+from siliconprof.claims.verdicts import VERDICTS
 from siliconprof.errors import UserError
-from siliconprof.published_values import Published
-from siliconprof.record_rows import HERE, REFERENCE
+from siliconprof.hosts import registry
 from siliconprof.render import claims as claims_section
 from siliconprof.render.book import Book
+from siliconprof.stats import training_course
+from siliconprof.store import noise_floors, table_files
+from siliconprof.store.records import HERE, REFERENCE
 from test_render import CPU, Page, arguments, host_file, load, of_the_paper, page, training
 from test_render import make as make_page
 
@@ -89,12 +83,12 @@ def judged(
     folder.mkdir(parents=True, exist_ok=True)
     columns = ["source", "host", "device", "backend", "workload", "scenario", "precision", "point",
                "step", "about"]  # fmt: skip
-    for name in claims.TABLES:
+    for name in judge.TABLES:
         table_files.write(folder / f"{name}.csv", given.get(name, []), columns)
     (folder / "claims.yaml").write_text(yaml.safe_dump({"claims": list(entries)}))
     matrix = {"experiment": {}, "host": host_file([CPU]), "cells": [], "not_measured": []}
     (folder / "matrix.json").write_text(json.dumps(matrix))
-    assert claims.main(
+    assert judge.main(
         ["--matrix", str(folder / "matrix.json"), "--tables", str(folder), "--registry",
          str(ROOT / "config/devices.yaml"), "--claims", str(folder / "claims.yaml"),
          "--published", str(ROOT / "config/published"), "--output-dir", str(folder), *more]
@@ -479,7 +473,7 @@ def test_every_quantity_is_tried_and_used() -> None:
     used = {entry["compare"]["quantity"] for entry in shipped if "compare" in entry}
     assert set(FLIPS) <= used
     assert used <= set(QUANTITIES)
-    assert {*claim_system.QUANTITIES, *claim_operations.QUANTITIES} == set(FLIPS)
+    assert {*system.QUANTITIES, *operations.QUANTITIES} == set(FLIPS)
 
 
 # -- what stands on a side -----------------------------------------------------------------------
@@ -811,7 +805,7 @@ def test_noise_of_the_host_decides(tmp_path: Path) -> None:
     run = {"added_at": "2026-01-01", "source": "x", "figures": [figure]}
     floor = tmp_path / "desk.json"
     floor.write_text(
-        json.dumps({"floor_version": noise_floor.VERSION, "host": "desk", "runs": [run]})
+        json.dumps({"floor_version": noise_floors.VERSION, "host": "desk", "runs": [run]})
     )
     (known,) = judged(tmp_path / "known", [GROWS], given, "--noise-floors", str(floor))
     assert (assumed["verdict"], known["verdict"]) == (OPEN, YES)
@@ -1095,7 +1089,7 @@ def test_rule_judges_again_when_the_claims_change(checkout: Checkout) -> None:
     text = checkout.snakemake("-n", "-p", "results/report.html").stdout
     blocks = {name: part for part in text.split("\n\n") for name in ("claims", "render")
               if f"rule {name}:" in part}  # fmt: skip
-    for name in ("config/claims.yaml", "claims.schema.yaml", "siliconprof/claim_cases.py",
+    for name in ("config/claims.yaml", "claims.schema.yaml", "siliconprof/claims/cases.py",
                  "config/published/seed004_speedups.csv", "results/tables/curves.csv"):  # fmt: skip
         assert name in blocks["claims"]
     assert "results/tables/claims.csv" in blocks["render"]

@@ -16,25 +16,19 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import QUICK, ROOT, record_problems
-from siliconprof import (
-    config,
-    dataset_spec,
-    energy,
-    image_data,
-    image_synthesis,
-    plugins,
-    prepare_images,
-    record,
-    sensors,
-    step_shapes,
-    support,
-)
-from siliconprof.cell import Cell
+from siliconprof import plugins
+from siliconprof.cells import config
+from siliconprof.datasets import dataset_spec, image_data, image_synthesis, prepare_images
 from siliconprof.errors import UserError
-from siliconprof.journal import Journal
-from siliconprof.sensors.base import EnergySensor, Source
-from siliconprof.session import Session
-from siliconprof.timing import Plan
+from siliconprof.hosts.sensors import sources as sensors
+from siliconprof.hosts.sensors.base import EnergySensor, Source
+from siliconprof.session import energy, step_shapes
+from siliconprof.session.session import Session
+from siliconprof.session.timing import Plan
+from siliconprof.session.trial import Trial
+from siliconprof.store import record
+from siliconprof.store.cell import Cell
+from siliconprof.store.journal import Journal
 from siliconprof.trainers._judging import judged
 
 NETWORKS = ("mlp", "cnn", "lstm")
@@ -102,9 +96,10 @@ def cell(backend: str, module: str, timing: dict[str, Any] | None = None, **more
 
 def trained(asked: Cell, data: image_data.ImageData, journal: Journal | None = None) -> Session:
     """A session whose training has run; its points pass the record's schema."""
-    _, its_workload, trainer = support.parts(asked)
+    trial = Trial(asked)
+    its_workload, trainer = trial.workload, trial.trainer
     session = Session(asked, opened(asked.backend), its_workload, lambda message: None, journal)
-    session.scenario = support.scenario(asked)
+    session.scenario = Trial(asked).scenario()
     session._data = data
     trainer.prepare(session)
     trainer.run(session)
@@ -430,7 +425,8 @@ def test_every_batch_size_has_an_energy_window_of_its_own(monkeypatch: pytest.Mo
     monkeypatch.setattr(sensors, "energy", lambda backend: [Wall()])
     timing = {"energy_window_s": 0.3, "energy_idle_s": 0.1}
     asked = cell("mlx", "mlp", timing, batch_sizes=[8, 30], max_steps=4)
-    _, its_workload, trainer = support.parts(asked)
+    trial = Trial(asked)
+    its_workload, trainer = trial.workload, trial.trainer
     session = Session(asked, opened("mlx"), its_workload, lambda message: None)
     session._data = garments(60, 10, 10)
     session.energy = energy.EnergyMeter.of(session.backend, Plan.of(asked.timing))
@@ -474,12 +470,12 @@ def test_what_cannot_be_is_said_in_a_line() -> None:
     with pytest.raises(UserError, match="batch_sizes: 30 makes 2 whole batches of 60 images"):
         trained(cell("mlx", "mlp", batch_sizes=[8, 30]), garments(60, 10, 10))
     half = dataclasses.replace(cell("mlx", "mlp"), precision="bf16")
-    status, reason = support.refusal(half) or ("", "")
+    status, reason = Trial(half).refusal() or ("", "")
     assert status == "unsupported" and "fp32" in reason
     near = dataclasses.replace(cell("mlx", "mlp"), scenario="near-capacity")
-    status, reason = support.refusal(near) or ("", "")
+    status, reason = Trial(near).refusal() or ("", "")
     assert status == "skipped" and "no memory model" in reason
     offloaded = dataclasses.replace(cell("torch-cpu", "mlp"), scenario="offload")
-    assert support.scenario(offloaded)["applied"] == "offload"
+    assert Trial(offloaded).scenario()["applied"] == "offload"
     with pytest.raises(Exception, match="on the device alone"):
         trained(offloaded, garments(60, 10, 10))

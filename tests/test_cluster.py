@@ -16,19 +16,11 @@ from typing import Any
 import pytest
 import yaml
 from conftest import QUICK, Checkout, copy_project
-from siliconprof import (
-    cluster,
-    cluster_run,
-    config,
-    executor,
-    hosts,
-    machine,
-    matrix,
-    node_check,
-    registry,
-)
-from siliconprof.cell import canonical_json
+from siliconprof.cells import cluster, config, matrix
 from siliconprof.errors import UserError
+from siliconprof.hosts import host_file, machine, node_check, registry
+from siliconprof.pipeline import cluster_run, executor
+from siliconprof.store.cell import canonical_json
 
 SUBMIT = ("--workflow-profile", "profiles/slurm")
 HALL = {"slurm_partition": "main", "constraint": "[h200|a100]&ib", "gres": "gpu:h200:1"}
@@ -58,7 +50,7 @@ def mistakes(**changes: Any) -> list[str]:
 
 def planned(copy: Checkout) -> list[dict[str, Any]]:
     """The cells that a run through a profile would measure on `hall`."""
-    nodes = json.loads(copy.stage("plan", "--json").stdout)["cluster"]
+    nodes = json.loads(copy.stage("cells.plan", "--json").stdout)["cluster"]
     assert [entry["label"] for entry in nodes] == ["hall", "far.hall"]
     assert nodes[1]["cells"] is None
     return nodes[0]["cells"]
@@ -116,7 +108,7 @@ def test_a_label_is_no_name_of_the_submitting_host_and_none_that_was_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node's own name it may be: there the jobs run."""
-    monkeypatch.setattr(hosts.socket, "gethostname", lambda: "hall.example")
+    monkeypatch.setattr(host_file.socket, "gethostname", lambda: "hall.example")
     known = registry.load("config/devices.yaml")
     experiment = config.resolve(SMALL | {"host": "auto"})
     main, job = object(), None
@@ -190,7 +182,7 @@ def test_a_submitted_run_looks_at_its_nodes_first(lab: Checkout) -> None:
     assert not (lab.path / "results" / "hosts").exists()  # the submitting host is not asked
 
     arguments = ("--registry", "config/devices.yaml", "--output", "results/hosts/hall.json")
-    lab.stage("cluster_host", "--label", "hall", *arguments)
+    lab.stage("hosts.cluster_host", "--label", "hall", *arguments)
     lab.snakemake("results/hosts/hall.json", "--touch", "--force", *SUBMIT)
     done = lab.snakemake("measured", "-n", *SUBMIT)
     (job,) = re.findall(r"^rule measure_hall:\n(?: .*\n)+", done.stdout, re.M)
@@ -264,8 +256,9 @@ def test_a_gpu_is_known_by_name_and_memory() -> None:
             node_check.require(cell, wanted, found)
 
 
+@pytest.mark.slow
 def test_a_node_without_the_device_has_no_cells(lab: Checkout) -> None:
-    host = hosts.load(lab.path / "results" / "hosts" / "hall.json") | {"label": "far.hall"}
+    host = host_file.load(lab.path / "results" / "hosts" / "hall.json") | {"label": "far.hall"}
     found = matrix.expand_node(config.resolve(SMALL), host)
     assert found.cells == []
     (line,) = found.not_measured
@@ -298,8 +291,8 @@ def test_the_page_is_about_one_host(lab: Checkout) -> None:
 
     def aggregated(experiment: dict[str, Any], *more: str) -> tuple[set, list[str], dict]:
         text = canonical_json(config.resolve(experiment))
-        lab.stage("matrix", "--experiment", text, *more, "--output", "results/matrix.json")
-        lab.stage("aggregate", "--matrix", "results/matrix.json", "--output-dir", str(made))
+        lab.stage("cells.matrix", "--experiment", text, *more, "--output", "results/matrix.json")
+        lab.stage("analyse.aggregate", "--matrix", "results/matrix.json", "--output-dir", str(made))
         with open(made / "cells.csv", encoding="utf-8") as stream:
             sources = {(row["source"], row["host"]) for row in csv.DictReader(stream)}
         with open(made / "outside.csv", encoding="utf-8") as stream:

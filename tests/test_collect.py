@@ -20,8 +20,9 @@ import pytest
 import ssh_hosts
 import yaml
 from conftest import QUICK, Checkout, copy_project
-from siliconprof import collect_hosts, collect_there, validation
 from siliconprof.errors import UserError
+from siliconprof.remote import collect_hosts, collect_there
+from siliconprof.store import validation
 
 pytestmark = [
     pytest.mark.slow,
@@ -99,7 +100,9 @@ def write_hosts(project: Checkout, **entries: dict[str, Any]) -> None:
 
 def collect(project: Checkout, network: Any, *words: str) -> tuple[int, dict[str, str]]:
     """Collect; (exit status, what the last lines say by label)."""
-    done = project.stage("cli", "collect", "--ssh-config", str(network[1]), *words, check=False)
+    done = project.stage(
+        "pipeline.cli", "collect", "--ssh-config", str(network[1]), *words, check=False
+    )
     assert "Traceback" not in done.stderr, done.stderr
     lines = (line.split(": ", 1) for line in done.stdout.splitlines())
     return done.returncode, dict(lines) or {"": done.stderr}
@@ -108,7 +111,7 @@ def collect(project: Checkout, network: Any, *words: str) -> tuple[int, dict[str
 def begin(project: Checkout, network: Any, *words: str) -> subprocess.Popen:
     """Collect in the background."""
     environment = os.environ | project.environment | {"PYTHONPATH": "workflow"}
-    command = ["-m", "siliconprof.cli", "collect", "--ssh-config", str(network[1]), *words]
+    command = ["-m", "siliconprof.pipeline.cli", "collect", "--ssh-config", str(network[1]), *words]
     return subprocess.Popen(
         [sys.executable, *command], cwd=project.path, env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
@@ -200,7 +203,7 @@ def test_two_hosts_side_by_side_and_only_what_is_new_later(project, network, col
     assert changed == {"more", "product"}
     (kept,) = (project.path / "results/history/server-9").rglob("*.json")
     assert json.loads(kept.read_text())["cell"]["workload"] == "product"
-    listed = project.stage("cli", "collect", "--list").stdout
+    listed = project.stage("pipeline.cli", "collect", "--list").stdout
     assert re.search(
         r"^server-9  server-9:/home/work/my-study  \S+  3 records, last new 2", listed, re.M
     )
@@ -255,7 +258,7 @@ def test_what_is_not_ours_or_not_sound_is_refused(project, network, collected):
     precious.write_text("years of work")
     for name, label in (("liar", "server-9"), ("moved", "studio-7")):
         bundle, python = studio.home / f"{name}.zip", studio.home / name / "bin" / "python"
-        project.stage("cli", "pack", "--host", label, "-o", str(bundle))
+        project.stage("pipeline.cli", "pack", "--host", label, "-o", str(bundle))
         python.parent.mkdir(parents=True)
         done = {"event": "done", "status": 0, "present": 0, "bytes": bundle.stat().st_size}
         python.write_text(
@@ -400,6 +403,6 @@ def test_every_mistake_in_the_hosts_file_is_one_line(project, tmp_path):
     assert entries.keys() == {"studio", "server"}
     assert not validation.problems(entries, validation.load_schema("hosts"))
     for words in ([EVIL], ["studio-7", "--hosts", EVIL], ["--configfile", EVIL]):
-        done = project.stage("cli", "collect", *words, check=False)
+        done = project.stage("pipeline.cli", "collect", *words, check=False)
         assert done.returncode == 2 and done.stderr.count("\n") == 1 and EVIL in done.stderr, words
     assert not list(project.path.rglob("pwned")) and not Path("pwned").exists()

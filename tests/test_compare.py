@@ -19,9 +19,12 @@ from typing import Any
 
 import pytest
 from conftest import QUICK, ROOT, Checkout, copy_project
-from siliconprof import bundle, comparison, inference, record
-from siliconprof.cell import AXES
-from siliconprof.result_sets import Measured, ResultSet
+from siliconprof.compare import comparison
+from siliconprof.compare.result_sets import Measured, ResultSet
+from siliconprof.remote import bundle
+from siliconprof.stats import inference
+from siliconprof.store import record
+from siliconprof.store.cell import AXES
 from test_render import kernel_launch, matmul, training
 
 BEGIN = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -32,7 +35,7 @@ STEPS = 10  # processes a side
 def command(*arguments: Any, **more: Any) -> subprocess.CompletedProcess[str]:
     """`siliconprof …`, as a user would call it."""
     environment = dict(os.environ) | {"PYTHONPATH": str(ROOT / "workflow")}
-    words = [sys.executable, "-m", "siliconprof.cli", *map(str, arguments)]
+    words = [sys.executable, "-m", "siliconprof.pipeline.cli", *map(str, arguments)]
     return subprocess.run(words, env=environment, capture_output=True, text=True, **more)
 
 
@@ -458,7 +461,7 @@ def test_two_checkouts_are_measured_in_turn(checkout: Checkout, tmp_path: Path):
         experiment="twice", host="here", timing=QUICK, datasets={}, workloads={"tiny": workload}
     )
     arguments = ["--cells", "*/tiny/*", "-n", "2", "--against", str(other.path), "--name", "pair"]
-    done = checkout.stage("replicate", *arguments)
+    done = checkout.stage("compare.replicate", *arguments)
     assert "next: siliconprof compare results/replicates/pair" in done.stdout
     assert checkout.records() == {}  # the pipeline's own are not touched
     made = {}
@@ -468,17 +471,18 @@ def test_two_checkouts_are_measured_in_turn(checkout: Checkout, tmp_path: Path):
         assert [data["status"] for data in made[side]] == ["ok", "ok"]
         stops = {point["stopped_by"] for data in made[side] for point in data["points"]}
         assert stops == {"max_iterations"}
-    code = "workflow/siliconprof/workloads/matmul.py"
-    hashes = {side: {data["code"][code] for data in made[side]} for side in "ab"}
+    hashes = {
+        side: {data["code"]["modules"]["workloads.matmul"] for data in made[side]} for side in "ab"
+    }
     assert len(hashes["a"]) == len(hashes["b"]) == 1 and hashes["a"] != hashes["b"]
     starts = sorted((data["started_at"], side) for side in "ab" for data in made[side])
     assert [side for _, side in starts] == list("abba")
-    done = checkout.stage("compare", "results/replicates/pair", check=False)
+    done = checkout.stage("compare.compare", "results/replicates/pair", check=False)
     assert done.returncode == 3
     assert "2 and 2 processes, and a verdict needs 5 a side" in done.stdout
-    done = checkout.stage("replicate", *arguments, check=False)
+    done = checkout.stage("compare.replicate", *arguments, check=False)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert "results/replicates/pair: exists" in done.stderr
-    done = checkout.stage("replicate", "--cells", "*/none/*", check=False)
+    done = checkout.stage("compare.replicate", "--cells", "*/none/*", check=False)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert "fits no cell of config/config.yaml" in done.stderr

@@ -15,8 +15,11 @@ from typing import Any
 import pytest
 import yaml
 from conftest import QUICK, ROOT, Checkout
-from siliconprof import config, config_docs, detect, matrix, plugins, record, registry, validation
+from siliconprof import plugins
+from siliconprof.cells import config, config_docs, matrix
 from siliconprof.errors import UserError
+from siliconprof.hosts import detect, registry
+from siliconprof.store import record, validation
 
 LINE = re.compile(r"^config: [A-Za-z0-9_.-]+: .+")
 NONSENSE = "zzz_unknown"
@@ -561,8 +564,8 @@ def test_a_cell_knows_all_that_it_needs() -> None:
         "cuda_runtime": "13.0",
         "cublas": "cuBLAS 13",
     }
-    assert "workflow/siliconprof/trainers/hf.py" in one.code
-    assert "workflow/siliconprof/workloads/matmul.py" not in one.code
+    assert "trainers.hf" in one.code.modules
+    assert "workloads.matmul" not in one.code.modules
     other = planned["box/cpu-x/mlx/kernel-launch/auto/fp32"]
     assert other.data == []
     assert other.environment["blas"] == "Accelerate"
@@ -570,11 +573,11 @@ def test_a_cell_knows_all_that_it_needs() -> None:
 
 
 def test_the_file_of_cells_is_the_expansion(tmp_path: Path, checkout: Checkout) -> None:
-    """`python -m siliconprof.matrix` writes what the Snakefile schedules, for later stages."""
+    """`python -m siliconprof.cells.matrix` writes what the Snakefile schedules, for later stages."""
     experiment = config.resolve(shipped("paper.yaml"))
     (tmp_path / "host.json").write_text(json.dumps(ULTRA), encoding="utf-8")
     checkout.stage(
-        "matrix",
+        "cells.matrix",
         f"--experiment={json.dumps(experiment)}",
         f"--host-file={tmp_path / 'host.json'}",
         "--registry=config/devices.yaml",

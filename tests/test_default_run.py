@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Checkout
-from siliconprof import cli, config, validation
+from siliconprof.cells import config
+from siliconprof.pipeline import cli
+from siliconprof.store import validation
 
 pytestmark = pytest.mark.slow
 
@@ -251,7 +253,7 @@ def test_snakemake_s_own_report_works_beside_ours(default_run, tmp_path):
 
 
 def test_plan_says_what_is_due_and_a_planned_cell_can_be_measured_by_hand(default_run, tmp_path):
-    done = default_run.stage("cli", "plan", "--json")
+    done = default_run.stage("pipeline.cli", "plan", "--json")
     plan = json.loads(done.stdout)
     assert plan["totals"]["due"] == 0
     assert {cell["state"] for cell in plan["cells"]} == {"measured", "unsupported"}
@@ -260,7 +262,7 @@ def test_plan_says_what_is_due_and_a_planned_cell_can_be_measured_by_hand(defaul
         for cell in plan["cells"]
         if cell["cell"]["trainer"] not in (None, "epochs")  # whose memory nothing predicts
     )
-    text = default_run.stage("cli", "plan").stdout
+    text = default_run.stage("pipeline.cli", "plan").stdout
     assert f"0 of {len(plan['cells'])} cells would run" in text
     assert "backend torch-mps is not available" in text
 
@@ -269,7 +271,7 @@ def test_plan_says_what_is_due_and_a_planned_cell_can_be_measured_by_hand(defaul
     default["workloads"]["gpt2-nano-plain"]["batch_size"] = 2
     other.write_text(json.dumps(default))
     changed = json.loads(
-        default_run.stage("cli", "plan", "--json", "--configfile", str(other)).stdout
+        default_run.stage("pipeline.cli", "plan", "--json", "--configfile", str(other)).stdout
     )
     due = [cell for cell in changed["cells"] if cell["due"]]
     assert {cell["cell"]["workload"] for cell in due} == {"gpt2-nano-plain"}
@@ -283,8 +285,8 @@ def test_plan_says_what_is_due_and_a_planned_cell_can_be_measured_by_hand(defaul
 
 
 def test_doctor_explains_what_does_not_work(default_run):
-    report = json.loads(default_run.stage("cli", "doctor", "--json").stdout)
-    text = default_run.stage("cli", "doctor").stdout
+    report = json.loads(default_run.stage("pipeline.cli", "doctor", "--json").stdout)
+    text = default_run.stage("pipeline.cli", "doctor").stdout
     assert "torch-cpu" in text and "works" in text and "torch-mps" in text
     assert report["host"]["cpu"]["usable_cores"] >= 1
 

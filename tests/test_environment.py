@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 from conftest import ROOT
-from siliconprof import closure, environment, plugins
-from siliconprof.trainers import _offload
+from siliconprof import closure, plugins
+from siliconprof.hosts import environment
+from siliconprof.session import trial
 
 # What a module is installed as, where that is another name.
 DISTRIBUTIONS = {"pynvml": "nvidia-ml-py"}
@@ -47,12 +48,12 @@ def test_a_record_has_the_version_of_all_that_its_numbers_depend_on():
     every = [
         plugins.module_name(kind, name) for kind in plugins.KINDS for name in plugins.names(kind)
     ]
-    files = closure.files(["siliconprof.measure", "siliconprof.worker", *every])
+    files = closure.files(["siliconprof.measure.supervise", "siliconprof.measure.worker", *every])
     modules = set().union(*(imported(ROOT / file) for file in files))
     assert {"torch", "mlx_audio", "pynvml", "zeus_apple_silicon", "safetensors"} <= modules
     foreign = modules - set(sys.stdlib_module_names) - {"siliconprof"}
     needed = {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in foreign}
-    needed |= {*_offload.PACKAGES}
+    needed |= {*trial.OFFLOAD_PACKAGES}
     for name in plugins.names("trainers"):
         needed |= {*plugins.load("trainers", name).packages("torch")}
     told = environment.capture(ROOT)["packages"]

@@ -16,16 +16,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from siliconprof import (
-    expected,
-    line_fit,
-    noise_floor,
-    plugins,
-    quality,
-    step_work,
-    table_files,
-)
-from siliconprof.timing import PhaseClock
+from siliconprof import plugins
+from siliconprof.analyse import expected, step_work
+from siliconprof.session import quality
+from siliconprof.session.timing import PhaseClock
+from siliconprof.stats import line_fit
+from siliconprof.store import noise_floors, table_files
 from test_ceilings import bandwidth, matmul, product
 from test_render import CPU, H200, ROOT, base_record, kernel_launch, make, training
 
@@ -267,7 +263,7 @@ def test_noise_floor_of_the_host_widens_or_narrows_the_line(tmp_path: Path) -> N
     }  # fmt: skip
     run = {"added_at": "2026-01-01", "source": "x", "figures": [figure]}
     floor.write_text(
-        json.dumps({"floor_version": noise_floor.VERSION, "host": "desk", "runs": [run]})
+        json.dumps({"floor_version": noise_floors.VERSION, "host": "desk", "runs": [run]})
     )
     expected.main(
         ["--matrix", str(results / "matrix.json"), "--tables", str(results / "tables"),

@@ -30,7 +30,6 @@ KINDS = {
     "SIGINT to the terminal's group",
     "kill -9 of `siliconprof pack`",
     "kill -9 of `siliconprof import`",
-    "kill -9 of `siliconprof adopt`",
     "record cut off (reader)",
     "record cut off (pipeline)",
     "journal cut off",
@@ -63,7 +62,7 @@ def test_nothing_is_lost_under_faults(folder):
     work: list[faults.Work] = [
         (kinds.kills, {"count": 23}),
         (kinds.kills, {"count": 23}),
-        (kinds.stage_kills, {"stages": ("prepare", "aggregate", "render.page")}),
+        (kinds.stage_kills, {"stages": ("datasets.prepare", "analyse.aggregate", "render.page")}),
         *faults.where_possible(n_clock=2, n_full=1, each_command=False),
         (damage.cut_off_files, {}),
         (kinds.two_in_one_checkout, {"count": 1}),

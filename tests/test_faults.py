@@ -26,9 +26,11 @@ from typing import Any
 import psutil
 import pytest
 from conftest import QUICK, Checkout, copy_project
-from siliconprof import lock, record, startup, temporary
-from siliconprof.cell import Cell
 from siliconprof.errors import UserError
+from siliconprof.measure import lock
+from siliconprof.pipeline import startup
+from siliconprof.store import record, temporary
+from siliconprof.store.cell import Cell
 
 CELLS = "results/tables/cells.csv"
 LOCK_VARIABLE = "SILICONPROF_LOCK_FILE"
@@ -180,7 +182,9 @@ def processes(project: Checkout, word: str = "") -> list[psutil.Process]:
     for process in psutil.process_iter():
         try:
             mark = process.environ().get(LOCK_VARIABLE)
-            if mark == project.environment[LOCK_VARIABLE] and word in " ".join(process.cmdline()):
+            command = process.cmdline()  # a word by itself, or a part of what is no module's name
+            found_word = word in (command if word.startswith("siliconprof.") else " ".join(command))
+            if mark == project.environment[LOCK_VARIABLE] and found_word:
                 found.append(process)
         except psutil.Error:
             continue  # has ended, or is somebody else's
@@ -262,7 +266,7 @@ def child_asleep(project: Checkout) -> psutil.Process:
     """The one measuring process of a copy, once its workload sleeps."""
     path = progress_file(project)
     until(lambda: path.exists() and "asleep" in path.read_text())
-    (child,) = processes(project, "siliconprof.worker")
+    (child,) = processes(project, "siliconprof.measure.worker")
     return child
 
 
@@ -652,7 +656,7 @@ def test_nobody_waits_for_a_dead_pipeline(project):
         project.environment[PIPELINE_VARIABLE] = str(pipeline.pid)
         waiting = begin_measure(project, cell("fine", "second"))
         time.sleep(1)
-        assert waiting.poll() is None and len(processes(project, "siliconprof.worker")) == 1
+        assert waiting.poll() is None and len(processes(project, "siliconprof.measure.worker")) == 1
     finally:
         pipeline.kill()
     assert waiting.wait(3) == 1  # the pipeline is not even waited for yet: a zombie

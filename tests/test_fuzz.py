@@ -32,37 +32,21 @@ import pytest
 import yaml
 from conftest import ROOT
 from hypothesis import HealthCheck, Phase, given, seed, settings, strategies
-from siliconprof import (
-    aggregate,
-    bundle_check,
-    bundle_import,
-    cell_columns,
-    child,
-    claims_file,
-    collect_hosts,
-    config,
-    detect,
-    documents,
-    hosts,
-    matrix,
-    matrix_file,
-    noise_floor,
-    progress,
-    published_values,
-    record,
-    record_rows,
-    registry,
-    result_sets,
-    source_files,
-    table_files,
-    token_data,
-    validation,
-)
+from siliconprof.analyse import aggregate, cell_columns, published_values, record_rows
 from siliconprof.backends import _saved
-from siliconprof.claim_quantities import QUANTITIES
+from siliconprof.cells import config, matrix
+from siliconprof.claims import claims_file
+from siliconprof.claims.quantities import QUANTITIES
+from siliconprof.compare import noise_floor, result_sets
+from siliconprof.datasets import source_files, token_data
 from siliconprof.errors import UserError
-from siliconprof.journal import Journal
+from siliconprof.hosts import detect, host_file, registry
+from siliconprof.measure import child
+from siliconprof.pipeline import progress
+from siliconprof.remote import bundle_check, bundle_import, collect_hosts
 from siliconprof.render import figures
+from siliconprof.store import documents, matrix_file, noise_floors, record, table_files, validation
+from siliconprof.store.journal import Journal
 from test_bundle import a_host
 from test_config import SMALL as CONFIG
 from test_render import base_record, make, render
@@ -305,7 +289,7 @@ HOST = a_host("desk") | {"packages": {"python": "3.11", **dict.fromkeys(detect.P
 
 def expanded(path: Path) -> None:
     """A host file, and the cells of a small experiment on that host."""
-    matrix.expand(EXPERIMENT, {"devices": {}, "sources": {}}, hosts.load(path))
+    matrix.expand(EXPERIMENT, {"devices": {}, "sources": {}}, host_file.load(path))
 
 
 def configured(path: Path) -> None:
@@ -326,7 +310,7 @@ def floor_lines(path: Path) -> None:
     """A noise floor and what it says of a cell."""
     cell = FAR["cell"] | {"host": "desk"}
     measured = result_sets.Measured(FAR | {"cell": cell}, [FAR])
-    noise_floor.read(path).deviation(measured, "{}", "step_s")
+    noise_floors.read(path).deviation(measured.cell, "{}", "step_s")
     noise_floor.lines(path)
 
 
@@ -365,7 +349,7 @@ def journal_answers(path: Path) -> None:
 
 MATRIX = {
     "experiment": EXPERIMENT, "host": HOST, "hosts": [HOST], "not_measured": [{"device": "h200", "reason": "none"}],
-    "cells": [{"cell": data["cell"], "environment": {}, "code": [], "data": [], "arrays": [],
+    "cells": [{"cell": data["cell"],
                "record": f"results/records/{record.cell_path(data)}.json"} for data in RECORDS[:2]],
 }  # fmt: skip
 
@@ -490,7 +474,7 @@ READERS = {
     "bundle, changed": Reader("far.zip", bundle_with_changes, imported, 3_000,
                               beside={"results/hosts/auto.json": b'{"label":"desk","fingerprint":"x"}'}),
     "host file, damaged": Reader(
-        "results/hosts/desk.json", bytewise(json.dumps(HOST).encode()), hosts.load, 8_000),
+        "results/hosts/desk.json", bytewise(json.dumps(HOST).encode()), host_file.load, 8_000),
     "host file, changed": Reader("results/hosts/desk.json", structured(HOST), expanded, 2_500),
     "config, damaged": Reader(
         "config/config.yaml", bytewise(yaml.safe_dump(CONFIG).encode()), configured, 1_500),
@@ -718,7 +702,7 @@ def test_aliases_reach_the_config_by_the_command_line_too() -> None:
 )
 def test_json_that_breaks_what_comes_after(text: Any, why: str, tmp_path: Path) -> None:
     """Every reader of JSON refuses it in the same words."""
-    for read in (record.read, hosts.load, noise_floor.read, matrix_file.read):
+    for read in (record.read, host_file.load, noise_floor.read, matrix_file.read):
         assert why in refused(read, tmp_path / "x.json", text)
 
 

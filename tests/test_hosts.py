@@ -16,8 +16,10 @@ import psutil
 import pytest
 import yaml
 from conftest import ROOT, Checkout
-from siliconprof import detect, doctor, hosts, machine, registry, validation
 from siliconprof.errors import UserError
+from siliconprof.hosts import detect, host_file, machine, registry
+from siliconprof.pipeline import doctor
+from siliconprof.store import validation
 
 GIB = 2**30
 REGISTRY = ROOT / "config" / "devices.yaml"
@@ -34,13 +36,13 @@ def devices() -> registry.Registry:
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    """What `python -m siliconprof.detect --json` says of this machine; asked once."""
-    return hosts.detect_in_child()
+    """What `python -m siliconprof.hosts.detect --json` says of this machine; asked once."""
+    return host_file.detect_in_child()
 
 
 @pytest.fixture(scope="module")
 def host(found: dict[str, Any], devices: registry.Registry) -> dict[str, Any]:
-    return hosts.assemble(found, "here", "0" * 64, devices)
+    return host_file.assemble(found, "here", "0" * 64, devices)
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def detections(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any]) -> list[d
         made.append(copy.deepcopy(found))
         return made[-1]
 
-    monkeypatch.setattr(hosts, "detect_in_child", answer)
+    monkeypatch.setattr(host_file, "detect_in_child", answer)
     return made
 
 
@@ -98,9 +100,9 @@ def test_two_runs_detect_once_and_find_the_same(
         return real(command, *arguments, **more)
 
     monkeypatch.setattr(subprocess, "run", count)
-    first = hosts.resolve(tmp_path, "here", devices)
-    assert hosts.resolve(tmp_path, "here", devices) == first
-    assert sum("siliconprof.detect" in command for command in commands) == 1
+    first = host_file.resolve(tmp_path, "here", devices)
+    assert host_file.resolve(tmp_path, "here", devices) == first
+    assert sum("siliconprof.hosts.detect" in command for command in commands) == 1
     assert first | {"quick_facts_sha256": "0" * 64} == host
     text = json.dumps(host)
     assert sys.prefix not in text and str(Path.home()) + "/" not in text
@@ -134,17 +136,17 @@ def test_a_preloaded_blas_is_noticed_in_both_frameworks(
     )
     library = tmp_path / "libopenblas.so.0"
     subprocess.run(["c++", "-shared", "-fPIC", "-o", library, source], check=True)
-    before = hosts.quick_facts()
+    before = host_file.quick_facts()
     monkeypatch.setenv("LD_PRELOAD", str(library))
     for framework in ("torch", "mlx"):
         answer = detect.probe(framework)
         assert answer["blas"] == "OpenBLAS 9.8.7 (libopenblas.so.0)", answer
-    assert hosts.quick_facts() != before  # so a stored host file is looked at again
+    assert host_file.quick_facts() != before  # so a stored host file is looked at again
 
 
 def test_importing_the_module_imports_no_framework() -> None:
     program = (
-        "import sys; from siliconprof import hosts; "
+        "import sys; from siliconprof.hosts import host_file; "
         "print(sorted({'torch', 'mlx', 'numpy', 'jsonschema', 'yaml'} & set(sys.modules)))"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
@@ -199,10 +201,10 @@ def hosts_folder(results: Path) -> dict[str, tuple[bytes, int]]:
 def test_the_first_run_stores_and_the_second_only_reads(
     tmp_path: Path, devices: registry.Registry, detections: list
 ) -> None:
-    first = hosts.resolve(tmp_path, "auto", devices)
+    first = host_file.resolve(tmp_path, "auto", devices)
     stored = hosts_folder(tmp_path)
-    assert set(stored) == {"auto.json", f"{hosts.default_label()}.json"}
-    assert hosts.resolve(tmp_path, "auto", devices) == first
+    assert set(stored) == {"auto.json", f"{host_file.default_label()}.json"}
+    assert host_file.resolve(tmp_path, "auto", devices) == first
     assert hosts_folder(tmp_path) == stored and len(detections) == 1
 
 
@@ -213,23 +215,23 @@ def test_a_changed_quick_fact_is_looked_into(
     found: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    hosts.resolve(tmp_path, "lab", devices)
+    host_file.resolve(tmp_path, "lab", devices)
     versions = detect.package_versions() | {"torch": "99.0"}
     monkeypatch.setattr(detect, "package_versions", lambda: versions)
     before = hosts_folder(tmp_path)
-    dry = hosts.resolve(tmp_path, "lab", devices, write=False)
+    dry = host_file.resolve(tmp_path, "lab", devices, write=False)
     assert len(detections) == 2 and hosts_folder(tmp_path) == before
     assert dry["quick_facts_sha256"] != json.loads(before["lab.json"][0])["quick_facts_sha256"]
-    hosts.resolve(tmp_path, "lab", devices)
+    host_file.resolve(tmp_path, "lab", devices)
     assert len(detections) == 3 and hosts_folder(tmp_path) != before
-    hosts.resolve(tmp_path, "lab", devices)
+    host_file.resolve(tmp_path, "lab", devices)
     assert len(detections) == 3
 
 
 def test_a_dry_run_writes_nothing(
     tmp_path: Path, devices: registry.Registry, detections: list
 ) -> None:
-    hosts.resolve(tmp_path / "results", "auto", devices, write=False)
+    host_file.resolve(tmp_path / "results", "auto", devices, write=False)
     assert len(detections) == 1 and list(tmp_path.iterdir()) == []
 
 
@@ -237,7 +239,7 @@ def test_something_broken_is_looked_at_until_it_works(
     tmp_path: Path, devices: registry.Registry, detections: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A repaired install has the version that the broken one had: no quick fact changes."""
-    answer = hosts.detect_in_child
+    answer = host_file.detect_in_child
     broken = {"available": False, "reason": "ImportError: broken", "mend": "reinstall it"}
 
     def with_broken_mlx() -> dict[str, Any]:
@@ -245,28 +247,28 @@ def test_something_broken_is_looked_at_until_it_works(
         facts["backends"]["mlx"] = broken
         return facts
 
-    monkeypatch.setattr(hosts, "detect_in_child", with_broken_mlx)
-    hosts.resolve(tmp_path, "lab", devices)
-    monkeypatch.setattr(hosts, "detect_in_child", answer)
-    mended = hosts.resolve(tmp_path, "lab", devices)
+    monkeypatch.setattr(host_file, "detect_in_child", with_broken_mlx)
+    host_file.resolve(tmp_path, "lab", devices)
+    monkeypatch.setattr(host_file, "detect_in_child", answer)
+    mended = host_file.resolve(tmp_path, "lab", devices)
     assert mended["backends"]["mlx"]["available"] and len(detections) == 2
-    hosts.resolve(tmp_path, "lab", devices)
+    host_file.resolve(tmp_path, "lab", devices)
     assert len(detections) == 2
 
 
 def test_ids_follow_the_registry_without_a_detection(
     tmp_path: Path, devices: registry.Registry, detections: list, host: dict[str, Any]
 ) -> None:
-    hosts.resolve(tmp_path, "lab", devices)
+    host_file.resolve(tmp_path, "lab", devices)
     (cpu,) = [device for device in host["devices"] if device["kind"] == "cpu"]
     entry = copy.deepcopy(devices["devices"]["rtx-4090"])
     entry |= {"kind": "cpu", "vendor": cpu["vendor"], "memory_gib": None}
     entry["match"] = {"names": [cpu["name"]]}
     more = {"devices": {**devices["devices"], "our-cpu": entry}}
-    again = hosts.resolve(tmp_path, "lab", more)
+    again = host_file.resolve(tmp_path, "lab", more)
     assert [d["id"] for d in again["devices"] if d["kind"] == "cpu"] == ["our-cpu"]
     assert "our-cpu" in again["backends"]["torch-cpu"]["devices"] and len(detections) == 1
-    assert hosts.load(tmp_path / "hosts" / "lab.json") == again
+    assert host_file.load(tmp_path / "hosts" / "lab.json") == again
 
 
 # -- another machine's files -------------------------------------------------------------------
@@ -275,37 +277,37 @@ def test_ids_follow_the_registry_without_a_detection(
 def test_auto_belongs_to_the_machine_that_made_it(
     tmp_path: Path, devices: registry.Registry, detections: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    label = hosts.resolve(tmp_path, "auto", devices)["label"]
+    label = host_file.resolve(tmp_path, "auto", devices)["label"]
     monkeypatch.setattr("socket.gethostname", lambda: "renamed.example")
-    assert hosts.resolve(tmp_path, "auto", devices)["label"] == label
+    assert host_file.resolve(tmp_path, "auto", devices)["label"] == label
     parts = machine.fingerprint_parts() | {"cpu_model": "Another CPU"}
     monkeypatch.setattr(machine, "fingerprint_parts", lambda: parts)
     before = hosts_folder(tmp_path)
     with pytest.raises(UserError) as refused:
-        hosts.resolve(tmp_path, "auto", devices)
+        host_file.resolve(tmp_path, "auto", devices)
     line = str(refused.value)
     assert "\n" not in line and line.startswith(f"{tmp_path / 'hosts' / 'auto.json'} was made on")
     assert f"host '{label}'" in line and "Another CPU here" in line
     assert "set `host:`" in line and "delete that file" in line
     with pytest.raises(UserError, match=f"{label}.json was made on another machine"):
-        hosts.resolve(tmp_path, label, devices)
+        host_file.resolve(tmp_path, label, devices)
     assert hosts_folder(tmp_path) == before
-    assert hosts.resolve(tmp_path, "mine", devices)["label"] == "mine"
+    assert host_file.resolve(tmp_path, "mine", devices)["label"] == "mine"
 
 
 def test_a_job_reads_what_is_stored_and_asks_nothing(
     tmp_path: Path, devices: registry.Registry, detections: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cluster's job parses the Snakefile on another machine, where all would differ."""
-    made = hosts.resolve(tmp_path, "auto", devices)
+    made = host_file.resolve(tmp_path, "auto", devices)
 
     def elsewhere(*_: Any) -> Any:
         raise AssertionError("the machine was asked")
 
     for name in ("run", "read_text", "fingerprint_parts", "cpu"):
         monkeypatch.setattr(machine, name, elsewhere)
-    assert hosts.stored(tmp_path, "auto") == made
-    assert hosts.stored(tmp_path, made["label"]) == made
+    assert host_file.stored(tmp_path, "auto") == made
+    assert host_file.stored(tmp_path, made["label"]) == made
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"label": "lab"}'])
@@ -316,7 +318,7 @@ def test_a_damaged_host_file_is_named_in_one_line(
         (tmp_path / "hosts").mkdir(exist_ok=True)
         (tmp_path / "hosts" / name).write_text(content)
         with pytest.raises(UserError) as refused:
-            hosts.resolve(tmp_path, name.removesuffix(".json"), devices)
+            host_file.resolve(tmp_path, name.removesuffix(".json"), devices)
         assert f"hosts/{name}: damaged" in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -324,9 +326,9 @@ def test_a_missing_host_file_and_a_bad_label_are_named(
     tmp_path: Path, devices: registry.Registry
 ) -> None:
     with pytest.raises(UserError, match="lab.json: no such file"):
-        hosts.stored(tmp_path, "lab")
+        host_file.stored(tmp_path, "lab")
     with pytest.raises(UserError, match=r"host: is '\.\./lab'; expected"):
-        hosts.resolve(tmp_path, "../lab", devices)
+        host_file.resolve(tmp_path, "../lab", devices)
 
 
 @pytest.mark.parametrize(
@@ -336,7 +338,7 @@ def test_a_missing_host_file_and_a_bad_label_are_named(
 )  # fmt: skip
 def test_labels_are_file_names(hostname: str, label: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: hostname)
-    assert hosts.default_label() == label
+    assert host_file.default_label() == label
 
 
 # -- other machines, through what their commands say -------------------------------------------
@@ -428,7 +430,7 @@ MAC_ANSWERS: dict[str, dict[str, Any]] = {
 
 
 def as_host(devices: registry.Registry) -> dict[str, Any]:
-    made = hosts.assemble(detect.detect(), "fake", "0" * 64, devices)
+    made = host_file.assemble(detect.detect(), "fake", "0" * 64, devices)
     assert validation.problems(made, validation.load_schema("host")) == []
     return made
 
@@ -723,7 +725,7 @@ def test_a_cpu_cell_depends_on_its_blas_and_a_gpu_cell_on_the_driver(
     host: dict[str, Any], devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cpu = host["devices"][-1]["id"]
-    part = hosts.environment_slice(host, cpu, "torch-cpu", ["torch", "numpy"])
+    part = host_file.environment_slice(host, cpu, "torch-cpu", ["torch", "numpy"])
     assert part == {
         "python": platform.python_version(),
         "packages": {"numpy": host["packages"]["numpy"], "torch": host["packages"]["torch"]},
@@ -733,19 +735,19 @@ def test_a_cpu_cell_depends_on_its_blas_and_a_gpu_cell_on_the_driver(
     changed["blas"]["mlx"] = "OpenBLAS 9"
     changed["driver"]["nvidia"] = "999.0"
     changed["packages"]["datasets"] = "99"
-    assert hosts.environment_slice(changed, cpu, "torch-cpu", ["torch", "numpy"]) == part
-    assert hosts.environment_slice(changed, cpu, "mlx", ["mlx"])["blas"] == "OpenBLAS 9"
+    assert host_file.environment_slice(changed, cpu, "torch-cpu", ["torch", "numpy"]) == part
+    assert host_file.environment_slice(changed, cpu, "mlx", ["mlx"])["blas"] == "OpenBLAS 9"
     for wrong in ((cpu, ["left-pad"]), ("rtx-4090", ["torch"])):
         with pytest.raises(LookupError):
-            hosts.environment_slice(host, wrong[0], "torch-cpu", wrong[1])
+            host_file.environment_slice(host, wrong[0], "torch-cpu", wrong[1])
 
     answers = {"torch": TORCH_CUDA, "torch-cuda": cards("NVIDIA GeForce RTX 4090"),
                "mlx": MLX_CPU | {"gpu": "cuda"}, "mlx-gpu": cards("NVIDIA GeForce RTX 4090"),
                "numpy": {"blas": None}}  # fmt: skip
     pretend(monkeypatch, answers, files={"/proc/driver/nvidia/version": NVIDIA_VERSION})
     made = as_host(devices)
-    under_torch = hosts.environment_slice(made, "rtx-4090", "torch-cuda", ["torch"])
-    under_mlx = hosts.environment_slice(made, "rtx-4090", "mlx", ["mlx"])
+    under_torch = host_file.environment_slice(made, "rtx-4090", "torch-cuda", ["torch"])
+    under_mlx = host_file.environment_slice(made, "rtx-4090", "mlx", ["mlx"])
     assert "blas" not in under_torch and under_mlx["driver"] == {"nvidia": "555.42.06"}
     assert under_torch["driver"].items() >= {"nvidia": "555.42.06", "cuda_runtime": "12.8"}.items()
 
@@ -818,12 +820,12 @@ def test_the_doctor_command(checkout: Checkout, host: dict[str, Any]) -> None:
     (checkout.path / "results" / "hosts").mkdir()
     other = checkout.path / "results" / "hosts" / "auto.json"
     other.write_text(json.dumps({"label": "elsewhere", "fingerprint": "0" * 64}))
-    text = checkout.stage("cli", "doctor").stdout
+    text = checkout.stage("pipeline.cli", "doctor").stdout
     assert host["devices"][-1]["id"] in text and "made on another machine" in text
     other.unlink()
     with (checkout.path / "config" / "devices.yaml").open("a", encoding="utf-8") as stream:
         stream.write("\n  Bad_Id: {}\n")
-    said = json.loads(checkout.stage("cli", "doctor", "--json").stdout)
+    said = json.loads(checkout.stage("pipeline.cli", "doctor", "--json").stdout)
     assert said["backends"]["torch-cpu"]["available"]
     assert "devices.Bad_Id: bad id" in advice_of(said, "registry")
     assert not other.exists()

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import yaml
 from conftest import QUICK, Checkout, copy_project
-from siliconprof import machine, record
+from siliconprof.hosts import machine
+from siliconprof.store import record
 from test_render import base_record, training
 
 COMMANDS = (
@@ -113,7 +114,7 @@ def test_a_config_with_such_names_is_refused_name_by_name(checkout: Checkout) ->
         bad = [line for line in lines if line.startswith(f"config: {part}: is ")]
         assert len(bad) == len(names), (part, bad)
     assert any(line.startswith("config: host: is 'x; touch pwned'") for line in lines)
-    tried(checkout, "cli", "doctor")
+    tried(checkout, "pipeline.cli", "doctor")
     assert not list((checkout.path / "results").rglob("*.json"))
 
 
@@ -124,10 +125,10 @@ def test_such_names_on_the_command_line(checkout: Checkout) -> None:
     harmless(checkout, done.stdout + done.stderr)
     assert done.returncode != 0 and "host: is " in done.stdout + done.stderr
     name = " ".join(COMMANDS)
-    tried(checkout, "cli", "pack", "-o", f"{name}.zip", "--host", name)
-    tried(checkout, "cli", "import", name)
-    tried(checkout, "cli", "compare", name, name)
-    tried(checkout, "cli", "advise", "--model", name, "--batch", name, "--device", name)
+    tried(checkout, "pipeline.cli", "pack", "-o", f"{name}.zip", "--host", name)
+    tried(checkout, "pipeline.cli", "import", name)
+    tried(checkout, "pipeline.cli", "compare", name, name)
+    tried(checkout, "pipeline.cli", "advise", "--model", name, "--batch", name, "--device", name)
 
 
 def test_a_registry_with_such_names(checkout: Checkout) -> None:
@@ -257,10 +258,10 @@ def test_our_commands_show_them_without_escapes(run: tuple[Checkout, str]) -> No
     project, _ = run
     for command in (
         ["plan"], ["doctor"], ["pack", "-o", "$(touch pwned).zip", "--host", "far"],
-        ["compare", "results", "results"], ["adopt"],
+        ["compare", "results", "results"],
         ["advise", "--model", "gpt2-large", "--batch", "4"],
     ):  # fmt: skip
-        tried(project, "cli", *command)
+        tried(project, "pipeline.cli", *command)
 
 
 # -- records that are not where they belong ------------------------------------------------------
@@ -281,10 +282,12 @@ def test_a_record_at_another_cells_place_is_used_by_nobody(checkout: Checkout) -
     put(results, good, "far", "cpu-x", "torch-cpu", good["cell"]["workload"], *place)
     wrong = put(results, good, "far", "h200", "torch-cuda", "gpt2-nano-plain", *place)
     own = put(results, training(0.01), "desk", "h200", "torch-cpu", "gpt2-nano-plain", *place)
-    lines = misplaced("\n".join(tried(checkout, "cli", "compare", "results", "results")))
+    lines = misplaced("\n".join(tried(checkout, "pipeline.cli", "compare", "results", "results")))
     for path in (wrong, own):
         assert any(path.relative_to(checkout.path).as_posix() in line for line in lines)
-    assert "far" in "".join(tried(checkout, "cli", "pack", "-o", "far.zip", "--host", "far"))
+    assert "far" in "".join(
+        tried(checkout, "pipeline.cli", "pack", "-o", "far.zip", "--host", "far")
+    )
     assert not (checkout.path / "far.zip").exists()
     dry = checkout.snakemake("-n", check=False)
     assert dry.returncode != 0

@@ -15,9 +15,10 @@ from typing import Any
 import psutil
 import pytest
 from conftest import QUICK, Checkout, copy_project
-from siliconprof import plugins, statistics
-from siliconprof.cell import Cell
+from siliconprof import plugins
 from siliconprof.probes import interference
+from siliconprof.stats import statistics
+from siliconprof.store.cell import Cell
 from test_faults import begin_measure, measure, processes, until
 
 PROCESSES = 10
@@ -37,7 +38,7 @@ class Hangs:
             time.sleep(600)
 
 
-if "siliconprof.cold_launch" in sys.orig_argv:
+if "siliconprof.session.cold_launch" in sys.orig_argv:
     with open({starts!r}, "a+") as stream:
         stream.write("a start\\n")
         stream.seek(0)
@@ -267,7 +268,7 @@ def test_no_fresh_process_outlives_the_supervisor(
     try:
         progress = checkout.path.parent / "progress.json"
         until(lambda: progress.exists() and "fresh process" in progress.read_text())
-        (fresh,) = until(lambda: processes(checkout, "siliconprof.cold_launch"))
+        (fresh,) = until(lambda: processes(checkout, "siliconprof.session.cold_launch"))
         supervisor.send_signal(number)
         supervisor.wait(5)
         until(lambda: not fresh.is_running() or fresh.status() == psutil.STATUS_ZOMBIE, 3)

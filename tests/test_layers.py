@@ -26,7 +26,7 @@ FRAMEWORKS = {
     "deepspeed",
 }  # fmt: skip
 # Find out what a host has, so they must name it; everything else asks a backend.
-DETECTION = {"detect.py", "frameworks.py", "hosts.py", "machine.py"}
+DETECTION = {"detect.py", "frameworks.py", "host_file.py", "machine.py"}
 
 
 def python(code: str, *folders: Path) -> str:
@@ -91,17 +91,83 @@ def test_every_rule_says_what_it_does() -> None:
 
 # -- the package -------------------------------------------------------------------------------
 
+# The map of the house: folders of the package, floor by floor. A module imports from its own
+# folder and from lower floors, never from beside it or above. (What is imported for a type alone,
+# under TYPE_CHECKING, does not count: nothing runs.)
+FLOORS = (
+    ("", "stats"),  # modules at the top: errors, finding plug-ins and code; then pure statistics
+    ("store", "memory"),  # files: records, tables, journals; how much memory a training needs
+    ("hosts", "datasets"),  # what a machine is and its sensors say; the arrays that are read
+    ("backends", "probes", "captures"),  # plug-ins: frameworks on devices, samplers, profilers
+    ("session",),  # what a plug-in sees of a running cell: timing, checks, energy, memory limits
+    ("workloads",),  # plug-ins: models and operations
+    ("trainers", "analyse"),  # plug-ins: how a model is trained; records into tables and causes
+    ("cells", "claims"),  # config into cells, and which are due; published claims and verdicts
+    ("measure", "remote", "advice"),  # supervision of a cell; other hosts; which device to take
+    ("pipeline", "compare"),  # what Snakemake asks, the command line; result sets side by side
+    ("render",),  # tables into the page
+)
+
+
+def imported(path: Path) -> set[str]:
+    """Folders of this package ("" is the top) from which a file imports at run time."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    types_only = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if id(node) in types_only:
+            continue
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == PACKAGE.name and len(parts) > 1:
+                found.add(parts[1] if (PACKAGE / parts[1]).is_dir() else "")
+    return found
+
+
+def test_imports_go_down_the_floors() -> None:
+    """The graph of folders has no circle, and every folder stands on the map."""
+    floor_of = {folder: number for number, floor in enumerate(FLOORS) for folder in floor}
+    up, seen = [], {""}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        where = path.relative_to(PACKAGE)
+        own = where.parts[0] if len(where.parts) > 1 else ""
+        seen.add(own)
+        for folder in sorted(imported(path) - {own}):
+            if floor_of[folder] >= floor_of[own]:
+                up.append(f"{where}: imports from {folder or 'the top'}")
+    assert up == []
+    assert seen == floor_of.keys()
+
+
+def test_a_package_file_holds_no_code() -> None:
+    """`__init__.py` makes a folder a package and does nothing else; the top one has the version."""
+    for path in PACKAGE.rglob("__init__.py"):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        code = [node for node in body if not isinstance(node, ast.Expr)]
+        assert len(code) == (path.parent == PACKAGE), path
+
 
 def test_reading_the_snakefile_loads_no_framework() -> None:
     """Every job of a cluster parses the Snakefile again: that must not cost an import of torch."""
-    found = loaded("siliconprof.pipeline")
+    found = loaded("siliconprof.pipeline.snakefile")
     assert "siliconprof" in found
     assert found & (FRAMEWORKS | {"pandas", "matplotlib", "numpy"}) == set()
 
 
 def test_the_supervisor_needs_the_standard_library_only() -> None:
     """`measure` on a bare host: nothing of what it loads has to be installed."""
-    assert loaded("siliconprof.measure") - sys.stdlib_module_names == {"siliconprof"}
+    assert loaded("siliconprof.measure.supervise") - sys.stdlib_module_names == {"siliconprof"}
 
 
 def test_importing_any_module_loads_no_framework_and_prints_nothing() -> None:

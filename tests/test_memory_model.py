@@ -16,22 +16,16 @@ import numpy as np
 import psutil
 import pytest
 from conftest import QUICK, ROOT, Checkout, copy_project
-from siliconprof import (
-    cgroups,
-    config,
-    footprint,
-    memory_limit,
-    memory_model,
-    plan,
-    plugins,
-    record,
-    registry,
-    support,
-    validation,
-)
-from siliconprof.cell import Cell
+from siliconprof import plugins
+from siliconprof.cells import config, plan
 from siliconprof.errors import UserError
-from siliconprof.memory_model import Question, decide
+from siliconprof.hosts import cgroups, registry
+from siliconprof.memory import footprint, memory_model
+from siliconprof.memory.memory_model import Question, decide
+from siliconprof.session import memory_limit
+from siliconprof.session.trial import Trial
+from siliconprof.store import record, validation
+from siliconprof.store.cell import Cell
 from test_config import device, host_of
 
 GIB = 2**30
@@ -386,7 +380,7 @@ def test_auto_needs_a_scenario_that_says_how_large() -> None:
     })  # fmt: skip
     assert len(found) == 1 and found[0].startswith("workloads.a.batch_size: is 'auto'")
     with pytest.raises(UserError, match="batch_size is 'auto' in scenario auto"):
-        support.parts(cell(parameters=parameters(batch_size="auto")))
+        Trial(cell(parameters=parameters(batch_size="auto")))
 
 
 # -- the real command ------------------------------------------------------------------------------
@@ -397,7 +391,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A copy with a small text prepared."""
     copy = copy_project(tmp_path_factory.mktemp("memory") / "project")
     copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "host.lock")
-    copy.stage("prepare", "--dataset", json.dumps(WORDS), "--output-dir", "words")
+    copy.stage("datasets.prepare", "--dataset", json.dumps(WORDS), "--output-dir", "words")
     return copy
 
 
@@ -539,7 +533,8 @@ def test_some_shapes_are_predicted_within_the_bound() -> None:
 BY_HAND = """\
 import json
 import torch
-from siliconprof import memory_limit, plugins
+from siliconprof import plugins
+from siliconprof.session import memory_limit
 from siliconprof.backends._torch_stepper import standing
 
 memory_limit.return_freed_memory()

@@ -3,7 +3,7 @@
 `schema_1.zip` is a bundle that the code of commit 0661a5e packed, the last whose records kept to
 schema 1: an export of that commit (`git archive`) with `host: lab`, two workloads (GPT-2 nano,
 batch 2 of 16 tokens; a product of 16³) on two backends and three repeats, `snakemake --cores 1`,
-then `python -m siliconprof.bundle pack`. Nothing in it was changed afterwards.
+then `python -m siliconprof.remote.bundle pack`. Nothing in it was changed afterwards.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from siliconprof import bundle, migration, noise_floor, record, records
+from siliconprof.compare import noise_floor
 from siliconprof.errors import UserError
+from siliconprof.remote import bundle
 from siliconprof.render import figures
+from siliconprof.store import migration, record, records
 from test_render import host_file, load, make, render, training
 
 BUNDLE = Path(__file__).parent / "schema_1.zip"
@@ -46,7 +48,7 @@ def test_a_record_is_read_as_one_of_today_and_nothing_is_invented(tmp_path):
     old = stored()
     path = put(tmp_path, old)
     content = path.read_bytes()
-    assert records.damaged([path]) == {}
+    assert records.damaged([path], records.Notes(tmp_path)) == {}
     data = record.read(path)  # today's schema holds
     assert path.read_bytes() == content
     assert (data["schema_version"], data["method_version"]) == (record.SCHEMA_VERSION, 1)
@@ -57,8 +59,10 @@ def test_a_record_is_read_as_one_of_today_and_nothing_is_invented(tmp_path):
     assert (scenario["applied"], scenario["batch_size"]) == ("fits", 2)
     assert scenario["capacity_bytes"] is None and "not recorded" in scenario["capacity_source"]
     assert "energy" not in data["points"][0] and "checks" not in data
-    (flag,) = [flag for flag in data["flags"] if flag["code"] == migration.FLAG]
-    assert "schema 1; not recorded" in flag["detail"] and "energy" in flag["detail"]
+    first, second = [flag for flag in data["flags"] if flag["code"] == migration.FLAG]
+    assert "schema 1; not recorded" in first["detail"] and "energy" in first["detail"]
+    assert "schema 2; not recorded" in second["detail"] and "fingerprint" in second["detail"]
+    assert data["code"] == {"fingerprint": None, "modules": old["code"]}
 
 
 @pytest.mark.parametrize(
@@ -70,17 +74,17 @@ def test_a_record_is_read_as_one_of_today_and_nothing_is_invented(tmp_path):
         ({"status": "great"}, "damaged record: status: is 'great'", UserError),
         (
             {"schema_version": 0},
-            "record of schema version 0; this version reads 1, 2",
+            "record of schema version 0; this version reads 1, 2, 3",
             record.OlderRecord,
         ),
         (
             {"schema_version": True},
-            "record of schema version True; this version reads 1, 2",
+            "record of schema version True; this version reads 1, 2, 3",
             UserError,
         ),
         (
             {"schema_version": 9},
-            "record of schema version 9; this version reads 1, 2",
+            "record of schema version 9; this version reads 1, 2, 3",
             record.NewerRecord,
         ),
         (

@@ -16,8 +16,11 @@ from typing import Any
 
 import pytest
 from conftest import QUICK, Checkout, copy_project
-from siliconprof import config, hosts, matrix, offload_ops, plugins, registry, timing
+from siliconprof import plugins
+from siliconprof.cells import config, matrix
+from siliconprof.hosts import host_file, offload_ops, registry
 from siliconprof.render.words import FLAG_WORDS
+from siliconprof.session import timing
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +76,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 def cells(project: Checkout) -> dict[tuple[str, str, str], dict[str, Any]]:
     """(workload, scenario, precision) -> cell of every cell on this host's CPU."""
-    plan = json.loads(project.stage("cli", "plan", "--json").stdout)
+    plan = json.loads(project.stage("pipeline.cli", "plan", "--json").stdout)
     every = [entry["cell"] for entry in plan["cells"] if entry["cell"]["device_kind"] == "cpu"]
     return {(c["workload"], c["scenario"], c["precision"]): c for c in every}
 
@@ -201,7 +204,7 @@ def test_what_cannot_offload_says_why(study: dict) -> None:
     assert unified["reason"] == plugins.load("backends", "mlx").offload
     pure = study["text-plain-3", "offload", "bf16"]
     assert pure["status"] == "unsupported"
-    assert "siliconprof.offload_ops" in pure["reason"]
+    assert "siliconprof.hosts.offload_ops" in pure["reason"]
     for name in plugins.names("backends"):
         backend = plugins.load("backends", name)
         assert (backend.offload is None) == name.startswith("torch-c"), name
@@ -231,7 +234,7 @@ def test_deepspeed_and_its_adam_count_for_offloaded_cells_only(project: Checkout
         }
     )
     devices = registry.load(project.path / "config" / "devices.yaml")
-    host = hosts.resolve(project.path / "results", "auto", devices, write=False)
+    host = host_file.resolve(project.path / "results", "auto", devices, write=False)
     gpu = {
         "id": "gpu",
         "kind": "gpu",
@@ -249,8 +252,7 @@ def test_deepspeed_and_its_adam_count_for_offloaded_cells_only(project: Checkout
     for key, one in found.items():
         assert ("deepspeed" in one.environment["packages"]) == (key in offloaded), key
         assert one.environment.get("cpu_adam") == ("0" * 64 if key in offloaded else None), key
-        assert "workflow/siliconprof/trainers/_offload.py" in one.code
-        assert "workflow/siliconprof/offload_ops.py" in one.code
+        assert {"trainers._offload", "hosts.offload_ops"} <= one.code.modules.keys()
 
 
 def test_a_build_is_noticed_by_the_next_run(
@@ -270,7 +272,9 @@ def test_a_build_is_noticed_by_the_next_run(
     assert built.is_relative_to(tmp_path) and offload_ops.built() is None
     built.parent.mkdir(parents=True)
     built.write_bytes(b"compiled")
-    plan = project.stage("cli", "plan", "--json", env={"TORCH_EXTENSIONS_DIR": str(tmp_path)})
+    plan = project.stage(
+        "pipeline.cli", "plan", "--json", env={"TORCH_EXTENSIONS_DIR": str(tmp_path)}
+    )
     adam = {
         entry["cell"]["scenario"]: entry["environment"].get("cpu_adam", "not its own")
         for entry in json.loads(plan.stdout)["cells"]
@@ -279,7 +283,7 @@ def test_a_build_is_noticed_by_the_next_run(
 
 
 def test_building_without_a_compiler_is_one_clear_line(project: Checkout) -> None:
-    done = project.stage("offload_ops", check=False, env={"CXX": "no-such-compiler"})
+    done = project.stage("hosts.offload_ops", check=False, env={"CXX": "no-such-compiler"})
     assert done.returncode == 2
     assert done.stderr.startswith("offload-ops: no C++ compiler ('no-such-compiler')")
     assert len(done.stderr.splitlines()) == 1
@@ -294,7 +298,7 @@ def test_a_failed_build_is_one_clear_line(project: Checkout, tmp_path: Path) -> 
     )
     broken.chmod(0o755)
     environment = {"CXX": str(broken), "TORCH_EXTENSIONS_DIR": str(tmp_path / "extensions")}
-    done = project.stage("offload_ops", check=False, env=environment)
+    done = project.stage("hosts.offload_ops", check=False, env=environment)
     assert done.returncode == 2, done.stderr
     assert "cpu_adam was not built: x.cpp:1: fatal error: no such header" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
@@ -303,4 +307,4 @@ def test_a_failed_build_is_one_clear_line(project: Checkout, tmp_path: Path) -> 
     cell = cells(project)["text-plain", "offload", "fp32"]
     record, _ = measure(project, cell, "broken", **environment)
     assert record["status"] == "failed"
-    assert "build it again: python -m siliconprof.offload_ops" in record["reason"]
+    assert "build it again: python -m siliconprof.hosts.offload_ops" in record["reason"]

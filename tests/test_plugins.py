@@ -23,15 +23,20 @@ import jsonschema
 import numpy as np
 import pytest
 from conftest import QUICK, ROOT, record_problems
-from siliconprof import detect, plugins, statistics, support, timing, validation, worker
+from siliconprof import plugins
 from siliconprof.backends.base import ERROR_BANDS, Backend, Stepper, Unsupported, effective_dtype
 from siliconprof.captures.base import Capture
-from siliconprof.cell import PRECISIONS, Cell
-from siliconprof.config import COMMON_WORKLOAD_KEYS
+from siliconprof.cells.config import COMMON_WORKLOAD_KEYS
+from siliconprof.hosts import detect
 from siliconprof.probes import interference
 from siliconprof.probes.base import Probe
-from siliconprof.sampler import Sampler
-from siliconprof.session import Session
+from siliconprof.session import measurement, timing
+from siliconprof.session.sampler import Sampler
+from siliconprof.session.session import Session
+from siliconprof.session.trial import Trial
+from siliconprof.stats import statistics
+from siliconprof.store import validation
+from siliconprof.store.cell import PRECISIONS, Cell
 from siliconprof.trainers.base import Trainer
 from siliconprof.workloads.base import KernelWorkload, TrainingWorkload, Workload
 
@@ -118,7 +123,7 @@ def cell_of(backend: str, module: str, trainer: str | None = None, **more: Any) 
 
 def session_of(cell: Cell) -> Session:
     """A session as the measuring process has it, on an open backend."""
-    _, workload, _ = support.parts(cell)
+    workload = Trial(cell).workload
     return Session(cell, opened(cell.backend, cell.precision), workload, lambda message: None)
 
 
@@ -228,13 +233,13 @@ def test_a_backend_computes_in_the_precision_asked_for(name: str) -> None:
         evidence = backend.prove_precision()
         assert evidence["effective_product"] == bands[precision], evidence
         assert precision.startswith("amp-") or (
-            worker.effective_precision(precision, evidence, training=False) == precision
+            measurement.effective_precision(precision, evidence, training=False) == precision
         )
-        weights, activations = worker.TRAINS_WITH[precision]
+        weights, activations = measurement.TRAINS_WITH[precision]
         seen = evidence | {"master_weights": weights, "activations": activations}
-        assert worker.effective_precision(precision, seen, training=True) == precision
+        assert measurement.effective_precision(precision, seen, training=True) == precision
         for unlike in ({"activations": "float64"}, {"effective_product_afterwards": "int8"}):
-            told = worker.effective_precision(precision, seen | unlike, training=True)
+            told = measurement.effective_precision(precision, seen | unlike, training=True)
             assert told != precision and [*unlike.values()][0] in str(told)
         proved.add(precision)
     assert proved >= {"fp32", "fp16", "bf16", "amp-bf16"}

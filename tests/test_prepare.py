@@ -23,13 +23,7 @@ import hub_server
 import numpy as np
 import pytest
 from hub_server import COMMIT
-
-ROOT = Path(__file__).resolve().parents[1]
-WORKFLOW = ROOT / "workflow"
-if str(WORKFLOW) not in sys.path:
-    sys.path.insert(0, str(WORKFLOW))
-
-from siliconprof import (  # noqa: E402
+from siliconprof.datasets import (
     corpus,
     data_folder,
     dataset_spec,
@@ -38,9 +32,12 @@ from siliconprof import (  # noqa: E402
     source_files,
     token_data,
 )
-from siliconprof import repository as repository_module  # noqa: E402
+from siliconprof.datasets import repository as repository_module
 
-DATA = WORKFLOW / "siliconprof" / "data"
+ROOT = Path(__file__).resolve().parents[1]
+WORKFLOW = ROOT / "workflow"
+
+DATA = WORKFLOW / "siliconprof" / "datasets" / "data"
 BUILTIN = {"name": "builtin", "source": "builtin", "vocab_size": 512}
 REPOSITORY = "owner/small"
 CLOSED_PORT = "http://127.0.0.1:9"
@@ -55,7 +52,7 @@ FACTS = (
 def run_stage(
     dataset: dict[str, Any], output: Path, home: Path, pythonpath: Path | None = None, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python -m siliconprof.prepare` with an empty hub home; offline unless told otherwise."""
+    """Run `python -m siliconprof.datasets.prepare` with an empty hub home; offline unless told otherwise."""
     paths = [str(path) for path in (pythonpath, WORKFLOW) if path]
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("HF_")},
@@ -64,7 +61,7 @@ def run_stage(
         "HF_HOME": str(home),
         **(env or {"HF_HUB_OFFLINE": "1"}),
     }
-    command = [sys.executable, "-m", "siliconprof.prepare"]
+    command = [sys.executable, "-m", "siliconprof.datasets.prepare"]
     command += ["--dataset", json.dumps(dataset), "--output-dir", str(output)]
     return subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
@@ -778,7 +775,7 @@ def test_reading_needs_numpy_only(folder: Path) -> None:
     script = """
 import sys
 before = set(sys.modules)
-from siliconprof import token_data
+from siliconprof.datasets import token_data
 next(token_data.load(sys.argv[1]).batches(2, 8, seed=0))
 print(*{name.split(".")[0] for name in set(sys.modules) - before})
 """

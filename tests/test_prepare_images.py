@@ -22,11 +22,10 @@ import numpy as np
 import pytest
 from conftest import ROOT, Checkout
 from hub_server import COMMIT
-from siliconprof import (
-    config,
+from siliconprof.cells import config, freshness
+from siliconprof.datasets import (
     data_folder,
     dataset_spec,
-    freshness,
     image_data,
     image_synthesis,
     prepare_images,
@@ -51,7 +50,7 @@ IDX = (
 def run_stage(
     dataset: dict[str, Any], output: Path, home: Path, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python -m siliconprof.prepare_images`; offline unless told otherwise."""
+    """Run `python -m siliconprof.datasets.prepare_images`; offline unless told otherwise."""
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("HF_")},
         "PYTHONPATH": str(ROOT / "workflow"),
@@ -60,7 +59,7 @@ def run_stage(
         **({} if "HF_ENDPOINT" in env else {"HF_HUB_OFFLINE": "1"}),
         **env,
     }
-    command = [sys.executable, "-m", "siliconprof.prepare_images"]
+    command = [sys.executable, "-m", "siliconprof.datasets.prepare_images"]
     command += ["--dataset", json.dumps(dataset), "--output-dir", str(output)]
     return subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
@@ -217,7 +216,7 @@ def test_drawing_and_reading_need_numpy_only(folder: Path, tmp_path: Path) -> No
 import sys
 before = set(sys.modules)
 from pathlib import Path
-from siliconprof import data_folder, dataset_spec, prepare_images
+from siliconprof.datasets import data_folder, dataset_spec, prepare_images
 next(data_folder.load(sys.argv[1]).batches(2, seed=0))
 prepare_images.prepare(dataset_spec.parse(sys.argv[2]), Path(sys.argv[3]))
 print(*{name.split(".")[0] for name in set(sys.modules) - before})
@@ -490,7 +489,7 @@ def test_config_knows_which_keys_images_have() -> None:
 def test_another_kinds_stage_says_which_one_it_is(tmp_path: Path) -> None:
     text = {"name": "words", "source": "builtin", "vocab_size": 300}
     run = run_stage(text, tmp_path / "data", tmp_path)
-    refused(run, "'words': is of kind text; use python -m siliconprof.prepare")
+    refused(run, "'words': is of kind text; use python -m siliconprof.datasets.prepare")
 
 
 @pytest.mark.slow
@@ -513,7 +512,7 @@ def test_a_change_of_image_code_prepares_images_alone(checkout: Checkout) -> Non
 
     first = stamps()
     made(checkout.path / "results/data/i.1", SMALL)
-    file = checkout.path / "workflow" / "siliconprof" / "image_synthesis.py"
+    file = checkout.path / "workflow" / "siliconprof" / "datasets" / "image_synthesis.py"
     file.write_text(file.read_text() + "\n# another line\n")
     second = stamps()
     assert second["text"] == first["text"] and second["images"] > first["images"]

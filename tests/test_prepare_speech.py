@@ -24,12 +24,11 @@ import pytest
 import yaml
 from conftest import ROOT, Checkout
 from hub_server import COMMIT
-from siliconprof import (
-    config,
+from siliconprof.cells import config, matrix
+from siliconprof.datasets import (
     data_folder,
     dataset_spec,
     log_mel,
-    matrix,
     prepare_speech,
     prepared,
     preparing,
@@ -60,7 +59,7 @@ END = "<|endoftext|>"
 def run_stage(
     dataset: dict[str, Any], output: Path, home: Path, stage: str = "prepare_speech", **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python -m siliconprof.prepare_speech`; offline unless told otherwise."""
+    """Run `python -m siliconprof.datasets.prepare_speech`; offline unless told otherwise."""
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("HF_")},
         "PYTHONPATH": str(WORKFLOW),
@@ -69,7 +68,7 @@ def run_stage(
         **({} if "HF_ENDPOINT" in env else {"HF_HUB_OFFLINE": "1"}),
         **env,
     }
-    command = [sys.executable, "-m", f"siliconprof.{stage}"]
+    command = [sys.executable, "-m", f"siliconprof.datasets.{stage}"]
     command += ["--dataset", json.dumps(dataset), "--output-dir", str(output)]
     return subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
@@ -528,9 +527,11 @@ def test_wrong_dataset_is_refused(changes: dict[str, Any], words: str) -> None:
 
 def test_each_stage_refuses_the_other_kind(tmp_path: Path) -> None:
     text = BUILTIN | {"kind": "text"}
-    refused(run_stage(text, tmp_path / "a", tmp_path), "use python -m siliconprof.prepare\n")
+    refused(
+        run_stage(text, tmp_path / "a", tmp_path), "use python -m siliconprof.datasets.prepare\n"
+    )
     wrong = run_stage(BUILTIN, tmp_path / "a", tmp_path, stage="prepare")
-    refused(wrong, "use python -m siliconprof.prepare_speech")
+    refused(wrong, "use python -m siliconprof.datasets.prepare_speech")
 
 
 def test_config_tells_all_mistakes_of_data_sets_and_resolves_by_kind() -> None:
@@ -657,7 +658,7 @@ def test_reading_needs_numpy_only(folder: Path) -> None:
     script = """
 import sys
 before = set(sys.modules)
-from siliconprof import data_folder
+from siliconprof.datasets import data_folder
 next(data_folder.load(sys.argv[1]).batches(2, seed=0))
 print(*{name.split(".")[0] for name in set(sys.modules) - before})
 """

@@ -28,13 +28,17 @@ import numpy as np
 import psutil
 import pytest
 from conftest import QUICK, ROOT, record_problems
-from siliconprof import energy, machine, plugins, record, sampler, worker
-from siliconprof.cell import Cell
-from siliconprof.energy import EnergyMeter
+from siliconprof import plugins
+from siliconprof.hosts import machine
+from siliconprof.hosts.sensors import apple, linux, nvml, rapl
 from siliconprof.probes import clocks, interference, memory, page_faults
 from siliconprof.render.words import FLAG_WORDS
-from siliconprof.sampler import Sampler
-from siliconprof.sensors import apple, linux, nvml, rapl
+from siliconprof.session import energy, measurement, sampler
+from siliconprof.session.energy import EnergyMeter
+from siliconprof.session.sampler import Sampler
+from siliconprof.session.trial import Trial
+from siliconprof.store import record
+from siliconprof.store.cell import Cell
 
 pytestmark = pytest.mark.alone  # sleeps, windows and clocks that are compared
 
@@ -448,7 +452,7 @@ def test_a_training_measures_the_energy_of_its_unsplit_steps(
         PRODUCTS, module="gpt2", trainer="plain", parameters=parameters, dataset=str(tmp_path),
         threads=1, timing=QUICK | {"energy_window_s": 1.0, "energy_idle_s": 0.3},
     )  # fmt: skip
-    found = worker.measure(cell, lambda message: None)
+    found = measurement.measure(Trial(cell), lambda message: None)
     (point,) = found["points"]
     assert record_problems(found["points"], "points") == []
     sources = {source["name"]: source for source in point["energy"]["sources"]}

@@ -10,18 +10,17 @@ import sys
 
 import pytest
 from conftest import QUICK, Checkout
-from siliconprof.progress import State
+from siliconprof.pipeline.progress import State
 
 
 def test_state_counts_names_and_estimates():
     state = State()
     state.run_info({"measure": 3, "render": 1})
-    axes = {"host": "h", "device": "cpu-x", "backend": "mlx", "workload": "w",
-            "scenario": "auto", "precision": "fp32"}  # fmt: skip
-    state.started(1, "measure", axes, now=0.0)
+    wildcards = {"cell": "h/cpu-x/mlx/w/auto/fp32"}
+    state.started(1, "measure", wildcards, now=0.0)
     assert state.line(5.0, "warm-up 4") == "cell 1 of 3  cpu-x · mlx · w · auto · fp32  warm-up 4"
     state.finished(1, now=10.0)
-    state.started(2, "measure", axes, now=10.0)
+    state.started(2, "measure", wildcards, now=10.0)
     assert state.line(14.0, "").endswith("about 16 s left")  # two of 10 s, 4 s into the first
     state.finished(2, now=200.0)
     assert state.line(200.0, "").endswith("about 2 min left")

@@ -25,7 +25,7 @@ def test_reference_and_imported_records_are_shown_as_such_and_own_nothing(tmp_pa
         project.environment["SILICONPROF_LOCK_FILE"] = str(tmp_path / "lock")
         project.configure(host=host, timing=QUICK, workloads={f"product-{host}": PRODUCT})
     server.snakemake("results/tables/cells.csv")
-    server.stage("cli", "pack", "--output", str(desk.path / "config/measured/server.zip"))
+    server.stage("pipeline.cli", "pack", "--output", str(desk.path / "config/measured/server.zip"))
     desk.snakemake("report")
     own, reference = ("desk", "product-desk"), ("server", "product-server")
     assert sources(desk) == {own: "this host", reference: "reference"}
@@ -38,7 +38,7 @@ def test_reference_and_imported_records_are_shown_as_such_and_own_nothing(tmp_pa
     bundle = tmp_path / "server.zip"
     (desk.path / "config/measured/server.zip").rename(bundle)
     (desk.path / "results/hosts/server.json").unlink(missing_ok=True)
-    desk.stage("cli", "import", str(bundle))
+    desk.stage("pipeline.cli", "import", str(bundle))
     (imported,) = (desk.path / "results/records/server").rglob("*.json")
     (measured,) = (server.path / "results/records/server").rglob("*.json")
     before = (imported.read_bytes(), imported.stat().st_mtime_ns)

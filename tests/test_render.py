@@ -26,12 +26,15 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT / "workflow") not in sys.path:
     sys.path.insert(0, str(ROOT / "workflow"))
 
-from siliconprof import aggregate, attribution, ceilings, claims, expected, plugins, record  # noqa: E402
+from siliconprof import plugins  # noqa: E402
+from siliconprof.analyse import aggregate, attribution, ceilings, expected  # noqa: E402
+from siliconprof.claims import judge  # noqa: E402
 from siliconprof.errors import UserError  # noqa: E402
 from siliconprof.render import data as data_  # noqa: E402
 from siliconprof.render import figures, models, page, published, strokes, style, tables, words  # noqa: E402
 from siliconprof.render import summary as summary_  # noqa: E402
 from siliconprof.render import svg as svg_  # noqa: E402
+from siliconprof.store import record  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PUBLISH = figures.publish
@@ -85,7 +88,7 @@ def base_record(module: str, workload: str, **axes: Any) -> dict[str, Any]:
         "seed": 0, "dataset": None, "parameters": {}, "timing": {},
     } | axes  # fmt: skip
     return {
-        "schema_version": 2, "method_version": 2, "cell": cell, "status": "ok", "reason": None,
+        "schema_version": 3, "method_version": 2, "cell": cell, "status": "ok", "reason": None,
         "started_at": "2026-01-02T03:04:05+00:00",
         "scenario": {"requested": cell["scenario"], "derived": "fits", "applied": "fits",
                      "predicted_bytes": 10**6, "predicted_parts_bytes": {},
@@ -94,7 +97,7 @@ def base_record(module: str, workload: str, **axes: Any) -> dict[str, Any]:
         "precision": {"requested": cell["precision"], "effective": cell["precision"],
                       "evidence": {"product_error": 2e-7}},
         "points": [], "samples": [], "probes": {}, "flags": [], "dataset": None,
-        "method": {}, "code": {}, "modules_loaded": [], "progress": None,
+        "method": {}, "code": {"fingerprint": None, "modules": {}}, "modules_loaded": [], "progress": None,
         "environment": {"hostname": "desk.example", "system": "Linux-6.1", "python": "3.11.7",
                         "git_commit": "c" * 40, "declared": {"blas": "oneMKL 2024.2"},
                         "backend": {"framework_version": "2.13.0", "device_name": None}},
@@ -339,7 +342,7 @@ def make(
                     str(results / "tables")])  # fmt: skip
     attribution.main(["--tables", str(results / "tables"), "--output-dir",
                       str(results / "tables")])  # fmt: skip
-    claims.main(["--matrix", str(matrix), "--tables", str(results / "tables"), "--registry",
+    judge.main(["--matrix", str(matrix), "--tables", str(results / "tables"), "--registry",
                  str(ROOT / "config/devices.yaml"), "--claims", str(ROOT / "config/claims.yaml"),
                  "--published", str(ROOT / "config/published"), "--output-dir",
                  str(results / "tables")])  # fmt: skip

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from siliconprof import table_files
 from siliconprof.render import words
+from siliconprof.store import table_files
 from test_render import CPU, H200, SHA, Page, base_record, make, matmul, render, training
 
 GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}

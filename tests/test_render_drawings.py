@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from siliconprof import plugins, record_rows, support, validation
-from siliconprof.cell import Cell
+from siliconprof import plugins
 from siliconprof.render import (
     mfu,
     page,
@@ -28,6 +27,10 @@ from siliconprof.render import (
 )
 from siliconprof.render.book import Block, Book
 from siliconprof.render.data import Data
+from siliconprof.session.trial import Trial
+from siliconprof.store import validation
+from siliconprof.store.cell import Cell
+from siliconprof.store.records import HERE
 from test_ceilings import bandwidth, matmul, matvec, product, vjp
 from test_render import CPU, H200, ROOT, load, make, training, without_result
 
@@ -48,7 +51,7 @@ class Drawn:
 
     def __init__(self, results: Path, *names: str, outline: bool = False) -> None:
         self.data: Data = load(results)
-        self.own = self.data.only(record_rows.HERE)
+        self.own = self.data.only(HERE)
         style.apply()
         captions = ROOT / "report/captions.yaml"
         kind = Outline if outline else Book
@@ -201,7 +204,7 @@ def asked(module: str, gib: float, backend: str, **parameters: Any) -> Mapping[s
         None, defaults | own,
     )  # fmt: skip
     assert asdict(cell)["backend"] == backend
-    return support.scenario(cell)
+    return Trial(cell).scenario()
 
 
 @pytest.mark.parametrize(

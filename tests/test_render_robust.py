@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 import test_ceilings as operations
-from siliconprof import record
 from siliconprof.render import book, crew, figures
 from siliconprof.render.svg import shorter
+from siliconprof.store import record
 from test_render import (
     CPU,
     H200,

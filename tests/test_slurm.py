@@ -246,7 +246,9 @@ def measuring(cluster: slurm_daemons.Cluster, module: str = "") -> list[Any]:
     found = []
     for process in cluster.processes():
         with suppress(psutil.NoSuchProcess):
-            if any(word.startswith(f"siliconprof.{module}") for word in process.cmdline()):
+            wanted = f"siliconprof.{module}"
+            words = process.cmdline()
+            if wanted in words or not module and any(w.startswith(wanted) for w in words):
                 found.append(process)
     return found
 
@@ -337,7 +339,7 @@ def test_every_fault_has_its_words_and_a_rerun_completes(
     folder = hold(first, "node-b", "node-c")
     cells = {"held": {"folder": str(folder), "seconds": 0}}
     configure(first, cells, CLUSTER | wrong)
-    advice = json.loads(first.stage("doctor", "--json").stdout)["advice"]
+    advice = json.loads(first.stage("pipeline.doctor", "--json").stdout)["advice"]
     assert [line["mend"] for line in advice if line["about"] == "Slurm"] == [
         "mend cluster.nowhere.resources in config/config.yaml"
     ]

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from siliconprof import quality, statistics, timing
-from siliconprof.session import Session
-from siliconprof.timing import Pace, PhaseClock, Plan, StepTimes
+from siliconprof.session import quality, timing
+from siliconprof.session.session import Session
+from siliconprof.session.timing import Pace, PhaseClock, Plan, StepTimes
+from siliconprof.stats import statistics
 
 
 class Clock:

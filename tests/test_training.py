@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 from conftest import QUICK, ROOT, Checkout, copy_project
-from siliconprof import config, plugins, statistics, validation
+from siliconprof import plugins
+from siliconprof.cells import config
+from siliconprof.stats import statistics
+from siliconprof.store import validation
 
 pytestmark = pytest.mark.slow
 
@@ -214,7 +217,7 @@ def test_pretrained_weights_are_read_from_a_folder(checkout: Checkout, tmp_path:
     )
     checkout.snakemake("aggregate", "--until", "aggregate")
     records = found(checkout)
-    from siliconprof import token_data
+    from siliconprof.datasets import token_data
 
     data = token_data.load(checkout.path / "results/data/words")
     tokens = torch.from_numpy(next(data.batches(4, 32, 0))).long()

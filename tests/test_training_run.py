@@ -18,11 +18,13 @@ import numpy as np
 import psutil
 import pytest
 from conftest import QUICK, Checkout, copy_project
-from siliconprof import plugins, support, validation
-from siliconprof.cell import Cell
+from siliconprof import plugins
 from siliconprof.closure import sha256
-from siliconprof.journal import Journal
-from siliconprof.session import Session
+from siliconprof.session.session import Session
+from siliconprof.session.trial import Trial
+from siliconprof.store import validation
+from siliconprof.store.cell import Cell
+from siliconprof.store.journal import Journal
 
 CPU_BACKENDS = ("torch-cpu", "mlx")
 VOCABULARY = 300
@@ -49,7 +51,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
         "name": "words", "kind": "text", "source": "builtin", "vocab_size": VOCABULARY,
         "max_bytes": 60_000,
     }  # fmt: skip
-    copy.stage("prepare", "--dataset", json.dumps(dataset), "--output-dir", DATA)
+    copy.stage("datasets.prepare", "--dataset", json.dumps(dataset), "--output-dir", DATA)
     return copy
 
 
@@ -213,7 +215,8 @@ def test_checkpoints_are_safetensors_with_the_models_names(
 
 def session(asked: Cell, keep: Path | None = None, key: str = "k", data: Any = None) -> Session:
     """A session as the measuring process has it, on an open backend."""
-    backend_class, workload, _ = support.parts(asked)
+    trial = Trial(asked)
+    backend_class, workload = trial.backend, trial.workload
     backend = backend_class()
     assert backend.available()[0]
     backend.open("cpu", 0, 1, asked.precision)
@@ -232,7 +235,7 @@ def run(asked: Cell, data: Any, **more: Any) -> tuple[dict[str, Any], dict[str, 
 @pytest.fixture
 def data(project: Checkout, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The prepared tokens, and the project as the current folder."""
-    from siliconprof import data_folder
+    from siliconprof.datasets import data_folder
 
     monkeypatch.chdir(project.path)
     return data_folder.load(Path(DATA))
@@ -469,7 +472,7 @@ def test_a_sweep_that_is_out_of_time_keeps_what_diverged(project: Checkout) -> N
 
 def test_what_diverged_is_told_by_its_losses() -> None:
     """Not a number, or an end above the beginning; a training that learns has neither."""
-    from siliconprof import divergence
+    from siliconprof.stats import divergence
 
     falls = [5.0 - 0.1 * step for step in range(20)]
     assert divergence.outcome(falls) == {

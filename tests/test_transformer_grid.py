@@ -18,10 +18,13 @@ from typing import Any
 import psutil
 import pytest
 from conftest import QUICK, ROOT, Checkout
-from siliconprof import memory_limit, plugins, record, support, sweep
-from siliconprof.cell import Cell
-from siliconprof.journal import Journal
-from siliconprof.session import Session
+from siliconprof import plugins
+from siliconprof.session import memory_limit, sweep
+from siliconprof.session.session import Session
+from siliconprof.session.trial import Trial
+from siliconprof.store import record
+from siliconprof.store.cell import Cell
+from siliconprof.store.journal import Journal
 from siliconprof.workloads import transformer_grid
 
 SMALL = {"n_layer": [1, 2], "n_embd": [16], "n_head": [2], "seq_len": [16], "vocab_size": 64}
@@ -71,7 +74,8 @@ def by_size(made: Mapping[str, Any]) -> dict[tuple[int, int], dict[str, Any]]:
 
 def session_of(asked: Cell) -> Any:
     """A session as the measuring process has it."""
-    backend, workload, _ = support.parts(asked)
+    trial = Trial(asked)
+    backend, workload = trial.backend, trial.workload
     opened = backend()
     can, found = opened.available()
     assert can, found
@@ -147,7 +151,7 @@ def test_what_the_estimator_says_does_not_fit_is_skipped(tmp_path: Path) -> None
     """With its figures; the whole cell when nothing fits; `force` tries all the same."""
     asked = cell("mlx", batch_size=[1, 64])
     workload = plugins.load("workloads", "transformer_grid")
-    _, grid, _ = support.parts(asked)
+    grid = Trial(asked).workload
     assert isinstance(grid, workload)
     need = {(m.n_layer, m.batch_size): sum(m.memory_bytes("fp32", "mlx").values())
             for m in grid.models()}  # fmt: skip
@@ -198,9 +202,9 @@ def test_both_ways_of_timing_stand_side_by_side() -> None:
 
 def test_the_grid_is_all_combinations_that_are_models(checkout: Checkout) -> None:
     """Head dimensions that are no even number are left out and counted; the plan counts points."""
-    _, grid, _ = support.parts(
+    grid = Trial(
         cell("mlx", n_embd=[16, 24], n_head=[1, 2, 8], d_ff=[None, 48], batch_size=[1])
-    )
+    ).workload
     kept, left_out = grid.settings()
     assert (len(kept), left_out) == (20, 4)  # 24 / 8 is odd, at 2 layers and 2 widths d_ff
     names = {transformer_grid.name_of(model) for model in grid.models()}
@@ -208,7 +212,7 @@ def test_the_grid_is_all_combinations_that_are_models(checkout: Checkout) -> Non
     assert all(model.head_dim % 2 == 0 for model in grid.models())
     entry = {"module": "transformer_grid", "n_embd": [16], "n_head": [3, 16], "batch_size": [1]}
     checkout.configure(host="desk", workloads={"grid": entry})
-    refused = checkout.stage("plan", check=False)
+    refused = checkout.stage("cells.plan", check=False)
     assert refused.returncode == 2
     assert "n_embd: is [16]; expected one that is a multiple of 2 n_head of [3, 16]" in (
         refused.stderr

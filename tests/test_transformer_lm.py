@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ROOT
-from siliconprof import footprint, plugins, prepared, wide_deep
+from siliconprof import plugins
 from siliconprof.backends.base import Backend
+from siliconprof.datasets import prepared
+from siliconprof.datasets.token_data import TokenData
 from siliconprof.errors import UserError
-from siliconprof.step_shapes import trace
-from siliconprof.token_data import TokenData
-from siliconprof.workloads import transformer_lm
+from siliconprof.memory import footprint
+from siliconprof.session.step_shapes import trace
+from siliconprof.workloads import _wide_deep, transformer_lm
 from test_memory_model import kept_in_mlx, kept_in_torch
 
 SMALL = {"n_layer": 3, "n_embd": 24, "n_head": 3, "d_ff": 40, "seq_len": 17, "vocab_size": 50}
@@ -277,7 +279,7 @@ BUDGETS = [
 def test_wide_and_deep_match(budget: tuple[Any, ...]) -> None:
     """In parameters and compute, counted anew; heads equal, their dimension even and different."""
     n_parameters, n_head, vocab_size, seq_len, ratio = budget
-    pair = wide_deep.solve(*budget)
+    pair = _wide_deep.solve(*budget)
     wide, deep = pair.wide, pair.deep
     assert wide.n_head == deep.n_head == n_head
     assert deep.n_layer >= ratio * wide.n_layer
@@ -300,14 +302,14 @@ def test_wide_and_deep_match(budget: tuple[Any, ...]) -> None:
 def test_the_solver_prints_both_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
     """Both models with their mismatch; a budget that cannot be met is one clear line."""
     given = ["--n-head", "4", "--vocab-size", "512", "--seq-len", "64", "--budget"]
-    assert wide_deep.main([*given, "500000"]) == 0
+    assert _wide_deep.main([*given, "500000"]) == 0
     printed = capsys.readouterr().out
-    pair = wide_deep.solve(500_000, 4, 512, 64)
+    pair = _wide_deep.solve(500_000, 4, 512, 64)
     assert f"{pair.wide.n_parameters():,}" in printed and f"{pair.deep.d_ff}" in printed
     assert f"{pair.parameter_mismatch:+.3%} parameters" in printed
     memory = next(line for line in printed.splitlines() if line.startswith("MiB to train"))
     assert all(float(number) > 5 for number in memory.split()[-2:])
     with pytest.raises(UserError, match=r"^parameter_budget: 1,000 .* the smallest deep one"):
-        wide_deep.main([*given, "1000"])
+        _wide_deep.main([*given, "1000"])
     with pytest.raises(UserError, match="differs by .* in compute, more than 5%"):
-        wide_deep.solve(300_000, 4, 1024, 128)
+        _wide_deep.solve(300_000, 4, 1024, 128)

@@ -20,10 +20,13 @@ from typing import Any
 import pytest
 import test_render as pages
 from conftest import QUICK, ROOT
-from siliconprof import plugins, record, statistics, timing
-from siliconprof.cell import Cell
+from siliconprof import plugins
 from siliconprof.render import truth as table
-from siliconprof.timing import Plan, Repeats
+from siliconprof.session import timing
+from siliconprof.session.timing import Plan, Repeats
+from siliconprof.stats import statistics
+from siliconprof.store import record
+from siliconprof.store.cell import Cell
 
 BACKENDS = ("torch-cpu", "mlx")
 CHECKS = {"clock", "sleep", "twice_the_work", "synchronisation", "precision", "results", "drift"}
@@ -127,8 +130,9 @@ def test_a_device_with_little_memory_is_not_checked(tmp_path: Path) -> None:
 
 TRACES = """
 import ctypes, json, sys
-from siliconprof import truth, worker
-from siliconprof.cell import Cell
+from siliconprof.session import measurement, truth
+from siliconprof.session.trial import Trial
+from siliconprof.store.cell import Cell
 from siliconprof.probes.memory import resident_bytes
 
 libc = ctypes.CDLL(None)
@@ -152,7 +156,7 @@ def threshold():
     return low
 
 
-session = worker.opened_session(Cell.from_json(sys.argv[1]), lambda message: None)
+session = measurement.opened_session(Trial(Cell.from_json(sys.argv[1])), lambda message: None)
 session.backend.prove_precision(0)
 before = threshold(), resident_bytes(), session.backend.memory_bytes()
 checks = truth.before(session)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import QUICK, Checkout
-from siliconprof import noise_floor
+from siliconprof.compare import noise_floor
 from siliconprof.errors import UserError
 from siliconprof.render import page
 from test_compare import process, put

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import QUICK, Checkout, copy_project
-from siliconprof import data_folder, plugins, statistics
+from siliconprof import plugins
+from siliconprof.datasets import data_folder
+from siliconprof.stats import statistics
 
 pytestmark = pytest.mark.slow
 

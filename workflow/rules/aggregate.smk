@@ -7,7 +7,7 @@
 rule matrix:
     """Write down which cells this experiment has on the hosts of this run."""
     input:
-        code=FLOW.code("matrix"),
+        code=FLOW.code("cells.matrix"),
         registry="config/devices.yaml",
         schema="workflow/schemas/devices.schema.yaml",
         hosts=FLOW.host_files,
@@ -21,7 +21,7 @@ rule matrix:
         not_measured=FLOW.not_measured,
     shell:
         r"""
-        python -m siliconprof.matrix \
+        python -m siliconprof.cells.matrix \
             --experiment {params.experiment:q} \
             --host-file {input.hosts:q} \
             --focus {input.focus:q} \
@@ -35,7 +35,7 @@ rule matrix:
 rule reference:
     """Unpack one shipped bundle of records measured elsewhere."""
     input:
-        code=FLOW.code("bundle"),
+        code=FLOW.code("remote.bundle"),
         schemas=FLOW.bundle_schemas,
         bundle="config/measured/{bundle}.zip",
     output:
@@ -44,7 +44,7 @@ rule reference:
         "results/logs/reference/{bundle}.log",
     shell:
         r"""
-        python -m siliconprof.bundle unpack-reference \
+        python -m siliconprof.remote.bundle unpack-reference \
             --bundle {input.bundle:q} \
             --output-dir {output:q} \
             >{log:q} 2>&1
@@ -55,7 +55,7 @@ rule aggregate:
     """Turn every record into tidy tables."""
     input:
         FLOW.records,
-        code=FLOW.code("aggregate"),
+        code=FLOW.code("analyse.aggregate"),
         schema="workflow/schemas/record.schema.yaml",
         matrix="results/matrix.json",
         foreign=FLOW.foreign,
@@ -83,7 +83,7 @@ rule aggregate:
         experiment=FLOW.asked,
     shell:
         r"""
-        python -m siliconprof.aggregate \
+        python -m siliconprof.analyse.aggregate \
             --matrix {input.matrix:q} \
             --results results \
             --reference {input.reference:q} \

@@ -11,7 +11,7 @@
 rule ceilings:
     """Find the measured ceilings, and hold every throughput against them."""
     input:
-        code=FLOW.code("ceilings"),
+        code=FLOW.code("analyse.ceilings"),
         registry="config/devices.yaml",
         schema="workflow/schemas/devices.schema.yaml",
         matrix="results/matrix.json",
@@ -25,7 +25,7 @@ rule ceilings:
         "results/logs/ceilings.log",
     shell:
         r"""
-        python -m siliconprof.ceilings \
+        python -m siliconprof.analyse.ceilings \
             --matrix {input.matrix:q} \
             --tables results/tables \
             --registry {input.registry:q} \
@@ -38,7 +38,7 @@ rule ceilings:
 rule expected:
     """Hold a grid's times against the data sheet and our ceilings, and find what bounds them."""
     input:
-        code=FLOW.code("expected"),
+        code=FLOW.code("analyse.expected"),
         registry="config/devices.yaml",
         schema="workflow/schemas/devices.schema.yaml",
         matrix="results/matrix.json",
@@ -53,7 +53,7 @@ rule expected:
         "results/logs/expected.log",
     shell:
         r"""
-        python -m siliconprof.expected \
+        python -m siliconprof.analyse.expected \
             --matrix {input.matrix:q} \
             --tables results/tables \
             --registry {input.registry:q} \
@@ -66,7 +66,7 @@ rule expected:
 rule attribution:
     """Attribute the gaps between trainings of equal work to what was measured beside them."""
     input:
-        code=FLOW.code("attribution"),
+        code=FLOW.code("analyse.attribution"),
         cells="results/tables/cells.csv",
         points="results/tables/points.csv",
         probes="results/tables/probes.csv",
@@ -78,7 +78,7 @@ rule attribution:
         "results/logs/attribution.log",
     shell:
         r"""
-        python -m siliconprof.attribution \
+        python -m siliconprof.analyse.attribution \
             --tables results/tables \
             --noise-floors {input.floors:q} \
             --output-dir results/tables \
@@ -89,7 +89,7 @@ rule attribution:
 rule claims:
     """Judge every published claim by these results."""
     input:
-        code=FLOW.code("claims"),
+        code=FLOW.code("claims.judge"),
         registry="config/devices.yaml",
         schema="workflow/schemas/devices.schema.yaml",
         claims="config/claims.yaml",
@@ -113,7 +113,7 @@ rule claims:
         "results/logs/claims.log",
     shell:
         r"""
-        python -m siliconprof.claims \
+        python -m siliconprof.claims.judge \
             --matrix {input.matrix:q} \
             --tables results/tables \
             --registry {input.registry:q} \

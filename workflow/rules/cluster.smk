@@ -12,7 +12,6 @@ for KIND in FLOW.detecting:
         name:
             KIND.rule
         input:
-            code=KIND.code,
             registry="config/devices.yaml",
             schema="workflow/schemas/devices.schema.yaml",
         output:
@@ -26,7 +25,7 @@ for KIND in FLOW.detecting:
             asked=KIND.asked,
         shell:
             r"""
-            python -m siliconprof.cluster_host \
+            python -m siliconprof.hosts.cluster_host \
                 --label {params.label:q} \
                 --registry {input.registry:q} \
                 --output {output:q} \

@@ -5,18 +5,18 @@ from snakemake_interface_executor_plugins.settings import ExecMode
 
 sys.path.insert(0, f"{workflow.basedir}/workflow")
 
-from siliconprof import executor, pipeline
+from siliconprof.pipeline import executor, snakefile
 
 # Another file on the command line stands alone: it is not laid over this one.
 if not workflow.overwrite_configfiles:
 
-    configfile: pipeline.check_readable("config/config.yaml")
+    configfile: snakefile.check_readable("config/config.yaml")
 
 
-FLOW = pipeline.prepare(
+FLOW = snakefile.prepare(
     config,
     main_process=workflow.exec_mode == ExecMode.DEFAULT,
-    dry_run=pipeline.dry_run_asked(sys.argv),
+    dry_run=snakefile.dry_run_asked(sys.argv),
     through=executor.of(workflow.exec_mode, sys.argv),
     checkpoints=checkpoints,
 )

@@ -1,15 +1,14 @@
 # measure: one cell, one process, one record.
 #
-# in:   the cell's code (its static import closure), the arrays it reads, the files of its weights
-#       where they lie in a folder, the versions it uses
+# in:   the facts of the data that it reads, the files of its weights where they lie in a folder; as
+#       arguments the cell, the fingerprint of the code that measures it, the versions it uses
 # out:  results/records/{host}/{device}/{backend}/{workload}/{scenario}/{precision}.json
 # by:   results/history/…, results/captures/…, results/kept/…: by-products that no rule owns
 #
-# The wildcards match the cells of this run's hosts and nothing else: records of other hosts are
-# leaf inputs of `aggregate` and belong to no rule. Here there is one rule, `measure`; on a cluster
-# there is one for every label, `measure_{label}`, whose resources lead to its nodes.
-
-CELL = "{host}/{device}/{backend}/{workload}/{scenario}/{precision}"
+# The wildcard is a cell's path and matches those of this run's hosts and no other: records of other
+# hosts are leaf inputs of `aggregate` and belong to no rule. Here there is one rule, `measure`; on a
+# cluster there is one for every label, `measure_{label}`, whose resources lead to its nodes. One
+# function for each part of the rule and no more: Snakemake calls them for thousands of cells.
 
 
 for KIND in FLOW.measuring:
@@ -19,29 +18,24 @@ for KIND in FLOW.measuring:
         name:
             KIND.rule
         input:
-            code=FLOW.of_cell("code"),
-            data=FLOW.of_cell("data"),
-            arrays=ancient(FLOW.of_cell("arrays")),
-            weights=FLOW.of_cell("weights"),
+            FLOW.files,
         output:
-            f"results/records/{CELL}.json",
+            "results/records/{cell}.json",
         log:
-            f"results/logs/measure/{CELL}.log",
+            "results/logs/measure/{cell}.log",
         wildcard_constraints:
-            **KIND.patterns,
+            cell=KIND.cells,
         resources:
             **KIND.resources,
             accelerator=1,
+            time_limit_s=FLOW.time_limit_s,
         params:
-            cell=FLOW.of_cell("cell"),
-            environment=FLOW.of_cell("environment"),
-            expected=FLOW.of_cell("expected"),
+            arguments=FLOW.arguments,
         shell:
             r"""
             python -m siliconprof.measure \
-                --cell {params.cell:q} \
-                --environment {params.environment:q} \
-                --expect {params.expected:q} \
+                {params.arguments} \
+                --time-limit {resources.time_limit_s} \
                 --history results/history \
                 --captures results/captures \
                 --keep results/kept \

@@ -7,13 +7,13 @@
 # by:   sources.json beside them: which files of a folder were read. It is no output, because it is
 #       what the next run compares those files with, and `params.sources` is the answer
 #
-# A kind's rule matches the names of that kind's data sets alone, and depends on its code alone.
+# A kind's rule matches the names of that kind's data sets alone, and depends on its method alone:
+# the fingerprint of the code that makes the arrays, and the libraries that it makes them with.
 
 
 rule prepare:
     """Tokenise one text data set, once, for all frameworks."""
     input:
-        code=FLOW.code("prepare"),
         text=lookup(dpath="{dataset}", within=FLOW.dataset_texts),
     output:
         "results/data/{dataset}/dataset.json",
@@ -24,12 +24,13 @@ rule prepare:
     wildcard_constraints:
         dataset=FLOW.dataset_patterns["text"],
     params:
+        method=FLOW.method("datasets.prepare", "text"),
         dataset=lookup(dpath="{dataset}", within=FLOW.datasets),
         folder="results/data/{dataset}",
         sources=lookup(dpath="{dataset}", within=FLOW.sources),
     shell:
         r"""
-        python -m siliconprof.prepare \
+        python -m siliconprof.datasets.prepare \
             --dataset {params.dataset:q} \
             --output-dir {params.folder:q} \
             --sources-state {params.sources:q} \
@@ -39,8 +40,6 @@ rule prepare:
 
 rule prepare_speech:
     """Make features and labels of one speech data set, once, for all frameworks."""
-    input:
-        code=FLOW.code("prepare_speech"),
     output:
         "results/data/{dataset}/dataset.json",
         "results/data/{dataset}/features.npy",
@@ -52,12 +51,13 @@ rule prepare_speech:
     wildcard_constraints:
         dataset=FLOW.dataset_patterns["speech"],
     params:
+        method=FLOW.method("datasets.prepare_speech", "speech"),
         dataset=lookup(dpath="{dataset}", within=FLOW.datasets),
         folder="results/data/{dataset}",
         sources=lookup(dpath="{dataset}", within=FLOW.sources),
     shell:
         r"""
-        python -m siliconprof.prepare_speech \
+        python -m siliconprof.datasets.prepare_speech \
             --dataset {params.dataset:q} \
             --output-dir {params.folder:q} \
             --sources-state {params.sources:q} \
@@ -67,8 +67,6 @@ rule prepare_speech:
 
 rule prepare_images:
     """Divide one data set of images, once, for all frameworks."""
-    input:
-        code=FLOW.code("prepare_images"),
     output:
         "results/data/{dataset}/dataset.json",
         "results/data/{dataset}/images.npy",
@@ -78,12 +76,13 @@ rule prepare_images:
     wildcard_constraints:
         dataset=FLOW.dataset_patterns["images"],
     params:
+        method=FLOW.method("datasets.prepare_images", "images"),
         dataset=lookup(dpath="{dataset}", within=FLOW.datasets),
         folder="results/data/{dataset}",
         sources=lookup(dpath="{dataset}", within=FLOW.sources),
     shell:
         r"""
-        python -m siliconprof.prepare_images \
+        python -m siliconprof.datasets.prepare_images \
             --dataset {params.dataset:q} \
             --output-dir {params.folder:q} \
             --sources-state {params.sources:q} \

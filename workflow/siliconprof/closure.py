@@ -1,53 +1,69 @@
-"""The static import closure of a cell's code: what must be an input of its rule.
+"""The static import closure of code: what a rule must have as inputs, read from the source.
 
-Snakemake sees no change in an imported Python module, so every module that a cell can load is
+Snakemake sees no change in an imported Python module, so every module that a stage can load is
 declared. The closure is read from the source (`ast`), nothing is imported; plug-ins, which are
-loaded by name, are roots of their own.
+loaded by name, are roots of their own. What a cell depends on is finer: see `fingerprint`.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-PACKAGE_DIR = Path(__file__).resolve().parent
+from siliconprof.plugins import PACKAGE_DIR
+
 PACKAGE = PACKAGE_DIR.name
+# `from siliconprof.x import a, b`, in parentheses too, and `import siliconprof.x`.
+IMPORT = re.compile(
+    rf"^[ \t]*(?:from|import)[ \t]+({PACKAGE}[\w.]*)(?:[ \t]+import[ \t]+(\([^)]*\)|[^\n]*))?", re.M
+)
 
 
-@cache
-def _module_file(module: str) -> Path | None:
-    """The file of a dotted module of this package, or None for anything else."""
+def module_file(module: str, folder: Path = PACKAGE_DIR) -> Path | None:
+    """The file of a dotted module of the package in a folder, or None for anything else."""
     parts = module.split(".")
-    if parts[0] != PACKAGE:
+    if parts[0] != folder.name:
         return None
-    base = PACKAGE_DIR.joinpath(*parts[1:])
-    if base.is_dir():
-        init = base / "__init__.py"
-        return init if init.is_file() else None
-    path = base.with_suffix(".py")
-    return path if path.is_file() else None
+    base = folder.joinpath(*parts[1:])
+    # A folder without an `__init__.py` may be what an older checkout left of a package.
+    ways = (base / "__init__.py", base.with_suffix(".py")) if parts[1:] else (base / "__init__.py",)
+    return next((path for path in ways if path.is_file()), None)
+
+
+def dotted(node: ast.Import | ast.ImportFrom, package: str) -> list[str]:
+    """What each name of an import statement stands for: `siliconprof.hosts.blas`, `os.path`.
+
+    Args:
+        package: of the module that the statement is in, for relative imports.
+    """
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    base = [node.module] if node.module else []
+    if node.level:
+        above = package.split(".")
+        base = above[: len(above) - (node.level - 1)] + base
+    return [".".join([*base, alias.name]) for alias in node.names]
+
+
+_file = cache(module_file)
 
 
 @cache
 def _imports(path: Path) -> frozenset[str]:
-    """Dotted names of this package's modules that a file imports, anywhere in it."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            if node.level:
-                package = path.relative_to(PACKAGE_DIR.parent).parent.parts
-                kept = package[: len(package) - (node.level - 1)]
-                base = ".".join([*kept, *([node.module] if node.module else [])])
-            else:
-                base = node.module or ""
-            found.add(base)
-            found.update(f"{base}.{alias.name}" for alias in node.names)
-    return frozenset(name for name in found if name.split(".")[0] == PACKAGE)
+    """What of this package a file imports, anywhere in it: modules, and names in modules.
+
+    Found in the text, which is read at every start of a run: a syntax tree takes ten times as long.
+    What looks so in a string is found too, which makes the closure wider and never narrower.
+    """
+    names: set[str] = set()
+    for module, listed in IMPORT.findall(path.read_text(encoding="utf-8")):
+        names.add(module)
+        names.update(f"{module}.{name}" for name in re.findall(r"\w+", listed))
+    return frozenset(names)
 
 
 def modules(roots: Iterable[str]) -> dict[str, Path]:
@@ -57,19 +73,21 @@ def modules(roots: Iterable[str]) -> dict[str, Path]:
         LookupError: a root is no module of this package.
     """
     closed: dict[str, Path] = {}
+    seen: set[str] = set()
     todo = list(roots)
     for root in todo:
-        if _module_file(root) is None:
+        if _file(root) is None:
             raise LookupError(f"no module {root}")
     while todo:
         name = todo.pop()
-        path = _module_file(name)
-        if path is None or name in closed:
+        if name in seen:
             continue
-        closed[name] = path
-        parts = name.split(".")
-        todo.extend(".".join(parts[:n]) for n in range(1, len(parts)))  # packages run as well
-        todo.extend(_imports(path))
+        seen.add(name)
+        todo.append(name.rpartition(".")[0])  # packages run as well; and a name is in a module
+        path = _file(name)
+        if path is not None:
+            closed[name] = path
+            todo.extend(_imports(path))
     return closed
 
 

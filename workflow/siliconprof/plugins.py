@@ -8,6 +8,7 @@ underscores in file names (`torch-cpu` is `backends/torch_cpu.py`).
 from __future__ import annotations
 
 import importlib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,15 @@ KINDS = ("backends", "workloads", "trainers", "probes", "captures")
 
 def names(kind: str) -> list[str]:
     """The plug-ins of a kind, one of `KINDS`, sorted."""
+    return list(_names(kind))
+
+
+@cache
+def _names(kind: str) -> tuple[str, ...]:
     found = (path.stem for path in (PACKAGE_DIR / kind).glob("*.py"))
     separator = "-" if kind in ("backends", "captures") else "_"
-    return sorted(
-        stem.replace("_", separator)
-        for stem in found
-        if stem != "base" and not stem.startswith("_")
-    )
+    stems = (stem for stem in found if stem != "base" and not stem.startswith("_"))
+    return tuple(sorted(stem.replace("_", separator) for stem in stems))
 
 
 def module_name(kind: str, name: str) -> str:

@@ -13,9 +13,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from siliconprof import caches, machine
 from siliconprof.backends._streams import Stream, Transfer
-from siliconprof.footprint import Habits
+from siliconprof.hosts import caches, machine
+from siliconprof.memory.footprint import Habits
 
 # Relative error of an n = 256 product of normal matrices against float64, per effective dtype,
 # measured with unit-variance inputs: root mean square error over root mean square result. Bands
@@ -214,7 +214,7 @@ class Backend:
     # -- sensors -------------------------------------------------------------------------
 
     def gpu_address(self) -> tuple[str, str] | None:
-        """(vendor, name) by which `siliconprof.sensors` finds the GPU in use; None on a CPU.
+        """(vendor, name) by which `siliconprof.hosts.sensors.sources` finds the GPU in use; None on a CPU.
 
         The name is an NVML UUID for `nvidia`, and empty for `apple`.
         """

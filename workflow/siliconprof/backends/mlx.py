@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from siliconprof import blas
 from siliconprof.backends._mlx_stepper import MlxStepper
 from siliconprof.backends._streams import DRAWN, Stream, Transfer, mlx_stream, mlx_transfer
 from siliconprof.backends.base import Backend, Stepper, Unsupported
-from siliconprof.footprint import Habits
+from siliconprof.hosts import blas
+from siliconprof.memory.footprint import Habits
 
 METAL_SOURCE = ""  # an empty body; the generated kernel has a signature and returns
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from siliconprof.backends._streams import Transfer, torch_transfer
 from siliconprof.backends._torch import TorchBackend, refuse
-from siliconprof.footprint import UNCHECKED, Habits
+from siliconprof.memory.footprint import UNCHECKED, Habits
 
 EMPTY_KERNEL = 'extern "C" __global__ void siliconprof_empty() {}'
 

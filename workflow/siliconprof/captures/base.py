@@ -2,7 +2,7 @@
 
 A tool perturbs what it looks at, takes memory, and may crash. So each has a process of its own,
 after the cell's measurement is over: the same training warms up there and runs a few unsplit
-steps under the tool, and nothing in that process is timed. `siliconprof.capture` starts them.
+steps under the tool, and nothing in that process is timed. `siliconprof.measure.capture` starts them.
 """
 
 from __future__ import annotations

@@ -10,10 +10,11 @@ import time
 from collections import Counter
 from typing import Any
 
-from siliconprof import machine, sensors, statistics
+from siliconprof.hosts import machine
+from siliconprof.hosts.sensors import nvml, sources
+from siliconprof.hosts.sensors.base import Hardware, Readings
 from siliconprof.probes.base import Probe
-from siliconprof.sensors import nvml
-from siliconprof.sensors.base import Hardware, Readings
+from siliconprof.stats import statistics
 
 STATE_INTERVAL_S = 1.0
 SUMMARISED = {
@@ -36,7 +37,7 @@ class Plugin(Probe):
     def available(cls) -> tuple[bool, str]:
         """See `Probe.available`."""
         can, found = nvml.available()
-        around = sensors.host()
+        around = sources.host()
         columns = {**around.clocks(), **around.state()}
         told = [name for name, value in columns.items() if value is not None]
         works = ([found] if can else []) + told
@@ -47,9 +48,9 @@ class Plugin(Probe):
     def start(self, backend: Any) -> None:
         """See `Probe.start`."""
         super().start(backend)
-        self.hardware: list[Hardware] = [sensors.host()]
+        self.hardware: list[Hardware] = [sources.host()]
         if backend.gpu_address() is not None:
-            self.hardware.insert(0, sensors.gpu(backend))
+            self.hardware.insert(0, sources.gpu(backend))
         self.state: Readings = {}
         self.next_state_s = 0.0
         self.values: dict[str, list[float]] = {}

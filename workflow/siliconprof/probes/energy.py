@@ -1,6 +1,6 @@
 """Power over time, where anything tells it.
 
-The energy of a training is measured over a window of its own (`siliconprof.energy`); these
+The energy of a training is measured over a window of its own (`siliconprof.session.energy`); these
 samples show how even the power was.
 """
 
@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from siliconprof import machine, sensors, statistics
+from siliconprof.hosts import machine
+from siliconprof.hosts.sensors import apple, nvml, rapl, sources
+from siliconprof.hosts.sensors.base import Readings, Source
 from siliconprof.probes.base import Probe
-from siliconprof.sensors import apple, nvml, rapl
-from siliconprof.sensors.base import Readings, Source
+from siliconprof.stats import statistics
 
 
 def column(source: Source) -> str:
@@ -40,8 +41,8 @@ class Plugin(Probe):
     def start(self, backend: Any) -> None:
         """See `Probe.start`."""
         super().start(backend)
-        self.sensors = sensors.energy(backend)
-        self.power_limit_w = sensors.gpu(backend).power_limit_w()
+        self.sensors = sources.energy(backend)
+        self.power_limit_w = sources.gpu(backend).power_limit_w()
         self.reasons: dict[str, str] = {}
         chosen: dict[str, Source] = {}
         for source in (source for sensor in self.sensors for source in sensor.sources):

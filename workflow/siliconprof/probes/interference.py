@@ -13,9 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from siliconprof import environment, machine, sensors
+from siliconprof.hosts import environment, machine
+from siliconprof.hosts.sensors import sources
+from siliconprof.hosts.sensors.base import Readings
 from siliconprof.probes.base import Probe
-from siliconprof.sensors.base import Readings
 
 FLAG_ABOVE_CORES = 0.2  # foreign load, in cores, above which a record is flagged
 FLAG_ABOVE_GPU_PERCENT = 10.0  # load of the GPU while this process let it rest
@@ -119,7 +120,7 @@ class Plugin(Probe):
     def start(self, backend: Any) -> None:
         """See `Probe.start`; the backend has been at rest, but for one small product."""
         super().start(backend)
-        self.gpu = sensors.gpu(backend)
+        self.gpu = sources.gpu(backend)
         self.gpu_before_percent = self.gpu.utilization_percent()
         self.next_gpu_s = 0.0
         self.most_processes: int | None = None

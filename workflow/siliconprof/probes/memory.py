@@ -11,9 +11,9 @@ import os
 import sys
 from typing import Any
 
+from siliconprof.hosts.sensors import linux
+from siliconprof.hosts.sensors.base import Readings
 from siliconprof.probes.base import Probe
-from siliconprof.sensors import linux
-from siliconprof.sensors.base import Readings
 
 
 def resident_bytes() -> int | None:

@@ -14,10 +14,10 @@ import resource
 from collections.abc import Callable
 from typing import Any
 
-from siliconprof import machine
+from siliconprof.hosts import machine
+from siliconprof.hosts.sensors import apple, linux
+from siliconprof.hosts.sensors.base import Readings, Unreadable
 from siliconprof.probes.base import Probe
-from siliconprof.sensors import apple, linux
-from siliconprof.sensors.base import Readings, Unreadable
 
 VMSTAT = linux.KernelFile("/proc/vmstat")
 NEVER_BYTES = 2**40  # as a threshold: more than any block

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from siliconprof import advice, advice_question, money
-from siliconprof.advice import Advice, Answer
-from siliconprof.advice_parts import MEASURED, PREDICTED, PUBLISHED, Estimate, Results
+from siliconprof.advice import ranking
+from siliconprof.advice.parts import MEASURED, PREDICTED, PUBLISHED, Estimate, Results
+from siliconprof.advice.ranking import Advice, Answer
+from siliconprof.analyse import money
+from siliconprof.cells import advice_question
 from siliconprof.render import advice_figure, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
@@ -33,7 +35,7 @@ def add(data: Data, book: Book) -> None:
             )
             continue
         found.append(
-            advice.answer(question, results, settings.get("prices"), settings.get("price_per_kwh"))
+            ranking.answer(question, results, settings.get("prices"), settings.get("price_per_kwh"))
         )
     if not found:
         book.note(
@@ -97,11 +99,11 @@ def table(answers: Sequence[Answer]) -> Table:
             Value(one.candidate.name, sort=one.candidate.name,
                   badge="this host" if one.candidate.here else "", title=one.candidate.id),
             one.backend,
-            Value(words_of(one), sort=advice.SCENARIOS.index(one.scenario), title=one.why),
+            Value(words_of(one), sort=ranking.SCENARIOS.index(one.scenario), title=one.why),
             quantity(one.need_bytes, "no memory model", GIB),
             quantity(one.capacity_bytes, "nobody knows its memory", GIB),
             estimate(rate, unknown),
-            estimate(one.step.times(advice.STEPS / HOUR_S), unknown),
+            estimate(one.step.times(ranking.STEPS / HOUR_S), unknown),
             Value(kind, sort=kind, mark=MARKS.get(kind, ""), reason=said),
             *_energy(one, unknown),
             _price(one),
@@ -134,14 +136,14 @@ def _energy(one: Answer, unknown: str) -> tuple[Value, Value]:
     """Energy of the widest scope that is known, and its electricity."""
     found = one.widest()
     if found is None:
-        why = unknown if one.scenario == "cannot" else advice.no_energy(one)
+        why = unknown if one.scenario == "cannot" else ranking.no_energy(one)
         return missing(why), missing(why)
     scope, joules = found
     bound = "≤ " if scope == money.AT_MOST else ""
     amount = joules.value if joules.value is not None else joules.high
     assert amount is not None
     mark = MARKS.get(joules.evidence or "", "")
-    kwh, usd = amount * advice.STEPS / money.J_PER_KWH, one.cost_usd(amount)
+    kwh, usd = amount * ranking.STEPS / money.J_PER_KWH, one.cost_usd(amount)
     below = "board's power" if bound else scope
     return (
         Value(f"{bound}{words.significant(kwh, 2)}", kwh, below, joules.said, mark),

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from siliconprof.advice import Advice, Answer
-from siliconprof.advice_parts import Candidate
-from siliconprof.advice_words import speed_said
+from siliconprof.advice.parts import Candidate
+from siliconprof.advice.ranking import Advice, Answer
+from siliconprof.advice.words import speed_said
 from siliconprof.render import marks, strokes, style, words
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ" * 4

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from siliconprof.analyse.throughputs import device_of
 from siliconprof.render import hover, marks, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.matmul import why_none
 from siliconprof.render.variants import Row
-from siliconprof.throughputs import device_of
 
 GIGA = 1e9
 KERNELS = ("copy", "triad", "reduction")

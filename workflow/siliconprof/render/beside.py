@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from siliconprof import memory_model
+from siliconprof.memory import memory_model
 from siliconprof.render import words
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Table, Value, missing

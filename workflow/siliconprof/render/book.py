@@ -18,8 +18,8 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from siliconprof import provenance
 from siliconprof.errors import UserError
+from siliconprof.pipeline import provenance
 from siliconprof.render import figures, marks, svg, words
 from siliconprof.render.crew import Crew
 from siliconprof.render.tables import Table, Value, markdown
@@ -175,7 +175,7 @@ class Book:
         self._write_index()
 
     def _write_index(self) -> None:
-        """What `siliconprof.provenance` knows figures and tables by."""
+        """What `siliconprof.pipeline.provenance` knows figures and tables by."""
         index = {
             block.anchor.removeprefix("figure-"): {
                 "kind": "table" if block.table else "figure",

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from siliconprof.ceilings import ONE_PROCESS
+from siliconprof.analyse.ceilings import ONE_PROCESS
+from siliconprof.analyse.throughputs import FLAG_OF_VERDICT, NOT_COMPARED, place
 from siliconprof.render import bandwidth, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, missing, quantity
 from siliconprof.render.variants import Row
-from siliconprof.throughputs import FLAG_OF_VERDICT, NOT_COMPARED, place
 
 GIGA = 1e9
 OF_FORMAT = ("matmul", "memory_bandwidth", "cache_bandwidth")

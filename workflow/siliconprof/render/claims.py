@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from siliconprof.claim_consistency import CONSISTENT, INCONSISTENT
-from siliconprof.claim_region import shown
-from siliconprof.claim_verdicts import NOT_TESTABLE, VERDICTS
+from siliconprof.claims.consistency import CONSISTENT, INCONSISTENT
+from siliconprof.claims.region import shown
+from siliconprof.claims.verdicts import NOT_TESTABLE, VERDICTS
 from siliconprof.render import words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data

@@ -13,15 +13,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from siliconprof import matrix_file, noise_floor, published_values, record_rows, registry
-from siliconprof.datasheet import DataSheets
-from siliconprof.equal_work import by_phases
+from siliconprof.analyse import published_values, record_rows
+from siliconprof.analyse.equal_work import by_phases
+from siliconprof.analyse.throughputs import FLAG_OF_VERDICT, device_of
 from siliconprof.errors import UserError
+from siliconprof.hosts import registry
+from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.render import uncertainty
 from siliconprof.render.traces import Traces, key, point_key
 from siliconprof.render.variants import Family, Row, family, family_order, label, model, order, stem
-from siliconprof.table_files import read, rows
-from siliconprof.throughputs import FLAG_OF_VERDICT, device_of
+from siliconprof.store import matrix_file, noise_floors
+from siliconprof.store.records import HERE
+from siliconprof.store.table_files import read, rows
 
 KEY = record_rows.KEY
 FROM_CELL = ("status", "flags", "flag_details", "seed", "data_sha256", "data_synthetic", "dataset", "threads",
@@ -60,17 +63,19 @@ class Data:
     probes: list[Row] = field(default_factory=list)  # one per probe of a cell
     captures: list[Row] = field(default_factory=list)  # one per file of a tool, or its reason
     models: list[Row] = field(default_factory=list)
-    ceilings: list[Row] = field(default_factory=list)  # see `siliconprof.ceilings`
+    ceilings: list[Row] = field(default_factory=list)  # see `siliconprof.analyse.ceilings`
     checks: list[Row] = field(default_factory=list)  # one per throughput
     texts: list[Row] = field(default_factory=list)  # written by trained models
-    expected: list[Row] = field(default_factory=list)  # see `siliconprof.expected`
+    expected: list[Row] = field(default_factory=list)  # see `siliconprof.analyse.expected`
     scaling: list[Row] = field(default_factory=list)
     attribution: list[Row] = field(
         default_factory=list
-    )  # of everybody, see `siliconprof.attribution`
-    claims: list[Row] = field(default_factory=list)  # see `siliconprof.claims`
-    other_methods: list[Row] = field(default_factory=list)  # see `siliconprof.other_methods`
-    floors: Mapping[str, noise_floor.Floor] = field(default_factory=dict)  # host -> noise floor
+    )  # of everybody, see `siliconprof.analyse.attribution`
+    claims: list[Row] = field(default_factory=list)  # see `siliconprof.claims.judge`
+    other_methods: list[Row] = field(
+        default_factory=list
+    )  # see `siliconprof.analyse.other_methods`
+    floors: Mapping[str, noise_floors.Floor] = field(default_factory=dict)  # host -> noise floor
     damaged: list[Path] = field(default_factory=list)
 
     @property
@@ -102,7 +107,7 @@ class Data:
     def hosts(self) -> list[tuple[str, str]]:
         """(source, host) of the records that are not this host's."""
         pairs = {(row["source"], row["host"]) for row in self.cells}
-        return sorted(pair for pair in pairs if pair[0] != record_rows.HERE)
+        return sorted(pair for pair in pairs if pair[0] != HERE)
 
     def of_module(self, module: str) -> list[Row]:
         """Measured points of one workload module, in the page's order."""
@@ -183,7 +188,7 @@ class Data:
         entry = self.device(row)
         if entry:
             return entry["name"]
-        if row["source"] == record_rows.HERE:
+        if row["source"] == HERE:
             for device in self.host["devices"]:
                 if device["id"] == row["device"]:
                     return device["name"]
@@ -239,7 +244,7 @@ def load(
     _flag_impossible(cells, checks)
     results = tables.parent
     points = _measured(cells, rows(frames["points"]))
-    known = {floor.host: floor for floor in map(noise_floor.read, floors)}
+    known = {floor.host: floor for floor in map(noise_floors.read, floors)}
     uncertainty.rest_on(points, known)
     return Data(
         matrix=document,

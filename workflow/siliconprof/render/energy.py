@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from siliconprof.equal_work import WHOLE_TRAININGS
+from siliconprof.analyse.equal_work import WHOLE_TRAININGS
 from siliconprof.render import hover, marks, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from siliconprof import memory_model
+from siliconprof.memory import memory_model
 from siliconprof.render import words
 from siliconprof.render.beside import model_and_size
 from siliconprof.render.book import Book

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from siliconprof import money
-from siliconprof.money import Offer, Price
+from siliconprof.analyse import money
+from siliconprof.analyse.money import Offer, Price
 from siliconprof.render import price_figure, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from siliconprof import record
 from siliconprof.render import words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, integer, quantity
 from siliconprof.render.variants import Row
+from siliconprof.store import record
 
 FOLD_ABOVE = 60  # rows that a table shows without being opened
 NAMES = ("unsplit_step", "step")  # the first that was timed stands for a point

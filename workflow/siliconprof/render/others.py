@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from siliconprof import documents, record_rows
 from siliconprof.render import (
     ceilings,
     classic,
@@ -43,6 +42,8 @@ from siliconprof.render.variants import (
     variant,
     work_apart,
 )
+from siliconprof.store import documents
+from siliconprof.store.records import IMPORTED
 
 ROWS_PER_FIGURE = 40
 
@@ -118,7 +119,7 @@ def _facts(part: Data) -> list[tuple[str, str]]:
 
 def _signed_by(part: Data) -> str:
     """Who signed the host's records, by the note of their import; empty for nobody."""
-    if part.cells[0]["source"] != record_rows.IMPORTED:
+    if part.cells[0]["source"] != IMPORTED:
         return ""
     try:
         note = documents.read(part.results / "imported" / f"{part.cells[0]['host']}.json")

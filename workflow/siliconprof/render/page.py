@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import record_rows, temporary, validation
 from siliconprof.errors import UserError, stage
 from siliconprof.render.crew import most_workers, rare_collections
+from siliconprof.store import temporary, validation
+from siliconprof.store.records import HERE
 
 
 def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
         words,
     )
 
-    own = data.only(record_rows.HERE)
+    own = data.only(HERE)
     book.common["intervals"] = uncertainty.said(own.points)
     book.section("summary", host=setting.host_line(data))
     found = summary.findings(own)
@@ -188,7 +189,7 @@ def render(arguments: argparse.Namespace) -> None:
     )
     style.apply()
     # This host's first, so that they keep their markers whatever else is imported.
-    first = sorted(data.cells, key=lambda cell: cell["source"] != record_rows.HERE)
+    first = sorted(data.cells, key=lambda cell: cell["source"] != HERE)
     style.know_devices(cell["device"] for cell in first)
     try:
         arguments.figures.mkdir(parents=True, exist_ok=True)

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from siliconprof import record_rows
 from siliconprof.render import marks, style, words
 from siliconprof.render.data import Data
 from siliconprof.render.variants import BACKEND_ORDER, Row
+from siliconprof.store.records import HERE
 
 ROW_IN, NAME_IN = 0.19, 0.2  # of a bar, and of the device's name above its bars
 TITLE_IN, REMARK_IN, FOOT_IN, GAP_IN = 0.24, 0.16, 0.42, 0.3
@@ -91,7 +91,7 @@ def by_kind(rows: Sequence[Row]) -> list[list[Row]]:
 
 def by_place(data: Data, rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Device names with their rows, this host's devices first."""
-    ordered = sorted(rows, key=lambda row: row["source"] != record_rows.HERE)
+    ordered = sorted(rows, key=lambda row: row["source"] != HERE)
     found: dict[str, list[Row]] = {}
     for row in ordered:
         found.setdefault(place(data, row), []).append(row)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from siliconprof import money
-from siliconprof.money import Offer, Price
+from siliconprof.analyse import money
+from siliconprof.analyse.money import Offer, Price
 from siliconprof.render import marks, strokes, style, words
 
 MOST_PANELS = 4

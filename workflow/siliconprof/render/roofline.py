@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from siliconprof.registry import PEAK_OF_PRECISION
+from siliconprof.analyse.throughputs import describe, device_of
+from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.render import marks, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
@@ -24,7 +25,6 @@ from siliconprof.render.roofline_points import (
 from siliconprof.render.tables import Column, Table, Value, missing, quantity
 from siliconprof.render.traces import key
 from siliconprof.render.variants import BACKEND_ORDER, Row, model
-from siliconprof.throughputs import describe, device_of
 
 GIGA, TERA = 1e9, 1e12
 FORMATS = ("fp32", "tf32", "fp16", "bf16")

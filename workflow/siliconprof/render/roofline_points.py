@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from siliconprof import step_work
+from siliconprof.analyse import step_work
+from siliconprof.analyse.throughputs import describe, device_of, place
 from siliconprof.render import words
 from siliconprof.render.data import Data
 from siliconprof.render.traces import key
 from siliconprof.render.variants import Row, variant
-from siliconprof.throughputs import describe, device_of, place
 
 OPERATIONS = ("matmul", "matvec", "vjp")
 TRAINING = "training"

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from siliconprof import memory_model
-from siliconprof.record_rows import PARTS
+from siliconprof.analyse.record_rows import PARTS
+from siliconprof.memory import memory_model
 from siliconprof.render import marks, style, words
 from siliconprof.render.beside import SCENARIO_OF
 from siliconprof.render.book import Book

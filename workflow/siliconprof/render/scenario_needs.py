@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from siliconprof import footprint, memory_model, plugins, registry
-from siliconprof.record_rows import PARTS
+from siliconprof import plugins
+from siliconprof.analyse.record_rows import PARTS
+from siliconprof.hosts import registry
+from siliconprof.memory import footprint, memory_model
 from siliconprof.render import words
 from siliconprof.render.beside import SCENARIO_OF
 from siliconprof.render.data import Data

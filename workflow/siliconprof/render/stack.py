@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from siliconprof import record_rows
 from siliconprof.render import marks, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
@@ -26,6 +25,7 @@ from siliconprof.render.stack_boxes import (
     strands,
 )
 from siliconprof.render.variants import Row
+from siliconprof.store.records import HERE
 
 BOX_IN, GAP_IN, LINE_IN = 0.36, 0.4, 0.08  # a box's height, between layers, between its lines
 SIDE_IN, TOP_IN = 0.06, 0.03
@@ -38,7 +38,7 @@ def add(data: Data, book: Book) -> None:
         book.note("No stack is drawn: the experiment has no cell, here or on another host.")
         return
     built = build(data)
-    elsewhere = any(row["source"] != record_rows.HERE for row in data.cells)
+    elsewhere = any(row["source"] != HERE for row in data.cells)
     unmeasured = [pair for pair, rows in built.pairs.items() if line_of(rows) == UNSUPPORTED]
     book.figure(
         "stack",

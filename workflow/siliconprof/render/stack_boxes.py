@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from siliconprof import record_rows
 from siliconprof.render import words
 from siliconprof.render.data import Data
 from siliconprof.render.variants import BACKEND_ORDER, Row
+from siliconprof.store.records import HERE
 
 LAYERS = ("Workload", "Trainer", "Framework", "Backend", "Device")
 KIND_OF_MODULE = {  # in this order; anything else is an operation
@@ -118,7 +118,7 @@ def _versions(data: Data) -> dict[tuple, str]:
 
 def _vendor(data: Data, row: Row) -> str | None:
     """Of a device of this host that is not in the registry."""
-    if row["source"] != record_rows.HERE:
+    if row["source"] != HERE:
         return None
     return next((d["vendor"] for d in data.host["devices"] if d["id"] == row["device"]), None)
 

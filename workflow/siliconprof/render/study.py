@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from siliconprof import registry
+from siliconprof.hosts import registry
 from siliconprof.render import beside, grid, optimizer_sweep, wide_deep, words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data

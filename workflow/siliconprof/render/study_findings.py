@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from siliconprof import bound
-from siliconprof.record_rows import KEY
+from siliconprof.analyse import bound
+from siliconprof.analyse.record_rows import KEY
+from siliconprof.analyse.throughputs import device_of
 from siliconprof.render import scaling, wide_deep, words
 from siliconprof.render.compare import Finding, Line, Step, ratio_words, remarks, told
 from siliconprof.render.data import Data
 from siliconprof.render.grid_points import place_name
 from siliconprof.render.variants import Row
-from siliconprof.throughputs import device_of
 
 ONE_SEED = "one training each, so what another seed would change is not known"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from siliconprof.record_rows import KEY
+from siliconprof.analyse.record_rows import KEY
 
 SERIES_OF_KIND = {"warm-up": "warmup_step_s", "split": "step_s", "unsplit": "unsplit_step_s",
                   "energy": "energy_step_s"}  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from siliconprof.registry import PEAK_OF_PRECISION
+from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.render import hover, marks, style, uncertainty, words
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from siliconprof import check_columns
+from siliconprof.analyse import check_columns
 from siliconprof.render import words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from siliconprof.noise_floor import Floor
+from siliconprof.analyse.throughputs import Noise
 from siliconprof.render import words
 from siliconprof.render.tables import Value, missing
-from siliconprof.throughputs import Noise
+from siliconprof.store.noise_floors import Floor
 
 WITHIN, BETWEEN = "within one process", "between processes"
 STEMS = ("unsplit_step", "step", "launch_and_wait", "enqueue", "amortised")  # that have intervals

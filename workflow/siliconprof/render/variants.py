@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from siliconprof import record_rows
-from siliconprof.equal_work import WORK
-from siliconprof.equal_work import flagged as flagged  # the page asks here
-from siliconprof.equal_work import has_no_speed as has_no_speed
+from siliconprof.analyse.equal_work import WORK
+from siliconprof.analyse.equal_work import flagged as flagged  # the page asks here
+from siliconprof.analyse.equal_work import has_no_speed as has_no_speed
 from siliconprof.render import words
+from siliconprof.store.records import HERE
 
 Row = dict[str, Any]
 BACKEND_ORDER = ("torch-cuda", "torch-mps", "torch-cpu", "mlx")
@@ -176,7 +176,7 @@ def _place(value: str | None, known: tuple[str, ...]) -> tuple[int, str]:
 
 def _device(row: Mapping[str, Any]) -> tuple:
     return (
-        row["source"] != record_rows.HERE,
+        row["source"] != HERE,
         row["source"],
         row["host"],
         row["device_kind"] == "cpu",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from siliconprof.attribution import CAUSE, PHASE
-from siliconprof.attribution_costs import (
+from siliconprof.analyse.attribution import CAUSE, PHASE
+from siliconprof.analyse.attribution_costs import (
     CAUSES,
     CLOCKS,
     COARSER,

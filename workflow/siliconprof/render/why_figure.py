@@ -7,8 +7,8 @@ from typing import Any
 
 from matplotlib.patches import Rectangle
 
-from siliconprof.attribution import CAUSE, PHASE
-from siliconprof.attribution_costs import (
+from siliconprof.analyse.attribution import CAUSE, PHASE
+from siliconprof.analyse.attribution_costs import (
     CLOCKS,
     LAUNCHES,
     MEMORY,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from siliconprof.attribution import CAUSE, GAP, LEFT, NO_GAP, OVER, PHASE, UNEXPLAINED
-from siliconprof.attribution_costs import (
+from siliconprof.analyse.attribution import CAUSE, GAP, LEFT, NO_GAP, OVER, PHASE, UNEXPLAINED
+from siliconprof.analyse.attribution_costs import (
     CLOCKS,
     COARSER,
     LAUNCHES,

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from siliconprof import training_course
 from siliconprof.render import words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
@@ -24,7 +23,8 @@ from siliconprof.render.wide_deep_curves import (
     smoothed_said,
     unusual,
 )
-from siliconprof.training_course import ELEVATED, aspect, pairs
+from siliconprof.stats import training_course
+from siliconprof.stats.training_course import ELEVATED, aspect, pairs
 
 TRAINER = "training_run"
 LINES_PER_FIGURE = 8

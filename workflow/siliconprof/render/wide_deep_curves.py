@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from siliconprof import training_course
 from siliconprof.render import hover, marks, strokes, style, words
 from siliconprof.render.data import Data
 from siliconprof.render.variants import Row
-from siliconprof.training_course import stretch
+from siliconprof.stats import training_course
+from siliconprof.stats.training_course import stretch
 
 MS, MIB = 1e-3, 2.0**20
 MOST_POINTS = 400  # of one line in one panel

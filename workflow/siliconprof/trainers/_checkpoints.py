@@ -20,7 +20,7 @@ from typing import Any
 from siliconprof.backends.base import Stepper
 from siliconprof.closure import sha256
 from siliconprof.errors import UserError, in_one_line
-from siliconprof.record import write_atomically
+from siliconprof.store.record import write_atomically
 
 FOLDER = "checkpoints"
 COURSE = "course.json"

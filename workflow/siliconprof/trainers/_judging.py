@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-    from siliconprof.session import Session
+    from siliconprof.session.session import Session
 
 
 @dataclass

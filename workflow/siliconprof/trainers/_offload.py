@@ -17,14 +17,13 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from siliconprof import offload_ops
 from siliconprof.backends._torch_stepper import first_activation
 from siliconprof.backends.base import Stepper, Unsupported
+from siliconprof.hosts import offload_ops
 
 if TYPE_CHECKING:
-    from siliconprof.session import Session
+    from siliconprof.session.session import Session
 
-PACKAGES = ("deepspeed",)
 OFFLOADED = {
     2: ["optimizer states", "master weights", "gradients"],
     3: ["optimizer states", "master weights", "gradients", "weights"],

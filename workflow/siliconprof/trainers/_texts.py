@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from siliconprof.backends.base import Stepper
 
 if TYPE_CHECKING:
-    from siliconprof.session import Session
+    from siliconprof.session.session import Session
 
 TOKENIZER = "tokenizer.json"
 PROMPT_TOKENS = 16  # the first of the held-out text

@@ -6,14 +6,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from siliconprof import statistics
 from siliconprof.probes.page_faults import read_faults
-from siliconprof.timing import Pace, PhaseClock, Plan, StepTimes
+from siliconprof.session.timing import Pace, PhaseClock, Plan, StepTimes
+from siliconprof.stats import statistics
 from siliconprof.trainers import _offload
 from siliconprof.workloads.base import TrainingWorkload
 
 if TYPE_CHECKING:
-    from siliconprof.session import Session
+    from siliconprof.session.session import Session
 
 
 class Trainer:

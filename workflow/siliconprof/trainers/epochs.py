@@ -16,18 +16,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from siliconprof import memory_limit, statistics, sweep
 from siliconprof.backends.base import Unsupported
-from siliconprof.energy import EnergyMeter
 from siliconprof.errors import UserError
-from siliconprof.timing import PhaseClock, Plan
+from siliconprof.session import memory_limit, sweep
+from siliconprof.session.energy import EnergyMeter
+from siliconprof.session.timing import PhaseClock, Plan
+from siliconprof.stats import statistics
 from siliconprof.trainers._judging import judged
 from siliconprof.trainers.base import Course, Trainer
 from siliconprof.trainers.plain import forward_only
 from siliconprof.workloads._classic import FEWEST_STEPS
 
 if TYPE_CHECKING:
-    from siliconprof.session import Session
+    from siliconprof.session.session import Session
 
 WARM_UP_SHARE = 1 / 2  # of all steps, at most
 METHOD = {

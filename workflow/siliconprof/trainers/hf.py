@@ -10,14 +10,14 @@ from __future__ import annotations
 import tempfile
 from typing import TYPE_CHECKING, Any
 
-from siliconprof import memory_limit
 from siliconprof.backends._torch_stepper import observed_dtypes, standing
+from siliconprof.session import memory_limit
 from siliconprof.trainers import _offload
 from siliconprof.trainers.base import Course, Trainer
 from siliconprof.workloads.base import TrainingWorkload
 
 if TYPE_CHECKING:
-    from siliconprof.session import Session
+    from siliconprof.session.session import Session
 
 ENDLESS = 10**7  # steps; the callback ends the run
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from siliconprof import memory_limit
+from siliconprof.session import memory_limit
 from siliconprof.trainers import _offload
 from siliconprof.trainers.base import Course, Trainer
 
 if TYPE_CHECKING:
-    from siliconprof.session import Session
+    from siliconprof.session.session import Session
 
 FORWARD_ONLY_STEPS = 5
 

@@ -14,14 +14,15 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from siliconprof import divergence, memory_limit
 from siliconprof.backends.base import Stepper, Unsupported
+from siliconprof.session import memory_limit
+from siliconprof.stats import divergence
 from siliconprof.trainers import _texts
 from siliconprof.trainers._checkpoints import BEST, LATEST, Checkpoints
 from siliconprof.trainers.base import Course, Trainer
 
 if TYPE_CHECKING:
-    from siliconprof.session import Session
+    from siliconprof.session.session import Session
 
 METHOD = {
     "split": "not split: every step is timed whole",

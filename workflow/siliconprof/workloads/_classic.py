@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from siliconprof import prepared
+from siliconprof.datasets import prepared
 from siliconprof.workloads._classic_layers import Layer, drawn
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
 

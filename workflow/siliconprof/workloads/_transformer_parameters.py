@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from siliconprof import wide_deep
+from siliconprof.workloads import _wide_deep
 
 SHAPE_PARAMETERS: Mapping[str, Any] = {
     "n_layer": {
@@ -66,7 +66,7 @@ SHAPE_PARAMETERS: Mapping[str, Any] = {
     "depth_ratio": {
         "type": "number",
         "exclusiveMinimum": 1,
-        "default": wide_deep.DEPTH_RATIO,
+        "default": _wide_deep.DEPTH_RATIO,
         "description": "with `parameter_budget`: the deep model has at least so many times the "
         "wide one's layers",
     },

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from siliconprof import caches
+from siliconprof.hosts import caches
 from siliconprof.probes.page_faults import read_faults
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
@@ -28,7 +28,7 @@ from siliconprof.workloads._operation import (
 
 if TYPE_CHECKING:
     from siliconprof.backends._streams import Stream
-    from siliconprof.session import Session
+    from siliconprof.session.session import Session
 
 SMALLEST_BYTES = 2**15
 BEYOND_CACHE = 4  # the largest of the sweep, in last-level caches

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from siliconprof import footprint, plugins
-from siliconprof.validation import nearest
-from siliconprof.weights import Checkpoint
+from siliconprof import plugins
+from siliconprof.datasets.weights import Checkpoint
+from siliconprof.memory import footprint
+from siliconprof.store.validation import nearest
 
 if TYPE_CHECKING:
-    from siliconprof.session import Session
+    from siliconprof.session.session import Session
 
 # name -> numpy array whose first axis is the batch
 Batch = Mapping[str, Any]

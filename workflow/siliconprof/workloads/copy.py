@@ -13,7 +13,7 @@ from siliconprof.backends.base import Unsupported
 from siliconprof.workloads._operation import BURST_PARAMETERS, OperationWorkload
 
 if TYPE_CHECKING:
-    from siliconprof.session import Session
+    from siliconprof.session.session import Session
 
 WIDTH = 4  # bytes of a value
 

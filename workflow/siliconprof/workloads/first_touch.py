@@ -15,13 +15,14 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
-from siliconprof import machine, statistics
 from siliconprof.backends.base import Unsupported
+from siliconprof.hosts import machine
 from siliconprof.probes.page_faults import read_faults
+from siliconprof.stats import statistics
 from siliconprof.workloads.base import KernelWorkload
 
 if TYPE_CHECKING:
-    from siliconprof.session import Session
+    from siliconprof.session.session import Session
 
 FREE_SHARE = 1 / 16  # of the free memory that a mapping may take
 HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"

@@ -16,8 +16,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from siliconprof import footprint
-from siliconprof.weights import Checkpoint
+from siliconprof.datasets.weights import Checkpoint
+from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
 

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from siliconprof import cold_launch
-from siliconprof.timing import Plan
+from siliconprof.session import cold_launch
+from siliconprof.session.timing import Plan
 from siliconprof.workloads._operation import checked
 from siliconprof.workloads.base import KernelWorkload
 
 if TYPE_CHECKING:
-    from siliconprof.session import Session
+    from siliconprof.session.session import Session
 
 DISPATCH, EMPTY_KERNEL = "dispatch", "empty kernel"
 CHECKED_VALUES = 64  # of the trivial operator

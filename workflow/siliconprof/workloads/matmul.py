@@ -13,8 +13,10 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from siliconprof import plugins, statistics, step_shapes
-from siliconprof.timing import Plan
+from siliconprof import plugins
+from siliconprof.session import step_shapes
+from siliconprof.session.timing import Plan
+from siliconprof.stats import statistics
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
     WIDTH_BYTES,
@@ -25,7 +27,7 @@ from siliconprof.workloads._operation import (
 from siliconprof.workloads._search import Search, Shape
 
 if TYPE_CHECKING:
-    from siliconprof.session import Session
+    from siliconprof.session.session import Session
 
 # Rows and columns that are checked: float64 on a CPU would take minutes for all of a large product.
 CHECKED_ROWS, CHECKED_COLUMNS = 64, 1024

@@ -13,7 +13,7 @@ import operator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from siliconprof import caches
+from siliconprof.hosts import caches
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
     COLD_BYTES_PARAMETER,
@@ -26,7 +26,7 @@ from siliconprof.workloads._operation import (
 )
 
 if TYPE_CHECKING:
-    from siliconprof.session import Session
+    from siliconprof.session.session import Session
 
 MOST_COPIES = 4096  # more would be tiny ones, whose launches cost more than what they move
 CHECKED_VALUES = 2**24  # of the matrix: its float64 copy takes eight times as many bytes

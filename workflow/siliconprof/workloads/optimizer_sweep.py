@@ -13,15 +13,16 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from siliconprof import divergence, memory_limit, sweep
-from siliconprof.cell import canonical_json
 from siliconprof.errors import UserError
-from siliconprof.timing import PhaseClock
+from siliconprof.session import memory_limit, sweep
+from siliconprof.session.timing import PhaseClock
+from siliconprof.stats import divergence
+from siliconprof.store.cell import canonical_json
 from siliconprof.workloads import transformer_lm
 from siliconprof.workloads.base import KernelWorkload
 
 if TYPE_CHECKING:
-    from siliconprof.session import Session
+    from siliconprof.session.session import Session
 
 SWEPT = ("learning_rate", "warmup_steps", "weight_decay", "betas", "max_gradient_norm")
 # Of a whole run alone: trainer training_run reads them.

@@ -15,14 +15,16 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from siliconprof import footprint, memory_model, statistics, sweep
 from siliconprof.errors import in_one_line
-from siliconprof.timing import PhaseClock
+from siliconprof.memory import footprint, memory_model
+from siliconprof.session import sweep
+from siliconprof.session.timing import PhaseClock
+from siliconprof.stats import statistics
 from siliconprof.workloads import transformer_lm
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, KernelWorkload
 
 if TYPE_CHECKING:
-    from siliconprof.session import Session
+    from siliconprof.session.session import Session
 
 SHAPE = transformer_lm.SHAPE_PARAMETERS
 SWEPT = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "batch_size")  # n_embd before n_head

@@ -18,8 +18,9 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from siliconprof import footprint, wide_deep
 from siliconprof.errors import UserError
+from siliconprof.memory import footprint
+from siliconprof.workloads import _wide_deep
 from siliconprof.workloads._transformer_parameters import (
     OPTIMIZER_PARAMETERS,
     RUN_PARAMETERS,
@@ -310,7 +311,7 @@ def _shape(parameters: Mapping[str, Any]) -> Shape:
     vocab_size = int(parameters["vocab_size"] or parameters["dataset_vocab_size"])
     n_head, seq_len = int(parameters["n_head"]), int(parameters["seq_len"])
     if parameters["parameter_budget"] is not None:
-        pair = wide_deep.solve(
+        pair = _wide_deep.solve(
             parameters["parameter_budget"], n_head, vocab_size, seq_len, parameters["depth_ratio"]
         )
         return pair.deep if parameters["aspect"] == "deep" else pair.wide

@@ -19,7 +19,7 @@ from siliconprof.workloads._operation import (
 )
 
 if TYPE_CHECKING:
-    from siliconprof.session import Session
+    from siliconprof.session.session import Session
 
 # Rows and columns of every result that are checked: float64 on a CPU would take minutes for all.
 CHECKED_ROWS, CHECKED_COLUMNS = 64, 1024

@@ -19,9 +19,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from siliconprof import footprint
 from siliconprof.backends.base import Unsupported
-from siliconprof.weights import Checkpoint
+from siliconprof.datasets.weights import Checkpoint
+from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
 from siliconprof.workloads._whisper_weights import KERNEL, POSITIONS, sinusoids, weight_shapes
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload

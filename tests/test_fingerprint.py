@@ -1,0 +1,516 @@
+"""The fingerprint of method code: what changes it and what does not.
+
+Copies of the real package are rewritten as a whole, or one module at a time; small packages show
+single rules.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from siliconprof import closure, fingerprint, plugins
+from siliconprof.fingerprint import Fingerprint, Package
+
+ROOTS = [plugins.module_name(kind, name) for kind in plugins.KINDS for name in plugins.names(kind)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all copies: what has been read of a path is not read again."""
+    return tmp_path_factory.mktemp("copy") / "siliconprof"
+
+
+@pytest.fixture
+def copy(folder: Path) -> Path:
+    """The real package, to be rewritten."""
+    shutil.rmtree(folder, ignore_errors=True)
+    ignored = shutil.ignore_patterns("__pycache__")
+    return Path(shutil.copytree(closure.PACKAGE_DIR, folder, ignore=ignored))
+
+
+def of_roots(folder: Path) -> dict[str, Fingerprint]:
+    package = Package(folder)
+    return {root: fingerprint.of([root], package) for root in ROOTS}
+
+
+def hashed(folder: Path) -> dict[str, Path]:
+    """The modules that any root's fingerprint holds."""
+    names = {name for found in of_roots(folder).values() for name in found.modules}
+    files = {name: closure.module_file(f"siliconprof.{name}", folder) for name in sorted(names)}
+    return {f"siliconprof.{name}": path for name, path in files.items() if path}
+
+
+# The real package, rewritten: not too wide.
+
+
+class WithoutAnnotations(ast.NodeTransformer):
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.annotation = None
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        if node.value is None:
+            return None
+        return ast.Assign([node.target], node.value, lineno=node.lineno)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        before = node.body
+        own = [one for one in before if not isinstance(one, ast.AnnAssign)]
+        for one in own:
+            self.visit(one)
+        for one in before:  # fields stay fields
+            if isinstance(one, ast.AnnAssign) and "Var" not in ast.unparse(one.annotation):
+                one.annotation = ast.Name("object", ast.Load())
+        return node
+
+
+class WithAnnotations(ast.NodeTransformer):
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.annotation = ast.parse("Added | backend_types.Backend[Anything]", mode="eval").body
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.body.insert(0, ast.parse("declared: Added").body[0])
+        node.returns = ast.Constant("Added")
+        return self.generic_visit(node)
+
+
+class OtherDocstrings(ast.NodeTransformer):
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        return ast.Expr(ast.Constant("Something else.")) if is_text(node) else node
+
+
+class OtherMessages(ast.NodeTransformer):
+    """Of `raise`, `assert` and `print`."""
+
+    said = False
+
+    def under(self, node: ast.AST) -> ast.AST:
+        before, self.said = self.said, True
+        self.generic_visit(node)
+        self.said = before
+        return node
+
+    visit_Raise = under
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        is_print = isinstance(node.func, ast.Name) and node.func.id == "print"
+        return self.under(node) if is_print else self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        return ast.Constant("other") if self.said and isinstance(node.value, str) else node
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        self.generic_visit(node)
+        if self.said:
+            node.values = [ast.Constant("new "), *node.values, ast.Constant(" end")]
+        return node
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.AST:
+        self.visit(node.value)
+        return node
+
+
+def is_text(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def transformed(transformer: type[ast.NodeTransformer]) -> Callable[[ast.Module], ast.Module]:
+    return lambda tree: ast.fix_missing_locations(transformer().visit(tree))
+
+
+def annotated(tree: ast.Module) -> ast.Module:
+    transformed(WithAnnotations)(tree)
+    more = """
+from typing import TYPE_CHECKING, Any as Anything
+from pathlib import Path as Added
+from siliconprof.render import svg
+from siliconprof.backends import base as backend_types
+if TYPE_CHECKING:
+    from siliconprof.workloads.base import Workload
+"""
+    tree.body[first_statement(tree) : first_statement(tree)] = ast.parse(more).body
+    return tree
+
+
+def first_statement(tree: ast.Module) -> int:
+    """After the docstring and what is imported from the future."""
+    future = (n for n, one in enumerate(tree.body) if getattr(one, "module", "") == "__future__")
+    return max(future, default=-1) + 1 or int(is_text(tree.body[0]))
+
+
+def imports_turned(tree: ast.Module) -> ast.Module:
+    """Each run of imports the other way round."""
+    start = first_statement(tree)
+    runs = itertools.groupby(tree.body[start:], lambda one: isinstance(one, CLAUSES))
+    tree.body[start:] = [
+        one for turn, run in runs for one in (reversed(list(run)) if turn else run)
+    ]
+    return tree
+
+
+CLAUSES = (ast.Import, ast.ImportFrom)
+REWRITTEN = {
+    "reformatted": lambda tree: tree,
+    "other docstrings": transformed(OtherDocstrings),
+    "no annotations": transformed(WithoutAnnotations),
+    "more annotations": annotated,
+    "other messages": transformed(OtherMessages),
+    "imports turned": imports_turned,
+}
+
+
+@pytest.mark.parametrize("how", REWRITTEN)
+def test_rewritten_code_that_does_the_same(copy: Path, how: str) -> None:
+    before = of_roots(copy)
+    rewritten = 0
+    for path in hashed(copy).values():
+        source = path.read_text(encoding="utf-8")
+        new = ast.unparse(ast.fix_missing_locations(REWRITTEN[how](ast.parse(source))))
+        path.write_text(new + "\n", encoding="utf-8")
+        rewritten += new != ast.unparse(ast.parse(source)) or how == "reformatted"
+    assert rewritten > 10
+    assert of_roots(copy) == before
+
+
+class Renamed(ast.NodeTransformer):
+    """Imports of moved modules, and the names that they are used by, unless the name is taken."""
+
+    def __init__(self, tree: ast.Module, moved: dict[str, str]) -> None:
+        self.moved = moved
+        self.taken = {
+            name
+            for node in ast.walk(tree)
+            for name in (getattr(node, "arg", None), getattr(node, "name", None))
+            if not isinstance(node, ast.alias | ast.keyword)
+        } | {
+            node.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+        }
+        self.names: dict[str, str] = {}
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> list[ast.AST]:
+        return [self.one(node, alias) for alias in node.names]
+
+    def one(self, node: ast.ImportFrom, alias: ast.alias) -> ast.AST:
+        new = self.moved.get(f"{node.module}.{alias.name}")
+        if new is None:  # a name in a module
+            return ast.ImportFrom(self.moved.get(node.module or "", node.module), [alias], 0)
+        folder, _, name = new.rpartition(".")
+        local = alias.asname or alias.name
+        if local in self.taken or alias.asname:
+            return ast.ImportFrom(folder, [ast.alias(name, local)], 0)
+        self.names[local] = name
+        return ast.ImportFrom(folder, [ast.alias(name)], 0)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Name(self.names.get(node.id, node.id), node.ctx)
+
+
+def test_renamed_and_moved_modules(copy: Path) -> None:
+    before = of_roots(copy)
+    files = hashed(copy)
+    moved = {}
+    for name, path in files.items():
+        package = name.rpartition(".")[0]
+        if path.name == "__init__.py":
+            moved[name] = f"{name}_elsewhere"
+        elif package in files:  # whose __init__ runs with it
+            moved[name] = f"{package}_elsewhere.moved_{path.stem}"
+        else:
+            moved[name] = f"siliconprof.all.{package.rpartition('.')[2]}_{path.stem}"
+    renamed = set()
+    for name, path in files.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        rename = Renamed(tree, moved)
+        tree = rename.visit(tree)
+        tree = rename.visit(tree) if rename.names else tree  # names used above their import
+        renamed |= rename.names.keys()
+        target = copy.joinpath(*moved[name].split(".")[1:])
+        target = target / path.name if path.name == "__init__.py" else target.with_suffix(".py")
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(ast.unparse(ast.fix_missing_locations(tree)), encoding="utf-8")
+        path.unlink()
+    assert len(renamed) > 3
+    now_here = Package(copy)
+    for root, found in before.items():
+        now = fingerprint.of([moved[root]], now_here)
+        assert not now.modules.keys() & found.modules.keys()
+        assert fingerprint.changed(found.modules, now.modules) == []
+        assert now.sha256 == found.sha256
+
+
+# The real package, one change in one module: not too narrow.
+
+
+def places(node: ast.AST) -> Iterator[ast.AST]:
+    """Constants and operators that decide what is done."""
+    if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr) or is_text(node):
+        return
+    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        return
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+        return
+    if isinstance(node, ast.BinOp | ast.BoolOp | ast.Compare):
+        yield node
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str):
+        yield node
+    for name, value in ast.iter_fields(node):
+        if name not in ("annotation", "returns"):
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    yield from places(child)
+
+
+def change(node: ast.AST) -> None:
+    if isinstance(node, ast.Constant):
+        value = node.value
+        node.value = not value if isinstance(value, bool) else value + type(value)(1)
+    elif isinstance(node, ast.BinOp):
+        node.op = ast.Sub() if isinstance(node.op, ast.Add) else ast.Add()
+    elif isinstance(node, ast.BoolOp):
+        node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+    elif isinstance(node, ast.Compare):
+        node.ops[0] = ast.Gt() if isinstance(node.ops[0], ast.Lt) else ast.Lt()
+
+
+def mutated(source: str, seed: str) -> str:
+    tree = ast.parse(source)
+    found = list(places(tree))
+    if found:
+        change(random.Random(seed).choice(found))
+    else:
+        tree.body.append(ast.parse("changed = 1").body[0])
+    return ast.unparse(tree)
+
+
+def test_every_change_is_seen_by_those_who_use_the_module(copy: Path) -> None:
+    before = of_roots(copy)
+    for name, path in hashed(copy).items():
+        source = path.read_text(encoding="utf-8")
+        short = name.removeprefix("siliconprof.")
+        for number in range(2):
+            new = mutated(source, f"{short} {number}")
+            path.write_text(new, encoding="utf-8")
+            now = of_roots(copy)
+            what = f"{short}: {new}"
+            for root in ROOTS:
+                told = fingerprint.changed(before[root].modules, now[root].modules)
+                assert told == ([short] if short in before[root].modules else []), what
+                assert (before[root].sha256 == now[root].sha256) == (not told), what
+        path.write_text(source, encoding="utf-8")
+    assert of_roots(copy) == before
+
+
+# Small packages: single rules.
+
+BESIDE = {
+    "__init__": "from siliconprof.method import one\n",
+    "method/__init__": '"""Nothing."""\n',
+    "method/one": "LIMIT = 1\ndef f(): return LIMIT\n",
+    "method/two": "LIMIT = 2\ndef f(): return LIMIT\n",
+    "method/passing": "from siliconprof.method.one import f\nfrom math import pi\n",
+    "moved/uno": "LIMIT = 1\ndef f(): return LIMIT\n",
+    "errors": "from siliconprof.method import two\nclass UserError(Exception): pass\n",
+    "measure/checks": "def write(): pass\n",
+    "store/files": "from siliconprof.method import two\ndef write(): pass\n",
+}
+ONE = "from siliconprof.method import one\n"
+
+
+def of_main(tmp_path: Path, main: str, more: dict[str, str] | None = None) -> Fingerprint:
+    """The fingerprint of a module beside those above."""
+    folder = tmp_path / f"{len(list(tmp_path.iterdir()))}" / "siliconprof"
+    for name, source in (BESIDE | {"method/main": main} | (more or {})).items():
+        path = folder / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source, encoding="utf-8")
+    return fingerprint.of(["siliconprof.method.main"], Package(folder))
+
+
+SAME = {
+    "a module by another name": (ONE + "x = one.f(1)", ONE[:-1] + " as o\nx = o.f(1)"),
+    "a module elsewhere": (ONE + "x = one.f()", "from siliconprof.moved import uno\nx = uno.f()"),
+    "a module in full": (
+        ONE + "x = one.f()",
+        "import siliconprof.method.one\nx = siliconprof.method.one.f()",
+    ),  # fmt: skip
+    "a name of a module": (
+        ONE + "x = one.f()",
+        "from siliconprof.method.one import f as g\nx = g()",
+    ),
+    "imported in the function": (
+        ONE + "def g(): return one.f()",
+        "def g():\n    from siliconprof.method import one\n    return one.f()",
+    ),
+    "relative": (ONE + "x = one.f()", "from . import one\nx = one.f()"),
+    "relative, a name": (ONE + "x = one.f()", "from .one import f\nx = f()"),
+    "supervision elsewhere": (
+        "from siliconprof.store import files\nfiles.write()",
+        "from siliconprof.measure.checks import write\nwrite()",
+    ),
+    "for types only": (
+        "def f(x): return 1",
+        "from siliconprof.method.two import f as T\nfrom typing import Any\n"
+        "def f(x: T) -> Any: return 1",
+    ),
+    "under TYPE_CHECKING": (
+        "import typing\nx = 1",
+        "import typing\nif typing.TYPE_CHECKING:\n    from siliconprof.method import two\nx = 1",
+    ),
+    "order of imports": ("import a\nfrom b import c\nc()", "from b import c\nimport a\nc()"),
+    "pass and dots": ("class A:\n    pass", 'class A:\n    """A."""\n    ...'),
+    "message": ("raise E('a' + f'b {x:.1f} c')", "raise E('b' + f'{x!r}')"),
+    "message of an assertion": ("assert x, 'a'", "assert x, 'b'"),
+    "printed": ("print('a', x)", "print('b', x)"),
+    "warned": ("import warnings\nwarnings.warn('a')", "import warnings\nwarnings.warn('b')"),
+    "cut strings": ("x = f'a' 'b'", "x = f'ab'"),
+    "annotation in a function": ("def f(): x = 1", "def f():\n    y: int\n    x: int = 1"),
+    "annotation of an attribute": ("class A:\n    x = 1", "class A:\n    x: int = 1"),
+    "a parameter that is called like the module's new name": (
+        ONE + "def g(o): return o.f()\nx = one.f()",
+        ONE[:-1] + " as p\ndef g(o): return o.f()\nx = p.f()",
+    ),
+    "shadowed elsewhere": (
+        ONE + "def g(one): return one.f\ny = [one for one in one.f()]\nx = one.f()",
+        "from siliconprof.moved import uno\n"
+        "def g(one): return one.f\ny = [one for one in uno.f()]\nx = uno.f()",
+    ),
+}
+DIFFERENT = {
+    "another module, same name": (ONE + "x = one.f()", ONE.replace("one", "two as one") + "x = one.f()"),
+    "another module's name": (
+        "from siliconprof.method.one import f\nf()",
+        "from siliconprof.method.two import f\nf()",
+    ),
+    "another name": (ONE + "one.f()", ONE + "one.LIMIT()"),
+    "default": ("def f(x=1): pass", "def f(x=2): pass"),
+    "type of a constant": ("x = 1", "x = 1.0"),
+    "true is not one": ("x = 1", "x = True"),
+    "text is not bytes": ("x = 'a'", "x = b'a'"),
+    "text": ("x = 'a'", "x = 'b'"),
+    "text in braces": ("x = f'a{x}'", "x = f'b{x}'"),
+    "what a message shows": ("raise E(f'{a}')", "raise E(f'{b}')"),
+    "order of fields": (
+        "@dataclass\nclass A:\n    x: int\n    y: int",
+        "@dataclass\nclass A:\n    y: int\n    x: int",
+    ),
+    "a field or none": ("@dataclass\nclass A:\n    x: int = 1", "@dataclass\nclass A:\n    x = 1"),
+    "kind of a field": (
+        "@dataclass\nclass A:\n    x: int = 1",
+        "@dataclass\nclass A:\n    x: ClassVar[int] = 1",
+    ),
+    "order of functions": ("def f(): 1\ndef g(): 2", "def g(): 2\ndef f(): 1"),
+    "decorator": ("@a\ndef f(): 1", "@b\ndef f(): 1"),
+    "bounds of a slice": ("x[1:]", "x[:1]"),
+    "imported for its effect": ("x = 1", "import readline\nx = 1"),
+    "asked whether it is there": (
+        "try:\n    from a import b\nexcept ImportError:\n    x = 1",
+        "try:\n    from a import c\nexcept ImportError:\n    x = 1",
+    ),
+    "a parameter, not the module": (ONE + "def g(x): return one.f", ONE + "def g(one): return one.f"),
+    "a variable, not the module": (
+        ONE + "def g(x):\n    return one.f()",
+        ONE + "def g(x):\n    one = x\n    return one.f()",
+    ),
+    "one of two modules": (
+        "if a:\n    from siliconprof.method import one as m\n"
+        "else:\n    from siliconprof.method import two as m\nm.f()",
+        "if a:\n    from siliconprof.method import two as m\n"
+        "else:\n    from siliconprof.method import one as m\nm.f()",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SAME)
+def test_does_the_same(tmp_path: Path, what: str) -> None:
+    before, now = (of_main(tmp_path, source) for source in SAME[what])
+    assert before.sha256 == now.sha256
+    assert fingerprint.changed(before.modules, now.modules) == []
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_does_something_else(tmp_path: Path, what: str) -> None:
+    before, now = (of_main(tmp_path, source) for source in DIFFERENT[what])
+    assert before.sha256 != now.sha256
+    assert "method.main" in fingerprint.changed(before.modules, now.modules)
+
+
+@pytest.mark.parametrize(
+    ("main", "others"),
+    [
+        ("x = 1", []),
+        (ONE + "one.f()", ["method.one"]),
+        (ONE + "def f(x: one.T): pass", []),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    " + ONE + "x = 1", []),
+        ("from siliconprof.errors import UserError\nraise UserError()", []),
+        ("from siliconprof.store import files\nfiles.write()", []),
+        ("from siliconprof.method.passing import f\nf()", ["method.one", "method.passing"]),
+        (ONE + "class A:\n    one = one.f()", ["method.one"]),
+        (ONE + "def f(one=one.f): pass", ["method.one"]),
+        (ONE + "def f(one): return one.f", []),
+        (ONE + "x = {one for one in one.f()}", ["method.one"]),
+        (ONE + "x = [one for x in y for one in one.f()]", []),
+        (ONE + "def f():\n    global one\n    one = 3", ["method.one"]),
+        ("try:\n    " + ONE + "except ImportError:\n    one = None\none.f()", ["method.one"]),
+    ],
+)
+def test_which_modules_are_hashed(tmp_path: Path, main: str, others: list[str]) -> None:
+    found = of_main(tmp_path, main, {"method/passing": BESIDE["method/passing"] + "x = 1"})
+    assert list(found.modules) == sorted([*others, "method.main"])
+
+
+def test_an_init_with_code_is_hashed_with_what_is_in_its_folder(tmp_path: Path) -> None:
+    plain = of_main(tmp_path, "x = 1")
+    found = of_main(tmp_path, "x = 1", {"method/__init__": "y = 2"})
+    assert list(found.modules) == ["method", "method.main"]
+    assert fingerprint.changed(plain.modules, found.modules) == ["method"]
+
+
+def test_what_is_passed_on_is_followed(tmp_path: Path) -> None:
+    main = "from siliconprof.method.passing import f, pi\nf(pi)"
+    before = of_main(tmp_path, main)
+    two = of_main(
+        tmp_path, main, {"method/passing": BESIDE["method/passing"].replace("one", "two")}
+    )
+    tau = of_main(tmp_path, main, {"method/passing": BESIDE["method/passing"].replace("math", "m")})
+    assert len({before.sha256, two.sha256, tau.sha256}) == 3
+
+
+def test_a_change_is_told_where_it_is_made(tmp_path: Path) -> None:
+    before = of_main(tmp_path, ONE + "one.f()")
+    now = of_main(tmp_path, ONE + "one.f()", {"method/one": "LIMIT = 3\ndef f(): return LIMIT"})
+    assert before.modules["method.main"] != now.modules["method.main"]
+    assert fingerprint.changed(before.modules, now.modules) == ["method.one"]
+    assert fingerprint.changed(before.modules, before.modules) == []
+    doubled = {**before.modules, "method.again": before.modules["method.one"]}
+    assert fingerprint.changed(before.modules, doubled) == ["method.again"]
+
+
+def test_roots(tmp_path: Path) -> None:
+    with pytest.raises(LookupError, match="siliconprof.no.such"):
+        fingerprint.of(["siliconprof.no.such"])
+    assert fingerprint.of(ROOTS[:1]) is fingerprint.of(ROOTS[:1])
+    assert fingerprint.of(ROOTS[:2]).modules.keys() == (
+        fingerprint.of(ROOTS[:1]).modules.keys() | fingerprint.of(ROOTS[1:2]).modules.keys()
+    )
+    with pytest.raises(SyntaxError, match="main.py"):
+        of_main(tmp_path, "x = = 1")

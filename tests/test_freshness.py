@@ -1,0 +1,252 @@
+"""Records prove by themselves what they answer for: copied, outdated, and answering again."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import QUICK, Checkout, copy_project
+from siliconprof import fingerprint
+from siliconprof.cells import config, freshness, matrix
+from siliconprof.errors import UserError
+from siliconprof.session.trial import Trial
+from siliconprof.store import record
+from siliconprof.store.cell import Cell
+
+pytestmark = pytest.mark.slow
+
+TINY: dict[str, Any] = {
+    "host": "desk",
+    "backends": ["mlx"],
+    "timing": QUICK,
+    "datasets": {"words": {"source": "builtin", "vocab_size": 300, "max_bytes": 20000}},
+    "workloads": {
+        "small": {"module": "matmul", "shapes": [[1, 8, 8, 8]]},
+        "large": {"module": "matmul", "shapes": [[1, 16, 16, 16]]},
+        "launch": {"module": "kernel_launch", "repeats": 10},
+        "nano": {
+            "module": "gpt2",
+            "trainer": "plain",
+            "size": "nano",
+            "batch_size": 2,
+            "seq_len": 16,
+            "dataset": "words",
+        },
+    },
+}
+TABLES = "results/tables/cells.csv"
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """Four cells and a data set, measured once; tests work on clones."""
+    copy = copy_project(tmp_path_factory.mktemp("freshness") / "project")
+    copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "lock")
+    copy.configure(**TINY)
+    copy.snakemake(TABLES)
+    assert {entry["status"] for entry in copy.records().values()} == {"ok"}
+    return copy
+
+
+def clone(measured: Checkout, target: Path, keep_times: bool) -> Checkout:
+    """The project copied again, with `results/` and without `.snakemake/`."""
+    without = shutil.ignore_patterns("results", ".snakemake")
+    shutil.copytree(measured.path, target, ignore=without, copy_function=shutil.copy)
+    # Fresh times lie after those of the code, kept ones before.
+    how = shutil.copy2 if keep_times else shutil.copy
+    shutil.copytree(measured.path / "results", target / "results", copy_function=how)
+    return Checkout(target, dict(measured.environment))
+
+
+@pytest.fixture
+def copied(measured: Checkout, tmp_path: Path) -> Checkout:
+    """A clone whose results are older than its code."""
+    return clone(measured, tmp_path / "clone", keep_times=True)
+
+
+def file_of(checkout: Checkout, workload: str) -> Path:
+    """The record of a workload."""
+    (path,) = (checkout.path / "results/records").rglob(f"{workload}/auto/fp32.json")
+    return path
+
+
+def run(checkout: Checkout, *options: str) -> tuple[set[str], str]:
+    """Run up to the tables; (workloads that were measured anew, what the run said)."""
+    before = checkout.stamps()
+    done = checkout.snakemake(*options, TABLES)
+    after = checkout.stamps()
+    return {key.split("/")[3] for key in after if after[key] != before.get(key)}, done.stderr
+
+
+@pytest.mark.parametrize("keep_times", [True, False])
+def test_a_copied_results_folder_measures_nothing(measured, tmp_path, keep_times):
+    project = clone(measured, tmp_path / "clone", keep_times)
+    before = {path: path.read_bytes() for path in (project.path / "results").rglob("*.json")}
+    anew, said = run(project)
+    assert anew == set() and "measured again" not in said
+    assert {path: path.read_bytes() for path in before} == before
+    done = project.snakemake("-n", TABLES)
+    assert "Nothing to be done" in done.stdout + done.stderr
+    # and from now on Snakemake notices again what it could not without its notes
+    changed = json.loads(json.dumps(TINY))
+    changed["workloads"]["small"]["shapes"] = [[1, 4, 4, 4]]
+    project.configure(**changed)
+    assert run(project)[0] == {"small"}
+
+
+def test_what_answers_no_more_is_measured_again_and_kept(measured, tmp_path):
+    # with times by which Snakemake alone would take it for valid
+    project = clone(measured, tmp_path / "clone", keep_times=False)
+    changed = json.loads(json.dumps(TINY))
+    changed["workloads"]["small"]["shapes"] = [[1, 4, 4, 4]]
+    changed["workloads"]["more"] = TINY["workloads"]["small"]
+    project.configure(**changed)
+    module = project.path / "workflow/siliconprof/workloads/kernel_launch.py"
+    text = module.read_text()
+    module.write_text(text + "\nANOTHER = 1\n")
+    path = project.path / "results/hosts/desk.json"
+    host = json.loads(path.read_text())
+    host["packages"]["mlx-lm"] = "0.0.1"
+    path.write_text(json.dumps(host))
+    shutil.rmtree(project.path / "results/history")
+    old = {name: json.loads(file_of(project, name).read_text()) for name in
+           ("small", "launch", "nano")}  # fmt: skip
+    expected = [
+        "1 cell: measured again: parameters.shapes changed from [[1, 8, 8, 8]] to [[1, 4, 4, 4]]",
+        "1 cell: measured again: code changed: workloads.kernel_launch",
+        f"1 cell: measured again: mlx-lm changed from {old['nano']['environment']['declared']['packages']['mlx-lm']} to 0.0.1",
+    ]
+    said = project.snakemake("-n", TABLES).stderr  # which touches nothing
+    assert all(line in said for line in expected), said
+    assert {name: json.loads(file_of(project, name).read_text()) for name in old} == old
+    anew, said = run(project)
+    assert anew == {"small", "launch", "nano", "more"}
+    assert all(line in said for line in expected), said
+    for name, entry in old.items():
+        new = record.read(file_of(project, name))
+        (kept,) = record.earlier(new, project.path / "results/history")
+        assert record.read(kept) == entry
+
+    # An edit undone measures nothing: the history has what answers again.
+    module.write_text(text)
+    project.configure(**TINY)
+    host["packages"]["mlx-lm"] = old["nano"]["environment"]["declared"]["packages"]["mlx-lm"]
+    path.write_text(json.dumps(host))
+    _, said = run(project)
+    assert "3 cells: an earlier record answers and is taken from results/history" in said
+    for name, entry in old.items():
+        assert json.loads(file_of(project, name).read_text()) == entry
+    # A record that a person deletes is wanted anew, whatever the history has.
+    file_of(project, "small").unlink()
+    assert run(project)[0] == {"small"}
+    # And so is one that Snakemake is told to make again.
+    assert run(project, "--forcerun", "measure")[0] == set(TINY["workloads"])
+
+
+def test_what_was_retired_and_not_measured_yet_comes_back(measured, tmp_path):
+    """A run that an edit made begin, and that was stopped before it measured."""
+    project = clone(measured, tmp_path / "clone", keep_times=True)
+    module = project.path / "workflow/siliconprof/workloads/kernel_launch.py"
+    text = module.read_text()
+    entry = file_of(project, "launch").read_bytes()
+    module.write_text(text + "\nANOTHER = 1\n")
+    project.snakemake("results/data/words/dataset.json")  # needs no record
+    assert not list((project.path / "results/records").rglob("launch/auto/fp32.json"))
+    module.write_text(text)
+    anew, _ = run(project)
+    assert anew == {"launch"} and file_of(project, "launch").read_bytes() == entry
+
+
+def test_wording_moves_and_limits_measure_nothing(measured, tmp_path):
+    """What is no part of what is measured: by the front door, with Snakemake's notes in place."""
+    project = Checkout(tmp_path / "clone", dict(measured.environment))
+    shutil.copytree(measured.path, project.path, ignore=shutil.ignore_patterns("log", "locks"))
+    package = project.path / "workflow/siliconprof"
+    for name in ("session/timing.py", "workloads/matmul.py", "backends/mlx.py"):
+        path = package / name
+        path.write_text(ast.unparse(ast.parse(path.read_text())) + "\n# no comment is left\n")
+    validation = package / "store/validation.py"
+    validation.write_text(validation.read_text() + "\nANOTHER = 1\n")
+    moved = package / "stats/order_statistics.py"
+    (package / "stats/statistics.py").rename(moved)
+    for path in package.rglob("*.py"):
+        text = path.read_text()
+        path.write_text(
+            re.sub(
+                r"^from siliconprof\.stats import (.*)\bstatistics\b",
+                r"from siliconprof.stats import \1order_statistics as statistics",
+                text.replace(
+                    "siliconprof.stats.statistics import",
+                    "siliconprof.stats.order_statistics import",
+                ),
+                flags=re.M,
+            )
+        )
+    changed = json.loads(json.dumps(TINY))
+    changed["timing"] = changed["timing"] | {"time_limit_s": 301}
+    project.configure(**changed)
+    anew, said = run(project)
+    assert anew == set() and "measured again" not in said, said
+
+
+def test_damaged_data_are_prepared_again_and_their_records_stand(measured, tmp_path):
+    project = clone(measured, tmp_path / "clone", keep_times=True)
+    tokens = project.path / "results/data/words/tokens.npy"
+    before = tokens.read_bytes()
+    tokens.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    anew, said = run(project)
+    assert "tokens.npy: damaged; it is prepared again" in said
+    assert anew == set() and tokens.read_bytes() == before
+
+
+def test_a_record_is_held_against_the_data_here(measured, monkeypatch):
+    monkeypatch.chdir(measured.path)
+    data = record.read(file_of(measured, "nano"))
+    cell = Cell(**data["cell"])
+    code = fingerprint.Fingerprint(data["code"]["modules"])
+    assert code.sha256 == data["code"]["fingerprint"]
+    planned = matrix.PlannedCell(
+        cell, data["environment"]["declared"], code, Trial(cell), data=[], arrays=[]
+    )
+    folder, used = "results/data/words", data["dataset"]
+
+    def differences(tokens: dict[str, str], **changed: Any) -> list[str]:
+        return freshness.differences(planned, data | changed, tokens)
+
+    here = {folder: used["data_sha256"]}
+    assert differences(here) == [] == freshness.outdated(planned, data)
+    assert differences({}) == [f"its data in {folder} are not prepared here"]
+    assert differences({folder: "0" * 64}) == [f"it read other data than {folder} holds"]
+    assert differences(here, dataset=None) == ["it does not say which data it read"]
+    assert differences(here, method_version=1) == ["method version changed from 1 to 2"]
+    # a cell that never came to read them
+    assert differences(here, dataset=None, status="oom") == []
+
+
+def test_another_data_set_under_the_same_name(measured, tmp_path):
+    entry = config.resolve(TINY)["datasets"]["words"]
+    folder = tmp_path / "words"
+    shutil.copytree(measured.path / "results/data/words", folder)
+    facts = json.loads((folder / "dataset.json").read_text())
+    assert freshness.verify_data(folder, "words", entry) == facts["tokens_sha256"]
+    for key, value, why in (
+        ("name", "letters", "name changed from letters to words"),
+        ("vocab_size", 301, "vocab_size changed from 301 to 300"),
+        ("max_bytes", 1000, "max_bytes changed from 1000 to 20000"),
+        ("source", "hub", "source changed from hub to builtin"),
+        ("path", "a/b", "path changed from a/b to None"),
+        ("text_sha256", "0" * 64, "text_sha256 changed"),
+        ("tokenizer_sha256", "0" * 64, "tokenizer.json is damaged"),
+    ):
+        (folder / "dataset.json").write_text(json.dumps(facts | {key: value}))
+        with pytest.raises(UserError, match=why):
+            freshness.verify_data(folder, "words", entry)
+    (folder / "dataset.json").write_text(json.dumps(facts))
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match="tokenizer.json is missing"):
+        freshness.verify_data(folder, "words", entry)

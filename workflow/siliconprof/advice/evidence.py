@@ -1,0 +1,232 @@
+"""How fast a training would run on a device, how much energy it would take, and who says so.
+
+Three kinds of evidence, in this order: the very cell was `measured` (here, on another host, in a
+reference bundle); the very model was `published` (the paper's Tables 4 and 5); or it is
+`predicted` as operations over a rate, and then as a range and never as one number. A rate is
+
+1. what the device itself reached in its nearest trainings;
+2. its data sheet's peak times the share of its own peak (MFU) that another device reached in its
+   nearest training with the same backend and number format;
+3. the same with the MFU that Table 4 implies, itself a range (`advice_published`).
+
+Nearest is by operations of one step; more than `FARTHEST` times as much or as little is too far.
+Where none of them is at hand the answer is unknown, and the reason says what to measure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from siliconprof.advice.parts import (
+    MEASURED,
+    PREDICTED,
+    Candidate,
+    Estimate,
+    Results,
+    Row,
+    of_candidate,
+    record_name,
+    seconds,
+)
+from siliconprof.advice.published import TABLE4_LENGTHS, Share
+from siliconprof.analyse.record_rows import KEY
+from siliconprof.cells.advice_question import CLIP_SECONDS, Question, millions
+from siliconprof.hosts import registry
+from siliconprof.hosts.datasheet import TERA
+from siliconprof.store.records import HERE, REFERENCE
+
+FARTHEST = 30.0  # times the operations of a step; small steps are bound by something else
+NEAREST = 3  # measured trainings that a range is made of
+SAME_MODEL = 0.2  # share by which the parameters of a small model differ with the data's vocabulary
+# By how much more either end of a predicted range is moved: assumptions, wider for another device.
+SAME_DEVICE_SPREAD, OTHER_DEVICE_SPREAD = 1.25, 2.0
+WHERE = {HERE: "here", REFERENCE: "in a reference bundle"}  # else on another host
+
+
+# -- the very cell -------------------------------------------------------------------------------
+
+
+def same_training(question: Question, workload: Any, point: Row) -> bool:
+    """Whether a point is the question's own training: model, batch, lengths, adapters, trainer."""
+    own_length = point.get("target_len") if question.module == "whisper" else point.get("seq_len")
+    clip = point.get("clip_seconds")
+    return (
+        point["module"] == question.module
+        and point.get("size") == question.size
+        and point["trainer"] == question.trainer
+        and point["precision"] == question.precision
+        and _equal(point.get("samples_per_step"), question.batch_size)
+        and _equal(own_length, question.seq_len)
+        and _equal(point.get("lora_rank") or 0, question.lora_rank)
+        and _as_large(point.get("n_parameters"), workload.n_parameters(), bool(question.model))
+        and (question.module != "whisper" or _equal(clip, CLIP_SECONDS))
+        and not point.get("gradient_checkpointing")
+    )
+
+
+def _as_large(measured_n: Any, asked_n: int, named: bool) -> bool:
+    """Equal; of a named model nearly, since its vocabulary may be that of the data."""
+    if measured_n is None:
+        return False
+    return abs(float(measured_n) - asked_n) <= (SAME_MODEL * asked_n if named else 0)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return a is not None and float(a) == float(b)
+
+
+def measured(
+    question: Question, workload: Any, candidate: Candidate, backend: str, scenario: str,
+    results: Results,
+) -> tuple[Estimate, Row] | None:  # fmt: skip
+    """Seconds of a step of the very cell in that scenario, and its point; this host's first."""
+    found = [
+        point for point in results.trainings()
+        if point["backend"] == backend and of_candidate(point, candidate)
+        and same_training(question, workload, point)
+        and (point.get("scenario_applied") == "offload") == (scenario == "offload")
+    ]  # fmt: skip
+    if not found:
+        return None
+    point = min(found, key=lambda p: (p["source"] != HERE, p["source"] != REFERENCE, p["host"]))
+    value, ends = seconds(point), []
+    for end in ("low", "high"):
+        bound = point.get(f"unsplit_step_{end}_s") or point.get(f"step_{end}_s")
+        ends.append(float(bound) if bound else value)
+    where = WHERE.get(point["source"], "on another host")
+    said = f"measured {where}: {record_name(point)}"
+    if not _equal(point.get("n_parameters"), workload.n_parameters()):
+        said += f", with the vocabulary of its data: {millions(float(point['n_parameters']))} parameters"
+    return Estimate(ends[0], value, ends[1], MEASURED, said), point
+
+
+def measured_energy(point: Row, results: Results) -> dict[str, Estimate]:
+    """Joules of a step of a measured cell: scope -> estimate; scopes are never added up."""
+    found: dict[str, Estimate] = {}
+    for row in results.energy:
+        same = all(row[axis] == point[axis] for axis in KEY)
+        joules = row.get("energy_per_step_j")
+        if same and joules and _better(row, found.get(row["scope"])):
+            said = f"{row['name']} ({row['scope']}, {row['quality']}): {record_name(point)}"
+            found[row["scope"]] = Estimate(None, float(joules), None, MEASURED, said)
+    return found
+
+
+def _better(row: Row, before: Estimate | None) -> bool:
+    """A counter goes before an integral of a power over the same scope."""
+    return before is None or row["quality"] == "counter"
+
+
+# -- operations over a rate ----------------------------------------------------------------------
+
+
+def predicted(
+    question: Question, workload: Any, candidate: Candidate, backend: str, results: Results,
+    shares_of_table4: Mapping[str, Sequence[Share]],
+) -> Estimate:  # fmt: skip
+    """Seconds of a step as a range, or why nobody can say."""
+    flops, peak = workload.flops_per_step()[0], candidate.peak(question.precision)
+    number_format = registry.PEAK_OF_PRECISION[question.precision]
+    near, too_far = _near(question, flops, backend, results)
+    own = [point for point in near if of_candidate(point, candidate)][:NEAREST]
+    if own:
+        rates = [float(point["flop_per_s"]) for point in own]
+        spread = SAME_DEVICE_SPREAD
+        said = f"this device's own rate in {_names(own)}, ± a factor of {spread:g}"
+        return _range(flops, min(rates) / spread, max(rates) * spread, peak, said)
+    if peak is None:
+        why = f"no source gives its peak in {number_format}" if candidate.entry else (
+            "it is not in the registry of data sheets"
+        )  # fmt: skip
+        return Estimate(said=f"unknown: {why}, and no training near this one was measured on it")
+    shares = [(mfu, point) for point in near if (mfu := _mfu(point, results)) is not None]
+    kin = [pair for pair in shares if _like(pair[1], candidate, results)]
+    if kin:
+        mfu, point = kin[0]
+        spread = OTHER_DEVICE_SPREAD
+        said = (
+            f"peak × {100 * mfu:.1f} %, the share that {point['device']} reached in {_names([point])}, "
+            f"± a factor of {spread:g}"
+        )
+        return _range(flops, peak * mfu / spread, peak * mfu * spread, peak, said)
+    implied = shares_of_table4.get(backend) if question.precision == "fp32" else None
+    if implied:
+        beside = _beside(implied, peak)
+        if all(1 / FARTHEST <= flops / share.flops <= FARTHEST for share in beside):
+            low, high = min(s.low for s in beside), max(s.high for s in beside)
+            said = (
+                f"peak × {100 * low:.1f} % to {100 * high:.1f} %, the share that Table 4 of seed "
+                f"001 implies for {' and '.join(share.name for share in beside)} with "
+                f"{TABLE4_LENGTHS[0]} to {beside[0].longest} tokens"
+            )
+            return _range(flops, peak * low, peak * high, peak, said)
+        too_far = True
+    far = (
+        f"; what there is does over {FARTHEST:g} times more or less work a step" if too_far else ""
+    )
+    return Estimate(
+        said=f"unknown: no measured or published training near this one with {backend} in "
+        f"{number_format}{far}"
+    )
+
+
+def _beside(implied: Sequence[Share], peak: float) -> list[Share]:
+    """The rows of Table 4 with the next lower and next higher peak; beyond its ends the last one."""
+    lower = [one for one in implied if one.peak <= peak]
+    higher = [one for one in implied if one.peak >= peak]
+    ends = [max(lower, key=lambda one: one.peak)] if lower else []
+    ends += [min(higher, key=lambda one: one.peak)] if higher else []
+    return list(dict.fromkeys(ends))
+
+
+def _near(
+    question: Question, flops: float, backend: str, results: Results
+) -> tuple[list[Row], bool]:
+    """(measured trainings in the same number format, nearest first; whether others are too far)."""
+    wanted = registry.PEAK_OF_PRECISION[question.precision]
+    amp = question.precision.startswith("amp-")
+    rated = [
+        (abs(math.log(float(point["flops"]) / flops)), index, point)
+        for index, point in enumerate(results.trainings())
+        if point["backend"] == backend and point.get("flops") and point.get("flop_per_s")
+        and registry.PEAK_OF_PRECISION[point["precision"]] == wanted
+        and point["precision"].startswith("amp-") == amp
+        and point.get("scenario_applied") != "offload"
+    ]  # fmt: skip
+    near = [point for far, _, point in sorted(rated) if far <= math.log(FARTHEST)]
+    return near, len(near) < len(rated)
+
+
+def _mfu(point: Row, results: Results) -> float | None:
+    """The share of its own device's peak that a training reached."""
+    entry = _entry(point, results)
+    peak = registry.peak_tflops(entry, point["precision"]) if entry else None
+    share = float(point["flop_per_s"]) / (peak * TERA) if peak else None
+    return share if share is not None and share <= 1 else None
+
+
+def _entry(point: Row, results: Results) -> Row | None:
+    """The registry's entry of a point's device."""
+    for candidate in results.candidates:
+        if candidate.entry is not None and of_candidate(point, candidate):
+            return candidate.entry
+    return None
+
+
+def _like(point: Row, candidate: Candidate, results: Results) -> bool:
+    """Whether a share may be carried over: the same vendor's devices of the same kind."""
+    entry = _entry(point, results)
+    own = candidate.entry
+    return bool(entry and own and (entry["vendor"], entry["kind"]) == (own["vendor"], own["kind"]))
+
+
+def _names(points: Sequence[Row]) -> str:
+    return ", ".join(f"{point['workload']} ({point['precision']})" for point in points)
+
+
+def _range(flops: float, slow: float, fast: float, peak: float | None, said: str) -> Estimate:
+    """Seconds at two rates in FLOP/s; nothing is faster than the peak."""
+    fast = fast if peak is None else min(fast, peak)
+    return Estimate(flops / fast, None, flops / min(slow, fast), PREDICTED, said)

@@ -1,0 +1,122 @@
+"""What the paper's Tables 4 and 5 say of a training, and what Table 4 implies of its devices.
+
+Table 4 prints no sequence length, so the share of the peak that it implies is a range: from 128
+tokens, our reading (config/paper.yaml), to the longest power of two with which all of the table's
+trainings fit their devices by our memory model.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from siliconprof import plugins
+from siliconprof.advice.parts import PUBLISHED, Candidate, Estimate, Results, Row, candidates
+from siliconprof.cells.advice_question import SEQ_LEN, Question
+from siliconprof.memory import footprint
+
+TABLE4_LENGTHS = (128, 256, 512, 1024)
+
+
+def published(
+    question: Question, candidate: Candidate, backend: str, results: Results
+) -> Estimate | None:
+    """Seconds of a step by Table 4: the same model and trainer, scaled by samples.
+
+    The table's sequence length is not printed; it is told for our reading of it alone.
+    """
+    asked = (question.precision, question.trainer, question.lora_rank, question.seq_len)
+    if asked != ("fp32", "plain", 0, SEQ_LEN):
+        return None
+    for row in results.published.get("table4_pass_time", ()):
+        if row["device"] != candidate.id or row["backend"] != backend:
+            continue
+        if row["workload"].lower() == question.model:
+            batch = int(row["batch_size"])
+            scaled = (
+                "" if batch == question.batch_size else f", scaled from batch {batch} by samples"
+            )
+            said = (
+                f"{row['source']}: {row['pass_time_s']} s a pass at batch {batch}{scaled}; its "
+                f"sequence length is not printed (taken as {SEQ_LEN} tokens, as are the slow ends of "
+                "predicted ranges), nor whether the optimizer is in it"
+            )
+            per_step = float(row["pass_time_s"]) / batch * question.batch_size
+            return Estimate(None, per_step, None, PUBLISHED, said)
+    return None
+
+
+def published_energy(
+    question: Question, candidate: Candidate, results: Results
+) -> dict[str, Estimate]:
+    """Joules of a step by Table 5, by scope, scaled by samples."""
+    if question.lora_rank:
+        return {}
+    for row in results.published.get("table5_energy", ()):
+        same = row["workload"].lower() == question.model and row["precision"] == question.precision
+        if row["device"] == candidate.id and same:
+            batch = int(row["batch_size"])
+            scaled = (
+                "" if batch == question.batch_size else f", scaled from batch {batch} by samples"
+            )
+            said = f"{row['source']}: {row['energy_per_iteration_j']} J at batch {batch}{scaled}"
+            joules = float(row["energy_per_iteration_j"]) / batch * question.batch_size
+            return {"gpu": Estimate(None, joules, None, PUBLISHED, f"{said} ({row['scope']})")}
+    return {}
+
+
+# -- what Table 4 implies ------------------------------------------------------------------------
+
+
+def _table4(row: Row, seq_len: int) -> Any:
+    plugin = plugins.load("workloads", "gpt2")
+    own = {k: v["default"] for k, v in plugin.PARAMETERS.items() if "default" in v}
+    size = row["workload"].lower().removeprefix("gpt2-")
+    return plugin(own | {"size": size, "batch_size": int(row["batch_size"]), "seq_len": seq_len})
+
+
+def longest_of_table4(results: Results) -> int:
+    """The longest sequence with which every training of Table 4 fits its device, in tokens."""
+    known = {candidate.id: candidate for candidate in candidates(results.registry["devices"], None)}
+    longest = TABLE4_LENGTHS[0]
+    for seq_len in TABLE4_LENGTHS[1:]:
+        for row in results.published["table4_pass_time"]:
+            need = footprint.total(_table4(row, seq_len).memory_bytes("fp32", row["backend"]))
+            have = known[row["device"]].capacity()[0] if row["device"] in known else None
+            if have is not None and need > have:
+                return longest
+        longest = seq_len
+    return longest
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a row of Table 4 implies of its device's peak."""
+
+    name: str
+    low: float
+    high: float
+    peak: float  # FLOP/s
+    flops: float  # of a pass: the geometric mean of both ends
+    longest: int  # tokens
+
+
+def table4_shares(results: Results) -> dict[str, list[Share]]:
+    """Backend -> what each of its rows implies."""
+    found: dict[str, list[Share]] = {}
+    if not results.published.get("table4_pass_time"):
+        return found
+    known = {candidate.id: candidate for candidate in results.candidates}
+    longest = longest_of_table4(results)
+    for row in results.published["table4_pass_time"]:
+        candidate = known.get(row["device"])
+        peak = candidate.peak("fp32") if candidate else None
+        if candidate is None or peak is None:
+            continue
+        work = [_table4(row, n).flops_per_step()[0] for n in (TABLE4_LENGTHS[0], longest)]
+        low, high = (n / float(row["pass_time_s"]) / peak for n in work)
+        found.setdefault(row["backend"], []).append(
+            Share(candidate.name, low, high, peak, math.sqrt(work[0] * work[1]), longest)
+        )
+    return found

@@ -1,0 +1,306 @@
+"""Which device for a training: does it fit, how fast, at which energy and price, on what evidence.
+
+After section 5.1 of seed 001: what you already have, if its memory is large enough, though slower;
+a new machine from Apple for larger models only; an NVIDIA GPU for most. Here the same is computed
+device by device, and every number names its evidence (`advice_evidence`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from siliconprof import plugins
+from siliconprof.advice import evidence, published
+from siliconprof.advice.parts import (
+    MEASURED,
+    PREDICTED,
+    PUBLISHED,
+    SCOPES,
+    Candidate,
+    Estimate,
+    Results,
+)
+from siliconprof.advice.words import conclusion
+from siliconprof.analyse import money
+from siliconprof.cells.advice_question import Question
+from siliconprof.memory import footprint, memory_model
+
+SCENARIOS = ("fits", "near-capacity", "offload", "unknown", "cannot")
+STEPS = 1000.0
+Shares = Mapping[str, Sequence[published.Share]]
+BOUND = "at most: the board's power on its data sheet × the longest time"
+NO_ENERGY = "unknown: not measured, not published, and {}"
+RANK_OF_BUDGET = {"yes": 0, "unknown": 1, "no": 2}
+OFFLOAD_UNKNOWN = (
+    "unknown: no offloaded training was measured on it, and the paper shows those of ZeRO-Offload "
+    "in a picture only"
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One device, on the backend that suits the question best."""
+
+    candidate: Candidate
+    backend: str
+    scenario: str  # of SCENARIOS
+    why: str  # cannot, or is offloaded
+    need_bytes: int | None  # all of it on the device
+    offloaded_bytes: int | None  # on the device when offloading
+    capacity_bytes: int | None
+    capacity_source: str
+    step: Estimate  # s
+    energy: dict[str, Estimate]  # scope -> J a step; `at most`, where only a bound is known
+    price: money.Price
+    batch_size: int
+    budget: str | None  # yes, no, unknown; None when none was given
+    price_per_kwh: float | None = None
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """For sorting: what it reaches at least.
+
+        The slow ends of ranges by Table 4 take it with 128 tokens, as its own rows are taken here.
+        """
+        longest = self.step.value or self.step.high
+        return self.batch_size / longest if longest else None
+
+    @property
+    def is_guess(self) -> bool:
+        """A CPU of unknown speed: that it has the memory does not make it useful."""
+        return self.candidate.kind == "cpu" and self.samples_per_s is None
+
+    def widest(self) -> tuple[str, Estimate] | None:
+        """The energy of the widest scope, J a step; of several scopes never a sum."""
+        for scope in (*SCOPES, money.AT_MOST):
+            if scope in self.energy:
+                return scope, self.energy[scope]
+        return None
+
+    def cost_usd(self, joules: float | None) -> float | None:
+        """Electricity of 1,000 steps that take so many joules each."""
+        return money.electricity_usd(joules, STEPS, self.price_per_kwh)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For machines."""
+        found = self.widest()
+
+        def estimate(one: Estimate) -> dict[str, Any]:
+            return {"low": one.low, "value": one.value, "high": one.high,
+                    "evidence": one.evidence, "said": one.said}  # fmt: skip
+
+        return {
+            "device": self.candidate.id,
+            "name": self.candidate.name,
+            "this_host": self.candidate.here,
+            "backend": self.backend,
+            "scenario": self.scenario,
+            "why": self.why or None,
+            "need_bytes": self.need_bytes,
+            "offloaded_bytes": self.offloaded_bytes,
+            "capacity_bytes": self.capacity_bytes,
+            "capacity_source": self.capacity_source,
+            "step_s": estimate(self.step),
+            "samples_per_s": {
+                "low": self.batch_size / self.step.high if self.step.high else None,
+                "value": self.batch_size / self.step.value if self.step.value else None,
+                "high": self.batch_size / self.step.low if self.step.low else None,
+            },
+            "energy_per_1000_steps_j": {
+                scope: estimate(one.times(STEPS)) for scope, one in self.energy.items()
+            },
+            "electricity_per_1000_steps_usd": {
+                "scope": found[0], "value": self.cost_usd(found[1].value),
+                "high": self.cost_usd(found[1].high),
+            } if found and self.price_per_kwh is not None else None,
+            "price_usd": self.price.usd,
+            "price_of": self.price.of if self.price.usd is not None else None,
+            "price_source": self.price.said,
+            "within_budget": self.budget,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Advice:
+    """All answers to a question, the most useful first, and what follows from them."""
+
+    question: Question
+    answers: Sequence[Answer]
+    n_parameters: int
+    flops: float
+    flops_source: str
+    conclusion: Sequence[str] = field(default_factory=tuple)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For machines."""
+        asked = self.question
+        return {
+            "question": {
+                "model": asked.model, "parameters": asked.parameters, "batch_size": asked.batch_size,
+                "seq_len": asked.seq_len, "precision": asked.precision,
+                "lora_rank": asked.lora_rank, "trainer": asked.trainer,
+                "budget_usd": asked.budget_usd, "shape": asked.said_of_shape(),
+            },
+            "n_parameters": self.n_parameters,
+            "flops_per_step": self.flops,
+            "flops_source": self.flops_source,
+            "conclusion": list(self.conclusion),
+            "devices": [answer.as_dict() for answer in self.answers],
+        }  # fmt: skip
+
+
+def answer(
+    question: Question,
+    results: Results,
+    prices: Mapping[str, float] | None = None,
+    price_per_kwh: float | None = None,
+    only: Sequence[str] = (),
+) -> Advice:
+    """Every device of the registry and of this host.
+
+    Args:
+        prices: what was paid for a device, in USD, by its id.
+        only: ids to keep; empty = all.
+    """
+    workload, shares = question.workload(), published.table4_shares(results)
+    found = [
+        _best([
+            _answer(question, workload, candidate, backend, results, shares, prices or {}, price_per_kwh)
+            for backend in candidate.backends
+        ])
+        for candidate in results.candidates
+        if candidate.backends and (not only or {candidate.id, *candidate.own_ids} & set(only))
+    ]  # fmt: skip
+    found.sort(key=usefulness)
+    flops, source = workload.flops_per_step()
+    return Advice(question, found, workload.n_parameters(), flops, source,
+                  tuple(conclusion(question, found, bool(only))))  # fmt: skip
+
+
+def usefulness(one: Answer) -> tuple:
+    """Sort key: what cannot do it last, then the budget, the scenario, known speed, speed, price."""
+    speed = one.samples_per_s
+    return (
+        one.scenario == "cannot",
+        one.is_guess,
+        RANK_OF_BUDGET.get(one.budget or "yes", 0),
+        SCENARIOS.index(one.scenario),
+        speed is None,
+        -(speed or 0.0),
+        one.price.usd is None,
+        one.price.usd or 0.0,
+        one.candidate.id,
+    )
+
+
+def _best(answers: Sequence[Answer]) -> Answer:
+    """The backend that fits, then with the better evidence, then the faster one."""
+    kinds = (MEASURED, PUBLISHED, PREDICTED, None)
+    return min(
+        answers,
+        key=lambda one: (
+            SCENARIOS.index(one.scenario),
+            kinds.index(one.step.evidence),
+            -(one.samples_per_s or 0.0),
+        ),
+    )
+
+
+def _answer(
+    question: Question, workload: Any, candidate: Candidate, backend: str, results: Results,
+    shares: Shares, prices: Mapping[str, float], price_per_kwh: float | None,
+) -> Answer:  # fmt: skip
+    plugin = plugins.load("backends", backend)
+    capacity, source = candidate.capacity()
+    need = footprint.total(workload.memory_bytes(question.precision, backend))
+    offloaded = footprint.total(workload.offloaded_memory_bytes(question.precision, backend))
+    refused = _refused(question, workload, candidate, plugin)
+    if refused:
+        scenario, why = "cannot", refused
+    elif not capacity:
+        scenario, why = "unknown", "nobody knows its memory"
+    else:
+        decision = memory_model.decide(
+            memory_model.Question(
+                requested="auto", predicted_bytes=need, capacity_bytes=capacity,
+                capacity_source=source, offloaded_bytes=offloaded, cannot_offload=plugin.offload,
+                on_cpu=candidate.kind == "cpu",
+            )
+        )  # fmt: skip
+        why = (decision.reason or "").removesuffix("; force: true measures it all the same")
+        scenario = "cannot" if decision.status else decision.applied
+    step = Estimate(said=f"it cannot run: {why}")
+    energy: dict[str, Estimate] = {}
+    if scenario != "cannot":
+        step, energy = _figures(question, workload, candidate, backend, scenario, results, shares)
+    price = money.price_of(candidate.entry, [candidate.id, *candidate.own_ids], prices)
+    return Answer(
+        candidate, backend, scenario, why, need,
+        offloaded if scenario == "offload" else None, capacity, source, step, energy, price,
+        question.batch_size, _within(question.budget_usd, price, candidate.here), price_per_kwh,
+    )  # fmt: skip
+
+
+def _refused(question: Question, workload: Any, candidate: Candidate, plugin: Any) -> str | None:
+    """Why this cannot be trained there at all, whatever the memory."""
+    trainer = plugins.load("trainers", question.trainer)()
+    return (
+        plugin.precisions.get(question.precision)
+        or workload.supports(plugin.framework, question.precision)
+        or trainer.supports(plugin.framework, candidate.kind, question.precision)
+    )
+
+
+def _figures(
+    question: Question, workload: Any, candidate: Candidate, backend: str, scenario: str,
+    results: Results, shares: Shares,
+) -> tuple[Estimate, dict[str, Estimate]]:  # fmt: skip
+    """(seconds of a step, joules of a step by scope)."""
+    energy: dict[str, Estimate] = {}
+    found = evidence.measured(question, workload, candidate, backend, scenario, results)
+    if found:
+        step, point = found
+        energy = evidence.measured_energy(point, results)
+    elif scenario == "offload":
+        return Estimate(said=OFFLOAD_UNKNOWN), {}
+    else:
+        step = published.published(question, candidate, backend, results) or evidence.predicted(
+            question, workload, candidate, backend, results, shares
+        )
+    energy = energy or published.published_energy(question, candidate, results)
+    if not energy:
+        energy = _bound(candidate, step)
+    return step, energy
+
+
+def _bound(candidate: Candidate, step: Estimate) -> dict[str, Estimate]:
+    """What the board can draw at most in that time."""
+    power = (candidate.entry or {}).get("power_w")
+    longest = step.high or step.value
+    if not power or not longest:
+        return {}
+    said = f"{BOUND} ({power['value']:g} W)"
+    return {
+        money.AT_MOST: Estimate(
+            None, None, power["value"] * longest, PREDICTED, said
+        )
+    }  # fmt: skip
+
+
+def no_energy(one: Answer) -> str:
+    """Why there is no energy, not even a bound."""
+    if (one.candidate.entry or {}).get("power_w"):
+        return NO_ENERGY.format("without a time the board's power gives no bound")
+    return NO_ENERGY.format("no power on a data sheet")
+
+
+def _within(budget_usd: float | None, price: money.Price, here: bool) -> str | None:
+    if budget_usd is None:
+        return None
+    if here:
+        return "yes"  # it has been bought
+    if price.usd is None:
+        return "unknown"
+    return "yes" if price.usd <= budget_usd else "no"

@@ -1,0 +1,158 @@
+"""Records -> tidy tables: one line per cell, point, iteration, training step, sample, source of
+energy, probe, captured file and model, and per step, evaluation and text of a whole training.
+
+    python -m siliconprof.analyse.aggregate --matrix results/matrix.json --output-dir results/tables
+
+Own records, those of the hosts that this run measures, come from the matrix, other hosts' by
+listing, reference bundles as told. `this host` is the one that the page is about. Own records
+outside today's matrix are named in `outside.csv` and used in nothing. A cell that failed is a row
+with its status and reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from siliconprof.analyse import cell_columns, other_methods, record_rows, study_rows
+from siliconprof.analyse.record_rows import KEY
+from siliconprof.errors import UserError, printable, stage
+from siliconprof.memory import memory_model
+from siliconprof.store import matrix_file, record, table_files
+from siliconprof.store.records import HERE, IMPORTED, REFERENCE, foreign_records, misnamed
+
+
+def gather(
+    matrix: Mapping[str, Any], results: Path, reference: Sequence[Path]
+) -> Iterator[tuple[str, Path]]:
+    """(source, path) of every record that counts.
+
+    Args:
+        reference: unpacked bundles; one whose zip is gone is not among them.
+
+    Raises:
+        UserError: an own record of the matrix is missing.
+    """
+    focus = matrix["host"]["label"]
+    for planned in matrix["cells"]:
+        path = Path(planned["record"])
+        if not path.is_file():
+            raise UserError(f"{path}: missing; run `snakemake --cores 1 report` to measure it")
+        yield HERE if planned["cell"]["host"] == focus else IMPORTED, path
+    for path in foreign_records(results, _labels(matrix)):
+        label = path.relative_to(results / "records").parts[0]
+        yield HERE if label == focus else IMPORTED, path
+    for folder in reference:
+        for path in sorted((folder / "records").rglob("*.json")):
+            yield REFERENCE, path
+
+
+def _labels(matrix: Mapping[str, Any]) -> list[str]:
+    """Of the hosts that the run measures; the page may be about another."""
+    return [host["label"] for host in matrix["hosts"]]
+
+
+def outside(matrix: Mapping[str, Any], results: Path) -> dict[str, str]:
+    """Records that are used in nothing -> why.
+
+    Own ones that belong to no cell of today's matrix; whatever is named as no record can be.
+    """
+    wanted = {planned["record"] for planned in matrix["cells"]}
+    own = sorted(
+        path for label in _labels(matrix) for path in (results / "records" / label).rglob("*.json")
+    )
+    found = {p.as_posix(): "not in this experiment" for p in own if p.as_posix() not in wanted}
+    return found | {
+        printable(path.as_posix()): "not a name that a record has" for path in misnamed(results)
+    }
+
+
+def write_tables(
+    records: Sequence[tuple[str, Path]], outsiders: Mapping[str, str], history: Path, output: Path
+) -> None:
+    """Read every record, checked, and write the tables.
+
+    Raises:
+        UserError: damaged records, and two different ones of a cell; all of them, one line each.
+    """
+    rows_of: dict[str, Callable[[str, Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
+        "points": record_rows.point_rows,
+        "steps": record_rows.step_rows,
+        "training_steps": record_rows.training_step_rows,
+        "samples": record_rows.sample_rows,
+        "energy": record_rows.energy_rows,
+        "probes": record_rows.probe_rows,
+        "captures": record_rows.capture_rows,
+        "curves": record_rows.curve_rows,
+        "evaluations": record_rows.evaluation_rows,
+        "texts": record_rows.text_rows,
+    }
+    tables: dict[str, list[dict[str, Any]]] = {
+        name: [] for name in ("cells", *rows_of, "other_methods")
+    }
+    damaged = []
+    doubles = []
+    seen: dict[tuple[str, str], tuple[Path, str]] = {}
+    for source, path in records:
+        try:
+            data = record.read_in_place(path)
+        except UserError as error:
+            damaged.append(str(error))
+            continue
+        place = (source, record.cell_path(data))
+        first = seen.setdefault(place, (path, data["sha256"]))
+        if first[0] != path:  # two reference bundles of one host, else nothing can be
+            if first[1] != data["sha256"]:
+                doubles.append(
+                    f"{path}: another record of the cell {place[1]} is {first[0]}; keep one of the "
+                    "two bundles in config/measured/"
+                )
+            continue
+        cell = cell_columns.cell_row(source, path, data, history)
+        if not other_methods.is_todays(data):
+            tables["other_methods"].extend(other_methods.rows(source, cell, data))
+            continue
+        tables["cells"].append(cell)
+        for name, rows in rows_of.items():
+            tables[name].extend(rows(source, data))
+    if damaged or doubles:
+        raise UserError("\n".join([*damaged, *doubles]))
+    output.mkdir(parents=True, exist_ok=True)
+    columns = {
+        "steps": ("point", "series", "iteration", "time_s", "loss"),
+        "samples": ("t_s",),
+        "curves": study_rows.CURVES,
+        "evaluations": study_rows.EVALUATIONS,
+        "texts": study_rows.TEXTS,
+    }
+    for name, lines in tables.items():
+        table_files.write(output / f"{name}.csv", lines, [*KEY, *columns.get(name, ())])
+    others = [{"record": path, "note": why} for path, why in outsiders.items()]
+    table_files.write(output / "outside.csv", others, ["record", "note"])
+    table_files.write(output / "models.csv", memory_model.model_table())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the tables."""
+    parser = argparse.ArgumentParser(prog="siliconprof.analyse.aggregate", description=__doc__)
+    parser.add_argument("--matrix", type=Path, required=True)
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--reference", type=Path, nargs="*", default=[], help="unpacked bundles")
+    parser.add_argument("--output-dir", type=Path, required=True)
+    arguments = parser.parse_args(argv)
+    matrix = matrix_file.read(arguments.matrix)
+    results = arguments.results
+    write_tables(
+        list(gather(matrix, results, arguments.reference)),
+        outside(matrix, results),
+        results / "history",
+        arguments.output_dir,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

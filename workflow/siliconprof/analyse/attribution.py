@@ -1,0 +1,327 @@
+"""Why one training takes longer than another of equal work, from what was measured beside them.
+
+    python -m siliconprof.analyse.attribution --tables results/tables \
+        --output-dir results/tables
+
+`attribution.csv`: for each pair of trainings that did the same work a line for the gap in seconds
+per step, one for each phase (they sum to the gap exactly), one for each cause (an estimate, see
+`attribution_costs`), and one for what no cause explains, which may be negative. Which pairs: see
+`pairs`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+from siliconprof.analyse import attribution_costs
+from siliconprof.analyse.attribution_costs import Cost
+from siliconprof.analyse.attribution_inputs import Measured
+from siliconprof.analyse.equal_work import by_phases, has_no_speed, work
+from siliconprof.analyse.limits import Limits
+from siliconprof.analyse.record_rows import KEY
+from siliconprof.analyse.throughputs import Noise, device_of
+from siliconprof.errors import stage
+from siliconprof.store import noise_floors, table_files
+from siliconprof.store.records import HERE
+from siliconprof.store.table_files import Row
+
+SIDES = ("fast", "slow")
+COLUMNS = (
+    "pair", "rule", *(f"{side}_{axis}" for side in SIDES for axis in (*KEY, "point")),
+    "kind", "part", "seconds", "low_s", "high_s", "share", "fast_s", "slow_s",
+    "fast_how", "slow_how", "reason", "verdict",
+)  # fmt: skip
+GAP, PHASE, CAUSE, LEFT = "gap", "phase", "cause", "unexplained"  # kinds of line
+PHASES = ("forward", "backward", "optimizer")  # and the rest
+REST = "rest"
+FASTEST, FASTEST_OF_ALL = "against the fastest plain fp32 cell", "against the fastest cell"
+ALIKE, ELSEWHERE = "same workload and precision", "fastest of two hosts"
+NO_GAP, EXPLAINED, PERHAPS = "no gap beyond noise", "explained mostly", "perhaps explained"
+UNEXPLAINED, OVER = "unexplained mostly", "over-explained"
+MOSTLY = 0.5  # of the gap
+FROM_CELL = ("flags", "size", "lora_rank", "weights", "gradient_checkpointing", "zero_stage", "seed",
+             "data_sha256", "target_len", "method_version", "scenario_applied", "device_kind",
+             "blas", "predicted_activations_bytes")  # fmt: skip
+BESIDES = ("data", "trace", "other")  # timed parts of a step that are in the rest
+
+
+class Pair(NamedTuple):
+    """Two trainings of equal work."""
+
+    fast: Row
+    slow: Row
+    rule: str
+
+    @property
+    def names(self) -> frozenset:
+        """Which two cells, in whatever order."""
+        return frozenset((_cell(self.fast), _cell(self.slow)))
+
+
+def _cell(row: Row) -> tuple:
+    return (*(row[axis] for axis in KEY), row["point"])
+
+
+def measured(cells: Sequence[Row], points: Sequence[Row]) -> list[Row]:
+    """Points of cells that are ok, with what their cell knows beside them."""
+    by_key = {tuple(cell[axis] for axis in KEY): cell for cell in cells if cell["status"] == "ok"}
+    found = []
+    for point in points:
+        cell = by_key.get(tuple(point[axis] for axis in KEY))
+        if cell is not None:
+            found.append(point | {name: cell.get(name) for name in FROM_CELL})
+    return found
+
+
+def pairs(points: Iterable[Row]) -> Iterator[Pair]:
+    """The pairs that matter, each once, of trainings that did the same work.
+
+    Of one host: its fastest cell of the plain loop in fp32 (else of any trainer in fp32, else of
+    all) against each other one; every two backends of one device, and the fastest backend of every
+    device against that of the fastest device, under one workload, scenario and precision. Of two
+    hosts: the fastest plain fp32 cell of this one against that of each other. A check of a
+    mechanism has no speed and is in no pair.
+    """
+    seen = set()
+    for pair in _all_pairs(points):
+        if pair.names not in seen:
+            seen.add(pair.names)
+            yield pair
+
+
+def _all_pairs(points: Iterable[Row]) -> Iterator[Pair]:
+    groups: dict[tuple, list[Row]] = {}
+    for point in points:
+        if by_phases(point) and point["unsplit_step_median_s"] and not has_no_speed(point):
+            groups.setdefault(work(point), []).append(point)
+    for group in groups.values():
+        hosts: dict[tuple, list[Row]] = {}
+        for point in group:
+            hosts.setdefault((point["source"], point["host"]), []).append(point)
+        firsts = {where: _first(rows) for where, rows in hosts.items()}
+        for where, rows in hosts.items():
+            first = firsts[where]
+            yield from (_ordered(first, p, _rule(first)) for p in rows if p is not first)
+            yield from _alike(rows)
+        here = [first for where, first in firsts.items() if where[0] == HERE]
+        others = [first for where, first in firsts.items() if where[0] != HERE]
+        yield from (_ordered(a, b, ELSEWHERE) for a in here for b in others)
+
+
+def _first(rows: Sequence[Row]) -> Row:
+    """The cell that others of its host are held against."""
+    fp32 = [row for row in rows if row["precision"] == "fp32"]
+    plain = [row for row in fp32 if row["trainer"] == "plain"]
+    return min(plain or fp32 or rows, key=_step_s)
+
+
+def _rule(first: Row) -> str:
+    """Why cells of a host are held against its first one."""
+    plain = (first["trainer"], first["precision"]) == ("plain", "fp32")
+    return FASTEST if plain else FASTEST_OF_ALL
+
+
+def _alike(rows: Sequence[Row]) -> Iterator[Pair]:
+    """Devices and backends under one workload, scenario and precision of a host."""
+    asked: dict[tuple, list[Row]] = {}
+    for row in rows:
+        asked.setdefault((row["workload"], row["scenario"], row["precision"]), []).append(row)
+    for same in asked.values():
+        devices: dict[tuple, list[Row]] = {}
+        for row in same:
+            devices.setdefault(device_of(row), []).append(row)
+        for on_one in devices.values():
+            yield from (_ordered(a, b, ALIKE) for a, b in combinations(on_one, 2))
+        best = sorted((min(on_one, key=_step_s) for on_one in devices.values()), key=_step_s)
+        yield from (_ordered(best[0], other, ALIKE) for other in best[1:])
+
+
+def _step_s(row: Row) -> float:
+    return float(row["unsplit_step_median_s"])
+
+
+def _ordered(a: Row, b: Row, rule: str) -> Pair:
+    return Pair(a, b, rule) if _step_s(a) <= _step_s(b) else Pair(b, a, rule)
+
+
+# -- lines -----------------------------------------------------------------------------------------
+
+
+class Part(NamedTuple):
+    """A part of a gap in seconds per step, with its range; None where nobody knows."""
+
+    seconds: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+def explained(fast: Cost, slow: Cost) -> Part:
+    """What a cause explains: the difference of both sides' costs.
+
+    Costs that rest on the same have their lows and highs together, and equal ones differ by
+    nothing; others are independent, and the range takes the worst of both.
+    """
+    if fast.seconds is None or slow.seconds is None:
+        return Part(None)
+    seconds = slow.seconds - fast.seconds
+    if fast.rests_on is not None and fast.rests_on == slow.rests_on and seconds == 0.0:
+        return Part(0.0)
+    if fast.low is fast.high is slow.low is slow.high is None:
+        return Part(seconds)
+    (fast_low, fast_high), (slow_low, slow_high) = fast.ends(), slow.ends()
+    ends = [slow_low - fast_high, slow_high - fast_low]
+    if fast.rests_on is not None and fast.rests_on == slow.rests_on:
+        ends = [slow_low - fast_low, slow_high - fast_high]
+    return Part(seconds, min(*ends, seconds), max(*ends, seconds))
+
+
+def rows_of(index: int, pair: Pair, measured_: Measured) -> Iterator[Row]:
+    """The lines of one pair."""
+    gap, basis = _gap(pair, measured_.noise)
+    assert gap.seconds is not None and gap.low is not None and gap.high is not None
+    lines = [_line(GAP, GAP, gap, _step_s(pair.fast), _step_s(pair.slow), basis)]
+    lines += _phases(pair, gap.seconds)
+    known, low, high, lacking = 0.0, 0.0, 0.0, []
+    for cause, (fast, slow) in attribution_costs.of_pair(pair.fast, pair.slow, measured_).items():
+        part = explained(fast, slow)
+        line = _line(CAUSE, cause, part, fast.seconds, slow.seconds, fast.how, slow.how)
+        lines.append(line)
+        if part.seconds is None:
+            lacking.append(cause)
+            line["reason"] = _reasons(pair, fast, slow)
+            continue
+        known += part.seconds
+        low += part.seconds if part.low is None else part.low
+        high += part.seconds if part.high is None else part.high
+    left = Part(gap.seconds - known, gap.low - high, gap.high - low)
+    last = _line(LEFT, LEFT, left)
+    if lacking:
+        last["reason"] = f"it includes what nobody measured: {', '.join(lacking)}"
+    at_the_middle = Part(left.seconds, gap.seconds - high, gap.seconds - low)
+    last["verdict"] = lines[0]["verdict"] = verdict(gap, at_the_middle)
+    for line in [*lines, last]:
+        named = {
+            f"{side}_{axis}": row[axis]
+            for side, row in zip(SIDES, (pair.fast, pair.slow), strict=True)
+            for axis in (*KEY, "point")
+        }
+        share = (
+            line["seconds"] / gap.seconds if line["seconds"] is not None and gap.seconds else None
+        )
+        yield {"pair": index, "rule": pair.rule} | named | line | {"share": share}
+
+
+def _line(
+    kind: str,
+    part: str,
+    value: Part,
+    fast_s: float | None = None,
+    slow_s: float | None = None,
+    fast_how: str | None = None,
+    slow_how: str | None = None,
+) -> Row:
+    return {
+        "kind": kind, "part": part, "seconds": value.seconds, "low_s": value.low,
+        "high_s": value.high, "share": None, "fast_s": fast_s, "slow_s": slow_s,
+        "fast_how": fast_how or None, "slow_how": slow_how or None, "reason": None, "verdict": None,
+    }  # fmt: skip
+
+
+def _gap(pair: Pair, noise: Noise) -> tuple[Part, str]:
+    """The difference of both unsplit steps with what both 95 % intervals allow, and their basis.
+
+    The ends are the worst of both intervals, as in every ratio of the page: wider than a 95 %
+    interval of the difference.
+    """
+    ends, said = [], []
+    for row in (pair.fast, pair.slow):
+        middle = _step_s(row)
+        low, high, basis = noise.interval(row, "unsplit_step") or (middle, middle, None)
+        ends.append((low, high))
+        said.append(basis or "the interval within its own process")
+    (fast_low, fast_high), (slow_low, slow_high) = ends
+    seconds = _step_s(pair.slow) - _step_s(pair.fast)
+    return Part(seconds, slow_low - fast_high, slow_high - fast_low), "; ".join(dict.fromkeys(said))
+
+
+def _phases(pair: Pair, gap_s: float) -> Iterator[Row]:
+    """The gap by phase; the rest is what is left, so that the phases sum to the gap exactly."""
+    left = gap_s
+    for phase in PHASES:
+        fast_s, slow_s = (row.get(f"{phase}_median_s") for row in (pair.fast, pair.slow))
+        if fast_s is None or slow_s is None:
+            line = _line(PHASE, phase, Part(None), fast_s, slow_s)
+            yield line | {"reason": "not timed apart on both sides; it is in the rest"}
+            continue
+        left -= slow_s - fast_s
+        yield _line(PHASE, phase, Part(slow_s - fast_s), fast_s, slow_s)
+    told = []
+    for name in BESIDES:
+        fast_s, slow_s = (row.get(f"{name}_median_s") or 0.0 for row in (pair.fast, pair.slow))
+        if slow_s != fast_s:
+            told.append(f"{name} {1e3 * (slow_s - fast_s):+.3g} ms")
+    how = f"of it {', '.join(told)}, and what splitting a step changes" if told else None
+    yield _line(PHASE, REST, Part(left), fast_how=how)
+
+
+def _reasons(pair: Pair, fast: Cost, slow: Cost) -> str:
+    """Why a cause is empty, by side where they differ."""
+    if fast.reason == slow.reason:
+        return fast.reason
+    sides = ((pair.fast, fast), (pair.slow, slow))
+    return "; ".join(
+        f"{row['backend']} on {row['device']}, {row['precision']}: {cost.reason}"
+        for row, cost in sides
+        if cost.reason
+    )
+
+
+def verdict(gap: Part, left: Part) -> str:
+    """How much of a gap the causes explain, in two words.
+
+    Explained, or explained too well, is only what is so at every end of the estimates' ranges.
+
+    Args:
+        left: what they leave of the gap's middle, with their ranges.
+    """
+    assert gap.seconds is not None and gap.low is not None
+    assert left.seconds is not None and left.high is not None
+    if gap.low <= 0:
+        return NO_GAP
+    if left.high < 0:
+        return OVER
+    if left.seconds > MOSTLY * gap.seconds:
+        return UNEXPLAINED
+    return EXPLAINED if left.high <= MOSTLY * gap.seconds else PERHAPS
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the table."""
+    parser = argparse.ArgumentParser(prog="siliconprof.analyse.attribution", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("--tables", type=Path, required=True, help="of aggregate and of ceilings")
+    parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
+    parser.add_argument("--output-dir", type=Path, required=True)
+    arguments = parser.parse_args(argv)
+    cells, points, lines, probes = (
+        table_files.rows(table_files.read(arguments.tables / f"{name}.csv"))
+        for name in ("cells", "points", "ceilings", "probes")
+    )
+    floors = {floor.host: floor for floor in map(noise_floors.read, arguments.noise_floors)}
+    known = measured(cells, points)
+    beside = Measured.of(known, lines, probes, cells, Limits.of(lines, cells), Noise(floors))
+    found = [
+        line for index, pair in enumerate(pairs(known)) for line in rows_of(index, pair, beside)
+    ]
+    arguments.output_dir.mkdir(parents=True, exist_ok=True)
+    table_files.write(arguments.output_dir / "attribution.csv", found, COLUMNS)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

@@ -1,0 +1,294 @@
+"""What bounds a model shape's step, and a backend: launches, memory, both, neither, or who knows.
+
+Seed 003 asks whether a system is held back by its memory or by many small launches. A shape says
+yes or no where its numbers do (`HOW`), and else that it is unknown; a backend's verdict is what
+any of its shapes shows, and its words say which.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from siliconprof.analyse import step_work
+from siliconprof.analyse.throughputs import NOISE_ASSUMED, mebibytes
+from siliconprof.store.table_files import Row
+
+STATUSES = ("ok", "oom", "skipped", "failed")
+ENDS = ("smallest", "largest")  # batch
+LIMITS = ("launch", "memory")
+YES, NO, UNKNOWN = "yes", "no", "unknown"
+BOTH, NEITHER, INCONCLUSIVE = "both", "neither", "inconclusive"
+LAUNCH_BOUND, MEMORY_BOUND = "launch-bound", "memory-bound"
+# Without what takes a third of a step, the step would be at most 1.5 times as fast (Amdahl 1967).
+BOUND = 1 / 3
+# Both estimates are low. Operators that each go through memory move up to five times the least
+# (counted, see `step_work.least_bytes`); an operator of a training has a module and autograd around
+# it, which the launch of a + 1 has not, and that this is no more than five times is assumed. Below
+# this, five times as much is no third.
+LOW_BY = step_work.EAGER_TRAFFIC
+CLEAR = BOUND / LOW_BY
+# An estimate further above the whole step than two processes differ does not describe the step.
+IMPOSSIBLE = 1 + NOISE_ASSUMED
+# Steps further from the line than two processes differ do not lie on one.
+MOST_RESIDUAL = NOISE_ASSUMED
+HOW = (
+    f"Launch-bound: at the smallest batch at least {BOUND:.0%} of the step does not grow with the "
+    "batch (lower end of its 95 % interval), and launches times their cost are as much of it, or "
+    f"they are with up to {LOW_BY:g} times that cost while the weights' and the optimizer's bytes, "
+    f"taken {LOW_BY:g} times, leave that much of the step unexplained. Memory-bound: what must "
+    f"move at least takes {BOUND:.0%} of the step at the measured bandwidth, at the smallest or "
+    f"the largest batch. {BOUND:.0%}: without such a part a step is up to {1 / (1 - BOUND):.3g} "
+    f"times as fast. {LOW_BY:g} times: by so much operators that each go through memory were "
+    "counted to move more than the least; that an operator of a training costs no more than so "
+    f"many launches of a + 1 is assumed. Not bound: the fixed part is surely less, or the estimate is below {CLEAR:.1%}. "
+    f"Between the two, or above {IMPOSSIBLE:g} steps, an estimate decides nothing. A backend is "
+    "bound where any of its model shapes is"
+)
+
+
+class Sign(NamedTuple):
+    """What a shape says of one limit, and the numbers behind it."""
+
+    answer: str
+    why: str
+
+
+def launch_sign(row: Row) -> Sign:
+    """Whether launches bound a shape's step at its smallest batch."""
+    share, fixed = row["launch_share_smallest"], row["fixed_share_smallest"]
+    low, high = row["fixed_share_smallest_low"], row["fixed_share_smallest_high"]
+    grows = (
+        f"{fixed:.0%} ({low:.0%} to {high:.0%}) of the step of {seconds_(row['smallest_step_s'])} "
+        f"at batch {row['smallest_batch']} does not grow with the batch"
+        if fixed is not None
+        else row["fit_reason"]
+    )
+    if share is None:
+        said = f"{grows}; {row['launch_reason']}"
+    else:
+        said = (
+            f"{grows}; {row['launches']} launches at {seconds_(row['launch_cost_s'])} take "
+            f"{share:.0%} of it"
+        )
+    if row["overhead_share"] is not None:
+        most = row["fixed_memory_share_most"]
+        said += f", the weights' and the optimizer's bytes {most:.0%} at most"
+    if fixed is not None and high < BOUND:
+        return Sign(NO, said)
+    if share is None or share > IMPOSSIBLE:
+        return Sign(UNKNOWN, said)
+    if share < CLEAR:
+        return Sign(NO, said)
+    if fixed is not None and low >= BOUND and (share >= BOUND or left_over(row)):
+        return Sign(YES, said)
+    return Sign(UNKNOWN, said)
+
+
+def left_over(row: Row) -> bool:
+    """Whether what bytes cannot explain of the fixed part is much, and launches can."""
+    left, low = row["overhead_share"], row["overhead_share_low"]
+    return left is not None and low >= BOUND and LOW_BY * row["launch_share_smallest"] >= left
+
+
+def memory_sign(row: Row) -> Sign:
+    """Whether memory bounds a shape's step, at its smallest or its largest batch."""
+    shares = {end: row[f"memory_share_{end}"] for end in ENDS}
+    if row["memory_reason"] or shares["smallest"] is None:
+        return Sign(UNKNOWN, row["memory_reason"] or "nothing says how much it moves")
+    end = max(ENDS, key=lambda name: shares[name])
+    share, moved = shares[end], row[f"least_bytes_{end}"]
+    through = row[f"from_memory_share_{end}"]
+    said = (
+        f"at batch {row[f'{end}_batch']} a step moves {mebibytes(moved)} at least, {through:.0%} of "
+        f"it through memory, which takes {share:.0%} of its {seconds_(row[f'{end}_step_s'])}"
+    )
+    if not row["last_level_cache_bytes"]:
+        said += "; the cache's size is unknown, and the largest that we know was taken off"
+    if share > IMPOSSIBLE:
+        return Sign(UNKNOWN, said)
+    if share >= BOUND:
+        return Sign(YES, said)
+    return Sign(NO if share < CLEAR and row["last_level_cache_bytes"] else UNKNOWN, said)
+
+
+def seconds_(value: float) -> str:
+    """`3.2 ms`, `4.1 µs`."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
+        if value >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value * 1e6:.3g} µs"
+
+
+# -- a backend -----------------------------------------------------------------------------------
+
+
+def of_backend(shapes: Sequence[Row]) -> Row:
+    """What the shapes of one grid say of their backend, as columns of scaling.csv."""
+    row: Row = {"how": HOW}
+    row |= {
+        name: sum(shape[name] for shape in shapes)
+        for name in (f"points_{status}" for status in STATUSES)
+    }
+    measured = [shape for shape in shapes if shape["smallest_step_s"]]
+    launch, memory = (_any(measured, f"{name}_bound") for name in ("launch", "memory"))
+    row |= {"launch_bound": launch, "memory_bound": memory, "verdict": verdict(launch, memory)}
+    gains = [shape["throughput_gain"] for shape in measured if shape["throughput_gain"]]
+    row["throughput_gain"] = max(gains, default=None)
+    parts = [
+        _said(measured, "launch", LAUNCH_BOUND),
+        _said(measured, "memory", MEMORY_BOUND),
+    ]
+    row |= by_size(measured)
+    if measured:
+        parts += [*_of_batches(measured), *_of_sizes(row)]
+    parts += _of_missing(row)
+    row["says"] = ". ".join(part[:1].upper() + part[1:] for part in parts if part)
+    return row
+
+
+def _any(shapes: Sequence[Row], name: str) -> str:
+    """Yes where any shape says so, no where all deny it."""
+    answers = {shape[name] for shape in shapes}
+    if YES in answers:
+        return YES
+    return NO if answers == {NO} else UNKNOWN
+
+
+def verdict(launch: str, memory: str) -> str:
+    """The seed's question, answered."""
+    if launch == memory == YES:
+        return BOTH
+    if launch == YES:
+        return LAUNCH_BOUND
+    if memory == YES:
+        return MEMORY_BOUND
+    return NEITHER if launch == memory == NO else INCONCLUSIVE
+
+
+def weight(shape: Row, limit: str) -> tuple[float, ...]:
+    """What a limit weighs in a shape's step: shares of it, 0 where one is not known.
+
+    Of launches their estimate, then the part of the step that does not grow with the batch.
+    """
+    names = (
+        ("launch_share_smallest", "fixed_share_smallest")
+        if limit == "launch"
+        else (f"memory_share_{end}" for end in ENDS)
+    )
+    shares = tuple(shape.get(name) or 0.0 for name in names)
+    return shares if limit == "launch" else (max(shares),)
+
+
+class Heaviest(NamedTuple):
+    """A shape that stands for others: the one in which a limit weighs most."""
+
+    shape: Row
+    weighs: bool  # whether it does anything at all there
+    alone: bool  # whether others give another reason, so that it must be named
+
+
+def heaviest(shapes: Sequence[Row], limit: str) -> Heaviest:
+    """Of the shapes that say yes, else of those that do not know, else of all."""
+    count = answers(shapes, limit)
+    kind = next(answer for answer in (YES, UNKNOWN, NO) if count[answer])
+    found = [shape for shape in shapes if answer_of(shape, limit) == kind]
+    most = max(found, key=lambda shape: weight(shape, limit))
+    reasons = {shape.get(f"{limit}_why") for shape in found}
+    return Heaviest(most, any(weight(most, limit)), len(reasons) > 1)
+
+
+def answer_of(shape: Row, limit: str) -> str:
+    """Whether a limit bounds a shape."""
+    return str(shape.get(f"{limit}_bound") or UNKNOWN)
+
+
+def answers(shapes: Sequence[Row], limit: str) -> Counter[str]:
+    """Answer -> of how many shapes."""
+    return Counter(answer_of(shape, limit) for shape in shapes)
+
+
+def shape_name(shape: Row) -> str:
+    """`2 layers of 64, 64 tokens`."""
+    layers = int(shape["n_layer"])
+    return f"{layers} layer{'s' * (layers > 1)} of {shape['n_embd']:g}, {shape['seq_len']:g} tokens"
+
+
+def _said(shapes: Sequence[Row], name: str, what: str) -> str:
+    """How many shapes a limit bounds, with the numbers of the one where it weighs most."""
+    if not shapes:
+        return ""
+    count = answers(shapes, name)
+    most = heaviest(shapes, name)
+    open_ = f", undecided in {count[UNKNOWN]}" if count[UNKNOWN] else ""
+    where = ""
+    if most.weighs or most.alone:
+        which = "where it weighs most" if most.weighs else "for example"
+        where = f"{which} ({shape_name(most.shape)}): "
+    why = most.shape[f"{name}_why"]
+    return f"{what} in {count[YES]} of {len(shapes)} model shapes{open_}; {where}{why}"
+
+
+def _of_batches(shapes: Sequence[Row]) -> Iterator[str]:
+    gained = [shape for shape in shapes if shape["throughput_gain"]]
+    if gained:
+        most = max(gained, key=lambda shape: shape["throughput_gain"])
+        least = min(gained, key=lambda shape: shape["throughput_gain"])
+        yield (
+            f"samples per second from the smallest to the largest batch: "
+            f"{least['throughput_gain']:.3g} to {most['throughput_gain']:.3g} times as many, the "
+            f"most with {shape_name(most)} (batch {most['smallest_batch']} to "
+            f"{most['largest_batch']})"
+        )
+
+
+def by_size(shapes: Sequence[Row]) -> Row:
+    """The best throughput of the smallest, the largest and the fastest model."""
+    with_rate = [shape for shape in shapes if shape["best_flop_per_s"] and shape["n_parameters"]]
+    if not with_rate:
+        return {}
+
+    def rate(shape: Row) -> float:
+        return shape["best_flop_per_s"]
+
+    def size(shape: Row) -> float:
+        return shape["n_parameters"]
+
+    found: Row = {}
+    for name, chosen in (
+        ("smallest", max((s for s in with_rate if size(s) == min(map(size, with_rate))), key=rate)),
+        ("largest", max((s for s in with_rate if size(s) == max(map(size, with_rate))), key=rate)),
+        ("best", max(with_rate, key=rate)),
+    ):
+        found |= {
+            f"{name}_model_parameters": int(size(chosen)),
+            f"flop_per_s_{name}_model": rate(chosen),
+        }
+    return found
+
+
+def _of_sizes(row: Row) -> Iterator[str]:
+    if row.get("flop_per_s_best_model") and row.get("largest_model_parameters"):
+        share = row["flop_per_s_largest_model"] / row["flop_per_s_best_model"]
+        yield (
+            f"the largest model ({row['largest_model_parameters'] / 1e6:.3g} million parameters) "
+            f"reaches {share:.0%} of the FLOP/s of the fastest "
+            f"({row['best_model_parameters'] / 1e6:.3g} million)"
+        )
+
+
+def _of_missing(row: Row) -> Iterator[str]:
+    """Points that were not measured: a limit in capacity, which is no limit in speed."""
+    said = [
+        f"{row[f'points_{status}']} {text}"
+        for status, text in (
+            ("oom", "ran out of memory"),
+            ("skipped", "skipped, predicted not to fit"),
+            ("failed", "failed"),
+        )
+        if row[f"points_{status}"]
+    ]
+    if said:
+        total = sum(row[f"points_{status}"] for status in STATUSES)
+        yield f"of {total} points {', '.join(said)}"

@@ -1,0 +1,310 @@
+"""What each device can do at most by its own measurement, and which throughput claims more.
+
+    python -m siliconprof.analyse.ceilings --matrix results/matrix.json --tables results/tables \
+        --registry config/devices.yaml --output-dir results/tables
+
+`ceilings.csv`: for every device, backend and dtype the fastest product, the bandwidth of memory
+and caches, transfers, page faults and launches, each with the record that it is from and, where
+the registry has one, the data sheet's figure. `checks.csv`: every throughput held against both,
+see `throughputs`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from siliconprof.analyse import throughputs
+from siliconprof.analyse.throughputs import (
+    BYTE,
+    FLOP,
+    PLACE,
+    Ceiling,
+    Ceilings,
+    Noise,
+    describe,
+    device_of,
+    place,
+)
+from siliconprof.errors import stage
+from siliconprof.hosts import caches, registry
+from siliconprof.hosts.datasheet import DataSheets, Figure
+from siliconprof.hosts.registry import PEAK_OF_PRECISION
+from siliconprof.store import matrix_file, noise_floors, table_files
+from siliconprof.store.cell import AXES
+from siliconprof.store.table_files import Row
+
+COLUMNS = (
+    *PLACE, "device_kind", "blas", "precision", "quantity", "value", "unit", "how", "workload",
+    "point", "record", "n", "error", "error_basis", "burst_value", "last_level_cache_bytes",
+    "datasheet_value", "datasheet_source", "datasheet_note", "datasheet_reason", "share", "reason",
+)  # fmt: skip
+KERNELS = ("copy", "triad", "reduction")
+LAUNCH_STEMS = (
+    "context", "compile_and_load", "cold", "enqueue", "launch_and_wait", "amortised",
+)  # fmt: skip
+NO_SHEET = "data sheets do not give it"
+ONE_PROCESS = "one process: its host has no noise floor (“siliconprof noise-floor”)"
+SECONDS = "s"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One line of the table: which points count for it, and how their figure is made."""
+
+    quantity: str
+    module: str
+    unit: str
+    rate: Callable[[Row], float | None]
+    counts: Callable[[Row], bool] = lambda point: True
+    series: str = "step_s"  # which the figure is made of, as the noise floor calls it
+    least: bool = False  # whether the smallest is the best: times
+    none: str = (
+        "not measured: see the flags of its cell"  # why, where cells were measured without one
+    )
+
+
+def _rate(name: str) -> Callable[[Row], float | None]:
+    return lambda point: point.get(name)
+
+
+def kinds_of_format(points: Sequence[Row], cache_bytes: int | None) -> list[Kind]:
+    """What is measured for every number format.
+
+    Args:
+        points: those of one format.
+    """
+    beyond = caches.beyond_bytes(cache_bytes)
+    largest = {
+        kernel: max(
+            (p["working_set_bytes"] for p in points if p.get("kernel") == kernel), default=0
+        )
+        for kernel in KERNELS
+    }
+    size = throughputs.mebibytes(max(largest.values()))
+    cache = throughputs.mebibytes(cache_bytes) if cache_bytes else "of unknown size"
+    small = f"the largest working set, {size}, is not twice the last-level cache, {cache}"
+
+    def in_memory(*kernels: str) -> Callable[[Row], bool]:
+        return lambda p: (
+            p.get("kernel") in kernels
+            and p["working_set_bytes"] == largest[p["kernel"]]
+            and p["working_set_bytes"] >= beyond
+        )
+
+    def in_cache(point: Row) -> bool:
+        fits = point["working_set_bytes"] <= (cache_bytes or 0)
+        return fits and point.get("cache") != "cold"
+
+    unknown = "nothing fits the last-level cache" if cache_bytes else "the cache's size is unknown"
+    return [
+        Kind("matmul", "matmul", FLOP, _rate("flop_per_s")),
+        *(Kind(f"{kernel}_bandwidth", "bandwidth", BYTE, _rate("bytes_per_s"), in_memory(kernel),
+               none=small) for kernel in KERNELS),
+        Kind("memory_bandwidth", "bandwidth", BYTE, _rate("bytes_per_s"), in_memory(*KERNELS),
+             none=small),
+        Kind("cache_bandwidth", "bandwidth", BYTE, _rate("bytes_per_s"), in_cache, none=unknown),
+    ]  # fmt: skip
+
+
+def kinds_of_backend(points: Sequence[Row]) -> list[Kind]:
+    """What has no number format: transfers, page faults, launches.
+
+    Args:
+        points: of all formats.
+    """
+
+    def transfers(direction: str, pinned: bool) -> Callable[[Row], bool]:
+        return lambda p: p.get("direction") == direction and str(p["pinned"]) == str(pinned)
+
+    def launched(what: str) -> Callable[[Row], bool]:
+        return lambda p: p.get("launch") == what
+
+    most_pages = max((p["pages"] for p in points if p.get("pages")), default=0)
+    launchers = dict.fromkeys(p["launch"] for p in points if p.get("launch")) or {"dispatch": None}
+    return [
+        *(Kind(direction.replace("-", "_") + ("_pinned" if pinned else ""), "copy", BYTE,
+               _rate("bytes_per_s"), transfers(direction, pinned))
+          for direction in ("host-to-device", "device-to-host") for pinned in (True, False)),
+        Kind("page_fault", "first_touch", SECONDS, _rate("fault_s_per_page"),
+             lambda p: p["pages"] == most_pages, least=True),  # the largest keeps out of the caches
+        *(Kind(stem, "kernel_launch", SECONDS, _rate(f"{stem}_median_s"), launched(what),
+               f"{stem}_s", least=True, none="not part of this launch")
+          for what in launchers for stem in LAUNCH_STEMS
+          if stem in ("launch_and_wait",) or any(p.get(f"{stem}_median_s") for p in points)),
+    ]  # fmt: skip
+
+
+class Table:
+    """Makes the lines of ceilings.csv from measured points."""
+
+    def __init__(
+        self, cells: Sequence[Row], points: Sequence[Row], sheets: DataSheets, noise: Noise
+    ) -> None:
+        self.cells, self.points, self.sheets, self.noise = cells, points, sheets, noise
+        self.caches = cache_sizes(cells)
+
+    def rows(self) -> Iterator[Row]:
+        """Device by device and backend by backend, format by format."""
+        for where in dict.fromkeys(map(place, self.cells)):
+            cells = [cell for cell in self.cells if place(cell) == where]
+            points = [point for point in self.points if place(point) == where]
+            for number_format in dict.fromkeys(
+                PEAK_OF_PRECISION[name] for name in PEAK_OF_PRECISION
+                if any(cell["precision"] == name for cell in cells)
+            ):  # fmt: skip
+                yield from self._lines(
+                    [cell for cell in cells if cell["precision"] == number_format] or cells[:1],
+                    [point for point in points if point["precision"] == number_format],
+                    number_format,
+                )
+            yield from self._lines(cells, points, None)
+
+    def _lines(
+        self, cells: Sequence[Row], points: Sequence[Row], number_format: str | None
+    ) -> Iterator[Row]:
+        cache_bytes = self.caches.get(device_of(cells[0]))
+        kinds = kinds_of_format(points, cache_bytes) if number_format else kinds_of_backend(points)
+        for kind in kinds:
+            yield self._line(kind, cells, points, number_format) | {
+                "last_level_cache_bytes": cache_bytes
+            }
+
+    def _line(
+        self,
+        kind: Kind,
+        cells: Sequence[Row],
+        points: Sequence[Row],
+        number_format: str | None,
+    ) -> Row:
+        found = [
+            (value, point)
+            for point in points
+            if point["module"] == kind.module and kind.counts(point) and (value := kind.rate(point))
+        ]
+        first = cells[0]
+        line: Row = dict.fromkeys(COLUMNS) | {name: first[name] for name in PLACE} | {
+            "device_kind": first["device_kind"], "blas": first["blas"],
+            "precision": number_format, "quantity": kind.quantity, "unit": kind.unit,
+        }  # fmt: skip
+        sheet = self._sheet(kind, first, number_format)
+        line |= {
+            "datasheet_value": sheet.value, "datasheet_source": sheet.source,
+            "datasheet_note": sheet.note, "datasheet_reason": sheet.reason,
+        }  # fmt: skip
+        if not found:
+            return line | {"reason": why_none(kind, cells, number_format)}
+        value, point = (min if kind.least else max)(found, key=lambda pair: pair[0])
+        deviation = self.noise.deviation(point, kind.series)
+        return line | {
+            "blas": point["blas"],
+            "precision": point["precision"],
+            "value": value,
+            "how": describe(point),
+            "workload": point["workload"],
+            "point": int(point["point"]),
+            "record": point["record"],
+            "n": point.get(f"{kind.series.removesuffix('_s')}_n"),
+            "error": math.expm1(deviation[0].error) if deviation else None,
+            "error_basis": deviation[1] if deviation else ONE_PROCESS,
+            "burst_value": point["burst_flop_per_s"] if kind.unit == FLOP else None,
+            "share": value / sheet.value if sheet.value else None,
+        }
+
+    def _sheet(self, kind: Kind, row: Row, number_format: str | None) -> Figure:
+        """What the data sheet says of a quantity."""
+        if kind.unit == FLOP and number_format:
+            return self.sheets.peak(row, number_format)
+        if kind.quantity.endswith("_bandwidth") and kind.quantity != "cache_bandwidth":
+            return self.sheets.bandwidth(row)
+        return Figure(None, reason=NO_SHEET)
+
+
+def why_none(kind: Kind, cells: Sequence[Row], number_format: str | None) -> str:
+    """Why a line has no figure."""
+    own = [cell for cell in cells if cell["module"] == kind.module]
+    if not own:
+        which = f"in {number_format}" if number_format else "of this backend"
+        return f"no {kind.module} cell {which} is part of these results"
+    failed = sorted({f"{c['status']}: {c['reason']}" for c in own if c["status"] != "ok"})
+    return kind.none if any(c["status"] == "ok" for c in own) else "; ".join(failed)
+
+
+def cache_sizes(cells: Sequence[Row]) -> dict[tuple, int]:
+    """Device -> size of its last-level cache in bytes, where any record tells."""
+    return {
+        device_of(cell): int(cell["last_level_cache_bytes"])
+        for cell in cells
+        if cell["last_level_cache_bytes"]
+    }
+
+
+def of_table(lines: Sequence[Row], cache_bytes: dict[tuple, int]) -> Ceilings:
+    """The lines that throughputs are held against."""
+    products: dict[tuple, Ceiling] = {}
+    bandwidths: dict[tuple, Ceiling] = {}
+    for line in lines:
+        ceiling = Ceiling(line["value"], _source(line), line["reason"])
+        if line["quantity"] == "matmul":
+            products[(*place(line), line["precision"])] = ceiling
+        elif line["quantity"] == "memory_bandwidth":
+            # Memory knows neither backends nor number formats: what any of them got is there.
+            known = bandwidths.get(device_of(line))
+            if known is None or (ceiling.value or 0.0) > (known.value or 0.0):
+                bandwidths[device_of(line)] = ceiling
+    return Ceilings(products, bandwidths, cache_bytes)
+
+
+def _source(line: Row) -> str | None:
+    if not line["how"]:
+        return None
+    return f"{line['backend']}, {line['workload']}: {line['how']}, {line['precision']}"
+
+
+def measured(cells: Sequence[Row], points: Sequence[Row]) -> list[Row]:
+    """Points of the cells that are ok, with what their cell knows beside them."""
+    by_key = {_key(cell): cell for cell in cells if cell["status"] == "ok"}
+    return [
+        point | {name: by_key[_key(point)][name] for name in ("record", "blas", "device_kind")}
+        for point in points
+        if _key(point) in by_key
+    ]
+
+
+def _key(row: Row) -> tuple:
+    return (row["source"], *(row[axis] for axis in AXES))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write both tables."""
+    parser = argparse.ArgumentParser(prog="siliconprof.analyse.ceilings", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("--matrix", type=Path, required=True)
+    parser.add_argument("--tables", type=Path, required=True, help="folder of aggregate's tables")
+    parser.add_argument("--registry", type=Path, required=True)
+    parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
+    parser.add_argument("--output-dir", type=Path, required=True)
+    arguments = parser.parse_args(argv)
+    matrix = matrix_file.read(arguments.matrix)
+    cells, points = (
+        table_files.rows(table_files.read(arguments.tables / f"{name}.csv"))
+        for name in ("cells", "points")
+    )
+    floors = {floor.host: floor for floor in map(noise_floors.read, arguments.noise_floors)}
+    sheets = DataSheets(registry.load(arguments.registry), matrix["host"])
+    points, noise = measured(cells, points), Noise(floors)
+    table = Table(cells, points, sheets, noise)
+    lines = list(table.rows())
+    checks = list(throughputs.check(points, of_table(lines, table.caches), sheets, noise))
+    arguments.output_dir.mkdir(parents=True, exist_ok=True)
+    table_files.write(arguments.output_dir / "ceilings.csv", lines, COLUMNS)
+    table_files.write(arguments.output_dir / "checks.csv", checks, throughputs.COLUMNS)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

@@ -1,0 +1,139 @@
+"""One record as a line of cells.csv."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from siliconprof.analyse import check_columns, incomplete, study_rows
+from siliconprof.analyse.record_rows import PARTS, joined, key
+from siliconprof.errors import UserError
+from siliconprof.memory import footprint
+from siliconprof.store import record
+from siliconprof.store.records import HERE
+
+
+def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) -> dict[str, Any]:
+    """One line of cells.csv."""
+    cell, probes, accounting = data["cell"], data["probes"], data["accounting"]
+    environment = data["environment"]
+    flags = [*data["flags"], *incomplete.flags(data)]
+    evidence = data["precision"]["evidence"]
+    memory, faults = probes.get("memory", {}), probes.get("page_faults", {})
+    parameters, limit = cell["parameters"], data["scenario"].get("limit") or {}
+    earlier = record.earlier(data, history) if source == HERE else []
+    return key(source, data) | {
+        "module": cell["module"],
+        "trainer": cell["trainer"],
+        "device_kind": cell["device_kind"],
+        "status": data["status"],
+        "reason": data["reason"],
+        "scenario_derived": data["scenario"]["derived"],
+        "scenario_applied": data["scenario"]["applied"],
+        "predicted_memory_bytes": data["scenario"]["predicted_bytes"],
+        **{
+            f"predicted_{part}_bytes": (data["scenario"].get("predicted_parts_bytes") or {}).get(
+                part
+            )
+            for part in PARTS
+        },
+        "device_memory_bytes": data["scenario"]["device_memory_bytes"],
+        "capacity_bytes": data["scenario"].get("capacity_bytes"),
+        "capacity_source": data["scenario"].get("capacity_source"),
+        "batch_size": data["scenario"].get("batch_size"),
+        "batch_size_found": data["scenario"].get("batch_size_found"),
+        "predicted_offloaded_bytes": _offloaded_bytes(data["scenario"]),
+        "limit_enforced": limit.get("enforced"),
+        "limit_how": limit.get("how"),
+        "limit_reason": limit.get("reason"),
+        "confirmed_peak_bytes": data["scenario"].get("confirmed_peak_bytes"),
+        "size": parameters.get("size"),
+        "lora_rank": parameters.get("lora_rank"),
+        "lora_alpha": parameters.get("lora_alpha") if parameters.get("lora_rank") else None,
+        "learning_rate": study_rows.single(parameters.get("learning_rate")),
+        "seq_len": study_rows.single(parameters.get("seq_len")),
+        "target_len": parameters.get("target_len"),
+        "clip_seconds": parameters.get("dataset_clip_seconds"),
+        "zero_stage": parameters.get("zero_stage")
+        if data["scenario"]["applied"] == "offload"
+        else None,
+        "weights": parameters.get("weights"),
+        "gradient_checkpointing": bool(parameters.get("gradient_checkpointing"))
+        if cell["trainer"] or "gradient_checkpointing" in parameters
+        else None,
+        "allocator": parameters.get("allocator"),
+        "offload": joined(data["method"].get("offload")),
+        "effective_precision": data["precision"]["effective"],
+        "product_error": evidence.get("product_error"),
+        "master_weights_dtype": evidence.get("master_weights"),
+        "activations_dtype": evidence.get("activations"),
+        "threads": cell["threads"],
+        "seed": cell["seed"],
+        "dataset": (data["dataset"] or {}).get("name"),
+        "data_sha256": (data["dataset"] or {}).get("data_sha256"),
+        "data_synthetic": (data["dataset"] or {}).get("synthetic"),
+        **_last_level_cache(data),
+        "points": len(data["points"]),
+        "flags": ";".join(sorted({flag["code"] for flag in flags})),
+        "flag_details": "; ".join(f"{flag['code']}: {flag['detail']}" for flag in flags),
+        "rss_at_start_bytes": memory.get("rss_at_start_bytes"),
+        "rss_peak_sampled_bytes": memory.get("rss_peak_sampled_bytes"),
+        "minor_faults": faults.get("minor_faults"),
+        "major_faults": faults.get("major_faults"),
+        "page_size_bytes": faults.get("page_size_bytes"),
+        "foreign_load_cores": probes.get("interference", {}).get("foreign_load_cores"),
+        "wall_s": accounting.get("wall_s"),
+        "child_wall_s": accounting.get("child_wall_s"),
+        "waited_for_lock_s": accounting.get("waited_for_lock_s"),
+        "open_s": accounting.get("open_s"),
+        "measure_s": accounting.get("measure_s"),
+        "timed_s": accounting.get("timed_s"),
+        "hostname": environment.get("hostname"),
+        "system": environment.get("system"),
+        "python": environment.get("python"),
+        "framework_version": (environment.get("backend") or {}).get("framework_version"),
+        "device_name": (environment.get("backend") or {}).get("device_name"),
+        # What the measuring process found mapped, before what its host was said to have.
+        "blas": (environment.get("backend") or {}).get("blas")
+        or (environment.get("declared") or {}).get("blas"),
+        "git_commit": environment.get("git_commit"),
+        "started_at": data["started_at"],
+        "schema_version": data["schema_version"],
+        "method_version": data["method_version"],
+        "record": path.as_posix(),
+        "record_sha256": data["sha256"],
+        "earlier_records": len(earlier),
+        "earlier_ok_record": _earlier_ok(earlier) if data["status"] != "ok" else None,
+        **check_columns.of(data.get("checks") or {}),
+    }
+
+
+def _offloaded_bytes(scenario: Mapping[str, Any]) -> int | None:
+    """What is predicted to stay on the device of an offloaded cell; None for any other."""
+    parts = scenario.get("offloaded_parts_bytes")
+    return footprint.total(parts) if parts else None
+
+
+def _last_level_cache(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Its size and who says so, of a cell that looked at it; None for any other."""
+    told = data["method"].get("bandwidth") or {}
+    rotations = [point["rotation"] for point in data["points"] if point.get("rotation")]
+    if not told and rotations:
+        told = {
+            f"last_level_{name}": rotations[0][name] for name in ("cache_bytes", "cache_source")
+        }
+    return {name: told.get(name) for name in ("last_level_cache_bytes", "last_level_cache_source")}
+
+
+def _earlier_ok(paths: Sequence[Path]) -> str | None:
+    """The newest earlier record of a cell that was measured without fault."""
+    for path in paths:
+        try:
+            found = record.read(path, check_schema=False)
+            own = path.parent.as_posix().endswith(f"/{record.cell_path(found)}")
+            if found.get("status") == "ok" and own:
+                return path.as_posix()
+        except UserError:
+            continue  # the history is a courtesy; the report does not fall over it
+    return None

@@ -1,0 +1,268 @@
+"""One record as lines of the tidy tables: of its cell, points, repeats, steps, samples and probes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from siliconprof.analyse import incomplete, study_rows
+from siliconprof.hosts.sensors import sources
+from siliconprof.session.timing import PHASES
+from siliconprof.stats import statistics
+from siliconprof.store.cell import AXES, canonical_json
+from siliconprof.store.record import WORDS
+
+KEY = ("source", *AXES)
+PARTS = ("weights", "gradients", "optimizer", "activations", "temporary")  # of predicted memory
+SERIES = (
+    *PHASES, "step_s", "unsplit_step_s", "warmup_step_s", "energy_step_s", "forward_only_s",
+    "cold_s", "launch_and_wait_s", "enqueue_s", "amortised_s", "import_s", "context_s",
+    "other_kernel_s", "compile_and_load_s", "first_pass_s", "second_pass_s", "partial_step_s",
+)  # fmt: skip
+SUMMARISED = tuple(name for name in SERIES if name != "warmup_step_s")
+PARAMS = ("batch", "m", "k", "n", "of", "count", "cache", "forward", "kernel", "working_set_bytes",
+          "direction", "pinned", "transfer_bytes", "pages", "page_size_bytes", "batch_size",
+          "n_parameters", "n_trainable_parameters", "samples_per_step", "tokens_per_step",
+          "audio_s_per_step", "launch", "note", "burst")  # fmt: skip
+ENERGY = (
+    "name", "scope", "quality", "energy_j", "updates", "energy_per_step_j", "energy_per_sample_j",
+    "idle_before_w", "idle_after_w", "net_energy_per_step_j", "reason",
+)  # fmt: skip
+# By the vendor of a GPU whose host draws power of its own: seed 001, section 4.2, after Lewis et al.
+HOST_POWER_ASSUMED_W = {"nvidia": 70.0}
+
+
+def key(source: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that name a cell."""
+    return {"source": source} | {axis: data["cell"][axis] for axis in AXES}
+
+
+def joined(method: Mapping[str, Any] | None) -> str | None:
+    """`key: value; …` of a part of the method."""
+    return "; ".join(f"{k}: {v}" for k, v in method.items()) if method else None
+
+
+def point_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of points.csv: medians, quartiles and the intervals that ended sampling."""
+    for index, point in enumerate(data["points"]):
+        if incomplete.lacking(data, point):
+            continue
+        params, times = point["params"], point["times"]
+        row = key(source, data) | {
+            "module": data["cell"]["module"],
+            "trainer": data["cell"]["trainer"],
+            "effective_precision": data["precision"]["effective"],
+            "point": index,
+            "params": canonical_json(
+                {k: v for k, v in params.items() if k not in WORDS}
+            ),  # as `compare` and the noise floor name a point
+            **{name: params.get(name) for name in PARAMS},
+            "flops": point["flops"],
+            "bytes": point["bytes"],
+            "device_peak_bytes": point["memory"].get("device_peak_bytes"),
+            "device_peak_means": point["memory"].get("device_peak_means"),
+            **faults_per_step(data, point.get("steps")),
+            "result_error": point.get("result_error"),
+            "fault_s_per_page": point.get("fault_s_per_page"),
+            "stopped_by": point.get("stopped_by"),
+            "forward_only_over_forward": point.get("forward_only_over_forward"),
+            "burst_mean_s": point.get("burst_mean_s"),
+            "burst_reason": point.get("burst_reason"),
+            **launch_columns(point),
+            "loss_first": (point.get("loss") or [None])[0],
+            "loss_last": (point.get("loss") or [None])[-1],
+            "training_steps": len(point.get("loss") or []) or None,
+            **study_rows.columns(data, point),
+        }
+        for name in SUMMARISED:
+            row |= summary(name, times.get(name) or [])
+        yield row | rates(row)
+
+
+def launch_columns(point: Mapping[str, Any]) -> dict[str, Any]:
+    """How a kernel's launch was timed and why a time is missing; None for every other point."""
+    means, cold = point.get("means") or {}, point.get("cold") or {}
+    reasons = cold.get("reasons") or {}
+    return {
+        "enqueue_burst": point.get("enqueue_burst"),
+        "enqueue_means": means.get("enqueue"),
+        "cold_means": means.get("cold"),
+        "cold_processes": cold.get("processes"),
+        "cold_failures": "; ".join(cold.get("failed") or []) or None,
+        "cold_reason": reasons.get("cold_s"),
+        "compile_and_load_reason": reasons.get("compile_and_load_s"),
+    }
+
+
+def faults_per_step(
+    data: Mapping[str, Any], steps: Mapping[str, Sequence[Any]] | None
+) -> dict[str, float | None]:
+    """Median page faults of an unsplit step, in counts and bytes; None for what is no training."""
+    page = data["probes"].get("page_faults", {}).get("page_size_bytes")
+    row: dict[str, float | None] = {}
+    for kind in ("minor", "major"):
+        counts = [
+            count
+            for step, count in zip(steps["kind"], steps[f"{kind}_faults"], strict=False)
+            if step == "unsplit"
+        ] if steps else []  # fmt: skip
+        median = statistics.median(counts) if counts else None
+        row[f"{kind}_faults_per_step"] = median
+        row[f"{kind}_faulted_bytes_per_step"] = (
+            median * page if median is not None and page else None
+        )
+    return row
+
+
+def summary(name: str, values: Sequence[float]) -> dict[str, float | int | None]:
+    """n, median, quartiles and 95 % interval of one series; `forward_s` -> `forward_median_s`."""
+    stem = name.removesuffix("_s")
+    if not values:
+        return dict.fromkeys((f"{stem}_n", f"{stem}_median_s", f"{stem}_q25_s", f"{stem}_q75_s",
+                              f"{stem}_low_s", f"{stem}_high_s"))  # fmt: skip
+    low, high = statistics.median_interval(values)
+    return {
+        f"{stem}_n": len(values),
+        f"{stem}_median_s": statistics.median(values),
+        f"{stem}_q25_s": statistics.quantile(values, 0.25),
+        f"{stem}_q75_s": statistics.quantile(values, 0.75),
+        f"{stem}_low_s": low,
+        f"{stem}_high_s": high,
+    }
+
+
+def rates(row: Mapping[str, Any]) -> dict[str, float | None]:
+    """Throughputs from the unsplit step where there is one, else from the synchronised call."""
+    seconds = row["unsplit_step_median_s"] or row["step_median_s"]
+    split = row["step_median_s"]
+
+    def per_second(amount: float | None) -> float | None:
+        return statistics.over(amount, seconds)
+
+    return {
+        "flop_per_s": per_second(row["flops"]),
+        "bytes_per_s": per_second(row["bytes"]),
+        "samples_per_s": per_second(row["samples_per_step"]),
+        "tokens_per_s": per_second(row["tokens_per_step"]),
+        "burst_flop_per_s": statistics.over(row["flops"] or None, row["burst_mean_s"]),
+        "split_over_unsplit": statistics.over(split or None, row["unsplit_step_median_s"]),
+    }
+
+
+def step_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of steps.csv: every raw time, and every loss, by iteration."""
+    for index, point in enumerate(data["points"]):
+        for series in SERIES:
+            for iteration, value in enumerate(point["times"].get(series) or []):
+                yield key(source, data) | {
+                    "point": index, "series": series, "iteration": iteration,
+                    "time_s": value, "loss": None,
+                }  # fmt: skip
+        for iteration, value in enumerate(point.get("loss") or []):
+            yield key(source, data) | {
+                "point": index, "series": "loss", "iteration": iteration,
+                "time_s": None, "loss": value,
+            }  # fmt: skip
+
+
+def training_step_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of training_steps.csv: when each step began, of what kind it was, its page faults."""
+    for index, point in enumerate(data["points"]):
+        steps = point.get("steps") or {"kind": []}
+        for iteration, kind in enumerate(steps["kind"]):
+            yield (
+                key(source, data)
+                | {"point": index, "iteration": iteration, "kind": kind}
+                | {
+                    name: study_rows.at(steps[name], iteration)
+                    for name in ("started_s", "minor_faults", "major_faults")
+                }
+            )
+
+
+def energy_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of energy.csv: one per source of energy of a training, or its reason.
+
+    What the paper adds for the host of an NVIDIA GPU is an assumption, in a column that says so.
+    An Apple GPU has no host beside its own chip, and the paper adds nothing there.
+    """
+    for index, point in enumerate(data["points"]):
+        energy = point.get("energy")
+        if energy is None:
+            continue
+        window_s, steps = energy.get("window_s"), energy.get("steps")
+        for found in energy.get("sources") or [{"reason": energy.get("reason")}]:
+            if not all(found.get(word) for word in ("name", "scope", "quality")):
+                found = {"reason": found.get("reason") or "the record does not say of what"}
+            joules = found.get("energy_per_step_j")
+            host_w, host_j = assumed_host_w(found.get("name")), None
+            if joules is not None and host_w is not None and window_s and steps:
+                host_j = host_w * window_s / steps
+            yield (
+                key(source, data)
+                | {"point": index, "window_s": window_s, "energy_steps": steps}
+                | {name: found.get(name) for name in ENERGY}
+                | {
+                    "assumed_host_w": None if host_j is None else host_w,
+                    "energy_per_step_plus_assumed_host_j": None
+                    if host_j is None
+                    else joules + host_j,
+                }
+            )
+
+
+def assumed_host_w(name: str | None) -> float | None:
+    """What the paper assumes that the host draws beside a source of energy, in watts, or None."""
+    source = sources.SOURCES.get(name or "")
+    if source is None or source.scope != "gpu":
+        return None
+    return HOST_POWER_ASSUMED_W.get(source.vendor)
+
+
+def curve_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of curves.csv: every step of a whole training."""
+    return (key(source, data) | row for row in study_rows.curve_rows(data))
+
+
+def evaluation_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of evaluations.csv: the loss on held-out data on the way."""
+    return (key(source, data) | row for row in study_rows.evaluation_rows(data))
+
+
+def text_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of texts.csv: what trained models wrote."""
+    return (key(source, data) | row for row in study_rows.text_rows(data))
+
+
+def probe_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of probes.csv: what each probe answered, by what means, and what it cost."""
+    for name, summary in data["probes"].items():
+        yield (
+            key(source, data)
+            | {"probe": name}
+            | {
+                column: value
+                for column, value in summary.items()
+                if isinstance(value, str | int | float | bool | None)
+            }
+            | {"reasons": joined(summary.get("reasons")), "limits": joined(summary.get("limits"))}
+        )
+
+
+def capture_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of captures.csv: each file that a tool left of a cell, or why it left none."""
+    for tool, found in (data.get("captures") or {}).items():
+        told = {name: found[name] for name in ("steps", "means", "reason")}
+        for file in found["files"] or [{}]:
+            yield key(source, data) | {
+                "tool": tool,
+                "file": file.get("path"),
+                "file_bytes": file.get("bytes"),
+                "file_sha256": file.get("sha256"),
+            } | told  # fmt: skip
+
+
+def sample_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of samples.csv: the probes over time."""
+    for sample in data["samples"]:
+        yield key(source, data) | sample

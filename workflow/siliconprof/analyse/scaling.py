@@ -1,0 +1,244 @@
+"""How a grid's steps scale with the batch, model shape by model shape, and what that says.
+
+Of each shape: the part of its step that does not grow with the batch, from a straight line over
+batch sizes; the launches of a step times what a launch was measured to cost; and the bytes that a
+step must move at least over the measured bandwidth. `bound` makes a verdict of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from siliconprof.analyse import bound, step_work
+from siliconprof.analyse.bound import ENDS, STATUSES, UNKNOWN
+from siliconprof.analyse.limits import Limits
+from siliconprof.analyse.record_rows import KEY
+from siliconprof.analyse.throughputs import NOISE_ASSUMED, NOISE_ASSUMED_BASIS, Noise, metric
+from siliconprof.hosts import caches
+from siliconprof.stats import line_fit
+from siliconprof.store.table_files import Row
+
+SHAPE = ("n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len", "vocab_size", "n_parameters")
+COLUMNS = (
+    *KEY, "about", *SHAPE, *(f"points_{status}" for status in STATUSES), "batch_sizes",
+    *(f"{end}_{what}" for what in ("batch", "step_s") for end in ENDS),
+    "fixed_s", "fixed_low_s", "fixed_high_s", "per_sample_s", "residual", "fit_reason",
+    "noise", "noise_basis",
+    "fixed_share_smallest", "fixed_share_smallest_low", "fixed_share_smallest_high",
+    "fixed_share_largest", "fixed_memory_share_most", "overhead_share", "overhead_share_low",
+    "throughput_gain",
+    "launches", "launches_how", "launch_cost_s", "launch_cost_how", "launch_s",
+    "launch_share_smallest", "launch_share_largest", "launch_reason",
+    "least_bytes_smallest", "least_bytes_largest", "from_memory_share_smallest",
+    "from_memory_share_largest", "last_level_cache_bytes", "bandwidth_bytes_per_s", "bandwidth_how",
+    "memory_s_smallest", "memory_s_largest", "memory_share_smallest", "memory_share_largest",
+    "memory_reason",
+    "tokens_per_s_smallest", "tokens_per_s_largest", "best_flop_per_s", "best_of_ceiling",
+    "launch_bound", "launch_why", "memory_bound", "memory_why",
+    "smallest_model_parameters", "largest_model_parameters", "best_model_parameters",
+    "flop_per_s_smallest_model", "flop_per_s_largest_model", "flop_per_s_best_model",
+    "verdict", "says", "how",
+)  # fmt: skip
+ABOUT_SHAPE, ABOUT_BACKEND = "model shape", "backend"
+
+
+def step_s(point: Row) -> float | None:
+    """Median of a whole step, None where there is none."""
+    return point["unsplit_step_median_s"] or point["step_median_s"]
+
+
+def whole(value: Any) -> Any:
+    """A number that a table gave as 2.0 for want of another in its column, as 2."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def is_measured(point: Row) -> bool:
+    """Whether a point has come to be measured."""
+    return point.get("point_status") in (None, "ok") and bool(step_s(point))
+
+
+def checkpointed(point: Row) -> bool:
+    """Whether its layers are computed again in the backward pass."""
+    return str(point["gradient_checkpointing"]) == "True"
+
+
+def rows(points: Sequence[Row], limits: Limits, noise: Noise) -> Iterator[Row]:
+    """Lines of scaling.csv: of each grid its model shapes and then its backend.
+
+    Args:
+        points: of grids, with `gradient_checkpointing` beside the columns of points.csv; those
+            that were not measured too.
+    """
+    for of_cell in _grouped(points, KEY):
+        shapes = [Scaling(group, limits, noise).row() for group in _grouped(of_cell, SHAPE)]
+        shapes.sort(key=lambda row: (row["n_parameters"] or 0, row["seq_len"] or 0))
+        yield from shapes
+        yield (
+            dict.fromkeys(COLUMNS)
+            | {name: shapes[0][name] for name in KEY}
+            | {"about": ABOUT_BACKEND}
+            | bound.of_backend(shapes)
+        )
+
+
+def _grouped(points: Sequence[Row], columns: Sequence[str]) -> list[list[Row]]:
+    found: dict[tuple, list[Row]] = {}
+    for point in points:
+        found.setdefault(tuple(point.get(name) for name in columns), []).append(point)
+    return list(found.values())
+
+
+class Scaling:
+    """One model shape over its batch sizes."""
+
+    def __init__(self, points: Sequence[Row], limits: Limits, noise: Noise) -> None:
+        self.points, self.limits, self.noise = points, limits, noise
+        measured = [point for point in points if is_measured(point)]
+        self.measured = sorted(measured, key=lambda point: point["batch_size"])
+
+    def row(self) -> Row:
+        """Its line of scaling.csv."""
+        first = self.points[0]
+        row: Row = dict.fromkeys(COLUMNS) | {
+            name: whole(first.get(name)) for name in (*KEY, *SHAPE)
+        }
+        row |= {"about": ABOUT_SHAPE} | counted(self.points)
+        if not self.measured:
+            why = "no point of it was measured"
+            signs = {"launch_bound": UNKNOWN, "memory_bound": UNKNOWN}
+            return row | signs | {"launch_why": why, "memory_why": why, "fit_reason": why}
+        row |= self._ends() | self._line() | self._launches() | self._memory()
+        for name, fixed in (("", "fixed_share_smallest"), ("_low", "fixed_share_smallest_low")):
+            if row[fixed] is not None and row["fixed_memory_share_most"] is not None:
+                row[f"overhead_share{name}"] = max(row[fixed] - row["fixed_memory_share_most"], 0.0)
+        for name, sign in (("launch", bound.launch_sign(row)), ("memory", bound.memory_sign(row))):
+            row |= {f"{name}_bound": sign.answer, f"{name}_why": sign.why}
+        return row
+
+    def _ends(self) -> Row:
+        smallest, largest = self.measured[0], self.measured[-1]
+        rates = [point["flop_per_s"] for point in self.measured if point["flop_per_s"]]
+        best, own = max(rates, default=None), self.limits.product(smallest).value
+        found: Row = {
+            "batch_sizes": ";".join(f"{int(point['batch_size'])}" for point in self.measured),
+            "best_flop_per_s": best,
+            "best_of_ceiling": best / own if best and own else None,
+        }
+        for end, point in zip(ENDS, (smallest, largest), strict=True):
+            found |= {
+                f"{end}_batch": int(point["batch_size"]),
+                f"{end}_step_s": step_s(point),
+                f"tokens_per_s_{end}": point["tokens_per_s"],
+            }
+        if len(self.measured) > 1:
+            per_s = [found[f"{end}_batch"] / found[f"{end}_step_s"] for end in ENDS]
+            found["throughput_gain"] = per_s[1] / per_s[0]
+        return found
+
+    def _line(self) -> Row:
+        """The straight line over batch sizes, with the noise that its points may have."""
+        deviations = [self._deviation(point) for point in self.measured]
+        noise, basis = max(deviations)
+        found: Row = {"noise": noise, "noise_basis": basis}
+        times = [step_s(point) or 0.0 for point in self.measured]
+        errors = [
+            max(share * seconds, _interval_error_s(point))
+            for point, seconds, (share, _) in zip(self.measured, times, deviations, strict=True)
+        ]
+        batches = [float(point["batch_size"]) for point in self.measured]
+        line = line_fit.fit(batches, times, errors)
+        if line is None:
+            return found | {"fit_reason": f"one batch size only, {int(batches[0])}"}
+        low, high = line.interval_s()
+        found |= {
+            "fixed_s": line.fixed_s, "fixed_low_s": low, "fixed_high_s": high,
+            "per_sample_s": line.per_sample_s, "residual": line.residual,
+        }  # fmt: skip
+        if line.residual is not None and line.residual > bound.MOST_RESIDUAL:
+            return found | {
+                "fit_reason": f"steps lie {line.residual:.0%} off a straight line over the batch"
+            }
+        share = line.fixed_share(batches[0])
+        return found | {
+            "fixed_share_smallest": share.value,
+            "fixed_share_smallest_low": share.low,
+            "fixed_share_smallest_high": share.high,
+            "fixed_share_largest": line.fixed_share(batches[-1]).value,
+        }
+
+    def _deviation(self, point: Row) -> tuple[float, str]:
+        """(by which share a process of a point differs from another, where that is from)."""
+        found = self.noise.deviation(point, metric(point))
+        if found is None:
+            return NOISE_ASSUMED / (line_fit.NORMAL * math.sqrt(2)), NOISE_ASSUMED_BASIS
+        return found[0].error, found[1]
+
+    def _launches(self) -> Row:
+        """Launches of a step times what one was measured to cost."""
+        point = self.measured[0]
+        count, how = step_work.launches(
+            point["backend"],
+            int(point["n_layer"]),
+            point["precision"],
+            checkpointed(point),
+            point["max_gradient_norm"] is not None,
+        )
+        cost = self.limits.launch(point)
+        seconds = count * cost.value if count and cost.value else None
+        found: Row = {
+            "launches": count, "launches_how": how if count else None,
+            "launch_cost_s": cost.value, "launch_cost_how": cost.how, "launch_s": seconds,
+        }  # fmt: skip
+        if seconds is None:
+            return found | {"launch_reason": how if count is None else cost.reason}
+        return found | self._shares("launch", dict.fromkeys(ENDS, seconds))
+
+    def _memory(self) -> Row:
+        """Bytes that must come through memory at least, over its bandwidth."""
+        cache = self.limits.cache_bytes(self.measured[0])
+        ceiling = self.limits.bandwidth(self.measured[0])
+        bandwidth = ceiling.value
+        found: Row = {
+            "last_level_cache_bytes": cache,
+            "bandwidth_bytes_per_s": bandwidth,
+            "bandwidth_how": ceiling.how,
+            "memory_reason": ceiling.reason if bandwidth is None else None,
+        }
+        held = float(cache or caches.beyond_bytes(None) / 2)
+        seconds, fixed_bytes = {}, 0.0
+        for end, point in zip(ENDS, (self.measured[0], self.measured[-1]), strict=True):
+            least = step_work.least_bytes(
+                point, int(point["batch_size"]), point["precision"], checkpointed(point)
+            )
+            # A cache holds so much of what a step works on from one step to the next at most.
+            share = max(1 - held / least.working_set, 0.0)
+            found |= {f"least_bytes_{end}": least.moved, f"from_memory_share_{end}": share}
+            fixed_bytes = least.fixed
+            if bandwidth:
+                seconds[end] = share * least.moved / bandwidth
+                found[f"memory_s_{end}"] = seconds[end]
+        if bandwidth:
+            # Operators that each go through memory move so much for the weights at most.
+            weights_s = step_work.EAGER_TRAFFIC * fixed_bytes / bandwidth
+            found["fixed_memory_share_most"] = weights_s / (step_s(self.measured[0]) or math.inf)
+        return found | (self._shares("memory", seconds) if seconds else {})
+
+    def _shares(self, name: str, seconds: Mapping[str, float]) -> Row:
+        ends = zip(ENDS, (self.measured[0], self.measured[-1]), strict=True)
+        return {f"{name}_share_{end}": seconds[end] / (step_s(p) or math.inf) for end, p in ends}
+
+
+def _interval_error_s(point: Row) -> float:
+    """Standard error of a median by the interval that ended its sampling, 0 where there is none."""
+    stem = metric(point).removesuffix("_s")
+    low, high = point[f"{stem}_low_s"], point[f"{stem}_high_s"]
+    return (high - low) / (2 * line_fit.NORMAL) if low and high else 0.0
+
+
+def counted(points: Sequence[Row]) -> Row:
+    """How many points came to which status."""
+    count = Counter(point.get("point_status") or "ok" for point in points)
+    return {f"points_{status}": count[status] for status in STATUSES}

@@ -1,0 +1,209 @@
+"""Lines and columns of whole trainings and of sweeps of models: curves, evaluations, texts, epochs.
+
+What `record_rows` is to every record, this is to those of the transformer studies and of the
+small networks. A point that did not come to be measured has a row with its status and reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from siliconprof import plugins
+from siliconprof.stats import statistics
+
+Columns = dict[str, Any]
+
+# A setting of a model or its training: of the point where a sweep names it, else of its cell.
+SETTINGS = (
+    "network", "n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len", "vocab_size",
+    "learning_rate", "warmup_steps", "decay_steps", "weight_decay", "beta1", "beta2",
+    "max_gradient_norm",
+)  # fmt: skip
+SIZES = ("n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len", "vocab_size")
+BETAS = ("beta1", "beta2")
+CURVES = ("point", "step", "loss", "gradient_norm", "learning_rate", "step_s", "tokens_per_s",
+          "unusual")  # fmt: skip
+EVALUATIONS = ("point", "step", "loss", "perplexity", "accuracy", "seconds")
+TEXTS = ("point", "temperature", "prompt", "text")
+# Tukey's outer fence (Exploratory Data Analysis, 1977, section 2D): what lies more than three
+# inter-quartile ranges above the third quartile is "far out". Where steps hardly differ, that is
+# near the median, so a step must also take a quarter longer than the median to be worth a mark.
+FENCE_IQRS = 3.0
+LEAST_EXCESS = 1.25
+FEWEST_STEPS = 12  # below which quartiles say little of a run
+
+
+def columns(data: Mapping[str, Any], point: Mapping[str, Any]) -> Columns:
+    """Columns of points.csv, None where a point is of another kind."""
+    memory, outcome = point["memory"], point.get("outcome") or {}
+    test = point.get("test") or {}
+    return {
+        "point_status": point.get("status", "ok"),
+        "point_reason": point.get("reason"),
+        **settings(data["cell"], point["params"]),
+        "predicted_peak_bytes": memory.get("predicted_bytes"),
+        **_autorange(point),
+        **_epoch(point.get("epoch")),
+        **_kept(point),
+        "test_accuracy": test.get("accuracy"),
+        "test_loss": test.get("loss"),
+        "test_samples": test.get("samples"),
+        "test_trained_steps": test.get("trained_steps"),
+        "diverged": outcome.get("diverged"),
+        "outcome_reason": outcome.get("reason"),
+        "final_loss": outcome.get("final_loss"),
+    }
+
+
+def settings(cell: Mapping[str, Any], params: Mapping[str, Any]) -> Columns:
+    """What the point's own parameters say of a setting, else its cell's where that is one value."""
+    told = dict(cell["parameters"])
+    betas = told.get("betas")
+    if isinstance(betas, list | tuple) and len(betas) == len(BETAS):
+        told |= dict(zip(BETAS, betas, strict=True))
+    if told.get("n_embd") is not None and "n_embd" not in params:
+        told |= sizes(cell)
+    return {name: params[name] if name in params else single(told.get(name)) for name in SETTINGS}
+
+
+def sizes(cell: Mapping[str, Any]) -> Columns:
+    """The sizes of a cell's model, some of which its workload solves or takes from its data.
+
+    The entry's own say less: beside a parameter budget they are defaults that nobody used.
+    """
+    unknown = dict.fromkeys(SIZES)
+    if cell["module"] not in plugins.names("workloads"):
+        return unknown
+    try:
+        workload = plugins.load("workloads", cell["module"])(cell["parameters"])
+    except Exception:
+        return unknown  # a record of another version, with other parameters, of whatever type
+    return {name: getattr(workload, name, None) for name in SIZES}
+
+
+def single(value: Any) -> Any:
+    """A value, or None for a list of them: a sweep's cell has no one value to show."""
+    return value if isinstance(value, str | int | float) else None
+
+
+def _autorange(point: Mapping[str, Any]) -> Columns:
+    """torch's own timing of the same iteration, and over ours; None where it is not asked for."""
+    found = point.get("blocked_autorange") or {}
+    times = found.get("times_s") or []
+    middle = statistics.median(times) if times else None
+    ours = ours_s(point)
+    return {
+        "autorange_median_s": middle,
+        "autorange_iqr_s": statistics.iqr(times) if times else None,
+        "autorange_blocks": len(times) or None,
+        "autorange_number": found.get("number_per_run"),
+        "autorange_min_run_time_s": found.get("min_run_time_s"),
+        "autorange_shorter_than_iteration": found.get("shorter_than_one_iteration"),
+        "autorange_reason": found.get("reason"),
+        "autorange_over_ours": statistics.over(middle or None, ours),
+    }
+
+
+def ours_s(point: Mapping[str, Any]) -> float | None:
+    """Median of the whole steps by our own timing, None where there is none."""
+    for name in ("unsplit_step_s", "step_s"):
+        if values := point["times"].get(name):
+            return statistics.median(values)
+    return None
+
+
+def _epoch(epoch: Mapping[str, Any] | None) -> Columns:
+    """A pass over the data: the median of those that were made, or what was extrapolated."""
+    found = epoch or {}
+
+    def median(name: str) -> float | None:
+        return statistics.median(found[name]) if found.get(name) else None
+
+    return {
+        "epoch_s": median("epoch_s"),
+        "epoch_train_s": median("train_s"),
+        "epoch_validation_s": median("validation_s"),
+        "epoch_means": found.get("means"),
+        "epoch_steps": found.get("steps"),
+        "epoch_measured_steps": found.get("measured_steps"),
+        "epoch_validation_steps": found.get("validation_steps"),
+        "epoch_measured_validation_steps": found.get("measured_validation_steps"),
+    }
+
+
+def _kept(point: Mapping[str, Any]) -> Columns:
+    """Checkpoints of a whole training, and after which steps it went on when it had been killed."""
+    found, resumed = point.get("checkpoints") or {}, point.get("resumed_at")
+    latest, best = (found.get(name) or {} for name in ("latest", "best"))
+    return {
+        "checkpoint_latest_step": latest.get("step"),
+        "checkpoint_best_step": best.get("step"),
+        "checkpoint_bytes": latest.get("bytes"),
+        "resumed_at": ";".join(map(str, resumed)) if resumed else None,
+    }
+
+
+def curve_rows(data: Mapping[str, Any]) -> Iterator[Columns]:
+    """Lines of curves.csv without the cell's key: one per step of a whole training."""
+    for index, point in enumerate(data["points"]):
+        curve = point.get("curve")
+        if not curve:
+            continue
+        steps = len(curve["loss"])
+        times = step_times(point, steps)
+        tokens = point["params"].get("tokens_per_step")
+        marks = unusual(times)
+        for step in range(steps):
+            step_s = times[step] if times else None
+            yield {
+                "point": index,
+                "step": step,
+                "loss": curve["loss"][step],
+                "gradient_norm": at(curve["gradient_norm"], step),
+                "learning_rate": at(curve["learning_rate"], step),
+                "step_s": step_s,
+                "tokens_per_s": statistics.over(tokens or None, step_s),
+                "unusual": marks[step] if marks else None,
+            }
+
+
+def at(values: Sequence[Any], index: int) -> Any:
+    """An entry of a list that may be shorter than the one beside it; None beyond its end."""
+    return values[index] if index < len(values) else None
+
+
+def step_times(point: Mapping[str, Any], steps: int) -> list[float] | None:
+    """Seconds of every step of a curve; None where not every step's time is known."""
+    for name in ("unsplit_step_s", "step_s"):
+        values = point["times"].get(name) or []
+        if len(values) == steps:
+            return list(values)
+    return None
+
+
+def unusual(times: Sequence[float] | None) -> list[bool] | None:
+    """Whether each step took far longer than the run's own spread explains; None = too few.
+
+    See `FENCE_IQRS`. The quartiles are of the whole run, so a slow spell shows as long as it is
+    less than a quarter of it.
+    """
+    if not times or len(times) < FEWEST_STEPS:
+        return None
+    fence = statistics.quantile(times, 0.75) + FENCE_IQRS * statistics.iqr(times)
+    limit = max(fence, LEAST_EXCESS * statistics.median(times))
+    return [value > limit for value in times]
+
+
+def evaluation_rows(data: Mapping[str, Any]) -> Iterator[Columns]:
+    """Lines of evaluations.csv without the cell's key."""
+    for index, point in enumerate(data["points"]):
+        for found in point.get("evaluations") or []:
+            yield {"point": index} | {name: found.get(name) for name in EVALUATIONS[1:]}
+
+
+def text_rows(data: Mapping[str, Any]) -> Iterator[Columns]:
+    """Lines of texts.csv without the cell's key: what the trained model wrote."""
+    for index, point in enumerate(data["points"]):
+        for found in point.get("texts") or []:
+            yield {"point": index} | {name: found[name] for name in TEXTS[1:]}

@@ -1,0 +1,300 @@
+"""Every measured throughput against what the hardware can do: the data sheet, and our own ceilings.
+
+A synchronisation left out, a clock that is wrong or a product that was not what it claimed shows
+as a throughput that the hardware does not have. Above the data sheet is above it by any amount;
+above our own ceiling counts from the noise between two processes on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from siliconprof.hosts import caches
+from siliconprof.hosts.datasheet import DataSheets, Figure
+from siliconprof.hosts.registry import PEAK_OF_PRECISION
+from siliconprof.stats import inference
+from siliconprof.store.cell import AXES
+from siliconprof.store.noise_floors import Floor
+from siliconprof.store.records import REFERENCE
+from siliconprof.store.table_files import Row
+
+OK = "ok"
+ABOVE_PEAK = "above the datasheet's peak"
+ABOVE_CEILING = "above our own ceiling by more than noise"
+NOT_COMPARED = "not compared"
+FLAG_OF_VERDICT = {ABOVE_PEAK: "above_peak", ABOVE_CEILING: "above_ceiling"}
+PLACE = ("source", "host", "device", "backend")
+COLUMNS = (
+    "source", *AXES, "device_kind", "blas", "module", "point", "how", "quantity", "value", "unit", "compared_value",
+    "datasheet_value", "datasheet_source", "of_datasheet", "ceiling", "ceiling_how", "of_ceiling",
+    "noise", "noise_basis", "verdict", "reason", "record",
+)  # fmt: skip
+# Ten fresh processes of one 512³ product gave medians 22 % apart on a virtual machine.
+NOISE_ASSUMED = 0.25
+NOISE_ASSUMED_BASIS = (
+    "assumed, for want of a noise floor of this host (“siliconprof noise-floor”): ten processes of "
+    "one product were seen to differ by 22 %"
+)
+# Below so many operations a byte the memory bounds an operation and not the speed of products: a
+# library whose products are slow may be faster at it.
+PRODUCT_INTENSITY = 2.0
+FLOP, BYTE = "FLOP/s", "byte/s"
+
+
+def place(row: Mapping[str, Any]) -> tuple:
+    """Which device and backend of whose records a row is about."""
+    return tuple(row[name] for name in PLACE)
+
+
+def device_of(row: Mapping[str, Any]) -> tuple:
+    """Which device of whose records a row is about."""
+    return place(row)[:-1]
+
+
+def shape(point: Mapping[str, Any]) -> str:
+    """`8×64×128×32` of batch, m, k, n."""
+    return "×".join(f"{int(point[name])}" for name in ("batch", "m", "k", "n"))
+
+
+def describe(point: Mapping[str, Any]) -> str:
+    """A point in words, by whatever parameters it has."""
+    said = []
+    if point.get("kernel"):
+        said += [str(point["kernel"]), mebibytes(point["working_set_bytes"])]
+    if point.get("m"):
+        said.append(shape(point))
+    if point.get("direction"):
+        pinned = "pinned" if str(point["pinned"]) == "True" else "not pinned"
+        said += [str(point["direction"]), pinned, mebibytes(point["transfer_bytes"])]
+    if point.get("pages"):
+        said.append(f"{int(point['pages'])} pages")
+    if point.get("launch"):
+        said.append(str(point["launch"]))
+    if point.get("n_layer") and point.get("n_embd"):
+        layers = int(point["n_layer"])
+        said.append(f"{layers} layer{'s' * (layers > 1)} of width {int(point['n_embd'])}")
+    if point.get("batch_size"):
+        said.append(f"batch {int(point['batch_size'])}")
+    if point.get("cache"):
+        said.append(str(point["cache"]))
+    if point.get("forward"):
+        said.append(f"{point['forward']} forward")
+    if point.get("of"):
+        said.append(f"as in {point['of']}")
+    return ", ".join(said)
+
+
+def mebibytes(size_bytes: float) -> str:
+    """`512 MiB`, `32 KiB`."""
+    if size_bytes < 2**20:
+        return f"{size_bytes / 2**10:.4g} KiB"
+    return f"{size_bytes / 2**20:.4g} MiB"
+
+
+def scaled(value: float, unit: str) -> str:
+    """`31.4 GFLOP/s`."""
+    giga = value / 1e9
+    return f"{giga:.0f} G{unit}" if giga >= 1000 else f"{giga:.4g} G{unit}"
+
+
+def metric(point: Mapping[str, Any]) -> str:
+    """The series that a point's rate is made of, as `compare` and the noise floor call it."""
+    return "unsplit_step_s" if point.get("unsplit_step_median_s") else "step_s"
+
+
+@dataclass(frozen=True)
+class Noise:
+    """By how much one process differs from another, of the hosts that have measured it."""
+
+    floors: Mapping[str, Floor]  # host -> its noise floor
+
+    def deviation(self, point: Row, series: str) -> tuple[inference.Estimate, str] | None:
+        """(deviation of one process on a logarithm, where that is from), None when unknown.
+
+        A reference bundle was measured elsewhere, whatever its host is called.
+        """
+        floor = self.floors.get(point["host"])
+        if floor is None or point["source"] == REFERENCE:
+            return None
+        return floor.deviation(point, point["params"], series)
+
+    def interval(self, point: Row, stem: str) -> tuple[float, float, str | None] | None:
+        """(ends of a median's 95 % interval in seconds, where they are from); None without one.
+
+        They hold 95 % of what another process of the cell would give (Student's t on the logarithm)
+        where a noise floor tells it, never less than the process's own interval, which stands
+        alone, with None, elsewhere.
+
+        Args:
+            stem: of the series, such as `unsplit_step`.
+        """
+        middle, low, high = (point.get(f"{stem}_{part}_s") for part in ("median", "low", "high"))
+        if not (middle and low and high):
+            return None
+        split = stem == "step" and point.get("unsplit_step_median_s")  # no floor is made of it
+        found = None if split else self.deviation(point, f"{stem}_s")
+        if found is None:
+            return low, high, None
+        estimate, basis = found
+        ends = inference.Estimate(math.log(middle), estimate.error, estimate.df).interval()
+        return min(low, ends[0]), max(high, ends[1]), basis
+
+    def allowance(self, point: Row, series: str) -> tuple[float, str]:
+        """(by which share a figure may lie above that of another process, why so much)."""
+        found = self.deviation(point, series)
+        if found is None:
+            return NOISE_ASSUMED, NOISE_ASSUMED_BASIS
+        estimate, basis = found
+        reach = inference.student_quantile((1 + inference.CONFIDENCE) / 2, estimate.df)
+        return math.expm1(reach * math.sqrt(2) * estimate.error), basis
+
+
+class Ceiling(NamedTuple):
+    """A figure that others are held against."""
+
+    value: float | None
+    how: str | None = None
+    reason: str | None = None  # why there is none
+
+
+@dataclass
+class Ceilings:
+    """Our own, as `ceilings` found them."""
+
+    products: Mapping[tuple, Ceiling]  # (*place, number format) -> FLOP/s
+    bandwidths: Mapping[tuple, Ceiling]  # device -> bytes/s, of its memory, by any backend
+    caches: Mapping[tuple, int] = field(default_factory=dict)  # device -> bytes
+
+
+def formats(precision: str) -> tuple[str, ...]:
+    """Number formats in which a cell may multiply; mixed precision does some of it in fp32."""
+    narrow = PEAK_OF_PRECISION[precision]
+    return (narrow,) if narrow == precision else (narrow, "fp32")
+
+
+def check(
+    points: Sequence[Row], ceilings: Ceilings, sheets: DataSheets, noise: Noise
+) -> Iterator[Row]:
+    """Lines of checks.csv.
+
+    Args:
+        points: measured ones, with `record` beside the columns of points.csv.
+    """
+    for point in points:
+        if point.get("pages"):
+            continue  # the time of a page fault is no throughput
+        for name in ("flop_per_s", "burst_flop_per_s"):
+            if point.get(name):
+                asked = formats(point["precision"])
+                own = _fastest([ceilings.products.get((*place(point), f)) for f in asked])
+                if point["bytes"] and point["flops"] < PRODUCT_INTENSITY * point["bytes"]:
+                    own = Ceiling(None, reason="memory limits it, and no product does")
+                sheet = _highest([sheets.peak(point, f) for f in asked])
+                yield _checked(point, name, FLOP, point[name], own, sheet, noise)
+        if point.get("bytes_per_s"):
+            compared, why = _from_memory(point, ceilings.caches.get(device_of(point)))
+            bandwidth = ceilings.bandwidths.get(device_of(point))
+            sheet = sheets.bandwidth(point)
+            if compared is None:
+                bandwidth, sheet = Ceiling(None, reason=why), Figure(None, reason=why)
+            yield _checked(point, "bytes_per_s", BYTE, compared, bandwidth, sheet, noise)
+
+
+def _fastest(found: Sequence[Ceiling | None]) -> Ceiling:
+    """What bounds work that may be done in any of some formats; all of them must be known."""
+    known = [ceiling for ceiling in found if ceiling is not None and ceiling.value is not None]
+    if len(known) < len(found):
+        reasons = [ceiling.reason for ceiling in found if ceiling and ceiling.reason]
+        return Ceiling(None, reason=reasons[0] if reasons else "no product was measured")
+    return max(known, key=lambda ceiling: ceiling.value or 0.0)
+
+
+def _highest(found: Sequence[Figure]) -> Figure:
+    """The same of a data sheet."""
+    for figure in found:
+        if figure.value is None:
+            return figure
+    return max(found, key=lambda figure: figure.value or 0.0)
+
+
+def _from_memory(point: Row, cache_bytes: int | None) -> tuple[float | None, str | None]:
+    """(bytes per second that memory must have delivered at least, or None and why not).
+
+    Of what an operation goes through, a cache of C bytes can hold C at most; the rest came from
+    memory. Where the cache's size is unknown the largest one that we know is assumed.
+    """
+    beyond = caches.beyond_bytes(cache_bytes)
+    cached = beyond / 2 if cache_bytes is None else float(cache_bytes)
+    moved = float(point["bytes"])  # by one call
+    whole = float(point.get("working_set_bytes") or point.get("transfer_bytes") or 0)
+    distinct = min(whole or moved, moved)
+    gone_round = max(whole, distinct, beyond if point.get("cache") == "cold" else 0.0)
+    if gone_round <= cached:
+        size = mebibytes(cached)
+        known = f"the last-level cache of {size}" if cache_bytes else f"a cache of up to {size}"
+        return None, f"its {mebibytes(gone_round)} fit {known}, so memory is no limit to it"
+    return point["bytes_per_s"] * distinct / moved * (1 - cached / gone_round), None
+
+
+def _checked(
+    point: Row,
+    name: str,
+    unit: str,
+    compared: float | None,
+    own: Ceiling | None,
+    sheet: Figure,
+    noise: Noise,
+) -> Row:
+    """One throughput's verdict."""
+    own = own or Ceiling(None, reason="no ceiling of ours: nothing that gives one was measured")
+    allowed, basis = noise.allowance(point, metric(point))
+    of_sheet = compared / sheet.value if compared and sheet.value else None
+    of_own = compared / own.value if compared and own.value else None
+    verdict, reason = OK, None
+    if of_sheet is not None and of_sheet > 1:
+        verdict = ABOVE_PEAK
+        reason = (
+            f"{_said(point, name)} is {of_sheet:.3g} times the data sheet's "
+            f"{scaled(sheet.value or 0.0, unit)} ({sheet.source})"
+        )
+    elif of_own is not None and of_own > 1 + allowed:
+        verdict = ABOVE_CEILING
+        reason = (
+            f"{_said(point, name)} is {of_own:.3g} times our own ceiling of "
+            f"{scaled(own.value or 0.0, unit)} ({own.how}); noise explains {1 + allowed:.3g} times "
+            f"({basis})"
+        )
+    elif of_sheet is None and of_own is None:
+        verdict = NOT_COMPARED
+        reason = " and ".join(dict.fromkeys(filter(None, (own.reason, sheet.reason))))
+    return {axis: point[axis] for axis in ("source", *AXES)} | {
+        "device_kind": point["device_kind"],
+        "blas": point["blas"],
+        "module": point["module"],
+        "point": int(point["point"]),
+        "how": describe(point),
+        "quantity": name,
+        "value": point[name],
+        "unit": unit,
+        "compared_value": compared,
+        "datasheet_value": sheet.value,
+        "datasheet_source": sheet.source,
+        "of_datasheet": of_sheet,
+        "ceiling": own.value,
+        "ceiling_how": own.how,
+        "of_ceiling": of_own,
+        "noise": allowed,
+        "noise_basis": basis,
+        "verdict": verdict,
+        "reason": reason,
+        "record": point["record"],
+    }
+
+
+def _said(point: Row, name: str) -> str:
+    burst = " in a burst" if name.startswith("burst") else ""
+    unit = BYTE if name == "bytes_per_s" else FLOP
+    return f"{describe(point) or 'a point'}: {scaled(point[name], unit)}{burst}"

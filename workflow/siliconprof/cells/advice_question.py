@@ -1,0 +1,194 @@
+"""What advice is asked about: one training, named as a person would, checked all at once.
+
+    gpt2-large, batch 16, fp32, 128 tokens, trainer plain, at most 3000 USD
+
+A model is `{module}-{size}` of a workload that has sizes, or a number of parameters: that is then
+taken as a decoder of GPT-2's kind, whose shape is our assumption and is told with the answer.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from siliconprof import plugins
+from siliconprof.hosts import registry
+from siliconprof.memory import memory_model
+from siliconprof.store.validation import nearest
+from siliconprof.workloads import gpt2
+
+# Tokens of a sequence, or of a transcript, as config/paper.yaml takes the paper's trainings.
+SEQ_LEN = 128
+CLIP_SECONDS = 30  # what Whisper is made for
+TRAINERS = ("plain", "hf")
+ALIASES = {"gpt2": "gpt2-small"}  # OpenAI's own name of its smallest
+HEAD_CHANNELS = 64  # of GPT-2, all sizes
+# Layers of GPT-2 and, where it ends, of GPT-3 (Brown et al. 2020, table 2.1), by parameters.
+LAYERS_BY_PARAMETERS = (
+    (124e6, 12), (355e6, 24), (774e6, 36), (1558e6, 48), (6.7e9, 32), (13e9, 40), (175e9, 96),
+)  # fmt: skip
+PARAMETERS = re.compile(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmb]?)", re.I)
+MULTIPLES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9}
+LEAST_PARAMETERS, MOST_PARAMETERS = 1e7, 1e12
+
+
+class Shaped(gpt2.Plugin):
+    """A decoder of GPT-2's kind with another number of layers and another width."""
+
+    def __init__(self, parameters: Mapping[str, Any], n_layer: int, n_embd: int) -> None:
+        super().__init__({**parameters, "size": "small"})
+        self.n_layer, self.n_embd, self.n_head = n_layer, n_embd, n_embd // HEAD_CHANNELS
+
+
+@dataclass(frozen=True)
+class Question:
+    """One training. All fields are checked; see `read`."""
+
+    model: str | None  # `gpt2-large`; None when `parameters` is given
+    batch_size: int
+    precision: str = "fp32"
+    seq_len: int = SEQ_LEN  # tokens of a sequence; of the transcript where sound is trained on
+    lora_rank: int = 0
+    trainer: str = "plain"
+    budget_usd: float | None = None
+    parameters: float | None = None
+
+    @property
+    def module(self) -> str:
+        """The workload that trains it."""
+        return models()[self.model][0] if self.model else "gpt2"
+
+    @property
+    def size(self) -> str | None:
+        """Its size there; None for a shape of our own."""
+        return models()[self.model][1] if self.model else None
+
+    @property
+    def title(self) -> str:
+        """`gpt2-large, batch 16 × 128 tokens, fp32, trainer plain`."""
+        name = self.model or f"{millions(self.parameters or 0.0)} parameters"
+        sample = f"{self.seq_len} tokens"
+        if self.module == "whisper":
+            sample = f"{CLIP_SECONDS} s of sound"
+        said = [name, f"batch {self.batch_size} × {sample}", self.precision]
+        if self.lora_rank:
+            said.append(f"LoRA {self.lora_rank}")
+        return ", ".join([*said, f"trainer {self.trainer}"])
+
+    def workload(self) -> Any:
+        """The training as a workload: its work, its memory, its parameters; nothing is built."""
+        plugin = plugins.load("workloads", self.module)
+        own = {k: v["default"] for k, v in plugin.PARAMETERS.items() if "default" in v}
+        own |= {"batch_size": self.batch_size, "dataset_vocab_size": memory_model.VOCAB_SIZE}
+        own |= {key: self.seq_len for key in ("seq_len", "target_len") if key in own}
+        if self.lora_rank:
+            own["lora_rank"] = self.lora_rank
+        if self.size is not None:
+            return plugin({**own, "size": self.size})
+        assert self.parameters is not None
+        return Shaped(own, *shape_of(self.parameters))
+
+    def said_of_shape(self) -> str | None:
+        """What is assumed where only a number of parameters was given; None for a named model."""
+        if self.parameters is None:
+            return None
+        n_layer, n_embd = shape_of(self.parameters)
+        return (
+            f"{millions(self.parameters)} parameters are taken as a decoder of GPT-2's kind with {n_layer} "
+            f"layers of width {n_embd}, an assumption: memory and work depend on the shape"
+        )
+
+
+def millions(n: float) -> str:
+    """`774 M`, `70,000 M`: four significant digits, never in powers of ten."""
+    return f"{float(f'{n / 1e6:.4g}'):,.10g} M"
+
+
+def models() -> dict[str, tuple[str, str]]:
+    """`gpt2-large` -> (module, size), of every workload that has sizes."""
+    found = {}
+    for module in plugins.names("workloads"):
+        plugin = plugins.load("workloads", module)
+        if plugin.kind == "training" and "size" in plugin.PARAMETERS:
+            for size in plugin.PARAMETERS["size"]["enum"]:
+                found[f"{module}-{size}"] = (module, size)
+    return found
+
+
+def shape_of(parameters: float) -> tuple[int, int]:
+    """(layers, width) of GPT-2's kind with about so many parameters.
+
+    Layers follow GPT-2 and GPT-3; the width is the multiple of a head's 64 channels with which
+    12 n_layer n_embd² and the embeddings come nearest.
+    """
+    n_layer = min(LAYERS_BY_PARAMETERS, key=lambda p: abs(math.log(p[0] / parameters)))[1]
+    vocab_size, n_positions = gpt2.SIZES["small"][3], gpt2.SIZES["small"][4]
+    assert vocab_size is not None
+    tables = vocab_size + n_positions
+    root = math.sqrt(tables**2 + 48 * n_layer * parameters)
+    width = (root - tables) / (24 * n_layer)  # 12 n_layer width² + tables width = parameters
+    return n_layer, max(HEAD_CHANNELS, HEAD_CHANNELS * round(width / HEAD_CHANNELS))
+
+
+def number_of_parameters(text: str) -> float | None:
+    """`1.5e9`, `1.5B` or `774M` as a number; None for anything else."""
+    found = PARAMETERS.fullmatch(text.strip())
+    return float(found[1]) * MULTIPLES[found[2].lower()] if found else None
+
+
+def read(entry: Mapping[str, Any]) -> tuple[Question | None, list[tuple[str, str]]]:
+    """(the question, or None; its mistakes as (key, what is wrong and how to mend it)).
+
+    Args:
+        entry: keys of `Question`; numbers are numbers.
+    """
+    found: list[tuple[str, str]] = []
+    known = models()
+    named, parameters = entry.get("model"), entry.get("parameters")
+    model = ALIASES.get(named, named) if isinstance(named, str) else None
+    if (named is None) == (parameters is None):
+        said = "give one of model and parameters, not both" if named is not None else "is missing"
+        found.append(("model", f"{said}; expected one of: {', '.join(known)}"))
+    elif named is not None and model not in known:
+        listed = ", ".join(known)
+        found.append(("model", f"is '{named}'; expected one of: {listed}{nearest(named, known)}"))
+    elif parameters is not None and not LEAST_PARAMETERS <= parameters <= MOST_PARAMETERS:
+        found.append(("parameters", f"is {parameters:g}; expected 1e7 to 1e12"))
+    batch_size = entry.get("batch_size")
+    if not isinstance(batch_size, int) or batch_size < 1:
+        found.append(("batch_size", f"is {batch_size}; expected a whole number of at least 1"))
+    for key, least in (("seq_len", 2), ("lora_rank", 0)):
+        value = entry.get(key)
+        if value is not None and (not isinstance(value, int) or value < least):
+            found.append((key, f"is {value}; expected a whole number of at least {least}"))
+    module = known[model][0] if model in known else ("gpt2" if parameters else None)
+    if module and not found:
+        found += _limits(entry, module)
+    for key, choices in (("precision", registry.PEAK_OF_PRECISION), ("trainer", TRAINERS)):
+        value = entry.get(key)
+        if value is not None and value not in choices:
+            listed = ", ".join(choices)
+            found.append((key, f"is '{value}'; expected one of: {listed}{nearest(value, choices)}"))
+    budget = entry.get("budget_usd")
+    if budget is not None and not 0 < budget < math.inf:
+        found.append(("budget_usd", f"is {budget:g}; expected more than 0 USD"))
+    if found:
+        return None, found
+    given = {key: value for key, value in entry.items() if value is not None}
+    return Question(**{"model": None, **given, **({"model": model} if model else {})}), []
+
+
+def _limits(entry: Mapping[str, Any], module: str) -> list[tuple[str, str]]:
+    """What this model does not have: such long sequences, adapters."""
+    schema = plugins.load("workloads", module).PARAMETERS
+    length = schema.get("seq_len") or schema.get("target_len") or {}
+    most, asked = length.get("maximum"), entry.get("seq_len")
+    found = []
+    if most and asked and asked > most:
+        found.append(("seq_len", f"is {asked}; {module} has at most {most} positions"))
+    if entry.get("lora_rank") and "lora_rank" not in schema:
+        found.append(("lora_rank", f"{module} has no LoRA here; leave it out"))
+    return found

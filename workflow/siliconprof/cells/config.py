@@ -1,0 +1,200 @@
+"""The experiment: read, checked all at once, defaults filled in.
+
+`resolve` answers a plain dictionary in which every key of the schema is present, so nothing
+downstream knows a default. The keys that a workload module adds come from its `PARAMETERS`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from siliconprof import plugins
+from siliconprof.cells import advice_question, cluster
+from siliconprof.datasets import dataset_spec
+from siliconprof.errors import UserError
+from siliconprof.store.validation import load_schema, nearest, one_line, problems, too_large
+
+COMMON_WORKLOAD_KEYS = (
+    "module", "trainer", "dataset", "device_kinds", "backends", "precisions", "scenarios",
+    "timing", "capture",
+)  # fmt: skip
+
+
+def workload_schema(common: Mapping[str, Any], module: str) -> dict[str, Any]:
+    """The schema of one workload entry: the common keys and those of its module."""
+    plugin = plugins.load("workloads", module)
+    return {
+        **common,
+        "properties": {**common["properties"], **plugin.PARAMETERS},
+        "required": ["module", *plugin.REQUIRED],
+        "additionalProperties": False,
+    }
+
+
+def check(config: Mapping[str, Any]) -> list[str]:
+    """Every mistake of a config, one line each: where, what, expected, nearest spelling."""
+    schema = load_schema("config")
+    found = problems(config, schema)
+    reason = too_large(config, plain=True)
+    if not isinstance(config, Mapping) or reason:
+        return list(dict.fromkeys([*found, *([f"(top level): {reason}"] if reason else [])]))
+    for name, entry in _mapping(config.get("datasets")).items():
+        if isinstance(entry, Mapping):
+            for key, what in dataset_spec.problems(entry):
+                found.append(f"datasets.{name}.{key}: {what}")
+    workloads = _mapping(config.get("workloads"))
+    common = schema["properties"]["workloads"]["additionalProperties"]
+    for name, entry in workloads.items():
+        if isinstance(entry, Mapping):
+            found += _workload_problems(f"workloads.{name}", entry, common, config)
+    found += cluster.problems(_mapping(config.get("cluster")))
+    found += _advice_problems(config, schema)
+    return list(dict.fromkeys(map(one_line, found)))
+
+
+def _advice_problems(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
+    """Mistakes of the trainings that advice is asked about, beyond the schema."""
+    entries = _mapping(config.get("report")).get("advice")
+    item = schema["properties"]["report"]["properties"]["advice"]["items"]
+    found = []
+    for index, entry in enumerate(entries if isinstance(entries, list) else []):
+        if not problems(entry, item):  # else the schema has said so
+            for key, what in advice_question.read(entry)[1]:
+                found.append(f"report.advice.{index}.{key}: {what}")
+    return found
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    """The value if it is a mapping, else an empty one: the schema has said that it is none."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _workload_problems(
+    where: str, entry: Mapping[str, Any], common: Mapping[str, Any], config: Mapping[str, Any]
+) -> list[str]:
+    """Mistakes of one workload entry beyond the common schema."""
+    module = entry.get("module")
+    if not isinstance(module, str):
+        return []  # the common schema has said so
+    known = plugins.names("workloads")
+    if module not in known:
+        return [
+            f"{where}.module: is '{module}'; expected one of: {', '.join(known)}"
+            f"{nearest(module, known)}"
+        ]
+    plugin = plugins.load("workloads", module)
+    inherited = {"scenarios": config.get("scenarios", ["auto"])}
+    own = problems(entry, workload_schema(common, module), f"{where}.")
+    found = [line.replace(f"{where}.(top level)", where) for line in own]
+    trainer, trainers = entry.get("trainer"), plugins.names("trainers")
+    if "trainer" in entry and not isinstance(trainer, str):
+        pass  # the schema has said so
+    elif plugin.kind == "training" and trainer not in trainers:
+        said = "is missing" if trainer is None else f"is '{trainer}'"
+        hint = nearest(trainer, trainers) if trainer else ""
+        found.append(
+            f"{where}.trainer: {said}; expected one of: {', '.join(sorted(plugin.trainers))}{hint}"
+        )
+    elif plugin.kind == "training" and trainer not in plugin.trainers:
+        found.append(
+            f"{where}.trainer: is '{trainer}', which does not train {module}; expected one of: "
+            f"{', '.join(sorted(plugin.trainers))}"
+        )
+    elif plugin.kind != "training" and trainer is not None:
+        found.append(f"{where}.trainer: is '{trainer}'; {module} is not trained, leave it out")
+    found += _capture_problems(f"{where}.capture", entry.get("capture"), plugin.kind)
+    if "of" in plugin.PARAMETERS:
+        found += _of_problems(f"{where}.of", entry.get("of"), _mapping(config.get("workloads")))
+    datasets = _mapping(config.get("datasets"))
+    dataset = entry.get("dataset")
+    if "dataset" not in entry:
+        found += [f"{where}.{line}" for line in plugin.problems({**inherited, **entry}, None)]
+    elif isinstance(dataset, str) and dataset not in datasets:
+        listed = ", ".join(map(str, datasets)) or "none is defined"
+        found.append(
+            f"{where}.dataset: is '{dataset}'; expected one of: {listed}"
+            f"{nearest(dataset, datasets)}"
+        )
+    elif isinstance(dataset, str):
+        chosen = _mapping(datasets[dataset])
+        tokenised = (chosen.get("kind") or "text") in dataset_spec.TOKENISED
+        if not tokenised or isinstance(chosen.get("vocab_size"), int):
+            found += [f"{where}.{line}" for line in plugin.problems({**inherited, **entry}, chosen)]
+    return found
+
+
+def _capture_problems(where: str, tools: Any, kind: str) -> list[str]:
+    """Mistakes in the list of tools that an entry asks for."""
+    if not isinstance(tools, list) or not tools:
+        return []
+    if kind != "training":
+        return [f"{where}: only training steps are captured, leave it out"]
+    known = plugins.names("captures")
+    return [
+        f"{where}.{index}: is '{tool}'; expected one of: {', '.join(known)}{nearest(tool, known)}"
+        for index, tool in enumerate(tools)
+        if isinstance(tool, str) and tool not in known
+    ]
+
+
+def _of_problems(where: str, of: Any, workloads: Mapping[str, Any]) -> list[str]:
+    """Mistakes in the name of the workload whose step gives the shapes."""
+    if not isinstance(of, str):
+        return []  # absent, or the schema has said so
+    modules = {name: _mapping(entry).get("module") for name, entry in workloads.items()}
+    known = [
+        name
+        for name, module in modules.items()
+        if module in plugins.names("workloads")
+        and plugins.load("workloads", module).kind == "training"
+    ]
+    if of not in known:
+        said = ", which is not trained" if of in workloads else ""
+        listed = ", ".join(map(str, known)) or "there is none"
+        return [
+            f"{where}: is '{of}'{said}; expected a workload that trains: {listed}"
+            f"{nearest(of, known)}"
+        ]
+    if workloads[of].get("batch_size") == "auto":
+        return [f"{where}: is '{of}', whose batch_size is auto; name one that has a number"]
+    return []
+
+
+def _with_defaults(values: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Values with the schema's defaults beneath them."""
+    defaults = {key: copy.deepcopy(p["default"]) for key, p in properties.items() if "default" in p}
+    return {**defaults, **copy.deepcopy(dict(values))}
+
+
+def resolve(config: Mapping[str, Any], name: str = "config") -> dict[str, Any]:
+    """A checked config with every default filled in.
+
+    Raises:
+        UserError: all mistakes, one line each, each beginning with `name`.
+    """
+    mistakes = check(config)
+    if mistakes:
+        raise UserError("\n".join(f"{name}: {line}" for line in mistakes))
+    properties = load_schema("config")["properties"]
+    whole = _with_defaults(config, properties)
+    whole["timing"] = _with_defaults(whole["timing"], properties["timing"]["properties"])
+    whole["report"] = _with_defaults(whole["report"], properties["report"]["properties"])
+    dataset = properties["datasets"]["additionalProperties"]["properties"]
+    for key, entry in whole["datasets"].items():
+        foreign = dataset_spec.foreign_keys(entry.get("kind", dataset["kind"]["default"]))
+        own = {name: schema for name, schema in dataset.items() if name not in foreign}
+        whole["datasets"][key] = _with_defaults(entry, own)
+    node = properties["cluster"]["additionalProperties"]["properties"]
+    whole["cluster"] = {key: _with_defaults(e, node) for key, e in whole["cluster"].items()}
+    for key, entry in whole["workloads"].items():
+        plugin = plugins.load("workloads", entry["module"])
+        filled = _with_defaults(entry, plugin.PARAMETERS)
+        filled["timing"] = whole["timing"] | filled.get("timing", {})
+        filled.setdefault("device_kinds", ["cpu", "gpu"])
+        filled.setdefault("capture", [])
+        for axis in ("backends", "precisions", "scenarios"):
+            filled.setdefault(axis, list(whole[axis]))
+        whole["workloads"][key] = filled
+    return whole

@@ -1,0 +1,264 @@
+"""Whether a record still answers for its cell: the same question, code, versions and data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from siliconprof import closure, fingerprint
+from siliconprof.cells.matrix import DATA_DIR, PlannedCell
+from siliconprof.datasets import (
+    corpus,
+    data_folder,
+    dataset_spec,
+    image_data,
+    image_synthesis,
+    log_mel,
+    prepared,
+    source_files,
+    speech_data,
+    speech_synthesis,
+    weights,
+)
+from siliconprof.errors import UserError
+from siliconprof.store.cell import canonical_json, identity
+from siliconprof.store.record import METHOD_VERSION
+
+
+def differences(
+    planned: PlannedCell, record: Mapping[str, Any], tokens: Mapping[str, str]
+) -> list[str]:
+    """What has changed since a record was made, one line each; empty when nothing has.
+
+    Paths are relative to the checkout, which must be the current folder.
+
+    Args:
+        tokens: folder of a verified data set -> SHA-256 of its tokens, from `verified_data`.
+    """
+    found = _changes_of_cell(planned, record)
+    return found + _data_changes(planned, record, tokens) + _weight_changes(planned, record)
+
+
+def _changes_of_cell(planned: PlannedCell, record: Mapping[str, Any]) -> list[str]:
+    """Cell, method and environment, then and now."""
+    found = []
+    asked, then = json.loads(planned.identity_json), identity(record["cell"])
+    for key in sorted(asked):
+        found += _changes(key, then.get(key), asked[key])
+    found += _changes("method version", record["method_version"], METHOD_VERSION)
+    if record["code"]["fingerprint"] != planned.code.sha256:
+        modules = fingerprint.changed(record["code"]["modules"], planned.code.modules)
+        found.append(f"code changed: {', '.join(modules)}")
+    return found + _environment_changes(planned, record["environment"]["declared"])
+
+
+def outdated(planned: PlannedCell, record: Mapping[str, Any]) -> list[str]:
+    """Why a record has to go, one line each: it answers for another cell, code or data.
+
+    Data that are not prepared yet are no reason: Snakemake prepares them first.
+    """
+    found = _changes_of_cell(planned, record) + _weight_changes(planned, record)
+    folder = planned.cell.dataset
+    now = _prepared_sha256(folder) if folder else None
+    return found + (_data_changes(planned, record, {str(folder): now}) if now else [])
+
+
+def question(planned: PlannedCell) -> str:
+    """Changes with all that `outdated` compares a record with."""
+    weights_now = [
+        (file, *_size_and_time(Path(file))) for file in planned.weights if Path(file).exists()
+    ]
+    content = {
+        "cell": planned.identity_json,
+        "method": [METHOD_VERSION, planned.code.sha256],
+        "environment": planned.environment,
+        "data": _prepared_sha256(planned.cell.dataset) if planned.cell.dataset else None,
+        "weights": weights_now,
+    }
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+
+def _size_and_time(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns
+
+
+def _prepared_sha256(folder: str) -> str | None:
+    """Of the arrays of a data set, as its `dataset.json` says; None where it is not prepared."""
+    path = Path(folder)
+    try:
+        return _stated_sha256(path, _size_and_time(path / "dataset.json"))
+    except (OSError, UserError, KeyError):
+        return None
+
+
+@cache
+def _stated_sha256(folder: Path, size_and_time: tuple[int, int]) -> str:
+    """Many cells read the same data set."""
+    return str(prepared.read_facts(folder)["sha256"])
+
+
+def _environment_changes(planned: PlannedCell, declared: Mapping[str, Any]) -> list[str]:
+    """What of the host and its packages is another, called as a person calls it."""
+    now = planned.environment
+    named = {"blas": f"the BLAS of {planned.trial.backend.framework}", "cpu_adam": "compiled Adam"}
+    found = _changes("", declared.get("packages") or {}, now["packages"])
+    for name in sorted({*now, *declared} - {"packages"}):
+        found += _changes(named.get(name, name), declared.get(name), now.get(name))
+    return found
+
+
+def _weight_changes(planned: PlannedCell, record: Mapping[str, Any]) -> list[str]:
+    """Whether the record began with the weights that lie in the folder now; the hub's may differ."""
+    used = record["method"].get("weights") or {}
+    if not used.get("weights_sha256") or used["weights_revision"]:
+        return []
+    files = [Path(file) for file in planned.weights if not file.endswith(weights.INDEX)]
+    if not files:
+        return [f"its weights are not in {used['weights_path']}"]
+    now = {path.name: _sha256(path, path.stat().st_mtime_ns) for path in files}
+    if now == used["weights_sha256"]:
+        return []
+    return [f"its weights in {used['weights_path']} changed"]
+
+
+@cache
+def _sha256(path: Path, mtime_ns: int) -> str:
+    """Of a file of weights, which may be large and which many cells begin with."""
+    return closure.sha256(path)
+
+
+def _data_changes(
+    planned: PlannedCell, record: Mapping[str, Any], tokens: Mapping[str, str]
+) -> list[str]:
+    """Whether the record read what the cell would read now."""
+    folder, used = planned.cell.dataset, record["dataset"]
+    if folder is None:
+        return []
+    if record["status"] in ("unsupported", "skipped"):
+        return []
+    if folder not in tokens:
+        return [f"its data in {folder} are not prepared here"]
+    if used is None:
+        return ["it does not say which data it read"] if record["status"] == "ok" else []
+    if used["data_sha256"] != tokens[folder]:
+        return [f"it read other data than {folder} holds"]
+    return []
+
+
+def verified_data(datasets: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """(folder -> SHA-256 of its tokens, folder -> why it cannot be used) of what is prepared.
+
+    Args:
+        datasets: name -> entry of the resolved config.
+    """
+    tokens: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    for name, entry in datasets.items():
+        folder = Path(DATA_DIR) / name
+        if (folder / "dataset.json").exists():
+            try:
+                tokens[folder.as_posix()] = verify_data(folder, name, entry)
+            except UserError as error:
+                refused[folder.as_posix()] = str(error)
+    return tokens, refused
+
+
+def verify_data(folder: Path, name: str, entry: Mapping[str, Any]) -> str:
+    """SHA-256 of a prepared data set that is whole and is the one of the config.
+
+    Args:
+        entry: the data set in the resolved config.
+
+    Raises:
+        UserError: why it is not; one line.
+    """
+    data = data_folder.load(folder)  # the arrays are those of dataset.json
+    facts = prepared.read_facts(folder)
+    spec = dataset_spec.parse(canonical_json({"name": name} | dict(entry)))
+    for key, today in dataset_spec.asked(spec).items():
+        _same(key, facts.get(key), today)
+    if spec.source == "builtin":  # only these data belong to the code and change with it
+        _verify_builtin(spec, facts, data)
+    if spec.source == "folder":
+        _verify_sources(folder)
+    if spec.kind in dataset_spec.TOKENISED:
+        _verify_tokenizer(folder / "tokenizer.json", facts)
+    return data.sha256
+
+
+def _verify_tokenizer(file: Path, facts: Mapping[str, Any]) -> None:
+    """See that the tokenizer is that of dataset.json.
+
+    Raises:
+        UserError: it is not.
+    """
+    if not file.is_file():
+        raise UserError("tokenizer.json is missing")
+    if hashlib.sha256(file.read_bytes()).hexdigest() != facts.get("tokenizer_sha256"):
+        raise UserError("tokenizer.json is damaged: its SHA-256 is not that of dataset.json")
+
+
+def _verify_sources(folder: Path) -> None:
+    """See that the files that a data set was prepared from have not changed.
+
+    Raises:
+        UserError: they have, or nobody knows.
+    """
+    try:
+        changed = source_files.changed(folder)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        raise UserError(f"{source_files.FILE} is missing or damaged") from None
+    if changed:
+        others = f" and {len(changed) - 1} others" if len(changed) > 1 else ""
+        raise UserError(f"it was prepared before {changed[0]}{others} changed")
+
+
+def _verify_builtin(
+    spec: dataset_spec.DatasetSpec, facts: Mapping[str, Any], data: data_folder.Data
+) -> None:
+    """See that today's code has the same text, first clip or first images.
+
+    Raises:
+        UserError: it has not.
+    """
+    if isinstance(data, speech_data.SpeechData):
+        samples, _ = speech_synthesis.clip(0, spec.clip_seconds)
+        first = log_mel.log_mel(samples, spec.clip_seconds, spec.n_mels)
+        if not (first == data.features[0]).all():
+            raise UserError("its clips were generated by other code")
+        return
+    if isinstance(data, image_data.ImageData):
+        drawn, labels = image_synthesis.images(0, min(image_synthesis.CHUNK, data.counts["train"]))
+        n = len(labels)
+        if not ((drawn == data.images[:n]).all() and (labels == data.labels[:n]).all()):
+            raise UserError("its images were drawn by other code")
+        return
+    text = corpus.read_corpus(spec).text.encode("utf-8")
+    _same("text_sha256", facts.get("text_sha256"), hashlib.sha256(text).hexdigest())
+
+
+def _same(key: str, here: Any, today: Any) -> None:
+    if here != today:
+        raise UserError(f"{key} changed from {here} to {today}")
+
+
+def _changes(name: str, before: Any, now: Any) -> list[str]:
+    """What differs between two values, key by key where both have keys."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = sorted({*before, *now})
+        return [
+            line
+            for key in keys
+            for line in _changes(f"{name}.{key}".strip("."), before.get(key), now.get(key))
+        ]
+    return [] if before == now else [f"{name} changed from {_short(before)} to {_short(now)}"]
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return text if len(text) <= 60 else text[:57] + "..."

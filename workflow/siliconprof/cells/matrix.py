@@ -1,0 +1,304 @@
+"""Config, registry and host -> cells. A pure function; the Snakefile and every tool ask it.
+
+    python -m siliconprof.cells.matrix --experiment JSON --host-file F --registry F --output F
+
+writes the same expansion as a file, `results/matrix.json`, which the later stages read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from siliconprof import fingerprint, plugins
+from siliconprof.cells import cluster, config, method
+from siliconprof.datasets import dataset_spec, weights
+from siliconprof.errors import UserError, stage
+from siliconprof.hosts import node_check
+from siliconprof.memory import memory_model
+from siliconprof.session.timing import Plan
+from siliconprof.session.trial import Trial
+from siliconprof.store import temporary
+from siliconprof.store.cell import Cell, canonical_json
+from siliconprof.store.record import METHOD_VERSION
+from siliconprof.store.validation import nearest
+
+DATA_DIR = "results/data"
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """A cell with what its rule needs beside it."""
+
+    cell: Cell
+    environment: Mapping[str, Any]  # versions that the cell uses; a change reruns it
+    code: fingerprint.Fingerprint  # of the method: a change measures the cell anew
+    trial: Trial
+    data: Sequence[str]  # what the prepared data are, with checksums: a change reruns the cell
+    arrays: Sequence[str]  # the data themselves, which must be there
+    weights: Sequence[str] = ()  # files of pretrained weights in a folder; none of the hub's
+    expected: Mapping[str, Any] | None = None  # the device that a node must have, see node_check
+
+    @cached_property
+    def identity_json(self) -> str:
+        """See `Cell.identity_json`; many ask, and there may be thousands of cells."""
+        return self.cell.identity_json()
+
+    def arguments(self) -> str:
+        """What `measure` is told, as words of a shell: a change in it measures the cell anew."""
+        words = ["--cell", self.identity_json, "--environment", canonical_json(self.environment)]
+        words += ["--method", f"{METHOD_VERSION}:{self.code.sha256}"]
+        if self.expected is not None:
+            words += ["--expect", canonical_json(self.expected)]
+        return shlex.join(words)
+
+    def to_document(self) -> dict[str, Any]:
+        """What later stages read of it, see `matrix_file`."""
+        return {"cell": asdict(self.cell), "record": record_path(self.cell)}
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The expansion of an experiment on one host."""
+
+    host: str
+    cells: list[PlannedCell] = field(default_factory=list)
+    not_measured: list[dict[str, str]] = field(default_factory=list)  # device, reason
+
+    def records(self) -> list[str]:
+        """Paths of this host's records."""
+        return [record_path(planned.cell) for planned in self.cells]
+
+    def by_path(self) -> dict[str, dict[str, Any]]:
+        """A cell's path -> what its rule looks up."""
+        return {
+            planned.cell.path: {
+                "files": [*planned.data, *planned.weights],
+                "arguments": planned.arguments(),
+                "time_limit_s": str(Plan.of(planned.cell.timing).time_limit_s),
+            }
+            for planned in self.cells
+        }
+
+
+def record_path(cell: Cell) -> str:
+    """Where a cell's record lies, relative to the checkout."""
+    return f"results/records/{cell.path}.json"
+
+
+def select_devices(
+    experiment: Mapping[str, Any], registry: Mapping[str, Any], host: Mapping[str, Any]
+) -> tuple[list[Mapping[str, Any]], list[dict[str, str]]]:
+    """(the host's devices under test, the devices asked for that it does not have).
+
+    Raises:
+        UserError: a device is neither in the registry nor on the host.
+    """
+    present = {device["id"]: device for device in host["devices"]}
+    labels = experiment.get("cluster") or {}
+    elsewhere = {name for label, entry in labels.items() for name in (label, entry["device"])}
+    chosen: dict[str, Mapping[str, Any]] = {}
+    missing = []
+    mistakes = []
+    for index, wanted in enumerate(experiment["devices"]):
+        if wanted == "local":
+            chosen |= present
+        elif wanted in present:
+            chosen[wanted] = present[wanted]
+        elif wanted in elsewhere:
+            pass  # the cluster's, see `cluster.not_looked_at`
+        elif wanted in registry["devices"]:
+            reason = f"host '{host['label']}' has no such device"
+            missing.append({"device": wanted, "reason": reason})
+        else:
+            known = ["local", *present, *sorted(elsewhere), *registry["devices"]]
+            mistakes.append(
+                f"config: devices.{index}: '{wanted}' is neither in config/devices.yaml nor on "
+                f"this host ({', '.join(present)}){nearest(wanted, known)}"
+            )
+    if mistakes:
+        raise UserError("\n".join(mistakes))
+    return list(chosen.values()), missing
+
+
+def expand(
+    experiment: Mapping[str, Any], registry: Mapping[str, Any], host: Mapping[str, Any]
+) -> Matrix:
+    """All cells of a resolved experiment on a host, in a stable order.
+
+    Raises:
+        UserError: the experiment names a device that nobody knows.
+    """
+    devices, missing = select_devices(experiment, registry, host)
+    return Matrix(host["label"], _cells(experiment, host, devices), missing)
+
+
+def expand_node(experiment: Mapping[str, Any], host: Mapping[str, Any]) -> Matrix:
+    """All cells of a resolved experiment on the nodes that a label of `cluster` stands for."""
+    label = host["label"]
+    entry = experiment["cluster"][label]
+    device = cluster.device_of(entry, host)
+    if device is None:
+        return Matrix(label, [], [cluster.lacks(label, entry, host)])
+    cells = [
+        replace(planned, expected=node_check.expectation(device))
+        for planned in _cells(experiment, host, [device])
+    ]
+    return Matrix(label, cells)
+
+
+def _cells(
+    experiment: Mapping[str, Any],
+    host: Mapping[str, Any],
+    devices: Sequence[Mapping[str, Any]],
+) -> list[PlannedCell]:
+    return [
+        _planned(experiment, host, device, backend, name, scenario, precision)
+        for device in devices
+        for name, workload in experiment["workloads"].items()
+        if device["kind"] in workload["device_kinds"]
+        for backend in device["backends"]
+        if backend in workload["backends"]
+        for scenario in workload["scenarios"]
+        for precision in workload["precisions"]
+    ]
+
+
+def _planned(
+    experiment: Mapping[str, Any],
+    host: Mapping[str, Any],
+    device: Mapping[str, Any],
+    backend: str,
+    name: str,
+    scenario: str,
+    precision: str,
+) -> PlannedCell:
+    """One cell and what its rule needs."""
+    from siliconprof.hosts import host_file
+
+    entry = experiment["workloads"][name]
+    parameters = _parameters(experiment, entry)
+    if parameters.get("of"):  # whatever decides that workload's step is part of this cell too
+        named = experiment["workloads"][parameters["of"]]
+        parameters["of_workload"] = {
+            "module": named["module"],
+            "parameters": _parameters(experiment, named),
+            "dataset_kind": experiment["datasets"].get(named.get("dataset"), {}).get("kind"),
+        }
+    if entry["capture"]:  # only then is it part of the cell
+        parameters["capture"] = entry["capture"]
+    dataset = entry.get("dataset")
+    data, arrays = [], []
+    if dataset:
+        asked = experiment["datasets"][dataset]
+        folder = f"{DATA_DIR}/{dataset}"
+        data = [f"{folder}/dataset.json"]
+        arrays = [f"{folder}/{file}" for file in dataset_spec.ARRAYS[asked["kind"]]]
+    threads = experiment["cpu_threads"]
+    cell = Cell(
+        host=host["label"],
+        device=device["id"],
+        backend=backend,
+        workload=name,
+        scenario=scenario,
+        precision=precision,
+        module=entry["module"],
+        trainer=entry.get("trainer"),
+        device_kind=device["kind"],
+        device_index=device["index"],
+        device_memory_bytes=device["memory_bytes"],
+        threads=host["cpu"]["usable_cores"] if threads == "auto" else threads,
+        seed=experiment["seed"],
+        dataset=f"{DATA_DIR}/{dataset}" if dataset else None,
+        parameters=parameters,
+        timing=entry["timing"],
+        device_usable=memory_model.usable(device),
+    )
+    trial = Trial(cell)
+    return PlannedCell(
+        cell,
+        host_file.environment_slice(host, device["id"], backend, trial.packages, trial.offloads),
+        fingerprint.of(method.code_roots(cell)),
+        trial,
+        data,
+        arrays,
+        weights.local_files(parameters),
+    )
+
+
+def _parameters(experiment: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What a workload entry tells its module, with the shapes of its data as `dataset_KEY`."""
+    parameters = {k: v for k, v in entry.items() if k not in config.COMMON_WORKLOAD_KEYS}
+    for name in plugins.load("workloads", entry["module"]).swept:
+        parameters[name] = _ordered(parameters[name])
+    if entry.get("dataset"):
+        asked = experiment["datasets"][entry["dataset"]]
+        for key in dataset_spec.SHAPES[asked["kind"]]:
+            parameters[f"dataset_{key}"] = asked[key]
+    return parameters
+
+
+def _ordered(swept: Any) -> Any:
+    """A list whose entries are separate points, or such lists by name, in one order.
+
+    In which order a config lists them is then no part of what is measured.
+    """
+    if isinstance(swept, Mapping):
+        return {name: _ordered(values) for name, values in swept.items()}
+    if not isinstance(swept, list):
+        return swept
+    return sorted(swept, key=lambda value: (value is not None, isinstance(value, str), value))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the expansion as a file."""
+    from siliconprof.hosts import host_file, registry
+
+    parser = argparse.ArgumentParser(prog="siliconprof.cells.matrix", description=__doc__)
+    parser.add_argument("--experiment", required=True, help="the resolved config as JSON")
+    parser.add_argument(
+        "--host-file", type=Path, nargs="+", required=True, help="the hosts that this run measures"
+    )
+    parser.add_argument(
+        "--focus",
+        type=Path,
+        nargs="*",
+        help="file of the host that the page is about; default: the first that has cells",
+    )
+    parser.add_argument(
+        "--not-measured", type=json.loads, default=[], help="devices with reasons, as JSON"
+    )
+    parser.add_argument("--registry", type=Path, required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    arguments = parser.parse_args(argv)
+    experiment = json.loads(arguments.experiment)
+    devices = registry.load(arguments.registry)
+    found = [host_file.load(path) for path in arguments.host_file]
+    parts = [
+        expand_node(experiment, host)
+        if host["label"] in experiment["cluster"]
+        else expand(experiment, devices, host)
+        for host in found
+    ]
+    with_cells = [host for host, part in zip(found, parts, strict=True) if part.cells]
+    document = {
+        "experiment": experiment,
+        "host": host_file.load(arguments.focus[0]) if arguments.focus else [*with_cells, *found][0],
+        "hosts": found,
+        "cells": [planned.to_document() for part in parts for planned in part.cells],
+        "not_measured": [*arguments.not_measured, *(m for p in parts for m in p.not_measured)],
+    }
+    text = json.dumps(document, indent=1, sort_keys=True) + "\n"
+    temporary.write(arguments.output, text.encode("utf-8"), sealed=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

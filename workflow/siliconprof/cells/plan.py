@@ -1,0 +1,282 @@
+"""What a run would do, before it does it: cells, scenario, memory, time and disk.
+
+`siliconprof plan` prints a table, `--json` the same as data, `--commands` a script that measures
+the cells on a host without the pipeline, see `by_hand`. Whether a cell is due is decided by
+comparing its record with today's question, code and versions; `snakemake -n report` is Snakemake's
+own word.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from siliconprof.cells import by_hand, cluster, config, freshness, matrix
+from siliconprof.datasets import image_data
+from siliconprof.errors import UserError, stage
+from siliconprof.hosts import host_file, node_check, registry
+from siliconprof.session import memory_limit
+from siliconprof.store import record
+from siliconprof.store.validation import load_yaml
+
+START_UP_S = {"torch": 6.0, "mlx": 3.0}  # imports and model, as seen on two cores; a guess
+RECORD_BYTES = 40_000  # a record with its copy in the history is twice this; a guess
+TOKENS_BYTES = 1_300_000  # the built-in text as arrays
+MEL_FRAMES_PER_S = 100  # of 4 bytes for every band
+
+
+def expected_seconds(planned: matrix.PlannedCell, earlier: Mapping[str, Any] | None) -> float:
+    """How long a cell should take: as long as last time, else guessed from its timing plan."""
+    if earlier is not None and earlier["accounting"].get("child_wall_s"):
+        return float(earlier["accounting"]["child_wall_s"])
+    timing = planned.cell.timing
+    once = timing["warmup_budget_s"] + timing["budget_s"]
+    workload = planned.trial.workload
+    # A training has split and unsplit steps.
+    repeats = workload.n_points() if workload.kind == "kernels" else 2
+    return START_UP_S[planned.trial.backend.framework] + repeats * once
+
+
+def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any]:
+    """One cell of the plan; `tokens` as `freshness.verified_data` gives them."""
+    cell = planned.cell
+    path = Path(matrix.record_path(cell))
+    earlier: dict[str, Any] | None = None
+    reasons = ["never measured"]
+    if path.exists():
+        try:
+            earlier = record.read_in_place(path, check_schema=False)
+            reasons = freshness.differences(planned, earlier, tokens)
+            if node_check.refused(earlier):  # see `cluster_run.Nodes.prepare`
+                reasons.append(earlier["reason"])
+        except UserError as error:
+            reasons = [str(error)]
+    refused = planned.trial.refusal()
+    due = bool(reasons)
+    if refused:
+        state = refused[0]
+    elif due:
+        state = "to measure"
+    else:
+        state = "measured" if earlier and earlier["status"] == "ok" else str(earlier["status"])  # type: ignore[index]
+    scenario = planned.trial.scenario()
+    return {
+        "cell": json.loads(cell.to_json()),
+        "environment": dict(planned.environment),
+        "record": path.as_posix(),
+        "state": state,
+        "due": due,
+        "why": (refused[1] if refused else None)
+        or "; ".join(reasons)
+        or (earlier or {}).get("reason"),
+        "scenario_derived": scenario["derived"],
+        "scenario_applied": scenario["applied"],
+        "batch_size": scenario["batch_size"],
+        "batch_size_found": scenario["batch_size_found"],
+        "predicted_memory_bytes": scenario["predicted_bytes"],
+        "predicted_parts_bytes": scenario["predicted_parts_bytes"],
+        "offloaded_parts_bytes": scenario["offloaded_parts_bytes"],
+        "device_memory_bytes": scenario["device_memory_bytes"],
+        "capacity_bytes": scenario["capacity_bytes"],
+        "capacity_source": scenario["capacity_source"],
+        "limit": memory_limit.foreseen(scenario, cell.device_kind) if cell.trainer else None,
+        "expected_s": 0.0 if refused else expected_seconds(planned, earlier),
+        "expected_from": "last time" if earlier is not None else "guess",
+    }
+
+
+def data_bytes(entry: Mapping[str, Any]) -> int:
+    """About what a data set takes on disk once it is prepared, in bytes."""
+    if entry["kind"] == "text":
+        return TOKENS_BYTES
+    if entry["kind"] == "images":
+        n_images = sum(entry[f"n_{part}"] for part in image_data.PARTS)
+        return n_images * (math.prod(image_data.SHAPE) + 1)  # and a label
+    frames = entry["max_clips"] * entry["clip_seconds"] * MEL_FRAMES_PER_S
+    return frames * entry["n_mels"] * 4
+
+
+def on_cluster(experiment: Mapping[str, Any], tokens: Mapping[str, str]) -> list[dict[str, Any]]:
+    """What a run through a profile would measure, by label; `tokens` as for `row`.
+
+    `cells` is None where nobody has looked at a node yet, and `not_measured` says why one that
+    was looked at has none.
+    """
+    found = []
+    for label in cluster.chosen(experiment):
+        file = Path("results/hosts") / f"{label}.json"
+        cells: list[dict[str, Any]] | None = None
+        missing: list[dict[str, str]] = []
+        if file.exists():
+            expansion = matrix.expand_node(experiment, host_file.stored("results", label))
+            cells = [row(planned, tokens) for planned in expansion.cells]
+            missing = expansion.not_measured
+        device = experiment["cluster"][label]["device"]
+        about = {"label": label, "device": device, "how": cluster.HOW}
+        found.append(about | {"cells": cells, "not_measured": missing})
+    return found
+
+
+def make(experiment: Mapping[str, Any], devices: registry.Registry, host: Mapping[str, Any]) -> Any:
+    """The whole plan as data."""
+    expansion = matrix.expand(experiment, devices, host)
+    tokens, refused = freshness.verified_data(experiment["datasets"])
+    rows = [row(planned, tokens) for planned in expansion.cells]
+    due = [entry for entry in rows if entry["due"]]
+    missing_data = {
+        Path(path).parent.name
+        for planned in expansion.cells
+        for path in planned.data
+        if not Path(path).exists()
+    }
+    return {
+        "experiment": experiment["experiment"],
+        "host": host["label"],
+        "cells": rows,
+        "not_measured": expansion.not_measured,
+        "cluster": on_cluster(experiment, tokens),
+        "data_refused": refused,
+        "backends_unavailable": {
+            name: {"reason": entry["reason"], "mend": entry.get("mend")}
+            for name, entry in host["backends"].items()
+            if not entry["available"]
+        },
+        "totals": {
+            "cells": len(rows),
+            "due": len(due),
+            "expected_s": sum(entry["expected_s"] for entry in due),
+            "expected_disk_bytes": 2 * RECORD_BYTES * len(due)
+            + sum(data_bytes(experiment["datasets"][name]) for name in missing_data),
+            "largest_predicted_memory_bytes": max(
+                (entry["predicted_memory_bytes"] or 0 for entry in rows), default=0
+            ),
+        },
+    }
+
+
+def mebibytes(value: int | None) -> str:
+    """A size for a table column."""
+    return "-" if value is None else f"{value / 2**20:,.1f}"
+
+
+def scenario_said(entry: Mapping[str, Any]) -> str:
+    """What will be run, and in brackets what the memory model says where that is something else."""
+    applied, derived = entry["scenario_applied"], entry["scenario_derived"] or "unknown"
+    return applied if derived in (applied, "unknown") else f"{applied} (by the model {derived})"
+
+
+def batch_said(entry: Mapping[str, Any]) -> str:
+    """Samples per step, marked where the memory model found them."""
+    if entry["batch_size"] is None:
+        return "-"
+    return f"{entry['batch_size']}{' (found)' if entry['batch_size_found'] else ''}"
+
+
+def as_text(plan: Mapping[str, Any]) -> str:
+    """The plan as a table and a few lines."""
+    head = ("backend", "workload", "precision", "scenario", "batch", "MiB", "of MiB", "s", "state",
+            "why")  # fmt: skip
+    lines = [head]
+    for entry in plan["cells"]:
+        cell = entry["cell"]
+        lines.append(
+            (
+                f"{cell['device']} {cell['backend']}",
+                cell["workload"],
+                cell["precision"],
+                scenario_said(entry),
+                batch_said(entry),
+                mebibytes(entry["predicted_memory_bytes"]),
+                mebibytes(entry["capacity_bytes"]),
+                f"{entry['expected_s']:.0f}",
+                entry["state"],
+                entry["why"] or "",
+            )
+        )
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
+    text = [
+        "  ".join([*(word.ljust(width) for word, width in zip(line, widths, strict=False)), line[-1]])
+        .rstrip()
+        for line in lines
+    ]  # fmt: skip
+    limits = {(entry["limit"], entry["capacity_source"]) for entry in plan["cells"]}
+    for how, source in sorted(limit for limit in limits if limit[0]):
+        text.append(f"limit ({source}): {how}")
+    for folder, reason in plan["data_refused"].items():
+        text.append(f"prepared again: {folder}: {reason}")
+    for nodes in plan["cluster"]:
+        cells = nodes["cells"]
+        said = "a node is looked at first"
+        if cells is not None:
+            said = f"{sum(entry['due'] for entry in cells)} of {len(cells)} cells would run"
+        where = f"cluster's nodes '{nodes['label']}' ({nodes['device']})"
+        text.append(f"{where}: {said}, through a profile: {nodes['how']}")
+    there = [missing for nodes in plan["cluster"] for missing in nodes["not_measured"]]
+    for missing in [*plan["not_measured"], *there]:
+        text.append(f"not measured: {missing['device']}: {missing['reason']}")
+    for name, entry in plan["backends_unavailable"].items():
+        mend = f"; {entry['mend']}" if entry["mend"] else ""
+        text.append(f"backend {name} is not available: {entry['reason']}{mend}")
+    totals = plan["totals"]
+    text.append(
+        f"{totals['due']} of {totals['cells']} cells would run on host '{plan['host']}': about "
+        f"{totals['expected_s']:.0f} s of measuring, {mebibytes(totals['expected_disk_bytes'])} MiB "
+        f"of disk; the largest model is predicted to need "
+        f"{mebibytes(totals['largest_predicted_memory_bytes'])} MiB"
+    )
+    return "\n".join(text)
+
+
+def load_experiment(configfile: str) -> dict[str, Any]:
+    """A config file, checked, with defaults.
+
+    Raises:
+        UserError: all mistakes, one line each.
+    """
+    content = load_yaml(configfile)
+    if not isinstance(content, dict):
+        raise UserError(f"{configfile}: is empty or no mapping; see config/README.md")
+    return config.resolve(content, configfile)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the plan."""
+    parser = argparse.ArgumentParser(prog="siliconprof plan", description=__doc__)
+    parser.add_argument("--configfile", default="config/config.yaml")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="as JSON")
+    how.add_argument(
+        "--commands", action="store_true", help="as a shell script that measures the cells"
+    )
+    parser.add_argument(
+        "--facts",
+        type=Path,
+        metavar="FILE",
+        help="with --commands: for another host, what `python -m siliconprof.hosts.detect --json` said",
+    )
+    parser.add_argument("--label", help="with --facts: what that host's records are called")
+    arguments = parser.parse_args(argv)
+    if bool(arguments.facts) != bool(arguments.label) or arguments.facts and not arguments.commands:
+        parser.error("--facts and --label go together, with --commands")
+    experiment = load_experiment(arguments.configfile)
+    devices = registry.load("config/devices.yaml")
+    if arguments.facts:
+        host = by_hand.host_from(arguments.facts, arguments.label, devices)
+    else:
+        host = host_file.resolve("results", experiment["host"], devices, write=False)
+    if arguments.commands:
+        print(by_hand.script(matrix.expand(experiment, devices, host), host))
+        return 0
+    cluster.check(experiment, devices, host["label"], [device["id"] for device in host["devices"]])
+    plan = make(experiment, devices, host)
+    print(json.dumps(plan, indent=1) if arguments.json else as_text(plan))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

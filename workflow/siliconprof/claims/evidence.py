@@ -1,0 +1,340 @@
+"""What was measured, as published claims look at it: rows, courses, and the error of a figure.
+
+The error of a time is that between processes: from the host's noise floor where it has one, else
+the same allowance that `throughputs` makes, and never less than the process's own interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from siliconprof.analyse import scaling
+from siliconprof.analyse.record_rows import KEY
+from siliconprof.analyse.throughputs import (
+    NOISE_ASSUMED,
+    NOISE_ASSUMED_BASIS,
+    Noise,
+    device_of,
+    metric,
+    place,
+)
+from siliconprof.hosts.datasheet import DataSheets
+from siliconprof.stats import inference, line_fit, training_course
+from siliconprof.store.records import HERE
+from siliconprof.store.table_files import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+POINTS, SHAPES, BACKENDS, CELLS = "points", "shapes", "backends", "cells"  # rows of a quantity
+ASSUMED_DF = 1000.0  # an assumption has no degrees of freedom; so many make t the normal
+FROM_CELL = ("seed", "data_sha256", "method_version", "device_kind", "gradient_checkpointing",
+             "record", "size", "lora", "flags", "scenario_applied", "target_len", "clip_seconds",
+             "allocator", "rss_at_start_bytes", "rss_peak_sampled_bytes", "page_size_bytes",
+             "framework", "price_usd")  # fmt: skip
+# The paper gives no shapes but 2000 x 2000: a matrix of so many values counts as large, one of a
+# quarter of them as small, and what lies between as neither.
+LARGE_VALUES, SMALL_VALUES = 2000 * 2000, 1000 * 1000
+SIZED = ("matvec", "vjp", "matmul")
+OPERATION = ("batch", "m", "k", "n", "of", "cache", "forward", "launch")
+NO_SPEED_FLAG = "offload_on_cpu"
+NO_SPEED = "a mechanism check, whose times say nothing: device and host memory are one here"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number with what it may be: an error on its logarithm, or the two ends themselves."""
+
+    middle: float
+    estimate: inference.Estimate | None = None
+    low: float = math.nan
+    high: float = math.nan
+    basis: str = ""  # where the error is from
+    remark: str = ""  # what else keeps it open
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        """What it may be; ends that were given stay as they are."""
+        if self.estimate is None:
+            return self.low, self.high
+        if not self.estimate.error:
+            return self.middle, self.middle
+        return self.estimate.interval(confidence)
+
+    def over(self, printed: float, named: str) -> Figure:
+        """The same as so many times a printed number, which has no error of its own."""
+        middle = self.middle / printed
+        estimate = self.estimate and inference.Estimate(
+            self.estimate.log - math.log(printed), self.estimate.error, self.estimate.df,
+            self.estimate.basis,
+        )  # fmt: skip
+        low, high = self.low / printed, self.high / printed
+        basis = f"{self.basis}; over the printed {named}"
+        return Figure(middle, estimate, low, high, basis, self.remark)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One thing that claims compare: a figure of a row, or a word about it."""
+
+    words: str
+    unit: str
+    read: Callable[[Evidence, Row], Figure | str]  # or why there is none
+    rows: str = POINTS
+    fastest: bool = False  # of several backends of a device the one with the most counts
+    word: Callable[[Evidence, Row], str | None] | None = None  # of a finding
+
+
+@dataclass
+class Evidence:
+    """Everything that was measured, as claims look at it."""
+
+    quantities: Mapping[str, Quantity]
+    cells: Sequence[Row]
+    points: Sequence[Row]
+    shapes: Sequence[Row]
+    backends: Sequence[Row]
+    tables: Mapping[str, Mapping[tuple, Sequence[Row]]]  # name -> rows by cell, or by its point
+    frames: Mapping[str, pd.DataFrame]  # long tables: samples, training_steps
+    sheets: DataSheets
+    noise: Noise
+    _figures: dict[tuple[str, int], Figure | str] = field(default_factory=dict)
+    _places: dict[str, Mapping[tuple, Any]] = field(default_factory=dict)
+    _fp32: dict[tuple, Row] | None = None
+    _best: dict[tuple, float] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        quantities: Mapping[str, Quantity],
+        tables: Mapping[str, Sequence[Row]],
+        frames: Mapping[str, pd.DataFrame],
+        sheets: DataSheets,
+        noise: Noise,
+    ) -> Evidence:
+        """From the tables by name.
+
+        Args:
+            tables: cells, points, scaling, curves, evaluations, energy, probes, ceilings.
+            frames: samples, training_steps.
+        """
+        cells = [_seen(cell, sheets) for cell in tables["cells"]]
+        by_key = {key(cell): cell for cell in cells}
+        names = ("registry_id", "vendor", "module", *FROM_CELL)
+
+        def usable(rows: Sequence[Row]) -> list[Row]:
+            ok = [r for r in rows if by_key.get(key(r), {}).get("status") == "ok"]
+            return [
+                dict(row) | {name: by_key[key(row)].get(name) for name in names}
+                for row in ok
+                if row.get("point_status") in (None, "ok")
+            ]
+
+        points, lines = usable(tables["points"]), usable(tables["scaling"])
+        for point in points:
+            point["shape_size"] = shape_size(point)
+        whole = [p for p in points if p.get("trainer") == "training_run"]
+        for pair in training_course.pairs(whole):
+            for point, name in zip(pair, ("wide", "deep"), strict=True):
+                point["model"] = name
+        return cls(
+            quantities, cells, points,
+            [line for line in lines if line["about"] == scaling.ABOUT_SHAPE],
+            [line for line in lines if line["about"] == scaling.ABOUT_BACKEND],
+            {
+                "curves": _by(point_key, tables["curves"], "step"),
+                "evaluations": _by(point_key, tables["evaluations"], "step"),
+                "energy": _by(point_key, tables["energy"]),
+                "probes": _by(key, tables["probes"]),
+                "ceilings": _by(device_of, tables["ceilings"]),
+            },
+            frames, sheets, noise,
+        )  # fmt: skip
+
+    def rows(self, quantity: Quantity) -> Sequence[Row]:
+        """Those that a quantity is of."""
+        named = {POINTS: self.points, SHAPES: self.shapes, BACKENDS: self.backends,
+                 CELLS: self.cells}  # fmt: skip
+        return named[quantity.rows]
+
+    def figure(self, name: str, row: Row) -> Figure | str:
+        """A quantity of a row, or why there is none."""
+        known = (name, id(row))
+        if known not in self._figures:
+            self._figures[known] = self.quantities[name].read(self, row)
+        return self._figures[known]
+
+    def timed(
+        self, row: Row, value: float | None, none: str, series: str | None = None
+    ) -> Figure | str:
+        """A figure proportional to a time or to its reciprocal: the same error of the logarithm.
+
+        Args:
+            series: which time, as points.csv calls it; that of a step where nothing is said.
+        """
+        if NO_SPEED_FLAG in (row.get("flags") or "").split(";"):
+            return NO_SPEED
+        if not value or not math.isfinite(value):
+            return none
+        series = series or metric(row)
+        found = self.noise.deviation(row, series)
+        if found is None:
+            error, df = NOISE_ASSUMED / (line_fit.NORMAL * math.sqrt(2)), ASSUMED_DF
+            basis = NOISE_ASSUMED_BASIS
+        else:
+            error, df, basis = found[0].error, found[0].df, found[1]
+        stem = series.removesuffix("_s")
+        low, high = row.get(f"{stem}_low_s"), row.get(f"{stem}_high_s")
+        if low and high:
+            own = math.log(high / low) / (2 * line_fit.NORMAL)
+            if own > error:
+                error, basis = own, "the process's own interval, wider than between processes"
+        estimate = inference.Estimate(math.log(value), error, df, basis)
+        return Figure(value, estimate, basis=basis)
+
+    def course(self, row: Row, column: str) -> list[float]:
+        """One column of a training's curve by step; NaN where a step has none."""
+        return _values(self.tables["curves"].get(point_key(row), ()), column)
+
+    def unusual(self, row: Row) -> list[Any]:
+        """Of each step of a training's curve whether it was far longer than the others."""
+        return [line.get("unusual") for line in self.tables["curves"].get(point_key(row), ())]
+
+    def evaluated(self, row: Row) -> list[float]:
+        """The losses on held-out data in order."""
+        return _values(self.tables["evaluations"].get(point_key(row), ()), "loss")
+
+    def energies(self, row: Row) -> Sequence[Row]:
+        """The lines of energy.csv of a training point."""
+        return self.tables["energy"].get(point_key(row), ())
+
+    def probe(self, row: Row, name: str) -> Row | None:
+        """What a probe said of a cell; None where it was not there."""
+        found = [line for line in self.tables["probes"].get(key(row), ()) if line["probe"] == name]
+        return found[0] if found else None
+
+    def bandwidth(self, row: Row) -> tuple[float | None, str]:
+        """(bytes a second that the device's memory gives, who says so); None with the reason."""
+        own = [
+            float(line["value"])
+            for line in self.tables["ceilings"].get(device_of(row), ())
+            if line["quantity"] == "memory_bandwidth" and line["value"]
+        ]
+        if own:
+            return max(own), "the measured bandwidth of its memory"
+        sheet = self.sheets.bandwidth(row)
+        if sheet.value is None:
+            return None, f"no bandwidth of its memory was measured, and {sheet.reason}"
+        return sheet.value, "its data sheet's bandwidth"
+
+    def best_product(self, row: Row) -> float | None:
+        """Operations a second of the fastest matrix product of a row's place and precision."""
+        if self._best is None:
+            self._best = {}
+            for point in self.points:
+                if point["module"] == "matmul" and point.get("flop_per_s"):
+                    where = (*place(point), point["precision"])
+                    self._best[where] = max(self._best.get(where, 0.0), float(point["flop_per_s"]))
+        return self._best.get((*place(row), row["precision"]))
+
+    def in_fp32(self, row: Row) -> Row | None:
+        """The same operation at the same place in fp32; None where it was not timed."""
+        if self._fp32 is None:
+            self._fp32 = {
+                _operation(point): point for point in self.points if point["precision"] == "fp32"
+            }
+        return self._fp32.get(_operation(row))
+
+    def sampled(self, row: Row, column: str) -> tuple[list[float], list[float]]:
+        """(seconds, values) of a column of samples.csv from the first timed step on."""
+        lines = self._lines("samples", row, ("t_s", column))
+        steps = self._lines("training_steps", row, ("started_s", "kind"))
+        begun = [float(start) for start, kind in steps if kind != "warm-up"]
+        if not begun or not lines:
+            return [], []
+        kept = [
+            (float(t), float(value))
+            for t, value in lines
+            if t >= begun[0] and value is not None and math.isfinite(value)
+        ]
+        return [t for t, _ in kept], [value for _, value in kept]
+
+    def faults(self, row: Row) -> list[float]:
+        """Page faults, minor and major, of each unsplit step in order."""
+        columns = ("kind", "minor_faults", "major_faults")
+        return [
+            float(minor) + float(major)
+            for kind, minor, major in self._lines("training_steps", row, columns)
+            if kind == "unsplit" and minor is not None and math.isfinite(minor + major)
+        ]
+
+    def _lines(self, name: str, row: Row, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Lines of a long table that are of a row's cell; none where a column is not there."""
+        frame = self.frames[name]
+        if not len(frame) or any(column not in frame for column in columns):
+            return []
+        if name not in self._places:
+            places: Any = frame.groupby(list(KEY), sort=False).indices
+            self._places[name] = places
+        found = self._places[name].get(key(row))
+        if found is None:
+            return []
+        part = frame.iloc[found]
+        return list(zip(*(part[column].tolist() for column in columns), strict=True))
+
+
+def shape_size(point: Mapping[str, Any]) -> str | None:
+    """`large` or `small` by the paper's one printed shape; None between, and of other work."""
+    if point.get("module") not in SIZED or not point.get("m") or not point.get("k"):
+        return None
+    values = float(point["m"]) * float(point["k"])
+    return "large" if values >= LARGE_VALUES else "small" if values <= SMALL_VALUES else None
+
+
+def _seen(cell: Row, sheets: DataSheets) -> Row:
+    """A cell with its device's name in the registry, vendor and price, where they are known."""
+    entry = sheets.entry(cell)
+    names = [name for name, known in sheets.registry["devices"].items() if known is entry]
+    vendor = entry["vendor"] if entry else None
+    if entry is None and cell["source"] == HERE:
+        found = [d for d in sheets.host["devices"] if d["id"] == cell["device"]]
+        vendor = found[0].get("vendor") if found else None
+    price = entry["price_usd"] if entry else None
+    return dict(cell) | {
+        "registry_id": names[0] if entry else None,
+        "vendor": vendor,
+        "framework": str(cell["backend"]).partition("-")[0],
+        "price_usd": float(price["value"]) if price else None,
+        "lora": bool(cell.get("lora_rank")),
+    }
+
+
+def key(row: Mapping[str, Any]) -> tuple:
+    """Which cell a row is of."""
+    return tuple(row[name] for name in KEY)
+
+
+def point_key(row: Mapping[str, Any]) -> tuple:
+    """Which point of which cell a row is of."""
+    return (*key(row), int(row["point"]))
+
+
+def _operation(row: Mapping[str, Any]) -> tuple:
+    return (*place(row), row["module"], *(row.get(name) for name in OPERATION))
+
+
+def _by(
+    name: Callable[[Mapping[str, Any]], tuple], rows: Sequence[Row], order: str = ""
+) -> dict[tuple, list[Row]]:
+    found: dict[tuple, list[Row]] = {}
+    for row in rows:
+        found.setdefault(name(row), []).append(row)
+    if order:
+        found = {where: sorted(part, key=lambda row: row[order]) for where, part in found.items()}
+    return found
+
+
+def _values(rows: Sequence[Row], column: str) -> list[float]:
+    return [math.nan if row.get(column) is None else float(row[column]) for row in rows]

@@ -1,0 +1,184 @@
+"""From the cases of a claim to its verdict, and the reason in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from siliconprof.claims.cases import Case, reduced
+from siliconprof.claims.evidence import Figure
+from siliconprof.claims.region import AGAINST, AGREES, OPEN, Region, shown
+from siliconprof.stats import inference
+from siliconprof.store.table_files import Row
+
+REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
+INCONCLUSIVE, NOT_TESTABLE = "inconclusive", "not testable here"
+VERDICTS = (REPRODUCED, CONTRADICTED, INCONCLUSIVE, NOT_TESTABLE)
+ALL, TYPICAL, REDUCTIONS = "all", "typical", ("most", "least", "mean")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A verdict with what it rests on."""
+
+    verdict: str
+    reason: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    basis: str = ""
+    label: str = ""
+    word: str = ""
+    rows: Sequence[Row] = ()
+    counts: tuple[int, int, int] = (0, 0, 0)  # cases that agree, are against it, are open
+
+
+def interval_words(figure: Figure, low: float, high: float) -> str:
+    """`1.24 [1.1, 1.4]`."""
+    return f"{shown(figure.middle)} [{shown(low)}, {shown(high)}]"
+
+
+def judge(
+    compare: Mapping[str, Any], value: float | None, cases: Sequence[Case], missing: Sequence[str]
+) -> Outcome:
+    """The verdict on a claim.
+
+    Args:
+        value: the claim's number, None where it has none.
+        missing: what a whole answer lacks, in words; where there are no cases, why.
+    """
+    if not cases:
+        return Outcome(NOT_TESTABLE, "; ".join(missing))
+    kind, how = compare["kind"], compare.get("cases", ALL)
+    if kind == "finding":
+        return _found(compare, cases, missing)
+    if kind == "largest":
+        return _largest(compare, cases, missing)
+    rows = _rows(cases)
+    if how in REDUCTIONS:
+        cases = [reduced(cases, how)]
+    region = Region.of(compare, value)
+    confidence = 1 - (1 - inference.CONFIDENCE) / len(cases)
+    ends = [case.figure.interval(confidence) for case in cases]
+    answers = [region.answer(*end) for end in ends]
+    verdict = _together(answers, how, missing)
+    decisive = {CONTRADICTED: AGAINST, INCONCLUSIVE: OPEN}.get(verdict)
+    among = [i for i, answer in enumerate(answers) if decisive in (None, answer)]
+    index = min(among or range(len(cases)), key=lambda i: region.favour(cases[i].figure))
+    case, (low, high) = cases[index], ends[index]
+    told = f"{case.label}: {interval_words(case.figure, low, high)}"
+    counts = _counts(answers)
+    return Outcome(
+        verdict, _reason(verdict, told, case.figure, region, counts, missing),
+        case.figure.middle, low, high, case.figure.basis, case.label, "", rows, counts,
+    )  # fmt: skip
+
+
+def _rows(cases: Sequence[Case]) -> list[Row]:
+    return list({id(row): row for case in cases for row in case.rows}.values())
+
+
+def _counts(answers: Sequence[str]) -> tuple[int, int, int]:
+    return answers.count(AGREES), answers.count(AGAINST), answers.count(OPEN)
+
+
+def _together(answers: Sequence[str], how: str, missing: Sequence[str]) -> str:
+    """One verdict of all cases."""
+    agree, against, _ = _counts(answers)
+    many = len(answers) / 2
+    if how == TYPICAL:
+        contradicted = against > many and not agree
+        reproduced = agree > many and not against
+    else:
+        # A case against `always` stays one, whatever is added; a mean or a largest may move.
+        contradicted = against > 0 and (how == ALL or not missing)
+        reproduced = agree == len(answers)
+    if contradicted:
+        return CONTRADICTED
+    if missing:
+        return NOT_TESTABLE
+    return REPRODUCED if reproduced else INCONCLUSIVE
+
+
+def _reason(
+    verdict: str,
+    told: str,
+    figure: Figure,
+    region: Region,
+    counts: tuple[int, int, int],
+    missing: Sequence[str],
+) -> str:
+    agree, against, open_ = counts
+    n = sum(counts)
+    of_cases = f"{n} cases" if n > 1 else "the case"
+    if verdict == NOT_TESTABLE:
+        return f"only in part: {'; '.join(missing)}. So far {told}, claimed {region}"
+    if verdict == REPRODUCED:
+        lead = f"{agree} of {of_cases} agree, the least clearly " if n > 1 else ""
+        return f"{lead}{told}, claimed {region}"
+    if verdict == CONTRADICTED:
+        lead = f"{against} of {of_cases} against it, the most clearly " if n > 1 else ""
+        return f"{lead}{told}, claimed {region}"
+    if agree and against:
+        return (
+            f"cases differ beyond noise: {agree} agree, {against} are against it, {open_} are open; "
+            f"{told}, claimed {region}"
+        )
+    if figure.remark:
+        return f"{figure.remark}; {told}, claimed {region}"
+    lead = f"{agree} of {of_cases} agree, {against} are against it; " if n > 1 else ""
+    if not (agree or against) and n > 1:
+        lead = f"none of {of_cases} decides; "
+    return f"{lead}noise: the interval overlaps the bound: {told}, claimed {region}"
+
+
+def _found(compare: Mapping[str, Any], cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
+    """The verdict on words."""
+    unclear = compare.get("unclear", ())
+    answers = [
+        AGREES if c.word in compare["words"] else OPEN if c.word in unclear else AGAINST
+        for c in cases
+    ]
+    verdict = _together(answers, compare.get("cases", ALL), missing)
+    words = list(dict.fromkeys(case.word for case in cases))
+    said = "; ".join(f"{case.label}: {case.word}" for case in cases[:4])
+    more = f" and {len(cases) - 4} more" if len(cases) > 4 else ""
+    lead = f"only in part: {'; '.join(missing)}. " if verdict == NOT_TESTABLE else ""
+    lead = "the analysis decides nothing: " if verdict == INCONCLUSIVE else lead
+    return Outcome(
+        verdict, f"{lead}{said}{more}, claimed {' or '.join(compare['words'])}",
+        word=", ".join(words), rows=_rows(cases), counts=_counts(answers),
+    )  # fmt: skip
+
+
+def _largest(compare: Mapping[str, Any], cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
+    """In which workload a over b is largest, each by its largest case."""
+    by_module: dict[str, list[Case]] = {}
+    for case in cases:
+        by_module.setdefault(case.rows[0]["module"], []).append(case)
+    most = {module: reduced(found, "most") for module, found in by_module.items()}
+    rows, said = _rows(cases), []
+    confidence = 1 - (1 - inference.CONFIDENCE) / len(most)
+    ends = {module: case.figure.interval(confidence) for module, case in most.items()}
+    for module, case in most.items():
+        said.append(f"{module} {interval_words(case.figure, *ends[module])}")
+    told, target = ", ".join(said), compare["largest"]
+    others = [module for module in most if module != target]
+    if target not in most or not others:
+        return Outcome(
+            NOT_TESTABLE, f"only in part: {'; '.join(missing)}. So far {told}", rows=rows
+        )
+    figure, (low, high) = most[target].figure, ends[target]
+    if any(ends[module][0] > high for module in others):
+        verdict, why = CONTRADICTED, ""
+    elif missing:
+        verdict, why = NOT_TESTABLE, f"only in part: {'; '.join(missing)}. So far "
+    elif all(ends[module][1] < low for module in others):
+        verdict, why = REPRODUCED, ""
+    else:
+        verdict, why = INCONCLUSIVE, "overlap of intervals: "
+    return Outcome(
+        verdict, f"{why}{told}; claimed largest: {target}", figure.middle, low, high,
+        figure.basis, most[target].label, "", rows,
+    )  # fmt: skip

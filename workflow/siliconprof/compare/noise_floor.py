@@ -1,0 +1,140 @@
+"""A host's noise floor: by how much processes of one and the same cell differ on it.
+
+    siliconprof noise-floor [--cells PATTERN ...] [-n 12]    measure some cells so often, and keep
+    siliconprof noise-floor --from FOLDER                    take processes that are there already
+
+Kept in `results/noise-floor/{host}.json`, where `siliconprof compare` reads it: with it a ratio
+of single processes has an error, if a wide one. Every call adds a run, so that what differs from
+day to day comes in as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from siliconprof.compare import replicate
+from siliconprof.compare.result_sets import Measured, load
+from siliconprof.errors import UserError, stage
+from siliconprof.stats import inference
+from siliconprof.store import documents
+from siliconprof.store.noise_floors import LEAST_VALUES, VERSION, floor_path, read
+from siliconprof.store.record import write_atomically
+
+PROCESSES = 12
+
+
+def figures(cells: Iterable[Measured]) -> list[dict[str, Any]]:
+    """What the processes of some cells showed, for a run of the file."""
+    return [
+        {
+            "cell": measured.path,
+            "device": measured.cell["device"],
+            "backend": measured.cell["backend"],
+            "point": point,
+            "metric": metric,
+            "group": measured.group,
+            "method_version": measured.newest["method_version"],
+            "values": [value for _, value in values],
+            "records": [data["sha256"] for data in measured.processes],
+        }
+        for measured in cells
+        for (point, metric), values in measured.figures(memory=True).items()
+    ]
+
+
+def add(results: Path, source: Path) -> list[Path]:
+    """Add what lies in a folder of processes to the floors of their hosts; the files.
+
+    Raises:
+        UserError: no records, or too few processes of every cell.
+    """
+    found = load(source, {})
+    enough = [cell for cell in found.cells if len(cell.processes) >= LEAST_VALUES]
+    if not enough:
+        most = max((len(cell.processes) for cell in found.cells), default=0)
+        raise UserError(
+            f"{source}: {most} processes of a cell at most; a noise floor needs {LEAST_VALUES}"
+        )
+    paths = []
+    for host in sorted({cell.cell["host"] for cell in enough}):
+        path = floor_path(results, host)
+        document: dict[str, Any] = {"floor_version": VERSION, "host": host, "runs": []}
+        if path.exists():
+            read(path)  # never add to a damaged one
+            document = documents.read(path)
+        run: dict[str, Any] = {
+            "added_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "source": source.as_posix(),
+            "figures": figures(cell for cell in enough if cell.cell["host"] == host),
+        }
+        known = {sha for old in document["runs"] for f in old["figures"] for sha in f["records"]}
+        if known & {sha for figure in run["figures"] for sha in figure["records"]}:
+            raise UserError(f"{path}: the processes of {source} are in it already")
+        document["runs"].append(run)
+        write_atomically(path, json.dumps(document, indent=1, sort_keys=True) + "\n")
+        paths.append(path)
+    return paths
+
+
+def lines(path: Path) -> list[str]:
+    """A floor for a person: how much processes of each point differ."""
+    floor = read(path)
+    found = [f"{path}:"]
+    seen: dict[tuple[str, str, str], list[float]] = {}
+    for figure in floor.figures:
+        seen.setdefault((figure["cell"], figure["point"], figure["metric"]), []).extend(
+            math.log(value) for value in figure["values"] if value > 0
+        )
+    for (cell, point, metric), logs in seen.items():
+        if len(logs) >= LEAST_VALUES and not metric.endswith("_bytes"):
+            share = math.expm1(inference.spread(logs).error)
+            found.append(f"  {share:6.1%}  {cell} {point} {metric} ({len(logs)} processes)")
+    return found
+
+
+def default_cells(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Paths of a backend's quickest kernel and its quickest training, for every backend."""
+    chosen: dict[tuple[str, str, bool], Mapping[str, Any]] = {}
+    for entry in sorted(entries, key=lambda entry: entry["expected_s"]):
+        cell = entry["cell"]
+        if entry["state"] != "unsupported":
+            chosen.setdefault((cell["device"], cell["backend"], cell["trainer"] is None), entry)
+    return [replicate.cell_path(entry["cell"]) for entry in chosen.values()]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure or take A/A processes, and keep what they say."""
+    parser = argparse.ArgumentParser(
+        prog="siliconprof noise-floor",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--from", dest="source", type=Path, help="processes that are there already")
+    replicate.add_cell_arguments(parser)
+    parser.add_argument("-n", type=int, default=PROCESSES, help=f"processes ({PROCESSES})")
+    arguments = parser.parse_args(argv)
+    results = arguments.results
+    if arguments.source:
+        paths = add(results, arguments.source)
+    else:
+        if arguments.n < LEAST_VALUES:
+            raise UserError(f"-n {arguments.n}: a noise floor needs {LEAST_VALUES} processes")
+        this = replicate.Side.here()
+        cells = replicate.chosen_cells(this, arguments, default_cells)
+        folder = results / "replicates" / replicate.stamp("noise-floor")
+        for line in replicate.measure([(this, cells)], arguments.n, folder):
+            print(f"not measured: {line}", file=sys.stderr)
+        paths = add(results, folder / "a")
+    print("\n".join(line for path in paths for line in lines(path)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

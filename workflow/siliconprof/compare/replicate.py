@@ -1,0 +1,315 @@
+"""Fresh processes of the same cells, for what `siliconprof compare` needs.
+
+    siliconprof replicate --cells '*/matmul*/*' -n 10
+    siliconprof replicate --cells '*/matmul*/*' -n 10 --against ../other-checkout
+    siliconprof replicate --cells '*/matmul*/*' -n 10 --python-b ../new-torch/bin/python
+
+One process differs from the next by far more than it knows, so a comparison needs several; and
+the host drifts, so both sides are measured in turn: A B, B A, A B, ... Side A is this checkout
+with this Python; side B another checkout, another Python, or both. Every process is a cell of
+`siliconprof.measure`, with the host to itself. Kept in `results/replicates/{name}/a` and `…/b`,
+each a folder that `compare` takes; records of the pipeline are not touched. Energy and captures
+are left out: they take time and are nothing that is compared.
+
+The cells are those of the experiment, or given as `siliconprof plan --json` prints them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from siliconprof.errors import UserError, stage
+from siliconprof.plugins import PACKAGE_DIR
+from siliconprof.store.cell import AXES, Cell, canonical_json
+
+CONFIG = Path("config/config.yaml")
+PROCESSES = 10  # a side: with one process in ten disturbed, 10 % more work is still found
+CHECKOUT = PACKAGE_DIR.parent.parent
+
+Entry = Mapping[str, Any]  # a cell of the plan: `cell`, `environment`, `state`, `why`, ...
+
+
+@dataclass(frozen=True)
+class Side:
+    """Code and Python that measure."""
+
+    checkout: Path
+    python: str
+
+    @classmethod
+    def here(cls) -> Side:
+        """This checkout, this Python."""
+        return cls(CHECKOUT, sys.executable)
+
+    def call(self, cwd: Path, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a module of this side's package."""
+        inherited = os.environ.get("PYTHONPATH")
+        path = str(self.checkout / "workflow") + (os.pathsep + inherited if inherited else "")
+        return subprocess.run(
+            [self.python, "-m", f"siliconprof.{module}", *arguments],
+            cwd=cwd,
+            env=dict(os.environ) | {"PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def plan(self, configfile: Path) -> list[Entry]:
+        """The cells of an experiment as this side sees them.
+
+        Raises:
+            UserError: what this side says against it.
+        """
+        done = self.call(
+            self.checkout, "cells.plan", "--configfile", str(configfile.resolve()), "--json"
+        )
+        if done.returncode:
+            said = [line for line in done.stderr.splitlines() if line.strip()]
+            raise UserError(
+                f"{self.checkout} with {self.python}: no plan for {configfile}: "
+                f"{said[-1] if said else 'no word'}; give cells with --cell instead"
+            )
+        entries: list[Entry] = json.loads(done.stdout)["cells"]
+        return entries
+
+
+# -- which cells -------------------------------------------------------------------------------
+
+
+def cell_path(cell: Mapping[str, Any]) -> str:
+    """`host/device/backend/…` of a cell's JSON."""
+    return "/".join(str(cell[axis]) for axis in AXES)
+
+
+def lean(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """The cell without what takes time and is not compared."""
+    parameters = {key: value for key, value in cell["parameters"].items() if key != "capture"}
+    timing = dict(cell["timing"])
+    if "energy_window_s" in timing:
+        timing["energy_window_s"] = 0
+    return dict(cell) | {"parameters": parameters, "timing": timing}
+
+
+def given(texts: Sequence[str]) -> list[Entry]:
+    """Cells from the command line.
+
+    Raises:
+        UserError: one is none.
+    """
+    cells = [json.loads(Cell.from_json(text).to_json()) for text in texts]
+    return [{"cell": cell, "environment": {}, "state": "given"} for cell in cells]
+
+
+def chosen_cells(
+    side: Side,
+    arguments: argparse.Namespace,
+    default: Callable[[Sequence[Entry]], Sequence[str]] | None = None,
+) -> list[Entry]:
+    """The cells that the command line asks for.
+
+    Args:
+        default: what is taken of the plan where no pattern is given.
+
+    Raises:
+        UserError: none is asked for, a pattern fits none, or one cannot run here.
+    """
+    if arguments.cell:
+        return given(arguments.cell)
+    if not arguments.cells and default is None:
+        raise UserError("which cells? --cells PATTERN; `siliconprof plan --json` lists them")
+    entries = side.plan(arguments.configfile)
+    patterns = arguments.cells or list(default(entries) if default else [])
+    paths = [cell_path(entry["cell"]) for entry in entries]
+    for pattern in patterns:
+        if not fnmatch.filter(paths, pattern):
+            raise UserError(
+                f"--cells '{pattern}': fits no cell of {arguments.configfile}; such as: "
+                f"{', '.join(paths[:3]) or 'there are none'}"
+            )
+    chosen = [
+        entry
+        for entry, path in zip(entries, paths, strict=True)
+        if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
+    ]
+    if not chosen:
+        raise UserError(f"{arguments.configfile}: no cell of it can run here")
+    possible = [entry for entry in chosen if entry["state"] != "unsupported"]
+    if not possible:
+        raise UserError(f"{cell_path(chosen[0]['cell'])}: cannot run here: {chosen[0]['why']}")
+    return possible
+
+
+def counterparts(entries: Sequence[Entry], other: Side, configfile: Path) -> list[Entry]:
+    """The same cells as another side sees them, under this side's label for the host.
+
+    Raises:
+        UserError: it lacks one.
+    """
+
+    def key(entry: Entry) -> tuple[str, ...]:
+        return tuple(entry["cell"][axis] for axis in AXES if axis != "host")
+
+    theirs = {key(entry): entry for entry in other.plan(configfile)}
+    found: list[Entry] = []
+    for entry in entries:
+        twin = theirs.get(key(entry))
+        if twin is None or twin["state"] == "unsupported":
+            why = "no such cell" if twin is None else twin["why"]
+            raise UserError(f"{other.checkout}: {'/'.join(key(entry))}: {why}")
+        cell = dict(twin["cell"]) | {"host": entry["cell"]["host"]}
+        found.append(dict(twin) | {"cell": cell})
+    return found
+
+
+# -- measuring ---------------------------------------------------------------------------------
+
+
+def measure(sides: Sequence[tuple[Side, Sequence[Entry]]], n: int, folder: Path) -> list[str]:
+    """Measure the cells of one or two sides, n processes each, in turn; what went wrong.
+
+    A cell that did not go well is not tried again. Both sides read the data of this checkout: they
+    run in an empty folder where only `results/data` is.
+
+    Raises:
+        UserError: a side refuses the cell.
+    """
+    failed: dict[int, str] = {}
+    cells = len(sides[0][1])
+    total, count = n * cells * len(sides), 0
+    with tempfile.TemporaryDirectory(prefix="siliconprof-") as scratch:
+        (Path(scratch) / "results").mkdir()
+        (Path(scratch) / "results" / "data").symlink_to(CHECKOUT / "results" / "data")
+        for turn in range(n):
+            for index in range(cells):
+                order = list(enumerate(sides))
+                for which, (side, entries) in order if turn % 2 == 0 else reversed(order):
+                    count += 1
+                    if index in failed:
+                        continue
+                    into = folder / "ab"[which]
+                    status, reason = _one(side, entries[index], into, Path(scratch))
+                    path = cell_path(entries[index]["cell"])
+                    line = f"{count}/{total} {'ab'[which]} {path}: {status}"
+                    print(line, file=sys.stderr, flush=True)
+                    if status != "ok":
+                        failed[index] = f"{path}: {'ab'[which]}: {status}: {reason}"
+    return list(failed.values())
+
+
+def _one(side: Side, entry: Entry, into: Path, scratch: Path) -> tuple[str, str | None]:
+    """(status, reason) of one fresh process."""
+    cell = lean(entry["cell"])
+    output = into.resolve() / "records" / f"{cell_path(cell)}.json"
+    done = side.call(
+        scratch,
+        "measure",
+        "--cell",
+        canonical_json(cell),
+        "--output",
+        str(output),
+        "--history",
+        str(into.resolve() / "history"),
+        "--environment",
+        json.dumps(entry["environment"]),
+    )
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        raise UserError(f"{cell_path(cell)}: {said[-1] if said else f'exit {done.returncode}'}")
+    data = json.loads(output.read_text(encoding="utf-8"))
+    return data["status"], data["reason"]
+
+
+# -- command line ------------------------------------------------------------------------------
+
+
+def stamp(word: str) -> str:
+    """A name for a folder: what, and when."""
+    return f"{word}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def add_cell_arguments(parser: argparse.ArgumentParser) -> None:
+    """How cells are named, and where results lie."""
+    parser.add_argument(
+        "--cells",
+        nargs="+",
+        metavar="PATTERN",
+        help="cells of the experiment whose path host/device/backend/workload/scenario/precision "
+        "fits, * for anything",
+    )
+    parser.add_argument("--configfile", type=Path, default=CONFIG, help=f"default: {CONFIG}")
+    parser.add_argument("--cell", action="append", metavar="JSON", help="a cell itself; repeatable")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
+
+
+def other_side(arguments: argparse.Namespace) -> Side | None:
+    """Side B, where one is asked for.
+
+    Raises:
+        UserError: no checkout, or no Python.
+    """
+    if not arguments.against and not arguments.python_b:
+        return None
+    checkout = (arguments.against or CHECKOUT).resolve()
+    if not (checkout / "workflow" / "siliconprof" / "measure").is_dir():
+        raise UserError(f"--against {arguments.against}: no checkout of siliconprof")
+    python = arguments.python_b or Path(sys.executable)
+    if not os.access(python, os.X_OK) or python.is_dir():
+        raise UserError(f"--python-b {python}: no such program")
+    return Side(checkout, str(python.absolute()))  # not resolved: a venv's python is a link
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and say where; 1 when a cell did not go well."""
+    parser = argparse.ArgumentParser(
+        prog="siliconprof replicate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_cell_arguments(parser)
+    parser.add_argument("-n", type=int, default=PROCESSES, help=f"processes a side ({PROCESSES})")
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="side B's code")
+    parser.add_argument("--python-b", type=Path, metavar="FILE", help="side B's Python")
+    parser.add_argument(
+        "--configfile-b", type=Path, help="side B's experiment, where it reads another config"
+    )
+    parser.add_argument("--name", help="folder under results/replicates (default: the time)")
+    parser.add_argument("--more", action="store_true", help="add to the folder of that name")
+    arguments = parser.parse_args(argv)
+    if arguments.n < 1:
+        raise UserError(f"-n {arguments.n}: at least 1 process a side")
+    folder = arguments.results / "replicates" / (arguments.name or stamp("replicate"))
+    if folder.exists() and not arguments.more:
+        raise UserError(f"{folder}: exists; name another with --name, or add to it with --more")
+    this, other = Side.here(), other_side(arguments)
+    entries = chosen_cells(this, arguments)
+    sides = [(this, entries)]
+    if other:
+        configfile = arguments.configfile_b or arguments.configfile
+        twins = entries if arguments.cell else counterparts(entries, other, configfile)
+        sides.append((other, twins))
+    try:
+        failed = measure(sides, arguments.n, folder)
+    except KeyboardInterrupt:
+        print(f"interrupted; what was measured is in {folder}", file=sys.stderr)
+        return 130
+    print(f"{len(entries)} cells, {arguments.n} processes a side: {folder}")
+    for line in failed:
+        print(f"not measured: {line}")
+    if other:
+        print(f"next: siliconprof compare {folder}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

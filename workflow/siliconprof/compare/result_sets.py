@@ -1,0 +1,308 @@
+"""One side of a comparison: the records of a folder or bundle, as cells with their processes.
+
+Every record ever made of a cell is kept in `history/`. Those of the same cell, code and versions
+are processes of one thing; what is compared is the newest such group that was asked for.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from siliconprof.errors import UserError
+from siliconprof.remote.bundle_check import read_bundle
+from siliconprof.stats import statistics
+from siliconprof.store import documents, migration, record
+from siliconprof.store.cell import AXES, canonical_json
+from siliconprof.store.validation import nearest
+
+WHOLE = ("unsplit_step_s", "step_s")  # the first that a point has stands for it
+BESIDE = ("warmup_step_s", "forward_only_s", "energy_step_s")
+ENVIRONMENT = ("system", "packages", "declared", "python", "power_source")
+OTHER_KEYS = ("commit", "python")  # that a condition may name, beside axes and packages
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One cell of a side: its records of the same code and versions, in the order of time."""
+
+    newest: Mapping[str, Any]  # a record, whatever its status
+    records: Sequence[Mapping[str, Any]]
+
+    @property
+    def processes(self) -> list[Mapping[str, Any]]:
+        """The records that hold figures."""
+        return [data for data in self.records if data["status"] == "ok"]
+
+    @property
+    def cell(self) -> Mapping[str, Any]:
+        """What was measured, see `cell.Cell`."""
+        return self.newest["cell"]
+
+    @property
+    def path(self) -> str:
+        """`host/device/backend/…`"""
+        return "/".join(self.cell[axis] for axis in AXES)
+
+    @property
+    def group(self) -> str:
+        """SHA-256 of what makes records processes of one thing."""
+        return hashlib.sha256(_group(self.newest).encode()).hexdigest()
+
+    def figures(self, memory: bool = False) -> dict[tuple[str, str], list[tuple[str, float]]]:
+        """(point, metric) -> (when, figure) of every process, see `point_figures`.
+
+        The point is its parameters as canonical JSON.
+        """
+        found: dict[tuple[str, str], list[tuple[str, float]]] = {}
+        for data in self.processes:
+            for point in data["points"]:
+                params = {k: v for k, v in point["params"].items() if k not in record.WORDS}
+                for metric, value in point_figures(point, memory).items():
+                    key = canonical_json(params), metric
+                    found.setdefault(key, []).append((data["started_at"], value))
+        return found
+
+    @property
+    def machine(self) -> tuple[str, str]:
+        """Label and hostname: figures of one machine can be pairs."""
+        return self.cell["host"], self.newest["environment"]["hostname"]
+
+
+@dataclass(frozen=True)
+class ResultSet:
+    """One side of a comparison."""
+
+    source: Path
+    conditions: Mapping[str, str]
+    cells: Sequence[Measured]
+    left_out: Sequence[str] = field(default_factory=list)  # one line each
+
+    def values(self, axis: str) -> list[str]:
+        """What an axis takes here, sorted."""
+        return sorted({measured.cell[axis] for measured in self.cells})
+
+    def describe(self) -> dict[str, Any]:
+        """For a person and for the JSON."""
+        newest = [measured.newest for measured in self.cells]
+        versions = {
+            f"{name} {data['environment']['packages'][name]}"
+            for data in newest
+            for name in ("torch", "mlx")
+            if data["environment"].get("packages", {}).get(name)
+            and data["cell"]["backend"].startswith(name)
+        }
+        commits = {str(data["environment"].get("git_commit")) for data in newest}
+        return {
+            "source": str(self.source),
+            "conditions": dict(self.conditions),
+            "hosts": self.values("host"),
+            "versions": sorted(versions),
+            "commits": sorted(commits),
+            "cells": len(self.cells),
+            "processes": sum(len(measured.processes) for measured in self.cells),
+        }
+
+
+def point_figures(point: Mapping[str, Any], memory: bool = False) -> dict[str, float]:
+    """Metric -> one process's figure of a point; of all of them, less is better.
+
+    Whole steps of a training, synchronised calls of a kernel; of a kernel's launch all of its
+    numbers. Medians, in seconds; `device_peak_bytes` in bytes, where it was counted.
+    """
+    times = point["times"]
+    whole = next((name for name in WHOLE if times.get(name)), None)
+    names = [whole] if whole else [name for name in times if name not in BESIDE]
+    found = {name: statistics.median(times[name]) for name in names if times[name]}
+    peak = (point.get("memory") or {}).get("device_peak_bytes")
+    if memory and peak is not None:
+        found["device_peak_bytes"] = float(peak)
+    return found
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+def results_folder(source: Path) -> Path:
+    """The folder that holds `records/` or `history/`: of a checkout it is `results/`.
+
+    Raises:
+        UserError: there is none, or it has two sides.
+    """
+    for folder in (source / "results", source):
+        if (folder / "records").is_dir() or (folder / "history").is_dir():
+            return folder
+    if not source.exists():
+        raise UserError(f"{source}: no such file or folder")
+    if sides(source):
+        raise UserError(f"{source}: has two sides; name one of {source / 'a'} and {source / 'b'}")
+    raise UserError(
+        f"{source}: no records in it; expected results/ of a checkout, a folder that "
+        "`siliconprof replicate` made, or a bundle that `siliconprof pack` made"
+    )
+
+
+def sides(source: Path) -> tuple[Path, Path] | None:
+    """Both sides of what `siliconprof replicate --against` has made, None for anything else."""
+    found = source / "a", source / "b"
+    return found if all((side / "records").is_dir() for side in found) else None
+
+
+def _bundled(source: Path) -> Iterator[tuple[bool, dict[str, Any]]]:
+    """(True, record) of a bundle: all are today's."""
+    for data in read_bundle(source).records.values():
+        yield True, dict(data)
+
+
+def _stored(source: Path, left_out: list[str]) -> Iterator[tuple[bool, dict[str, Any]]]:
+    """(whether it is today's, record) of a folder; what this version cannot read is left out.
+
+    Raises:
+        UserError: damaged records, all of them, one line each.
+    """
+    folder = results_folder(source)
+    damaged = []
+    checked: set[str] = set()  # a record and its copy in the history: the schema takes longest
+    for part in ("records", "history"):
+        for path in sorted((folder / part).rglob("*.json")):
+            try:
+                version = documents.read(path)["schema_version"]
+                if not migration.can(version, record.SCHEMA_VERSION):
+                    left_out.append(
+                        f"{path}: record of schema version {version}; this version reads "
+                        f"{record.SCHEMA_VERSION} and some older ones"
+                    )
+                    continue
+                data = record.read(path, check_schema=False)
+                if data["sha256"] not in checked:
+                    data = record.read(path)
+                    checked.add(data["sha256"])
+                own = record.cell_path(data)
+                place = path.with_suffix("") if part == "records" else path.parent
+                if place.relative_to(folder / part).as_posix() != own:
+                    left_out.append(f"{path}: misplaced record: it is that of the cell {own}")
+                    continue
+                yield part == "records", data
+            except UserError as error:
+                damaged.append(str(error))
+            except (ValueError, KeyError, TypeError, OSError) as error:
+                damaged.append(f"{path}: damaged record: {error}")
+    if damaged:
+        raise UserError("\n".join(damaged))
+
+
+def load(source: Path, conditions: Mapping[str, str], patterns: Sequence[str] = ()) -> ResultSet:
+    """One side of a comparison.
+
+    Args:
+        conditions: key -> value that records must have, see `value_of`.
+        patterns: a cell's path must match one of them; none = every cell.
+
+    Raises:
+        UserError: no such folder or bundle, damaged records, or no record meets the conditions.
+    """
+    left_out: list[str] = []
+    packed = source.is_file()
+    if packed and not zipfile.is_zipfile(source):
+        raise UserError(f"{source}: neither a folder nor a bundle (a zip)")
+    found = _bundled(source) if packed else _stored(source, left_out)
+    records: dict[str, dict[str, Any]] = {}  # by hash: a record and its copy in the history
+    current: set[str] = set()
+    for today, data in found:
+        records[data["sha256"]] = data
+        if today:
+            current.add(data["sha256"])
+    everything = list(records.values())
+    if not everything:
+        lines = left_out[:3] or [f"{source}: no records in it"]
+        raise UserError("\n".join(lines))
+    chosen = _chosen(source, everything, conditions)
+    if patterns:
+        chosen = [data for data in chosen if _matches(data["cell"], patterns)]
+        if not chosen:
+            raise UserError(f"{source}: no cell matches {' or '.join(patterns)}")
+    return ResultSet(source, conditions, _grouped(chosen, current), left_out)
+
+
+def _matches(cell: Mapping[str, Any], patterns: Sequence[str]) -> bool:
+    path = "/".join(cell[axis] for axis in AXES)
+    return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
+
+
+# -- choosing ----------------------------------------------------------------------------------
+
+
+def value_of(data: Mapping[str, Any], key: str) -> str | None:
+    """What a record says to a condition: an axis, `commit`, `python`, or a package's version."""
+    if key in AXES:
+        return str(data["cell"][key])
+    environment = data["environment"]
+    if key in OTHER_KEYS:
+        return environment.get("git_commit" if key == "commit" else key)
+    return (environment.get("packages") or {}).get(key)
+
+
+def _meets(value: str | None, wanted: str) -> bool:
+    """Equal, up to a local version (2.13.0 is 2.13.0+cpu) or to the rest of a commit's hash."""
+    if value is None:
+        return False
+    whole = len(wanted) >= 7 and value.startswith(wanted)  # a commit
+    return value == wanted or value.split("+")[0] == wanted or whole
+
+
+def _chosen(
+    source: Path, records: Sequence[dict[str, Any]], conditions: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """The records that meet all conditions.
+
+    Raises:
+        UserError: a condition names nothing that records have, or none meets it.
+    """
+    packages = {name for data in records for name in data["environment"].get("packages") or {}}
+    known = [*AXES, *OTHER_KEYS, *sorted(packages)]
+    for key, wanted in conditions.items():
+        if key not in known:
+            raise UserError(
+                f"{source}: nothing is called '{key}'{nearest(key, known)}; there are: "
+                f"{', '.join(known)}"
+            )
+        left = [data for data in records if _meets(value_of(data, key), wanted)]
+        if not left:
+            there = sorted({str(value_of(data, key)) for data in records})
+            raise UserError(
+                f"{source}: no record has {key}={wanted}; there are: {', '.join(there)}"
+            )
+        records = left
+    return list(records)
+
+
+def _group(data: Mapping[str, Any]) -> str:
+    """Equal for records that are processes of one thing."""
+    environment = data["environment"]
+    return canonical_json(
+        [
+            data["cell"],
+            data["code"]["fingerprint"] or data["code"]["modules"],
+            data["method_version"],
+            {key: environment.get(key) for key in ENVIRONMENT},
+        ]
+    )
+
+
+def _grouped(records: Sequence[dict[str, Any]], current: set[str]) -> list[Measured]:
+    """Per cell the group that counts: the one of `records/` where it is there, else the newest."""
+    cells: dict[str, list[dict[str, Any]]] = {}
+    for data in sorted(records, key=lambda data: (data["started_at"], data["sha256"])):
+        cells.setdefault("/".join(data["cell"][axis] for axis in AXES), []).append(data)
+    found = []
+    for _, ofcell in sorted(cells.items()):
+        newest = next((data for data in ofcell if data["sha256"] in current), ofcell[-1])
+        same = _group(newest)
+        group = [data for data in ofcell if _group(data) == same]
+        found.append(Measured(newest, group))
+    return found

@@ -1,0 +1,187 @@
+"""What a data set is asked to be: the keys of an entry of `datasets`, and what they may say.
+
+The config's check and the prepare stages ask the same function, so that neither lets through what
+the other refuses. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from siliconprof.errors import UserError
+
+SOURCES = ("builtin", "hub", "folder")
+KINDS = ("text", "speech", "images")
+OWN_KEYS = {
+    "text": ("max_bytes",),
+    "speech": ("clip_seconds", "max_clips", "audio_column", "n_mels"),
+    "images": ("n_train", "n_validation", "n_test", "image_column", "label_column"),
+}
+# What text and speech alone have: they are made of tokens, and one split of the source is read.
+TOKEN_KEYS = ("vocab_size", "tokenizer", "text_column", "split")
+TOKENISED = ("text", "speech")
+# The files a training reads, by kind; dataset.json and tokenizer.json lie beside them.
+ARRAYS = {
+    "text": ("tokens.npy",),
+    "speech": ("features.npy", "decoder_input_ids.npy", "labels.npy"),
+    "images": ("images.npy", "labels.npy"),
+}
+# The libraries whose versions decide what the arrays hold.
+LIBRARIES: dict[str, tuple[str, ...]] = {
+    "text": ("tokenizers",),
+    "speech": ("tokenizers", "transformers"),
+    "images": (),
+}
+# What a model must know of its data before they are read: a workload gets it as `dataset_KEY`.
+SHAPES: dict[str, tuple[str, ...]] = {
+    "text": ("vocab_size",),
+    "speech": ("vocab_size", "clip_seconds", "n_mels"),
+    "images": (),  # all have 28 x 28 pixels and ten classes
+}
+# 256 bytes, and what a tokenizer that is trained here has besides: the end of a text, and for
+# speech Whisper's prompt. With fewer, some text would have no tokens.
+MIN_VOCAB_SIZE = {"text": 257, "speech": 261}
+N_MELS = (80, 128)  # Whisper's; 128 are large-v3's
+MAX_CLIP_SECONDS = 30  # Whisper's own
+_INTEGERS = {"vocab_size": 257, "max_bytes": 1, "clip_seconds": 1, "max_clips": 1, "n_mels": 80}
+_INTEGERS |= {"n_train": 1, "n_validation": 1, "n_test": 1}
+
+
+class PrepareError(UserError):
+    """The data set cannot be prepared as asked; one line says what, where, and how to mend it."""
+
+
+@dataclass(frozen=True)
+class DatasetSpec:
+    """What to prepare.
+
+    `path`, `subset`, `revision`, `split` and the columns mean nothing to `builtin`; other kinds'
+    own keys, and to images the TOKEN_KEYS, mean nothing at all.
+    """
+
+    name: str
+    source: str
+    vocab_size: int = 0  # of images, which have no tokens; else it is given
+    kind: str = "text"
+    path: str | None = None
+    subset: str | None = None
+    revision: str | None = None
+    split: str = "train"
+    text_column: str = "text"
+    tokenizer: str | None = None
+    max_bytes: int = 4_000_000
+    clip_seconds: int = 2
+    max_clips: int = 128
+    audio_column: str = "audio"
+    n_mels: int = 80
+    n_train: int = 50_000
+    n_validation: int = 10_000
+    n_test: int = 10_000
+    image_column: str = "image"
+    label_column: str = "label"
+
+
+def asked(spec: DatasetSpec) -> dict[str, Any]:
+    """The part of dataset.json that repeats what was asked; null where `builtin` reads nothing."""
+    read: tuple[str, ...] = ("path", "subset", "split", "text_column")
+    if spec.kind == "speech":
+        read += ("audio_column",)
+    elif spec.kind == "images":
+        read = ("path", "subset", "image_column", "label_column")
+    own = [key for key in OWN_KEYS[spec.kind] if key not in read]
+    if spec.kind in TOKENISED:
+        own = ["vocab_size", "tokenizer", *own]
+    facts = {key: getattr(spec, key) for key in ("name", "kind", "source")}
+    facts |= {key: getattr(spec, key) if spec.source != "builtin" else None for key in read}
+    facts["asked_revision"] = spec.revision if spec.source != "builtin" else None
+    return facts | {key: getattr(spec, key) for key in own}
+
+
+def foreign_keys(kind: Any) -> dict[str, str]:
+    """The keys that belong to other kinds of data set -> those kinds, for a person."""
+    keys = {key: other for other, own in OWN_KEYS.items() if other != kind for key in own}
+    if kind in KINDS and kind not in TOKENISED:
+        keys |= dict.fromkeys(TOKEN_KEYS, " or ".join(TOKENISED))
+    return keys
+
+
+def files(kind: str) -> list[str]:
+    """What a prepare stage leaves for others to read, dataset.json first."""
+    return ["dataset.json", *ARRAYS[kind], *(["tokenizer.json"] if kind in TOKENISED else [])]
+
+
+def problems(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(key, what is wrong) of every mistake that no schema can say.
+
+    Values that break the schema come here as well: nothing about them is taken for granted.
+    """
+    kind, source = entry.get("kind") or "text", entry.get("source")
+    if kind not in KINDS:
+        return
+    for key, other in foreign_keys(kind).items():
+        if entry.get(key) is not None:
+            yield key, f"belongs to kind {other}; this data set is of kind {kind}, leave it out"
+    if kind in TOKENISED and "vocab_size" not in entry:
+        yield "vocab_size", "is missing; expected integer"
+    if source in ("hub", "folder") and not entry.get("path"):
+        wanted = {"hub": "a name on the hub", "folder": "a folder"}[source]
+        yield "path", f"is missing; expected {wanted}"
+    if entry.get("revision") is not None and source == "folder":
+        yield "revision", "a folder has one revision, the one that lies there; leave it out"
+    least, vocab_size = MIN_VOCAB_SIZE.get(kind, 0), entry.get("vocab_size")
+    if isinstance(vocab_size, int) and not entry.get("tokenizer") and 257 <= vocab_size < least:
+        yield (
+            "vocab_size",
+            f"is {vocab_size}; expected at least {least} (every byte, and Whisper's special tokens)",
+        )
+    split = entry.get("split")
+    if kind == "speech" and isinstance(split, str) and {"[", "+"} & set(split):
+        yield "split", f"is '{split}'; speech is read by whole splits, max_clips limits it"
+
+
+def parse(text: str) -> DatasetSpec:
+    """Read the JSON of `--dataset`; a missing or null optional key takes its default.
+
+    Raises:
+        PrepareError: no JSON object, or keys that are missing, unknown or of the wrong kind.
+    """
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise PrepareError(f"--dataset: not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise PrepareError(f"--dataset: expected a JSON object, not {text}")
+    label = f"dataset '{given.get('name')}'"
+    known = {field.name for field in fields(DatasetSpec)}
+    if unknown := sorted(given.keys() - known):
+        raise PrepareError(
+            f"{label}: unknown key {', '.join(unknown)}; expected: {', '.join(sorted(known))}"
+        )
+    tokenised = (given.get("kind") or "text") in TOKENISED
+    for key in ("name", "source", *(["vocab_size"] if tokenised else [])):
+        if given.get(key) is None:
+            raise PrepareError(f"{label}: '{key}' is missing")
+    given = {key: value for key, value in given.items() if value is not None}
+    for key, value in given.items():
+        wanted = int if key in _INTEGERS else str
+        if not isinstance(value, wanted) or isinstance(value, bool):
+            raise PrepareError(f"{label}: '{key}' is {value!r}; expected {wanted.__name__}")
+        if isinstance(value, int) and value < _INTEGERS[key]:
+            raise PrepareError(f"{label}: {key} is {value}; expected at least {_INTEGERS[key]}")
+    spec = DatasetSpec(**given)
+    for key, allowed in (("kind", KINDS), ("source", SOURCES), ("n_mels", N_MELS)):
+        if getattr(spec, key) not in allowed:
+            raise PrepareError(
+                f"{label}: {key} is '{getattr(spec, key)}'; expected one of: "
+                f"{', '.join(map(str, allowed))}"
+            )
+    if spec.clip_seconds > MAX_CLIP_SECONDS:
+        raise PrepareError(
+            f"{label}: clip_seconds is {spec.clip_seconds}; expected at most {MAX_CLIP_SECONDS}"
+        )
+    for key, what in problems(given):
+        raise PrepareError(f"{label}: '{key}': {what}")
+    return spec

@@ -1,0 +1,117 @@
+"""Prepared images, checked and cut into batches; needs numpy only."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from siliconprof.datasets import prepared
+from siliconprof.datasets.prepared import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+PARTS = ("train", "validation", "test")  # in the order in which the arrays hold them
+SHAPE = (28, 28)  # of MNIST, and of all data sets that are laid out like it
+N_CLASSES = 10
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """One prepared data set of n grey images of ten classes.
+
+    `images`: uint8 (n, 28, 28), 0 is black; `labels`: uint8 (n,), 0 to 9. Both hold the training
+    part first, then validation and test; `counts` says how many images each part has.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    counts: Mapping[str, int]
+    sha256: str
+    name: str
+    shape: tuple[int, int] = SHAPE
+    n_classes: int = N_CLASSES
+    vocab_size: None = None  # images have no tokens
+
+    def batches(self, batch_size: int, seed: int) -> Iterator[dict[str, np.ndarray]]:
+        """Yield batches of the training part forever, as `prepared.shuffled` says.
+
+        Returns:
+            `images`, float32 (batch_size, 28, 28) from 0 to 1, and `labels`, int32 (batch_size,).
+
+        Raises:
+            DataError: the part has fewer than `batch_size` images; at the call, not at the first
+                batch.
+        """
+        n_train = self.counts["train"]  # the arrays' first
+        if n_train < batch_size:
+            raise DataError(
+                f"data '{self.name}': {n_train} training images, fewer than one batch of "
+                f"{batch_size}; use a smaller batch size, or more images (n_train)"
+            )
+        return (self.batch(rows) for rows in prepared.shuffled(n_train, batch_size, seed))
+
+    def part(self, part: str) -> dict[str, np.ndarray]:
+        """All of `train`, `validation` or `test`, in order, as one batch."""
+        return self.batch(self._rows(part))
+
+    def part_batches(self, part: str, batch_size: int) -> Iterator[dict[str, np.ndarray]]:
+        """Yield a part once, in order, in batches; the last one may be smaller."""
+        rows = self._rows(part)
+        for start in range(rows.start, rows.stop, batch_size):
+            yield self.batch(slice(start, min(start + batch_size, rows.stop)))
+
+    def _rows(self, part: str) -> slice:
+        start = sum(self.counts[before] for before in PARTS[: PARTS.index(part)])
+        return slice(start, start + self.counts[part])
+
+    def batch(self, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
+        """These images, as arrays of their own."""
+        import numpy as np
+
+        return {
+            "images": self.images[rows].astype(np.float32) / np.float32(255),  # (B, 28, 28)
+            "labels": self.labels[rows].astype(np.int32),  # (B,)
+        }
+
+
+def combined_sha256(facts: Mapping[str, Any]) -> str:
+    """One checksum for both arrays and how they are divided."""
+    parts = [f"{part} {facts[f'n_{part}']}" for part in PARTS]
+    parts += [f"{array} {facts[f'{array}_sha256']}" for array in ("images", "labels")]
+    return hashlib.sha256("\n".join(parts).encode("ascii")).hexdigest()
+
+
+def load(folder: Path) -> ImageData:
+    """Read and check what `prepare_images` left in `folder`.
+
+    Raises:
+        DataError: a file is missing or damaged, or the arrays are not those of dataset.json.
+    """
+    import numpy as np
+
+    folder = Path(folder)
+    facts = prepared.read_facts(folder)
+    try:
+        name, sha256 = str(facts["name"]), str(facts["sha256"])
+        counts = {part: int(facts[f"n_{part}"]) for part in PARTS}
+        if combined_sha256(facts) != sha256:
+            raise ValueError("sha256 is not that of its arrays")
+        images, labels = (
+            prepared.read_array(folder, name, f"{array}.npy", str(facts[f"{array}_sha256"]))
+            for array in ("images", "labels")
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise prepared.damaged_facts(folder, error) from None
+    n_images = sum(counts.values())
+    found = (images.shape, labels.shape, images.dtype, labels.dtype)
+    if found != ((n_images, *SHAPE), (n_images,), np.uint8, np.uint8):
+        raise DataError(
+            f"data '{name}' in {folder}: the arrays have shapes {images.shape} and {labels.shape} "
+            f"of {images.dtype} and {labels.dtype}, dataset.json says {n_images} images of "
+            f"{SHAPE[0]} x {SHAPE[1]} bytes with a label each; {prepared.MEND}"
+        )
+    return ImageData(images, labels, counts, sha256, name)

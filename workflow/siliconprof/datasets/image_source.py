@@ -1,0 +1,259 @@
+"""Where the images of a data set come from: generated, a folder, or the hub.
+
+A source has a part `train` and a part `test`, as MNIST and its kin have; the last images of
+`train` are set aside for validation, as examples of Keras do, so that the test is left alone. A
+folder has the hub's layout (parquet, or files in a folder for each class), or holds the four IDX
+files that MNIST and Fashion-MNIST are given out as, plain or .gz (yann.lecun.com/exdb/mnist,
+github.com/zalandoresearch/fashion-mnist). All are grey, 28 x 28, of ten classes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from siliconprof.datasets import image_synthesis, preparing, repository
+from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
+from siliconprof.datasets.image_data import N_CLASSES, SHAPE
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Labelled = tuple[np.ndarray, np.ndarray]  # images uint8 (n, 28, 28), labels uint8 (n,)
+
+SYNTHETIC_LICENCE = "MIT"  # of this package, which generates it
+# An IDX file begins with two zeros, the type of its values (8: unsigned bytes) and the number of
+# its dimensions; their lengths follow, four bytes each, the most significant first.
+IDX_FILES = (
+    ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Images to use, of train, validation and test in this order, and what is known about where they came from."""
+
+    images: np.ndarray  # uint8 (n, 28, 28)
+    labels: np.ndarray  # uint8 (n,)
+    licence: str | None
+    revision: str | None = None  # the hub's commit, where it is known
+    synthetic: bool = False
+    files: Sequence[Path] = ()  # of a folder that were read, or would have been were they there
+    whole_folder: bool = False  # whether any file there may be one of them
+
+
+def read_images(spec: DatasetSpec) -> Source:
+    """Get the images from their source.
+
+    Raises:
+        PrepareError: the source cannot be read, or has too few of them.
+    """
+    if spec.source == "builtin":
+        counts = (spec.n_train, spec.n_validation, spec.n_test)
+        drawn = [image_synthesis.images(number, n) for number, n in enumerate(counts)]
+        return Source(*_joined(drawn), SYNTHETIC_LICENCE, synthetic=True)
+    folder = repository.existing_folder(spec) if spec.source == "folder" else None
+    if folder and any(file.is_file() for files in _idx_files(folder) for file in files):
+        return _idx_source(spec, folder)
+    return _repository_source(spec)
+
+
+def _joined(pieces: Sequence[Labelled]) -> Labelled:
+    import numpy as np
+
+    images, labels = zip(*pieces, strict=True)
+    return np.concatenate(images), np.concatenate(labels)
+
+
+def _rows(spec: DatasetSpec, n_train: int, n_test: int) -> tuple[list[int], list[int]]:
+    """Which rows of the source's train and of its test are used, those of validation in between.
+
+    Raises:
+        PrepareError: there are too few.
+    """
+    wanted = spec.n_train + spec.n_validation
+    for part, has, needs, keys in (
+        ("train", n_train, wanted, "n_train and n_validation"),
+        ("test", n_test, spec.n_test, "n_test"),
+    ):
+        if has < needs:
+            raise PrepareError(
+                f"dataset '{spec.name}': {spec.source} '{spec.path}' has {has} images in {part}, "
+                f"{needs} are asked for; lower {keys}"
+            )
+    validation = range(n_train - spec.n_validation, n_train)
+    return [*range(spec.n_train), *validation], [*range(spec.n_test)]
+
+
+# -- the four IDX files ----------------------------------------------------------------------------
+
+
+def _idx_files(folder: Path) -> list[tuple[Path, Path]]:
+    """(plain, .gz) of each of the four."""
+    names = [name for pair in IDX_FILES for name in pair]
+    return [(folder / name, folder / f"{name}.gz") for name in names]
+
+
+def _idx_source(spec: DatasetSpec, folder: Path) -> Source:
+    """The images of a folder that has IDX files."""
+    if spec.subset:
+        raise PrepareError(
+            f"dataset '{spec.name}': folder '{spec.path}' holds IDX files and has no subset "
+            f"'{spec.subset}'; leave subset out"
+        )
+    train, test = (_idx_part(spec, folder, *names) for names in IDX_FILES)
+    chosen = zip((train, test), _rows(spec, len(train[1]), len(test[1])), strict=True)
+    pieces = [(images[rows], labels[rows]) for (images, labels), rows in chosen]
+    card = folder / "README.md"
+    licence = None
+    if card.is_file():
+        repository.quiet_libraries(spec)
+        licence = repository.licence(card)
+    files = [card, *(file for pair in _idx_files(folder) for file in pair)]
+    return Source(*_joined(pieces), licence, files=files)
+
+
+def _idx_part(spec: DatasetSpec, folder: Path, images_name: str, labels_name: str) -> Labelled:
+    """All images and labels of one part."""
+    images = _idx_array(spec, folder, images_name, 3)
+    labels = _idx_array(spec, folder, labels_name, 1)
+    if len(images) != len(labels):
+        raise PrepareError(
+            f"dataset '{spec.name}': {images_name} in {folder} has {len(images)} images, "
+            f"{labels_name} {len(labels)} labels; take both from one download"
+        )
+    if images.shape[1:] != SHAPE:
+        raise PrepareError(
+            f"dataset '{spec.name}': {images_name} in {folder} has images of "
+            f"{' x '.join(map(str, images.shape[1:]))}; expected {SHAPE[0]} x {SHAPE[1]}"
+        )
+    if len(labels) and labels.max() >= N_CLASSES:
+        row = int((labels >= N_CLASSES).argmax())
+        raise PrepareError(
+            f"dataset '{spec.name}': {labels_name} in {folder} has label {labels[row]} at "
+            f"{row}; expected 0 to {N_CLASSES - 1}"
+        )
+    return images, labels
+
+
+def _idx_array(spec: DatasetSpec, folder: Path, name: str, n_dimensions: int) -> np.ndarray:
+    """The unsigned bytes of an IDX file, plain or .gz, in their shape.
+
+    Raises:
+        PrepareError: it is missing, cut, or something else.
+    """
+    import numpy as np
+
+    def wrong(what: str) -> PrepareError:
+        return PrepareError(f"dataset '{spec.name}': {file} {what}; download it again")
+
+    file = folder / name
+    if not file.is_file():
+        file = folder / f"{name}.gz"
+    try:
+        data = file.read_bytes() if file.suffix != ".gz" else gzip.decompress(file.read_bytes())
+    except FileNotFoundError:
+        raise PrepareError(
+            f"dataset '{spec.name}': no {name} or {name}.gz in {folder}; put it beside the others"
+        ) from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise wrong(f"cannot be read ({repository.line(error)})") from error
+    magic, length = bytes((0, 0, 8, n_dimensions)), 4 + 4 * n_dimensions
+    if data[:4] != magic:
+        raise wrong(
+            f"begins with {data[:4].hex(' ') or 'nothing'}, and an IDX file of bytes in "
+            f"{n_dimensions} dimension{'s' if n_dimensions > 1 else ''} with {magic.hex(' ')}"
+        )
+    if len(data) < length:
+        raise wrong(f"is cut: it has {len(data)} bytes, and {length} of them are the header")
+    shape = tuple(int(n) for n in np.frombuffer(data, ">u4", n_dimensions, 4))
+    if len(data) != length + math.prod(shape):
+        cut = "is cut" if len(data) < length + math.prod(shape) else "is too long"
+        raise wrong(
+            f"{cut}: its header says {length + math.prod(shape)} bytes, and it has {len(data)}"
+        )
+    return np.frombuffer(data, np.uint8, offset=length).reshape(shape)
+
+
+# -- the hub's layouts -----------------------------------------------------------------------------
+
+
+def _repository_source(spec: DatasetSpec) -> Source:
+    """The images of a data set that `datasets` reads."""
+    opened = repository.open_repository(spec)
+    of_folder = spec.source == "folder"
+    train, test = replace(spec, split="train"), replace(spec, split="test")
+    # Undecoded they take a few bytes each: all may wait until it is known which are the last.
+    cells = [_cells(train, opened, None), _cells(test, opened, spec.n_test)]
+    chosen = _rows(spec, *map(len, cells))
+    pieces = [
+        _decoded(part, found, rows)
+        for part, found, rows in zip((train, test), cells, chosen, strict=True)
+    ]
+    named = [file for part in cells for file, _ in part if isinstance(file, str) and of_folder]
+    return Source(
+        *_joined(pieces),
+        opened.licence(),
+        opened.revision,
+        files=[*opened.files(), *map(Path, named)] if of_folder else (),
+        whole_folder=of_folder,
+    )
+
+
+def _cells(
+    spec: DatasetSpec, opened: repository.Repository, limit: int | None
+) -> list[tuple[Any, Any]]:
+    """(image as it is stored or where that is, label) of a split's rows, the first `limit`."""
+    columns = {"image_column": spec.image_column, "label_column": spec.label_column}
+    found = []
+    for row in islice(repository.records(opened.builder, spec, columns), limit):
+        image = repository.stored(spec, row, "image_column", "an image")
+        found.append((image, row[spec.label_column]))
+    return found
+
+
+def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, Any]], rows: Sequence[int]) -> Labelled:
+    """The images and labels of some rows.
+
+    Raises:
+        PrepareError: one of them is no grey image of 28 x 28, or has no label from 0 to 9.
+    """
+    import numpy as np
+
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise preparing.missing_package(spec, error) from None
+    images, labels = np.empty((len(rows), *SHAPE), np.uint8), np.empty(len(rows), np.uint8)
+    for to, row in enumerate(rows):
+        file, label = cells[row]
+        where = f"dataset '{spec.name}': row {row} of {repository.place(spec)}"
+        if type(label) is not int or not 0 <= label < N_CLASSES:
+            raise PrepareError(
+                f"{where}: label is {label!r}; expected 0 to {N_CLASSES - 1}; correct label_column"
+            )
+        try:
+            with Image.open(io.BytesIO(repository.content(file))) as image:
+                found = (image.mode, image.height, image.width)
+                if found == ("L", *SHAPE):
+                    images[to] = np.asarray(image)
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise PrepareError(
+                f"{where}: cannot be read as an image ({repository.line(error)}); correct "
+                "image_column, or copy the data set again"
+            ) from error
+        if found != ("L", *SHAPE):
+            raise PrepareError(
+                f"{where}: is {found[1]} x {found[2]} of mode {found[0]}; expected "
+                f"{SHAPE[0]} x {SHAPE[1]} of mode L, grey"
+            )
+        labels[to] = label
+    return images, labels

@@ -1,0 +1,121 @@
+"""Prepared speech, checked and cut into batches; needs numpy only."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from siliconprof.datasets import prepared
+from siliconprof.datasets.prepared import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+ARRAYS = ("features", "decoder_input_ids", "labels")
+
+
+@dataclass(frozen=True)
+class SpeechData:
+    """One prepared speech data set of n clips.
+
+    `features`: log-mel, float32 (n, n_mels, 100 * clip_seconds), left in its file.
+    `decoder_input_ids`, `labels`: int32 (n, L); `labels[:, i]` is what the model should say after
+    `decoder_input_ids[:, : i + 1]`, -100 where there is nothing to say. Every other value is
+    below `vocab_size`.
+    """
+
+    features: np.ndarray
+    decoder_input_ids: np.ndarray
+    labels: np.ndarray
+    sha256: str
+    vocab_size: int
+    clip_seconds: int
+    n_mels: int
+    name: str
+
+    def batches(self, batch_size: int, seed: int) -> Iterator[dict[str, np.ndarray]]:
+        """Yield batches forever: input_features, decoder_input_ids, labels.
+
+        The first axis is `batch_size`; the order is that of `prepared.shuffled`.
+
+        Raises:
+            DataError: there are fewer than `batch_size` clips; at the call, not at the first
+                batch.
+        """
+        n_clips = len(self.labels)
+        if n_clips < batch_size:
+            raise DataError(
+                f"data '{self.name}': {n_clips} clips, fewer than one batch of {batch_size}; use "
+                "a smaller batch_size, or more clips (max_clips; clip_seconds leaves out what is "
+                "longer)"
+            )
+        return (self._batch(rows) for rows in prepared.shuffled(n_clips, batch_size, seed))
+
+    def _batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """The clips of these indices, as arrays of their own."""
+        import numpy as np
+
+        return {
+            "input_features": np.asarray(self.features[rows]),  # (B, n_mels, 100 clip_seconds)
+            "decoder_input_ids": self.decoder_input_ids[rows],  # (B, L)
+            "labels": self.labels[rows],  # (B, L)
+        }
+
+
+def combined_sha256(facts: Mapping[str, Any]) -> str:
+    """One checksum for the three arrays, from theirs and the shape that they share."""
+    parts = [f"{facts['n_clips']} {facts['n_mels']} {facts['clip_seconds']}"]
+    parts += [f"{name} {facts[f'{name}_sha256']}" for name in ARRAYS]
+    return hashlib.sha256("\n".join(parts).encode("ascii")).hexdigest()
+
+
+def load(folder: Path) -> SpeechData:
+    """Read and check what `prepare_speech` left in `folder`.
+
+    Raises:
+        DataError: a file is missing or damaged, or the arrays are not those of dataset.json.
+    """
+    import numpy as np
+
+    folder = Path(folder)
+    facts = prepared.read_facts(folder)
+    try:
+        name, sha256 = str(facts["name"]), str(facts["sha256"])
+        vocab_size, n_clips = int(facts["vocab_size"]), int(facts["n_clips"])
+        clip_seconds, n_mels = int(facts["clip_seconds"]), int(facts["n_mels"])
+        if combined_sha256(facts) != sha256:
+            raise ValueError("sha256 is not that of its arrays")
+        arrays = {
+            array: prepared.read_array(
+                folder, name, f"{array}.npy", str(facts[f"{array}_sha256"]), array == "features"
+            )
+            for array in ARRAYS
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise prepared.damaged_facts(folder, error) from None
+    shapes = {array: values.shape for array, values in arrays.items()}
+    n_tokens = shapes["labels"][-1:]
+    expected = {
+        "features": (n_clips, n_mels, 100 * clip_seconds),
+        "decoder_input_ids": (n_clips, *n_tokens),
+        "labels": (n_clips, *n_tokens),
+    }
+    dtypes = [arrays[array].dtype for array in ARRAYS]
+    if shapes != expected or dtypes != [np.float32, np.int32, np.int32]:
+        raise DataError(
+            f"data '{name}' in {folder}: the arrays have shapes {shapes}, dataset.json says "
+            f"{expected}, as float32, int32 and int32; {prepared.MEND}"
+        )
+    return SpeechData(
+        arrays["features"],
+        arrays["decoder_input_ids"],
+        arrays["labels"],
+        sha256,
+        vocab_size,
+        clip_seconds,
+        n_mels,
+        name,
+    )

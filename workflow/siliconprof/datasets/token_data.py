@@ -1,0 +1,111 @@
+"""Prepared tokens, checked and cut into batches; needs numpy only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from siliconprof.datasets import prepared
+from siliconprof.datasets.prepared import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class TokenData:
+    """One prepared text data set.
+
+    `tokens` has shape (n_tokens,), uint16 or uint32; every value is below `vocab_size`, the size
+    that was asked for and that a model's embedding should have.
+    """
+
+    tokens: np.ndarray
+    tokens_sha256: str
+    vocab_size: int
+    name: str
+    part: str = ""  # which one, for messages
+
+    @property
+    def sha256(self) -> str:
+        """What the data are, whatever their kind."""
+        return self.tokens_sha256
+
+    def windows(self, seq_len: int) -> np.ndarray:
+        """Cut the tokens into n = n_tokens // seq_len neighbouring windows, without overlap.
+
+        Returns:
+            int32 of shape (n, seq_len); the rest that fills no window is left out.
+        """
+        import numpy as np
+
+        n_windows = len(self.tokens) // seq_len
+        return self.tokens[: n_windows * seq_len].reshape(n_windows, seq_len).astype(np.int32)
+
+    def split(self, held_out_share: float) -> tuple[TokenData, TokenData]:
+        """(data to train on, held-out data): the last `held_out_share` of the tokens is held out.
+
+        Both keep the whole's SHA-256, which says what data they are parts of.
+        """
+        at = len(self.tokens) - int(held_out_share * len(self.tokens))
+        return (
+            replace(self, tokens=self.tokens[:at], part="training "),
+            replace(self, tokens=self.tokens[at:], part="held-out "),
+        )
+
+    def batches(self, batch_size: int, seq_len: int, seed: int) -> Iterator[np.ndarray]:
+        """Yield int32 batches of shape (batch_size, seq_len) forever, as `prepared.shuffled` says.
+
+        Raises:
+            DataError: there are fewer than `batch_size` windows; at the call, not at the first
+                batch.
+        """
+        windows = self._enough(batch_size, seq_len)
+        return (windows[rows] for rows in prepared.shuffled(len(windows), batch_size, seed))
+
+    def in_order(self, batch_size: int, seq_len: int) -> Iterator[np.ndarray]:
+        """Yield int32 batches of shape (batch_size, seq_len) once, in the order of the text.
+
+        Windows that fill no batch are left out.
+
+        Raises:
+            DataError: there are fewer than `batch_size` windows; at the call.
+        """
+        windows = self._enough(batch_size, seq_len)
+        last = len(windows) - batch_size
+        return (windows[at : at + batch_size] for at in range(0, last + 1, batch_size))
+
+    def _enough(self, batch_size: int, seq_len: int) -> np.ndarray:
+        """Windows for a batch at least."""
+        windows = self.windows(seq_len)
+        if len(windows) < batch_size:
+            raise DataError(
+                f"data '{self.name}': {len(self.tokens)} {self.part}tokens make {len(windows)} "
+                f"windows of {seq_len}, fewer than one batch of {batch_size}; use a smaller "
+                "batch_size or seq_len, or more text (max_bytes)"
+            )
+        return windows
+
+
+def load(folder: Path) -> TokenData:
+    """Read and check what `prepare` left in `folder`.
+
+    Raises:
+        DataError: a file is missing or damaged, or the tokens are not those of dataset.json.
+    """
+    folder = Path(folder)
+    facts = prepared.read_facts(folder)
+    try:
+        expected, vocab_size = str(facts["tokens_sha256"]), int(facts["vocab_size"])
+        name = str(facts["name"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise prepared.damaged_facts(folder, error) from None
+    tokens = prepared.read_array(folder, name, "tokens.npy", expected)
+    if tokens.ndim != 1 or tokens.dtype.kind != "u":
+        raise DataError(
+            f"data '{name}' in {folder}: tokens.npy holds {tokens.dtype} of shape {tokens.shape}, "
+            f"no list of tokens; {prepared.MEND}"
+        )
+    return TokenData(tokens, expected, vocab_size, name)

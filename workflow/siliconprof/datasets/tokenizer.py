@@ -1,0 +1,148 @@
+"""The tokenizer of a data set: trained on its text, or taken from the hub or a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
+
+END_OF_TEXT = "<|endoftext|>"
+FILE = "tokenizer.json"
+# How many documents are encoded at once: bounds memory, changes no result.
+ENCODE_BATCH = 1000
+
+
+@dataclass(frozen=True)
+class DatasetTokenizer:
+    """A tokenizer with the file that it is."""
+
+    name: str  # for an error line
+    tokenizer: Any  # tokenizers.Tokenizer
+    json: bytes  # tokenizer.json
+    revision: str | None  # the hub's commit, where it came from there
+
+    @property
+    def size(self) -> int:
+        """The largest id and one: what an embedding must have rows for."""
+        return max(self.tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+
+    def ids(self, tokens: Sequence[str]) -> list[int]:
+        """The ids of special tokens.
+
+        Raises:
+            PrepareError: the tokenizer lacks one.
+        """
+        found = [self.tokenizer.token_to_id(token) for token in tokens]
+        missing = [token for token, number in zip(tokens, found, strict=True) if number is None]
+        if missing:
+            raise PrepareError(
+                f"tokenizer '{self.name}' has no token {', '.join(missing)}; choose another, or "
+                "leave tokenizer out to have one trained"
+            )
+        return found
+
+    def encode(self, documents: Sequence[str]) -> Iterator[list[int]]:
+        """The ids of each document's text, without the special tokens a tokenizer may add."""
+        for start in range(0, len(documents), ENCODE_BATCH):
+            batch = documents[start : start + ENCODE_BATCH]
+            for encoding in self.tokenizer.encode_batch(batch, add_special_tokens=False):
+                yield encoding.ids
+
+
+def for_dataset(
+    spec: DatasetSpec, documents: Sequence[str], special_tokens: Sequence[str]
+) -> DatasetTokenizer:
+    """The tokenizer that the spec asks for.
+
+    Args:
+        special_tokens: what a trained one has as its first ids, and a given one under its own.
+
+    Raises:
+        PrepareError: a given one cannot be had, lacks a special token or is larger than
+            `vocab_size`.
+    """
+    if spec.tokenizer is None:
+        trained = train(documents, spec.vocab_size, special_tokens)
+        json = trained.to_str().encode("utf-8")
+        return DatasetTokenizer("trained", trained, json, None)
+    given = _given(spec)
+    given.ids(special_tokens)
+    if given.size > spec.vocab_size:
+        raise PrepareError(
+            f"dataset '{spec.name}': vocab_size is {spec.vocab_size}; tokenizer "
+            f"'{spec.tokenizer}' has {given.size} tokens, expected at least as many"
+        )
+    return given
+
+
+def train(documents: Sequence[str], vocab_size: int, special_tokens: Sequence[str]) -> Any:
+    """Train a byte-level BPE whose first ids are the special tokens and then the single bytes.
+
+    Ties between equally frequent pairs are broken by id, so the result does not depend on the
+    number of threads.
+
+    Returns:
+        A tokenizer with at most `vocab_size` tokens: fewer when no pair occurs twice any more.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=list(special_tokens),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(documents, trainer, length=len(documents))
+    return tokenizer
+
+
+def _given(spec: DatasetSpec) -> DatasetTokenizer:
+    """The tokenizer of the spec, from its folder or the hub (or the hub's cache)."""
+    from tokenizers import Tokenizer
+
+    name = str(spec.tokenizer)
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        path, revision = folder / FILE, None
+    else:
+        path = _from_hub(spec)
+        revision = path.parent.name  # …/snapshots/COMMIT/tokenizer.json
+    try:
+        json = path.read_bytes()
+        tokenizer = Tokenizer.from_str(json.decode("utf-8"))
+    except Exception as error:  # missing, no text, or whatever the library raises on bad content
+        said = " ".join(str(error).split())[:200]
+        raise PrepareError(
+            f"dataset '{spec.name}': cannot read the tokenizer {path} ({said}); expected a file "
+            "as the `tokenizers` library writes it"
+        ) from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return DatasetTokenizer(name, tokenizer, json, revision)
+
+
+def _from_hub(spec: DatasetSpec) -> Path:
+    """The tokenizer.json of a model on the hub, downloaded or from the cache."""
+    try:
+        from huggingface_hub import hf_hub_download
+    except ImportError as error:
+        raise PrepareError(
+            f"dataset '{spec.name}': tokenizer '{spec.tokenizer}' needs the package "
+            f"'{error.name}'; install the pins in envs/, or leave tokenizer out"
+        ) from None
+    try:
+        return Path(hf_hub_download(str(spec.tokenizer), FILE))
+    except Exception as error:  # no such name, no such file, no login, no network and no copy
+        said = " ".join(str(error).split())[:200]
+        raise PrepareError(
+            f"dataset '{spec.name}': no folder '{spec.tokenizer}' here, and the hub gives no "
+            f"{FILE} of that name ({type(error).__name__}: {said}); correct tokenizer, or leave "
+            "it out to have one trained"
+        ) from None

@@ -1,0 +1,139 @@
+"""Which BLAS a process multiplies with, and a fast one for MLX where the host has it.
+
+MLX's wheel for Linux brings a reference BLAS. A library in the process's global scope goes before
+the one that a framework was linked with, so OpenBLAS is put there before MLX is imported for the
+first time. A process that measures torch must not do that: torch would call it instead of its own
+MKL.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from siliconprof.hosts import machine
+
+VARIABLE = "SILICONPROF_MLX_BLAS"
+OWN = "own"
+SONAME = "libopenblas.so.0"  # whichever of its builds the system gives under that name
+REFERENCE = "reference BLAS"  # how the name of one that nobody tuned begins
+
+
+def _owner(address: int) -> str | None:
+    """The file mapped at an address of this process."""
+    for start, end, path in mapped_files():
+        if start <= address < end:
+            return path
+    return None
+
+
+def mapped_files() -> list[tuple[int, int, str]]:
+    """(start, end, path) of every file mapped into this process; empty where /proc is not."""
+    found = []
+    for line in machine.read_text("/proc/self/maps").splitlines():
+        parts = line.split(maxsplit=5)
+        if len(parts) == 6 and parts[5].startswith("/"):
+            start, end = (int(bound, 16) for bound in parts[0].split("-"))
+            found.append((start, end, parts[5]))
+    return found
+
+
+def mapped(pattern: str) -> str | None:
+    """The first mapped file whose name matches."""
+    for _, _, path in mapped_files():
+        if re.search(pattern, Path(path).name):
+            return path
+    return None
+
+
+def owner(symbol: str, library: str | None = None) -> str | None:
+    """The mapped file whose `symbol` is found first, None if none is.
+
+    Args:
+        library: searched with all that it is linked with (dlsym(3)); None = the global scope, which
+            goes before (LD_PRELOAD, RTLD_GLOBAL). Seen: under LD_PRELOAD=libopenblas.so.0 torch
+            no longer calls its own MKL.
+    """
+    try:
+        function = getattr(ctypes.CDLL(library), symbol)
+    except (AttributeError, OSError, TypeError):
+        return None
+    return _owner(ctypes.cast(function, ctypes.c_void_p).value or 0)
+
+
+def name_of(path: str) -> str:
+    """What a BLAS library is, with its version where it tells; file name without folder."""
+    name = Path(path).name
+    try:
+        config = ctypes.CDLL(path).openblas_get_config
+        config.restype = ctypes.c_char_p
+        version = re.search(r"OpenBLAS (\S+)", config().decode())
+        return f"OpenBLAS {version[1] if version else 'of unknown version'} ({name})"
+    except (AttributeError, OSError):
+        pass
+    if "mkl" in name:
+        return f"oneMKL ({name})"
+    if re.match(r"lib(c?blas)\b", name):
+        version = re.search(r"\.so\.(\d+\.\d+[\d.]*)$", name)
+        return f"{REFERENCE} {version[1] + ' ' if version else ''}({name})"
+    return name
+
+
+def of_the_system() -> str | None:
+    """Apple's BLAS, which comes with the system; None elsewhere."""
+    system = machine.operating_system()["distribution"]
+    return f"Accelerate ({system})" if machine.is_mac() else None
+
+
+# -- MLX's -------------------------------------------------------------------------------------
+
+
+def own_asked() -> bool:
+    """Whether MLX is to keep the BLAS that it brings.
+
+    Raises:
+        ValueError: the variable says something else; one line.
+    """
+    value = os.environ.get(VARIABLE, "")
+    if value not in ("", OWN):
+        raise ValueError(f"{VARIABLE} is '{value}'; expected '{OWN}', or leave it unset")
+    return value == OWN
+
+
+def load_for_mlx() -> None:
+    """Put OpenBLAS where MLX finds it before its own; without it, all stays as it is.
+
+    Does nothing on a Mac, which has Accelerate; where a BLAS was preloaded on purpose; and once
+    MLX is there, whose calls are bound by then. MLX's computations on a GPU use none.
+
+    Raises:
+        ValueError: see `own_asked`.
+    """
+    if own_asked() or machine.is_mac() or "mlx.core" in sys.modules or owner("cblas_sgemm"):
+        return
+    try:
+        ctypes.CDLL(SONAME, mode=ctypes.RTLD_GLOBAL)
+    except OSError:
+        pass  # not installed: the doctor says how to get it
+
+
+def of_mlx() -> dict[str, Any]:
+    """What MLX's products on the CPU are computed by in this process, once it is imported.
+
+    Returns:
+        `blas`, its name with version and file, None where nothing tells; `blas_threads`, how many
+        it uses, None where it has no say.
+    """
+    own = mapped(r"^libmlx\b")
+    path = owner("cblas_sgemm") or (owner("cblas_sgemm", own) if own else None)
+    threads = None
+    if path:
+        try:
+            threads = ctypes.CDLL(path).openblas_get_num_threads()
+        except (AttributeError, OSError):
+            pass
+    return {"blas": of_the_system() or (name_of(path) if path else None), "blas_threads": threads}

@@ -1,0 +1,35 @@
+"""What a node of a cluster is, found on the node: the checkpoint `host_{label}`.
+
+    python -m siliconprof.hosts.cluster_host --label L --registry config/devices.yaml --output F
+
+The same file that any host has, without the question whether it is the machine of last time: a
+label stands for a kind of node, and the scheduler may give another of the kind every time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from siliconprof.errors import stage
+from siliconprof.hosts import host_file, registry
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Detect this machine and write its host file under a label."""
+    parser = argparse.ArgumentParser(prog="siliconprof.hosts.cluster_host", description=__doc__)
+    parser.add_argument("--label", required=True)
+    parser.add_argument("--registry", type=Path, required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    arguments = parser.parse_args(argv)
+    host = host_file.detected(arguments.label, registry.load(arguments.registry))
+    host_file.store(arguments.output, host)
+    found = ", ".join(device["id"] for device in host["devices"])
+    print(f"{arguments.label}: node {host['hostname']}: {found}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

@@ -1,0 +1,74 @@
+"""What the registry's data sheets promise for the device of a row of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from siliconprof.hosts import registry
+from siliconprof.hosts.registry import Registry
+from siliconprof.store.records import HERE
+
+GIGA, TERA = 1e9, 1e12
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of a data sheet, or why there is none."""
+
+    value: float | None  # FLOP/s or bytes/s
+    source: str | None = None
+    note: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class DataSheets:
+    """The registry as seen from this host."""
+
+    registry: Registry
+    host: Mapping[str, Any]  # the host file's content
+
+    def entry(self, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The registry's entry of a row's device, None when there is none.
+
+        Args:
+            row: any of a table of `aggregate`; its device is known by the host file here, by its
+                name elsewhere.
+        """
+        devices = self.registry["devices"]
+        if row["source"] == HERE:
+            for device in self.host["devices"]:
+                if device["id"] == row["device"]:
+                    return devices.get(device["registry_id"])
+        name = row["device"]
+        return devices.get(name) or devices.get(name.rpartition("-")[0])  # the second of a kind
+
+    def peak(self, row: Mapping[str, Any], number_format: str) -> Figure:
+        """Peak of products in fp32, tf32, fp16 or bf16, in FLOP/s."""
+        entry = self.entry(row)
+        printed = entry["peak_tflops"][registry.PEAK_OF_PRECISION[number_format]] if entry else None
+        return self._figure(entry, row, printed, TERA, f"a peak for {number_format} on")
+
+    def bandwidth(self, row: Mapping[str, Any]) -> Figure:
+        """Bandwidth of the device's memory, in bytes/s."""
+        entry = self.entry(row)
+        printed = entry["bandwidth_gb_per_s"] if entry else None
+        return self._figure(entry, row, printed, GIGA, "the bandwidth of")
+
+    def _figure(
+        self,
+        entry: Mapping[str, Any] | None,
+        row: Mapping[str, Any],
+        printed: Mapping[str, Any] | None,
+        scale: float,
+        what: str,
+    ) -> Figure:
+        if entry is None:
+            return Figure(None, reason=f"{row['device']} is not in the registry of data sheets")
+        if printed is None:
+            return Figure(None, reason=f"no source gives {what} {entry['name']}")
+        source = self.registry["sources"].get(printed["source"]) or {}
+        title = source.get("title", printed["source"])
+        return Figure(scale * float(printed["value"]), title, printed.get("note"))

@@ -1,0 +1,330 @@
+"""Which frameworks work on this machine, and on which of its devices.
+
+    python -m siliconprof.hosts.detect           a short list for a person
+    python -m siliconprof.hosts.detect --json    the facts that `hosts` turns into results/hosts/*.json
+
+Every framework is imported in a child process of its own, with a time limit, because an import
+can abort or hang: a broken install becomes a reason and a way to mend it. Importing this module
+imports nothing outside the standard library, and a bare host needs nothing else to run it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
+from typing import Any
+
+from siliconprof.hosts import blas, machine, offload_ops
+from siliconprof.hosts.frameworks import ANSWER_MARK
+from siliconprof.lifetime import end_with_pipeline
+from siliconprof.plugins import PACKAGE_DIR
+
+PROBE_LIMIT_S = 180.0  # a first import from a cold network disk takes a minute
+
+# Distributions whose versions can change a measurement; a cell depends on the few it names.
+PACKAGES = (
+    "torch", "triton", "mlx", "mlx-cpu", "mlx-metal", "mlx-cuda-12", "mlx-cuda-13", "mlx-lm",
+    "mlx-audio", "transformers", "accelerate", "peft", "deepspeed", "tokenizers", "datasets", "numpy",
+    "soundfile", "soxr", "psutil", "zeus-apple-silicon", "nvidia-ml-py",
+)  # fmt: skip
+CUBLAS_PACKAGES = ("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12")
+
+# What a broken framework says -> how to mend it; the first found in the message counts.
+MENDS = (
+    ("no module named 'torch'", "install this host's pins: pip install -r envs/cpu.txt "
+     "(envs/cuda.txt with an NVIDIA GPU, envs/apple.txt on a Mac)"),
+    (blas.VARIABLE.lower(), f"set {blas.VARIABLE}={blas.OWN} to keep MLX's own BLAS, or unset it"),
+    ("no module named 'mlx", "install MLX: pip install mlx on a Mac, 'mlx[cpu]' on Linux, "
+     "'mlx[cuda12]' with an NVIDIA GPU"),
+    ("libmlx", "MLX's backend package is missing: pip install 'mlx[cpu]', or 'mlx[cuda12]' with "
+     "an NVIDIA GPU"),
+    ("glibc", "the wheel needs a newer C library (MLX: glibc 2.35): use a newer distribution"),
+    ("no kernel image", "this build has no kernels for this GPU: install a build that has"),
+    ("driver", "install or update the NVIDIA driver: `nvidia-smi` must list the GPU"),
+    ("sigill", "the build uses instructions that this CPU lacks: install another build"),
+    ("took more than", "the disk or the driver hangs: run the import by hand and look"),
+)  # fmt: skip
+
+
+def mend_of(reason: str, package: str) -> str:
+    """How to mend a framework that failed for a reason."""
+    for sign, mend in MENDS:
+        if sign in reason.lower():
+            return mend
+    return f"reinstall it: pip install --force-reinstall {package}"
+
+
+def package_versions() -> dict[str, str | None]:
+    """Versions of Python and of `PACKAGES`, None where not installed; nothing is imported."""
+    versions: dict[str, str | None] = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in PACKAGES:
+        versions[name] = installed_version(name)
+    return versions
+
+
+def installed_version(package: str) -> str | None:
+    """A distribution's version from its metadata, None when it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def probe(name: str) -> dict[str, Any]:
+    """Ask one framework in a child process: its facts, or `{"error": one line}`."""
+    command = [sys.executable, "-m", "siliconprof.hosts.frameworks", name]
+    package_root = str(PACKAGE_DIR.parent)
+    search = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PROBE_LIMIT_S,
+            check=False,
+            env={**os.environ, "PYTHONPATH": search},
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"importing {name} took more than {PROBE_LIMIT_S:.0f} s"}
+    for line in reversed(done.stdout.splitlines()):
+        if line.startswith(ANSWER_MARK):
+            return json.loads(line.removeprefix(ANSWER_MARK))
+    if done.returncode < 0:
+        return {"error": f"importing {name} was ended by {signal.Signals(-done.returncode).name}"}
+    said = done.stderr.strip().splitlines() or ["no output"]
+    return {"error": f"importing {name} ended with status {done.returncode}: {said[-1]}"}
+
+
+def nvidia_driver() -> str | None:
+    """Version of NVIDIA's kernel driver, None without one."""
+    kernel = machine.read_text("/proc/driver/nvidia/version")
+    found = re.search(r"^NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s", kernel, re.M)
+    if found:
+        return found[1]
+    listed = nvidia_smi()
+    return listed[0]["driver"] if listed else None
+
+
+def nvidia_smi() -> list[dict[str, Any]]:
+    """NVIDIA's own list of GPUs, in its order; empty without the tool (`nvidia-smi(1)`)."""
+    output = machine.run(
+        ["nvidia-smi", "--query-gpu=name,memory.total,driver_version",
+         "--format=csv,noheader,nounits"]
+    )  # fmt: skip
+    gpus = []
+    for line in output.splitlines():
+        fields = [field.strip() for field in line.split(",")]
+        if len(fields) == 3:
+            mib = int(fields[1]) if fields[1].isdigit() else None  # [N/A] on unified memory
+            memory_bytes = mib * 2**20 if mib else None
+            gpus.append({"name": fields[0], "memory_bytes": memory_bytes, "driver": fields[2]})
+    return gpus
+
+
+def apple_gpu_cores(chip: str) -> int | None:
+    """GPU cores of an Apple chip, which tell its variants apart; None in a virtual machine."""
+    try:
+        entries = json.loads(machine.run(["system_profiler", "SPDisplaysDataType", "-json"]))
+        for entry in entries["SPDisplaysDataType"]:
+            if entry.get("sppci_model") == chip and "sppci_cores" in entry:
+                return int(entry["sppci_cores"])
+    except (ValueError, KeyError, TypeError):
+        pass
+    found = re.search(
+        r'"gpu-core-count" = (\d+)', machine.run(["ioreg", "-rc", "AGXAccelerator", "-d1"])
+    )
+    return int(found[1]) if found else None
+
+
+def _gpu(name: str, vendor: str, index: int, **facts: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "kind": "gpu",
+        "vendor": vendor,
+        "memory_bytes": facts.get("memory_bytes"),
+        "memory_kind": facts.get("memory_kind", "dedicated"),
+        "working_set_bytes": facts.get("working_set_bytes"),
+        "index": index,
+        "gpu_cores": facts.get("gpu_cores"),
+        "driver": facts.get("driver"),
+        "backends": [],
+    }
+
+
+def _gpus(answers: Mapping[str, Any], cpu: Mapping[str, Any], driver: Mapping[str, Any]) -> list:
+    """The machine's GPUs, each with the backends that can use it, in the frameworks' order."""
+    if machine.is_mac():
+        if not cpu["model"].startswith("Apple"):
+            return []
+        chip = _gpu(
+            cpu["model"],
+            "apple",
+            0,
+            memory_bytes=cpu["memory_bytes"],
+            memory_kind="unified",
+            working_set_bytes=_working_set_bytes(answers),
+            gpu_cores=apple_gpu_cores(cpu["model"]),
+            driver=driver["macos"],
+        )
+        chip["backends"] = [
+            backend
+            for backend, name in (("torch-mps", "torch-mps"), ("mlx", "mlx-gpu"))
+            if works(answers.get(name))
+        ]
+        return [chip]
+    vendor = "amd" if (answers.get("torch") or {}).get("rocm_runtime") else "nvidia"
+    found: list[dict[str, Any]] = []
+    for backend, name in (("torch-cuda", "torch-cuda"), ("mlx", "mlx-gpu"), (None, "nvidia-smi")):
+        if backend is None and found:
+            break  # nvidia-smi ignores CUDA_VISIBLE_DEVICES and may order otherwise
+        for index, device in enumerate(answers.get(name, {}).get("devices", ())):
+            if index >= len(found):
+                facts = {key: device[key] for key in ("name", "memory_bytes")}
+                found.append(_gpu(vendor=vendor, index=index, driver=driver.get(vendor), **facts))
+            if backend and not device["error"] and found[index]["name"] == device["name"]:
+                found[index]["backends"].append(backend)
+    return found
+
+
+def _working_set_bytes(answers: Mapping[str, Any]) -> int | None:
+    """What Metal recommends to use of the memory, as torch or MLX told it."""
+    told = [answers.get("torch-mps") or {}, *(answers.get("mlx-gpu") or {}).get("devices", ())]
+    return next(
+        (facts["working_set_bytes"] for facts in told if facts.get("working_set_bytes")), None
+    )
+
+
+def works(answer: Mapping[str, Any] | None) -> bool:
+    """Whether a framework was asked and found no fault."""
+    return answer is not None and "error" not in answer
+
+
+def _state(answer: Mapping[str, Any] | None, package: str, why_not_asked: str | None) -> dict:
+    """`{available, reason, mend}` of a backend, from its probe's answer."""
+    if answer is None:
+        return {"available": False, "reason": why_not_asked, "mend": None}
+    if "error" in answer:
+        reason = answer["error"]
+        return {"available": False, "reason": reason, "mend": mend_of(reason, package)}
+    return {"available": True, "reason": None, "mend": None}
+
+
+def _cuda_state(answers: Mapping[str, Any]) -> dict[str, Any]:
+    """torch-cuda's state: torch broken, built without CUDA, no GPU, or what its probe said."""
+    torch = answers["torch"]
+    if not works(torch):
+        return _state(torch, "torch", None)
+    if answers["nvidia-smi"]["devices"] and not (torch["cuda_runtime"] or torch["rocm_runtime"]):
+        return {
+            "available": False,
+            "reason": "this torch is built without CUDA",
+            "mend": "install the CUDA build: pip install -r envs/cuda.txt",
+        }
+    return _state(answers.get("torch-cuda"), "torch", "no NVIDIA GPU or driver on this machine")
+
+
+def _mps_state(answers: Mapping[str, Any], system: str | None) -> dict[str, Any]:
+    """torch-mps's state: no Mac, torch broken, built without MPS, or what its probe said."""
+    if not machine.is_mac():
+        return _state(None, "torch", f"Apple GPUs only; this is {system}")
+    if not works(answers["torch"]):
+        return _state(answers["torch"], "torch", None)
+    return _state(answers.get("torch-mps"), "torch", "this torch is built without MPS")
+
+
+def _cublas() -> str | None:
+    for package in CUBLAS_PACKAGES:
+        version = installed_version(package)
+        if version:
+            return f"cuBLAS {version}"
+    return None
+
+
+def detect() -> dict[str, Any]:
+    """Everything about this machine that decides a measurement, and nothing that changes by itself.
+
+    Devices have no ids yet: those come from the registry, see `hosts`.
+    """
+    cpu = machine.cpu()
+    system = machine.operating_system()
+    nvidia = nvidia_driver()
+    with ThreadPoolExecutor(max_workers=3) as pool:
+        first = list(pool.map(probe, ("torch", "mlx", "numpy")))
+        answers = dict(zip(("torch", "mlx", "numpy"), first, strict=True))
+        torch, mlx = answers["torch"], answers["mlx"]
+        more = []
+        if torch.get("rocm_runtime") or (torch.get("cuda_runtime") and nvidia):
+            more.append("torch-cuda")
+        if machine.is_mac() and torch.get("mps_built"):
+            more.append("torch-mps")
+        if mlx.get("gpu"):
+            more.append("mlx-gpu")
+        answers.update(zip(more, pool.map(probe, more), strict=True))
+    answers["nvidia-smi"] = {"devices": nvidia_smi()}
+    driver = {
+        "nvidia": nvidia,
+        "macos": system["distribution"] if machine.is_mac() else None,
+        "cuda_runtime": torch.get("cuda_runtime"),
+        "rocm_runtime": torch.get("rocm_runtime"),
+        "cublas": _cublas() if torch.get("cuda_runtime") else None,
+    }
+    backends = {
+        "torch-cpu": _state(torch, "torch", None),
+        "torch-cuda": _cuda_state(answers),
+        "torch-mps": _mps_state(answers, system["system"]),
+        "mlx": _state(mlx, "mlx", None),
+    }
+    on_cpu = [name for name in ("torch-cpu", "mlx") if backends[name]["available"]]
+    vendor = next((v for v in machine.CPU_VENDORS if v in cpu["model"].lower()), "unknown")
+    processor = {
+        **_gpu(cpu["model"], vendor, 0, memory_bytes=cpu["memory_bytes"]),
+        "kind": "cpu",
+        "memory_kind": "unified" if vendor == "apple" else "system",
+        "backends": on_cpu,
+    }
+    return {
+        "hostname": socket.gethostname(),
+        "fingerprint_parts": machine.fingerprint_parts(),
+        "os": system,
+        "cpu": cpu,
+        "devices": [*_gpus(answers, cpu, driver), processor],
+        "backends": backends,
+        "packages": package_versions(),
+        "blas": {name: answers[name].get("blas") for name in ("torch", "mlx", "numpy")},
+        "driver": driver,
+        "cpu_adam": offload_ops.built(),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print what was found."""
+    end_with_pipeline()
+    parser = argparse.ArgumentParser(
+        prog="siliconprof.hosts.detect", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("--json", action="store_true", help="the facts, as one JSON object")
+    facts = detect()
+    if parser.parse_args(argv).json:
+        print(json.dumps(facts, indent=2, sort_keys=True))
+        return 0
+    for device in facts["devices"]:
+        works_with = ", ".join(device["backends"]) or "no backend"
+        print(f"{device['kind']}  {device['name']}: {works_with}")
+    for name, state in facts["backends"].items():
+        if not state["available"]:
+            print(f"not available: {name}: {state['reason']}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

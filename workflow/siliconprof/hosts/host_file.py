@@ -1,0 +1,420 @@
+"""What this host is: its label, its devices by id, its libraries, in results/hosts/{label}.json.
+
+The main Snakemake process calls `resolve` once, while it reads the Snakefile; jobs call `stored`,
+which reads the file and asks the machine nothing, since on a cluster they run on another one. No
+framework is imported here: as long as the quick facts are those that the file was made from, the
+file is taken as it is, and otherwise `detect` looks again in a process of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from siliconprof.errors import UserError
+from siliconprof.fingerprint import of as code_fingerprint
+from siliconprof.hosts import blas, detect, machine, offload_ops, registry
+from siliconprof.lifetime import PIPELINE_VARIABLE
+from siliconprof.plugins import PACKAGE_DIR
+from siliconprof.store import documents
+from siliconprof.store.cell import canonical_json
+from siliconprof.store.record import write_atomically
+
+SCHEMA_VERSION = 1
+REQUIRED = ("schema_version", "label", "hostname", "fingerprint", "fingerprint_parts", "os", "cpu",
+            "devices", "backends", "packages", "blas", "driver", "quick_facts_sha256")  # fmt: skip
+DETECT_LIMIT_S = 600.0
+# What finds the facts; MLX is imported the way its backend does it, see `frameworks`.
+# What looks at a host; `frameworks` asks the backends, in processes of their own.
+DETECTOR = ("siliconprof.hosts.detect", "siliconprof.backends.mlx")
+LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+BLAS_LIBRARIES = ("libopenblas.so.0", "libblas.so.3", "libcblas.so.3", "libmkl_rt.so.2",
+                  "libblis.so.4")  # fmt: skip
+# Variables that decide which BLAS or GPU a framework gets.
+DECIDING_VARIABLES = ("LD_PRELOAD", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
+                      "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "DYLD_LIBRARY_PATH",
+                      "DYLD_INSERT_LIBRARIES", blas.VARIABLE)  # fmt: skip
+TORCH_DRIVER_FACTS = ("cuda_runtime", "rocm_runtime", "cublas")
+
+
+# -- which machine -----------------------------------------------------------------------------
+
+
+def fingerprint(parts: Mapping[str, str | None] | None = None) -> str:
+    """Hex SHA-256 of what tells this machine from another (`machine.fingerprint_parts`)."""
+    return _sha256(machine.fingerprint_parts() if parts is None else parts)
+
+
+def _sha256(value: Any) -> str:
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def default_label() -> str:
+    """The short hostname in lower case, for file names; `host` when nothing is left of it."""
+    short = socket.gethostname().split(".")[0].lower()
+    label = re.sub(r"[^a-z0-9-]+", "-", short).strip("-")
+    return label if label not in ("", "auto") else "host"
+
+
+# -- cheap facts that show whether the host file still holds ------------------------------------
+
+
+def quick_facts() -> dict[str, Any]:
+    """What can change the host file and is read in some milliseconds, frameworks unimported.
+
+    The interpreter's path is no fact: a second clone with a `.venv` of its own is the same host.
+    """
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "detector": code_fingerprint(DETECTOR).sha256,
+        "packages": detect.package_versions(),
+        "cpu": machine.cpu(),
+        "os": machine.operating_system(),
+        "nvidia": machine.read_text("/proc/driver/nvidia/version"),
+        "gpus": sorted(_nvidia_models()),
+        "blas": list(_blas_files()),
+        "cpu_adam": offload_ops.built(),
+        "variables": {name: os.environ.get(name) for name in DECIDING_VARIABLES},
+    }
+
+
+def _nvidia_models() -> Iterator[str]:
+    for path in Path("/proc/driver/nvidia/gpus").glob("*/information"):
+        found = re.search(r"^Model:\s*(.+)$", machine.read_text(str(path)), re.M)
+        if found:
+            yield found[1].strip()
+
+
+def _blas_files() -> Iterator[tuple[str, str, int, int]]:
+    """(name, real path, bytes, mtime in ns) of the BLAS libraries that a loader would find."""
+    folders = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), f"{sys.prefix}/lib"]
+    candidates = [f"{folder}/{name}" for folder in folders if folder for name in BLAS_LIBRARIES]
+    if not machine.is_mac():
+        for line in machine.run(["/sbin/ldconfig", "-p"]).splitlines():
+            name, _, path = line.strip().partition(" => ")
+            if name.split(" ")[0] in BLAS_LIBRARIES:
+                candidates.append(path)
+    for candidate in candidates:
+        try:
+            status = os.stat(candidate)
+        except OSError:
+            continue
+        real = os.path.realpath(candidate)
+        yield os.path.basename(candidate), real, status.st_size, status.st_mtime_ns
+
+
+def _worth_another_look(host: Mapping[str, Any]) -> bool:
+    """Whether something installed did not work when last seen: a repair changes no version."""
+    return any(
+        host["packages"].get(package) and not host["backends"][backend]["available"]
+        for package, backend in (("torch", "torch-cpu"), ("mlx", "mlx"))
+    )
+
+
+# -- the host file -----------------------------------------------------------------------------
+
+
+def load(path: Path | str) -> dict[str, Any]:
+    """The host file at a path.
+
+    Raises:
+        UserError: it is missing or damaged; one line.
+    """
+    try:
+        host = documents.read(Path(path))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; `siliconprof doctor` makes this host's") from None
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path}: damaged ({error}); delete it to have it made again") from None
+    missing = [key for key in REQUIRED if not isinstance(host, dict) or key not in host]
+    if missing:
+        raise UserError(
+            f"{path}: damaged (no {', '.join(missing)}); delete it to have it made again"
+        )
+    mistakes = _mistakes(host)
+    if mistakes:
+        raise UserError(f"{path}: damaged ({mistakes[0]}); delete it to have it made again")
+    return host
+
+
+def stored(results_dir: Path | str, configured_label: str) -> dict[str, Any]:
+    """The host file as it stands, for a job: nothing is detected, compared or written.
+
+    Raises:
+        UserError: it is missing, damaged or another host's; one line.
+    """
+    folder = Path(results_dir) / "hosts"
+    label = configured_label
+    if label == "auto":
+        label = _read_auto(folder / "auto.json")["label"]
+    path = folder / f"{label}.json"
+    host = load(path)
+    if host["label"] != label:  # renamed or copied by hand
+        raise UserError(
+            f"{path}: is the file of host '{host['label']}'; delete it to have it made again"
+        )
+    return host
+
+
+def resolve(
+    results_dir: Path | str,
+    configured_label: str,
+    registry_: registry.Registry,
+    write: bool = True,
+    again: bool = False,
+) -> dict[str, Any]:
+    """This host, from its file when that still holds, else detected anew.
+
+    Args:
+        results_dir: the folder that holds `hosts/`.
+        configured_label: the config's `host`: `auto`, or a label of one's own.
+        registry_: what `registry.load` gave; ids follow it, also when only it has changed.
+        write: whether `hosts/{label}.json` and, for `auto`, `hosts/auto.json` may be written;
+            they are rewritten only when their content changes.
+        again: detect, whatever the quick facts say.
+
+    Raises:
+        UserError: the stored files are another machine's or damaged, or the label is no file name.
+    """
+    folder = Path(results_dir) / "hosts"
+    parts = machine.fingerprint_parts()
+    auto_path = folder / "auto.json"
+    auto = {"label": configured_label, "fingerprint": fingerprint(parts)}
+    if configured_label == "auto":
+        auto["label"] = default_label()
+        if auto_path.exists():
+            kept = _read_auto(auto_path)
+            if kept["fingerprint"] != auto["fingerprint"]:
+                _refuse(auto_path, kept["label"], folder / f"{kept['label']}.json", parts)
+            auto = kept
+    elif not LABEL.fullmatch(configured_label):
+        raise UserError(
+            f"host: is '{configured_label}'; expected auto, or letters, digits, '.', '_' and '-'"
+        )
+    path = folder / f"{auto['label']}.json"
+    old = load(path) if path.exists() else None
+    if old is not None and old["fingerprint"] != auto["fingerprint"]:
+        _refuse(path, auto["label"], path, parts)
+    quick = _sha256(quick_facts())
+    holds = old is not None and old["quick_facts_sha256"] == quick
+    if old is None or again or not holds or _worth_another_look(old):
+        facts = detect_in_child()
+    else:
+        facts = old
+    host = assemble(facts, auto["label"], quick, registry_)
+    if write:
+        if host != old:
+            store(path, host)
+        if configured_label == "auto" and not auto_path.exists():
+            _write(auto_path, auto)
+    return host
+
+
+def _read_auto(path: Path) -> dict[str, str]:
+    try:
+        kept = documents.read(path)
+        return {"label": str(kept["label"]), "fingerprint": str(kept["fingerprint"])}
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; `siliconprof doctor` makes it") from None
+    except (ValueError, KeyError, TypeError, OSError):
+        raise UserError(f"{path}: damaged; delete it to have it made again") from None
+
+
+def _refuse(path: Path, label: str, host_path: Path, here: Mapping[str, str | None]) -> None:
+    """Refuse files of another machine, in one line that says what differs.
+
+    Raises:
+        UserError: always.
+    """
+    try:
+        other = load(host_path)
+        there = other["fingerprint_parts"]
+        name = other["hostname"]
+        differing = [key for key in here if there.get(key) != here[key]]
+        differs = ", ".join(
+            f"{key.replace('_', ' ')} {there.get(key)} there, {here[key]} here"
+            if key != "machine_id_sha256"
+            else "machine id"
+            for key in differing
+        )
+        detail = f": hostname {name}{f'; {differs}' if differs else ''}"
+    except UserError:
+        detail = ""
+    raise UserError(
+        f"{path} was made on another machine (host '{label}'{detail}); set `host:` in the config "
+        "to a label of your own, or delete that file to start one for this machine"
+    )
+
+
+def detected(label: str, registry_: registry.Registry) -> dict[str, Any]:
+    """The machine that this runs on under a label, whatever is known of it; see `cluster_host`.
+
+    Raises:
+        UserError: detection itself failed.
+    """
+    return assemble(detect_in_child(), label, _sha256(quick_facts()), registry_)
+
+
+def submitting(results_dir: Path | str, configured_label: str) -> str:
+    """The label of a host that measures nothing itself; it is not detected for that."""
+    auto = Path(results_dir) / "hosts" / "auto.json"
+    if configured_label != "auto":
+        return configured_label
+    return _read_auto(auto)["label"] if auto.exists() else default_label()
+
+
+def detect_in_child() -> dict[str, Any]:
+    """What `python -m siliconprof.hosts.detect --json` finds; it takes seconds.
+
+    Raises:
+        UserError: detection itself failed; the line ends with what it said.
+    """
+    command = [sys.executable, "-m", "siliconprof.hosts.detect", "--json"]
+    package_root = str(PACKAGE_DIR.parent)
+    search = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=DETECT_LIMIT_S,
+            check=False,
+            env={**os.environ, "PYTHONPATH": search, PIPELINE_VARIABLE: str(os.getpid())},
+        )
+        return json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        said = f"nothing for {DETECT_LIMIT_S:.0f} s"
+    except ValueError:
+        said = (done.stderr.strip().splitlines() or ["no output"])[-1]
+    raise UserError(f"cannot detect this machine: {' '.join(command[1:])}: {said}")
+
+
+def assemble(
+    facts: Mapping[str, Any], label: str, quick_sha256: str, registry_: registry.Registry
+) -> dict[str, Any]:
+    """The host file's content: detected facts, and the ids that the registry gives the devices."""
+    devices = identify(facts["devices"], registry_)
+    backends = {
+        name: {
+            **{key: state[key] for key in ("available", "reason", "mend")},
+            "devices": [device["id"] for device in devices if name in device["backends"]],
+        }
+        for name, state in facts["backends"].items()
+    }
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "label": label,
+        "hostname": facts["hostname"],
+        "fingerprint": fingerprint(facts["fingerprint_parts"]),
+        "fingerprint_parts": dict(facts["fingerprint_parts"]),
+        "os": facts["os"],
+        "cpu": facts["cpu"],
+        "devices": devices,
+        "backends": backends,
+        "packages": facts["packages"],
+        "blas": facts["blas"],
+        "driver": facts["driver"],
+        "cpu_adam": facts["cpu_adam"],
+        "quick_facts_sha256": quick_sha256,
+    }
+
+
+def identify(
+    devices: Sequence[Mapping[str, Any]], registry_: registry.Registry
+) -> list[dict[str, Any]]:
+    """Devices with `id` and `registry_id`; the second of a kind is `rtx-4090-2`."""
+    named: list[dict[str, Any]] = []
+    counts: dict[str, int] = {}
+    for device in devices:
+        known = registry.recognise(registry_, device)
+        base = known or registry.generic_id(device["name"], device["kind"])
+        counts[base] = counts.get(base, 0) + 1
+        suffix = f"-{counts[base]}" if counts[base] > 1 else ""
+        named.append({**device, "id": base + suffix, "registry_id": known})
+    return named
+
+
+def store(path: Path, host: Mapping[str, Any]) -> None:
+    """Write a host file.
+
+    Raises:
+        UserError: what the schema does not allow, one line each; nothing is written.
+    """
+    problems = _mistakes(host, f"hosts/{host['label']}.json: ")
+    if problems:
+        raise UserError("\n".join(problems))
+    _write(path, host)
+
+
+def _mistakes(host: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Mistakes against the schema of host files; none where no checker is installed."""
+    try:
+        from siliconprof.store import validation
+
+        return validation.problems(host, validation.load_schema("host"), prefix)
+    except ImportError:  # a bare host, which makes its own file and reads no other's
+        return []
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    write_atomically(path, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+# -- what a cell depends on --------------------------------------------------------------------
+
+
+def environment_slice(
+    host: Mapping[str, Any],
+    device_id: str,
+    backend: str,
+    packages: Sequence[str],
+    offloaded: bool = False,
+) -> dict[str, Any]:
+    """The part of a host that one cell uses: a change in it reruns the cell, so no more than that.
+
+    A CPU cell uses its framework's BLAS, a GPU cell the driver and, under torch, the CUDA runtime
+    and cuBLAS; an offloaded one DeepSpeed's compiled Adam, where that is built.
+
+    Args:
+        device_id: an id of `host["devices"]`.
+        packages: distributions whose versions the cell's numbers depend on.
+        offloaded: whether it is trained under ZeRO-Offload.
+
+    Raises:
+        LookupError: no such device, or a package that `detect.PACKAGES` does not track.
+    """
+    device = next((d for d in host["devices"] if d["id"] == device_id), None)
+    if device is None:
+        raise LookupError(f"host {host['label']} has no device {device_id}")
+    framework = backend.split("-")[0]
+    part: dict[str, Any] = {
+        "python": host["packages"]["python"],
+        "packages": {name: _version(host, name) for name in sorted(packages)},
+    }
+    if device["kind"] == "cpu":
+        part["blas"] = host["blas"][framework]
+    else:
+        part["driver"] = {
+            name: value
+            for name, value in host["driver"].items()
+            if value is not None and (framework == "torch" or name not in TORCH_DRIVER_FACTS)
+        }
+    if offloaded:
+        part["cpu_adam"] = host.get("cpu_adam")
+    return part
+
+
+def _version(host: Mapping[str, Any], package: str) -> str | None:
+    """Of a package on a host; None where it is not installed, or its file does not say."""
+    if package not in detect.PACKAGES:
+        raise LookupError(f"`detect.PACKAGES` does not track {package}")
+    return host["packages"].get(package)

@@ -1,0 +1,137 @@
+"""DeepSpeed's C++ Adam for offloaded optimizers: built at set-up, only loaded in a cell.
+
+    python -m siliconprof.hosts.offload_ops
+
+DeepSpeed compiles an extension when it is first used, which would be inside a cell's time. So it
+is built here, into a folder of its own below TORCH_EXTENSIONS_DIR (torch's default where that is
+not set), and a cell uses what it finds there. The folder's name says for which DeepSpeed, torch,
+Python and processor: the build is for this processor's instructions, and a home folder may be
+shared by hosts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+from siliconprof import closure
+from siliconprof.errors import UserError, stage
+from siliconprof.hosts import machine
+
+EXTENSION = "cpu_adam"
+BUILD = "python -m siliconprof.hosts.offload_ops"
+
+
+def root() -> Path:
+    """Where torch builds extensions: `cpp_extension.get_default_build_root`, torch unimported."""
+    if own := os.environ.get("TORCH_EXTENSIONS_DIR"):
+        return Path(own)
+    caches = "~/Library/Caches" if machine.is_mac() else os.getenv("XDG_CACHE_HOME", "~/.cache")
+    return Path(os.path.realpath(os.path.expanduser(f"{caches}/torch_extensions")))
+
+
+def folder() -> Path:
+    """Where this host's extension is built.
+
+    Raises:
+        importlib.metadata.PackageNotFoundError: DeepSpeed or torch is not installed.
+    """
+    cpu = machine.cpu()
+    processor = hashlib.sha256(f"{cpu['model']} {cpu['features']}".encode()).hexdigest()[:8]
+    python = f"py{sys.version_info.major}{sys.version_info.minor}"
+    versions = [f"{name}{metadata.version(name)}" for name in ("deepspeed", "torch")]
+    return root() / "-".join(["siliconprof", *versions, python, processor])
+
+
+def library() -> Path:
+    """The extension's file, whether it is there or not."""
+    return folder() / EXTENSION / f"{EXTENSION}.so"
+
+
+def built() -> str | None:
+    """SHA-256 of the extension that a cell would load, None when there is none; imports nothing.
+
+    With it an offloaded cell has another optimizer, and pure bf16 at all.
+    """
+    try:
+        return closure.sha256(library())
+    except (metadata.PackageNotFoundError, OSError):
+        return None
+
+
+def load() -> bool:
+    """Hand DeepSpeed the extension that was built; False when there is none. Never compiles.
+
+    Raises:
+        UserError: it is there and cannot be loaded.
+    """
+    path = library()
+    if not path.is_file():
+        return False
+    from deepspeed.ops.op_builder.builder import OpBuilder
+
+    try:
+        spec = importlib.util.spec_from_file_location(EXTENSION, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        raise UserError(f"{path}: cannot be loaded ({error}); build it again: {BUILD}") from None
+    OpBuilder._loaded_ops[EXTENSION] = module  # asked before anything is compiled
+    return True
+
+
+def build() -> Path:
+    """Compile the extension; takes a minute.
+
+    Raises:
+        UserError: a tool is missing, or the compiler failed; one line.
+    """
+    compiler = os.environ.get("CXX", "c++")
+    if not shutil.which(compiler):
+        raise UserError(
+            f"offload-ops: no C++ compiler ('{compiler}'); install g++ (Debian: apt-get install "
+            "g++) or set CXX. Offloading works without it, with torch.optim.AdamW"
+        )
+    try:
+        os.environ["TORCH_EXTENSIONS_DIR"] = str(folder())
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # the host's extension, whatever the device
+        from deepspeed.ops.op_builder.cpu import CPUAdamBuilder
+        from torch.utils.cpp_extension import verify_ninja_availability
+
+        verify_ninja_availability()
+        CPUAdamBuilder().load(verbose=False)
+    except (ImportError, metadata.PackageNotFoundError) as error:
+        raise UserError(
+            f"offload-ops: {error}; install this host's pins: pip install -r envs/cpu.txt "
+            "(envs/cuda.txt with an NVIDIA GPU)"
+        ) from None
+    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        said = [line for line in lines if "error:" in line] or lines  # the compiler's own word
+        raise UserError(f"offload-ops: {EXTENSION} was not built: {said[0]}") from error
+    return Path(os.environ["TORCH_EXTENSIONS_DIR"]) / EXTENSION / f"{EXTENSION}.so"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Build what is not there yet, and say where it is."""
+    argparse.ArgumentParser(
+        prog="siliconprof.hosts.offload_ops", description=__doc__.split("\n")[0]
+    ).parse_args(argv)
+    started = time.perf_counter()
+    path = build()
+    print(f"{path}: built or found in {time.perf_counter() - started:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

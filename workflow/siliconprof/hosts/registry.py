@@ -1,0 +1,160 @@
+"""The device registry: vendors' figures, and which entry a device found on a host is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from siliconprof.errors import UserError
+
+Registry = Mapping[str, Any]  # {"sources": {key: source}, "devices": {id: entry}}
+
+ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+GIB = 2**30
+# Drivers keep some memory back and vendors print round numbers (an 80 GB card answers 79.1 GiB,
+# a 141 GB one 140.4); the sizes in which one product is sold lie further apart.
+MEMORY_TOLERANCE = 0.15
+# Where each precision does its products; amp differs in what it keeps beside them.
+PEAK_OF_PRECISION = {
+    "fp32": "fp32",
+    "tf32": "tf32",
+    "fp16": "fp16",
+    "bf16": "bf16",
+    "amp-fp16": "fp16",
+    "amp-bf16": "bf16",
+}
+# What marketing and firmware add to a CPU's name and no one says.
+CPU_NAME_NOISE = re.compile(r"\(r\)|\(tm\)|\bcpu\b|\b\d+-core\b|\bprocessor\b|\bwith\b.*|@.*", re.I)
+
+
+def load(path: Path | str) -> dict[str, Any]:
+    """The registry of a YAML file, `{"sources": …, "devices": …}`.
+
+    Raises:
+        UserError: all mistakes at once, one line each.
+    """
+    from siliconprof.store import validation
+
+    document = validation.load_yaml(path)
+    prefix = f"{path}: "
+    schema = validation.load_schema("devices")
+    if isinstance(document, dict):  # YAML keys may be numbers, JSON Schema knows strings only
+        for part in ("sources", "devices"):
+            if isinstance(document.get(part), dict):
+                document[part] = {str(key): value for key, value in document[part].items()}
+    bad_ids = [key for key in _part(document, "devices") if not ID.fullmatch(key)]
+    unknown = tuple(f"{prefix}devices.{key}: unknown key" for key in bad_ids)
+    problems = [
+        line
+        for line in validation.problems(document, schema, prefix)
+        if not line.startswith(unknown)  # said better below
+    ]
+    for key in bad_ids:
+        slug = _slug(key)
+        problems.append(
+            f"{prefix}devices.{key}: bad id; expected lower-case letters, digits and single "
+            f"hyphens{f', such as {slug}' if slug else ''}"
+        )
+        entry_schema = {**schema["$defs"]["device"], "$defs": schema["$defs"]}
+        entry = document["devices"][key]
+        problems += validation.problems(entry, entry_schema, f"{prefix}devices.{key}.")
+    problems += [prefix + line for line in _beyond_the_schema(document)]
+    if problems:
+        raise UserError("\n".join(map(validation.one_line, problems)))
+    return document
+
+
+def _part(document: Any, name: str) -> dict[str, Any]:
+    value = document.get(name) if isinstance(document, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _beyond_the_schema(document: Any) -> Iterator[str]:
+    """Sources that are named and do not exist; devices that no host could tell apart."""
+    from siliconprof.store.validation import nearest
+
+    sources = _part(document, "sources")
+    first: dict[tuple, str] = {}
+    for device_id, entry in _part(document, "devices").items():
+        for where, source in _sources(entry, f"devices.{device_id}"):
+            if source not in sources:
+                yield f"{where}: is '{source}'; expected a key of sources{nearest(source, sources)}"
+        for identity in _identities(entry):
+            if identity in first:
+                yield f"devices.{device_id}.match: matches the same hosts as {first[identity]}"
+            first.setdefault(identity, device_id)
+
+
+def _sources(value: Any, where: str) -> Iterator[tuple[str, str]]:
+    """(where, source) of every `source` below a value."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key == "source" and isinstance(inner, str):
+                yield f"{where}.source", inner
+            else:
+                yield from _sources(inner, f"{where}.{key}")
+
+
+def _identities(entry: Any) -> Iterator[tuple]:
+    """What a host can see of an entry, one tuple for each way to see it."""
+    match = _part(entry, "match")
+    if "chip" in match:
+        yield ("chip", str(match["chip"]), str(match.get("gpu_cores")))
+    names = match.get("names")
+    for name in map(str, names if isinstance(names, list) else ()):
+        yield ("name", name, str(_part(entry, "memory_gib").get("value")))
+
+
+def recognise(registry: Registry, facts: Mapping[str, Any]) -> str | None:
+    """The registry id of a device, None when no entry, or more than one, fits.
+
+    Never a guess between two variants: their peaks differ, and every efficiency with them.
+
+    Args:
+        facts: `kind`, `vendor`, `name`, `gpu_cores` (Apple, None when unknown) and `memory_bytes`
+            of one device as `detect` lists it. On Apple the name is the chip's.
+    """
+    fitting = [
+        (device_id, entry["match"])
+        for device_id, entry in registry["devices"].items()
+        if entry["vendor"] == facts["vendor"]
+        and entry["kind"] == facts["kind"]
+        and facts["name"] in (*entry["match"].get("names", ()), entry["match"].get("chip"))
+        and _same_memory(entry, facts.get("memory_bytes"))
+    ]
+    cores = facts.get("gpu_cores")
+    exact = [found for found in fitting if cores and found[1].get("gpu_cores") == cores]
+    any_cores = [found for found in fitting if found[1].get("gpu_cores") is None]
+    chosen = exact or any_cores
+    return chosen[0][0] if len(chosen) == 1 else None
+
+
+def _same_memory(entry: Mapping[str, Any], memory_bytes: int | None) -> bool:
+    """Whether memory sizes agree; unified memory comes in many sizes and tells nothing."""
+    printed = entry["memory_gib"]
+    if entry["memory_kind"] == "unified" or printed is None or memory_bytes is None:
+        return True
+    return abs(memory_bytes / GIB / printed["value"] - 1) <= MEMORY_TOLERANCE
+
+
+def peak_tflops(entry: Mapping[str, Any], precision: str) -> float | None:
+    """Peak rate of an entry's products in 10^12 operations per second; None when not known.
+
+    Raises:
+        KeyError: no such precision.
+    """
+    figure = entry["peak_tflops"][PEAK_OF_PRECISION[precision]]
+    return None if figure is None else float(figure["value"])
+
+
+def generic_id(name: str, kind: str = "gpu") -> str:
+    """An id for a device without an entry: `cpu-amd-epyc`, `gpu-nvidia-geforce-rtx-5090`."""
+    if kind == "cpu":
+        name = CPU_NAME_NOISE.sub(" ", name)
+    return f"{kind}-{_slug(name) or 'unknown'}"
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

@@ -1,0 +1,267 @@
+"""Apple silicon: energy by zeus-apple-silicon, thermal pressure and swap by macOS itself.
+
+None of it needs root. Energy: zeus-apple-silicon 1.1.0 (README and apple_energy.hpp) reads
+IOReport's "Energy Model", an estimate by the chip's firmware, in millijoules. Thermal pressure:
+notify(3) with the name and the levels of <libkern/OSThermalNotification.h>. Swap:
+host_statistics64 with <mach/vm_statistics.h>. A GPU's clock, temperature and load are told to
+root only (powermetrics(1)), so they are absent here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib import metadata
+from typing import Any
+
+from siliconprof.hosts import machine
+from siliconprof.hosts.sensors.base import (
+    EnergySensor,
+    Gpu,
+    Hardware,
+    NoEnergy,
+    NoGpu,
+    Readings,
+    Source,
+    Unreadable,
+)
+
+LIBRARY = "/usr/lib/libSystem.B.dylib"
+PRESSURE_NAME = b"com.apple.system.thermalpressurelevel"
+PRESSURES = ("nominal", "moderate", "heavy", "trapping", "sleeping")  # 0 to 4 on macOS
+HOST_VM_INFO64 = 4  # mach/host_info.h
+
+GPU = Source(
+    "apple-gpu",
+    "gpu",
+    "model",
+    "zeus-apple-silicon gpu_mj: IOReport's 'GPU Energy', an estimate by the chip",
+    vendor="apple",
+)
+SOC = Source(
+    "apple-soc",
+    "soc",
+    "model",
+    "zeus-apple-silicon: cpu_total_mj, gpu_mj, ane_mj and dram_mj summed, estimates by the chip",
+    vendor="apple",
+)
+SOC_PARTS = ("cpu_total_mj", "gpu_mj", "ane_mj", "dram_mj")
+NEEDED_PARTS = ("cpu_total_mj", "gpu_mj")
+ONE_DIE_UP_TO = (1, 1, 0)  # later ones add up the channels DIE_0_… and DIE_1_…
+ONE_DIE = (
+    "zeus-apple-silicon counts the CPU of one die only on an Ultra chip, up to its version 1.1.0; "
+    "the GPU's figure has both"
+)
+
+
+def gpu(name: str) -> Gpu:
+    """The GPU of this Mac; the SoC's sensors count its energy."""
+    return NoGpu("macOS tells clock, temperature and load of its GPU to root only (powermetrics)")
+
+
+# -- energy ------------------------------------------------------------------------------------
+
+
+def energy(with_gpu: bool) -> EnergySensor:
+    """The energy of this Mac's GPU, where the cell runs on it, and of the SoC: two scopes."""
+    wanted = (GPU, SOC) if with_gpu else (SOC,)
+    try:
+        return AppleEnergy(wanted)
+    except Unreadable as error:
+        return NoEnergy(*(source.without(str(error)) for source in wanted))
+
+
+class AppleEnergy(EnergySensor):
+    """Cumulative energy of GPU and SoC.
+
+    Raises:
+        Unreadable: the library is missing, or finds no energy model.
+    """
+
+    def __init__(self, wanted: Sequence[Source]) -> None:
+        try:
+            module = importlib.import_module("zeus_apple_silicon")
+        except ImportError:
+            raise Unreadable(
+                "zeus-apple-silicon is missing: pip install zeus-apple-silicon"
+            ) from None
+        try:
+            self.monitor = module.AppleEnergyMonitor()
+        except RuntimeError as error:
+            raise Unreadable(f"zeus-apple-silicon: {error}") from None
+        first = self.monitor.get_cumulative_energy()
+        self.parts = [part for part in SOC_PARTS if getattr(first, part) is not None]
+        self.sources = tuple(self._checked(source) for source in wanted)
+
+    def _checked(self, source: Source) -> Source:
+        """The source, with the reason why it cannot be read on this chip."""
+        needed = ("gpu_mj",) if source is GPU else NEEDED_PARTS
+        lacking = [part for part in needed if part not in self.parts]
+        if lacking:
+            return source.without(f"zeus-apple-silicon gives no {' and no '.join(lacking)} here")
+        if source is SOC and one_die():
+            return source.without(ONE_DIE)
+        if source is SOC and len(self.parts) < len(SOC_PARTS):
+            untold = ", ".join(part for part in SOC_PARTS if part not in self.parts)
+            return replace(source, means=f"{source.means}; not told by this chip: {untold}")
+        return source
+
+    def read(self) -> dict[str, float]:
+        """See `EnergySensor.read`; a part that the chip does not tell is left out of the sum."""
+        try:
+            now = self.monitor.get_cumulative_energy()
+        except (RuntimeError, ValueError) as error:
+            raise Unreadable(f"zeus-apple-silicon: {error}") from None
+        found = {
+            GPU.name: now.gpu_mj,
+            SOC.name: sum(getattr(now, part) or 0 for part in self.parts),
+        }
+        readable = {source.name for source in self.sources if source.reason is None}
+        return {name: mj / 1e3 for name, mj in found.items() if name in readable and mj is not None}
+
+
+def one_die() -> bool:
+    """Whether the library leaves out a die of this chip.
+
+    Up to 1.1.0 it keeps the last of an Ultra's two `DIE_n_CPU Energy` channels. The GPU has one
+    channel for both dies there, `GPU Energy`.
+    """
+    if "Ultra" not in machine.cpu_model():
+        return False
+    numbers = re.findall(r"\d+", metadata.version("zeus-apple-silicon"))
+    return tuple(map(int, numbers[:3])) <= ONE_DIE_UP_TO
+
+
+# -- thermal pressure --------------------------------------------------------------------------
+
+
+def _library() -> ctypes.CDLL:
+    """macOS's C library.
+
+    Raises:
+        Unreadable: it is not there.
+    """
+    try:
+        return ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        raise Unreadable(f"macOS: {error}") from None
+
+
+class ThermalPressure:
+    """The thermal pressure level that macOS publishes, 0 (nominal) to 4.
+
+    Raises:
+        Unreadable: macOS does not publish it.
+    """
+
+    def __init__(self) -> None:
+        library = _library()
+        self._get = library.notify_get_state
+        self._get.argtypes = (ctypes.c_int, ctypes.POINTER(ctypes.c_uint64))
+        self._get.restype = ctypes.c_uint32
+        register = library.notify_register_check
+        register.argtypes = (ctypes.c_char_p, ctypes.POINTER(ctypes.c_int))
+        register.restype = ctypes.c_uint32
+        token = ctypes.c_int()
+        status = register(PRESSURE_NAME, ctypes.byref(token))
+        if status:
+            raise Unreadable(f"macOS: notify_register_check answers {status}")
+        self.token = token.value
+
+    def level(self) -> int:
+        """The level now."""
+        state = ctypes.c_uint64()
+        status = self._get(self.token, ctypes.byref(state))
+        if status:
+            raise Unreadable(f"macOS: notify_get_state answers {status}")
+        return int(state.value)
+
+
+class MacHost(Hardware):
+    """Thermal pressure. Heavy and above means that the system slows itself down."""
+
+    throttling = frozenset(f"thermal pressure {name}" for name in PRESSURES[2:])
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pressure: ThermalPressure | None = None
+        try:
+            self.pressure = ThermalPressure()
+        except Unreadable as error:
+            self.reasons["thermal_pressure_level"] = str(error)
+        self.reasons["cpu_clock_mhz"] = "macOS tells the CPU's clock to root only (powermetrics)"
+
+    def clocks(self) -> Readings:
+        """See `Hardware.clocks`."""
+        level = None if self.pressure is None else self.pressure.level()
+        return {"thermal_pressure_level": level}
+
+    def limits(self, readings: Mapping[str, float | int | None]) -> tuple[str, ...] | None:
+        """See `Hardware.limits`; moderate pressure is named, and is no throttling yet."""
+        level = readings.get("thermal_pressure_level")
+        if level is None:
+            return None
+        known = PRESSURES[min(int(level), len(PRESSURES) - 1)]
+        return () if level == 0 else (f"thermal pressure {known}",)
+
+    def limits_means(self) -> str:
+        """See `Hardware.limits_means`."""
+        return self.reasons.get(
+            "thermal_pressure_level", "macOS's thermal pressure level; throttled from heavy on"
+        )
+
+
+# -- swap --------------------------------------------------------------------------------------
+
+
+class VmStatistics64(ctypes.Structure):
+    """`struct vm_statistics64` of <mach/vm_statistics.h>; counts of pages."""
+
+    _fields_ = [
+        *((name, ctypes.c_uint32) for name in ("free", "active", "inactive", "wire")),
+        *((name, ctypes.c_uint64) for name in (
+            "zero_fill", "reactivations", "pageins", "pageouts", "faults", "cow_faults",
+            "lookups", "hits", "purges",
+        )),
+        *((name, ctypes.c_uint32) for name in ("purgeable", "speculative")),
+        *((name, ctypes.c_uint64) for name in (
+            "decompressions", "compressions", "swapins", "swapouts",
+        )),
+        *((name, ctypes.c_uint32) for name in (
+            "compressor_pages", "throttled", "external", "internal",
+        )),
+        ("uncompressed_in_compressor", ctypes.c_uint64),
+    ]  # fmt: skip
+
+
+class Swap:
+    """Pages that the whole host swapped in and out since boot.
+
+    Raises:
+        Unreadable: macOS does not answer.
+    """
+
+    def __init__(self) -> None:
+        library = _library()
+        library.mach_host_self.restype = ctypes.c_uint32
+        self._host = library.mach_host_self()
+        self._statistics: Any = library.host_statistics64
+        self._statistics.argtypes = (
+            ctypes.c_uint32, ctypes.c_int, ctypes.POINTER(VmStatistics64),
+            ctypes.POINTER(ctypes.c_uint32),
+        )  # fmt: skip
+        self.pages()
+
+    def pages(self) -> tuple[int, int]:
+        """(in, out), in pages."""
+        found = VmStatistics64()
+        count = ctypes.c_uint32(ctypes.sizeof(found) // 4)  # in units of integer_t
+        status = self._statistics(
+            self._host, HOST_VM_INFO64, ctypes.byref(found), ctypes.byref(count)
+        )
+        if status:
+            raise Unreadable(f"macOS: host_statistics64 answers {status}")
+        return found.swapins, found.swapouts

@@ -1,0 +1,161 @@
+"""Clock, temperature and throttling of the CPU from Linux's /sys and /proc.
+
+Documentation: admin-guide/pm/cpufreq.rst (kHz), hwmon/sysfs-interface.rst (thousandths of a
+degree), admin-guide/thermal/intel_thermal_throttle.rst (counts since boot).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from siliconprof.hosts import machine
+from siliconprof.hosts.sensors.base import Hardware, Readings
+
+
+class KernelFile:
+    """A file of /proc that is read ten times a second, within one call that keeps Python's lock.
+
+    A call that gives the lock away, as `open` and `read` do, waits about a millisecond to get it
+    back beside a training loop; the reading itself takes some 10 microseconds.
+    """
+
+    def __init__(self, path: str, size: int = 1 << 16) -> None:
+        self.path = path
+        self._size = size
+        self._opened_by: int | None = None  # /proc/self is another file after a fork
+
+    def _open(self) -> None:
+        self._descriptor = os.open(self.path, os.O_RDONLY)
+        self._opened_by = os.getpid()
+        self._buffer = ctypes.create_string_buffer(self._size)
+        self._pread = ctypes.PyDLL(None, use_errno=True).pread
+        self._pread.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64)
+        self._pread.restype = ctypes.c_ssize_t
+
+    def read(self) -> bytes:
+        """Its content now, to `size` bytes.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        if self._opened_by != os.getpid():
+            self._open()
+        count = self._pread(self._descriptor, self._buffer, self._size, 0)
+        if count < 0:
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error), self.path)
+        return ctypes.string_at(self._buffer, count)
+
+
+STATM = KernelFile("/proc/self/statm", 256)
+SYSTEM = Path("/sys")
+CPUINFO = Path("/proc/cpuinfo")
+CORES_READ = 8  # a reading can cost an interrupt to the core
+CPU_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu_thermal_zone")
+HEAD_BYTES = 16384  # of /proc/cpuinfo: some cores are enough
+
+
+def _number(path: Path) -> int | None:
+    """The integer in a file, or None."""
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _some(paths: list[Path]) -> list[Path]:
+    """At most `CORES_READ` of them, evenly spread."""
+    step = -(-len(paths) // CORES_READ) or 1
+    return paths[::step]
+
+
+class LinuxHost(Hardware):
+    """The CPU's clock (the fastest of some cores), hottest sensor, and count of throttlings."""
+
+    throttling = frozenset({"CPU heat"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        cpus = SYSTEM / "devices/system/cpu"
+        self.frequencies = _some(sorted(cpus.glob("cpufreq/policy*/scaling_cur_freq")))
+        # On KVM and its like, "cpu MHz" is the nominal clock whatever the core does.
+        virtual = not self.frequencies and re.search(r"^flags\s*:.*\bhypervisor\b", _head(), re.M)
+        self.from_cpuinfo = not self.frequencies and not virtual
+        self.temperatures = [
+            found
+            for name in sorted(SYSTEM.glob("class/hwmon/hwmon*/name"))
+            if machine.read_text(str(name)).strip() in CPU_SENSORS
+            for found in name.parent.glob("temp1_input")  # the package, or Tctl
+        ]
+        self.counts = _throttle_counts(cpus)
+        self._last_count: float | None = None
+        here = self.state()
+        why = {
+            "cpu_clock_mhz": "a virtual machine shows its CPU's nominal clock only"
+            if virtual
+            else "no cpufreq files, and no MHz in /proc/cpuinfo",
+            "cpu_temperature_c": f"no CPU temperature under {SYSTEM}/class/hwmon "
+            f"({', '.join(CPU_SENSORS[:4])})",
+            "cpu_throttle_count": "no count of throttlings: a virtual machine, or a CPU that is "
+            "not Intel's",
+        }
+        self.reasons = {column: why[column] for column, value in here.items() if value is None}
+
+    def state(self) -> Readings:
+        """See `Hardware.state`."""
+        if self.from_cpuinfo:
+            listed = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", _head(), re.M)
+            clocks = [float(text) for text in listed]
+        else:
+            found = (_number(path) for path in self.frequencies)
+            clocks = [kilohertz / 1e3 for kilohertz in found if kilohertz]
+        temperatures = [t / 1e3 for t in map(_number, self.temperatures) if t is not None]
+        counts = [count for count in map(_number, self.counts) if count is not None]
+        return {
+            "cpu_clock_mhz": max(clocks, default=None),
+            "cpu_temperature_c": max(temperatures, default=None),
+            "cpu_throttle_count": sum(counts) if counts else None,
+        }
+
+    def limits(self, readings: Mapping[str, float | int | None]) -> tuple[str, ...] | None:
+        """See `Hardware.limits`: whether the count grew since the last one."""
+        count = readings.get("cpu_throttle_count")
+        if count is None:
+            return None
+        last, self._last_count = self._last_count, count
+        if last is None:
+            return None
+        return ("CPU heat",) if count > last else ()
+
+    def limits_means(self) -> str:
+        """See `Hardware.limits_means`."""
+        return self.reasons.get(
+            "cpu_throttle_count", "the CPUs' thermal throttle counts, cores and packages summed"
+        )
+
+
+def _throttle_counts(cpus: Path) -> list[Path]:
+    """One file per core and one per package: hyper-threads share theirs."""
+    found: dict[tuple[str, str], Path] = {}
+    for folder in sorted(cpus.glob("cpu[0-9]*/thermal_throttle")):
+        topology = folder.parent / "topology"
+        core = machine.read_text(str(topology / "thread_siblings_list")) or folder.parent.name
+        package = machine.read_text(str(topology / "physical_package_id"))
+        for kind, which in (("core", core), ("package", package)):
+            path = folder / f"{kind}_throttle_count"
+            if path.is_file():
+                found.setdefault((kind, which), path)
+    return list(found.values())
+
+
+def _head() -> str:
+    """The beginning of /proc/cpuinfo."""
+    try:
+        with CPUINFO.open(encoding="utf-8", errors="replace") as stream:
+            return stream.read(HEAD_BYTES)
+    except OSError:
+        return ""

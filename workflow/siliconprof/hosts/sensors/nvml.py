@@ -1,0 +1,241 @@
+"""NVIDIA's management library, through the official bindings (PyPI `nvidia-ml-py`).
+
+Names, units and error codes are those of pynvml.py 13.615.71; what the figures mean is from
+NVIDIA's NVML API reference (docs.nvidia.com/deploy/nvml-api), groups Device Queries and Clocks
+Event Reasons.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from siliconprof.hosts.sensors.base import (
+    EnergySensor,
+    Gpu,
+    NoEnergy,
+    NoGpu,
+    Readings,
+    Source,
+    Unreadable,
+)
+
+COUNTER = Source(
+    "nvml-counter",
+    "gpu",
+    "counter",
+    "nvmlDeviceGetTotalEnergyConsumption, millijoules since the driver was loaded; the board with "
+    "its memory, on a Grace Hopper the whole module",
+    vendor="nvidia",
+)
+POWER = Source(
+    "nvml-power",
+    "gpu",
+    "integral",
+    "nvmlDeviceGetPowerUsage, trapezoids between readings; a reading is the mean of 1 s on Ampere "
+    "(but GA100) and newer, the moment's power on older GPUs",
+    vendor="nvidia",
+)
+
+# Bits of nvmlClocksEventReasons. Idling, chosen application clocks, a sync group and a display
+# (bits 0, 1, 4 and 8) are left out: they are no limits that a measurement runs into.
+POWER_CAPS = {0x004: "power cap"}
+THROTTLING = {
+    0x008: "hardware slowdown",
+    0x020: "software thermal slowdown",
+    0x040: "hardware thermal slowdown",
+    0x080: "hardware power brake",
+}
+OTHERS = {0x200: "board limit", 0x400: "reliability"}
+LIMITS = POWER_CAPS | THROTTLING | OTHERS
+
+NO_ANSWER = (
+    "NotSupported", "FunctionNotFound", "NoPermission", "NotFound", "InvalidArgument",
+    "ArgumentVersionMismatch", "Deprecated",
+)  # fmt: skip
+NOT_NOW = ("Timeout", "NotReady", "InUse", "NoData")
+
+
+def bindings() -> Any:
+    """The module `pynvml`, with the library open.
+
+    Raises:
+        Unreadable: no bindings, no driver, or no GPU.
+    """
+    try:
+        module = importlib.import_module("pynvml")
+    except ImportError:
+        raise Unreadable("NVML: for an NVIDIA GPU: pip install nvidia-ml-py") from None
+    try:
+        module.nvmlInit()
+        count = module.nvmlDeviceGetCount()
+    except module.NVMLError as error:
+        raise Unreadable(f"no NVIDIA GPU with a working driver ({error})") from None
+    if not count:
+        raise Unreadable("NVML: the driver finds no GPU here")
+    return module
+
+
+def available() -> tuple[bool, str]:
+    """Whether NVML works here, and its version or the reason."""
+    try:
+        return True, f"NVML of driver {bindings().nvmlSystemGetDriverVersion()}"
+    except Unreadable as error:
+        return False, str(error)
+
+
+def gpu(uuid: str) -> Gpu:
+    """The GPU of a UUID such as `GPU-4d0a…`, as CUDA gives it to frameworks."""
+    try:
+        return NvidiaGpu(bindings(), uuid)
+    except Unreadable as error:
+        return NoGpu(str(error), COUNTER, POWER)
+
+
+class NvidiaGpu(Gpu):
+    """One GPU. A query that this GPU cannot answer is not asked again; a lost GPU raises.
+
+    Raises:
+        Unreadable: NVML knows no such GPU, or knows nothing of a part of one (MIG).
+    """
+
+    throttling = frozenset(THROTTLING.values())
+    power_caps = frozenset(POWER_CAPS.values())
+    must_tell = True
+
+    def __init__(self, module: Any, uuid: str) -> None:
+        super().__init__()
+        self.nvml = module
+        self.silent: dict[tuple[Any, ...], str] = {}  # query and arguments -> why no answer
+        # Older bindings lack the newer errors.
+        self._no_answer, self._not_now = (
+            tuple(filter(None, (getattr(module, f"NVMLError_{name}", None) for name in names)))
+            for names in (NO_ANSWER, NOT_NOW)
+        )
+        if uuid.startswith("MIG-"):
+            raise Unreadable(f"NVML: {uuid} is a slice of a GPU, whose own figures NVML lacks")
+        try:
+            self.handle = module.nvmlDeviceGetHandleByUUID(uuid)
+        except module.NVMLError as error:
+            raise Unreadable(f"NVML: {uuid}: {error}") from None
+
+    def ask(self, *queries: str, arguments: tuple[Any, ...] = ()) -> Any:
+        """The answer of the first of these queries that there is, or None.
+
+        Raises:
+            Unreadable: the GPU is lost, or the driver broke.
+        """
+        for query in queries:
+            asked = (query, *arguments)
+            if asked in self.silent:
+                continue
+            function = getattr(self.nvml, query, None)
+            if function is None:
+                self.silent[asked] = "not in these bindings"
+                continue
+            try:
+                return function(self.handle, *arguments)
+            except self._not_now:
+                return None
+            except self._no_answer as error:
+                self.silent[asked] = str(error)
+            except self.nvml.NVMLError as error:
+                raise Unreadable(f"NVML: {query}: {error}") from None
+        return None
+
+    def energy(self) -> EnergySensor:
+        """See `Gpu.energy`."""
+        try:
+            return NvidiaEnergy(self)
+        except Unreadable as error:
+            return NoEnergy(COUNTER.without(str(error)), POWER.without(str(error)))
+
+    def clocks(self) -> Readings:
+        """See `Hardware.clocks`."""
+        return self._noted({
+            "gpu_sm_clock_mhz": self.ask(
+                "nvmlDeviceGetClockInfo", arguments=(self.nvml.NVML_CLOCK_SM,)
+            ),
+            "gpu_clock_event_mask": self.ask(
+                "nvmlDeviceGetCurrentClocksEventReasons",
+                "nvmlDeviceGetCurrentClocksThrottleReasons",  # its name before driver 535
+            ),
+        })  # fmt: skip
+
+    def state(self) -> Readings:
+        """See `Hardware.state`."""
+        return self._noted({
+            "gpu_memory_clock_mhz": self.ask(
+                "nvmlDeviceGetClockInfo", arguments=(self.nvml.NVML_CLOCK_MEM,)
+            ),
+            "gpu_temperature_c": self.ask(
+                "nvmlDeviceGetTemperatureV",
+                "nvmlDeviceGetTemperature",
+                arguments=(self.nvml.NVML_TEMPERATURE_GPU,),
+            ),
+            "gpu_utilization_percent": self.utilization_percent(),
+            "gpu_performance_state": self.ask("nvmlDeviceGetPerformanceState"),
+        })  # fmt: skip
+
+    def _noted(self, readings: Readings) -> Readings:
+        """The readings; those that are None get a reason."""
+        for column, value in readings.items():
+            if value is None:
+                self.reasons[column] = "NVML does not tell it of this GPU"
+            else:
+                self.reasons.pop(column, None)
+        return readings
+
+    def limits(self, readings: Mapping[str, float | int | None]) -> tuple[str, ...] | None:
+        """See `Hardware.limits`."""
+        mask = readings.get("gpu_clock_event_mask")
+        if mask is None:
+            return None
+        return tuple(name for bit, name in LIMITS.items() if int(mask) & bit)
+
+    def limits_means(self) -> str:
+        """See `Hardware.limits_means`."""
+        return self.reasons.get("gpu_clock_event_mask", "the GPU's clock event reasons (NVML)")
+
+    def power_limit_w(self) -> float | None:
+        """See `Gpu.power_limit_w`; NVML has milliwatts."""
+        limit_mw = self.ask("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit")
+        return None if limit_mw is None else limit_mw / 1e3
+
+    def utilization_percent(self) -> float | None:
+        """See `Gpu.utilization_percent`; NVML's period is 1/6 s to 1 s."""
+        rates = self.ask("nvmlDeviceGetUtilizationRates")
+        return None if rates is None else rates.gpu
+
+    def processes(self) -> list[tuple[int, int | None]] | None:
+        """See `Gpu.processes`; those that compute, not those that draw."""
+        # By version: without one, the bindings raise something else on an older driver.
+        found = self.ask(
+            "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"
+        )
+        return None if found is None else [(each.pid, each.usedGpuMemory) for each in found]
+
+
+class NvidiaEnergy(EnergySensor):
+    """The energy counter (Volta and newer) and the power sensor of one GPU."""
+
+    QUERIES = {
+        COUNTER: "nvmlDeviceGetTotalEnergyConsumption",
+        POWER: "nvmlDeviceGetPowerUsage",
+    }
+
+    def __init__(self, gpu: NvidiaGpu) -> None:
+        self.gpu = gpu
+        found = self.read()
+        self.sources = tuple(
+            source
+            if source.name in found
+            else source.without(f"NVML: {query}: {gpu.silent.get((query,), 'no answer')}")
+            for source, query in self.QUERIES.items()
+        )
+
+    def read(self) -> dict[str, float]:
+        """See `EnergySensor.read`; NVML has millijoules and milliwatts."""
+        found = {source.name: self.gpu.ask(query) for source, query in self.QUERIES.items()}
+        return {name: value / 1e3 for name, value in found.items() if value is not None}

@@ -1,0 +1,39 @@
+"""What the hardware tells of itself, one file per vendor; see `sensors.base`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from siliconprof.hosts import machine
+from siliconprof.hosts.sensors import apple, linux, nvml, rapl
+from siliconprof.hosts.sensors.base import EnergySensor, Gpu, Hardware, NoGpu
+
+if TYPE_CHECKING:
+    from siliconprof.backends.base import Backend
+
+GPUS = {"nvidia": nvml.gpu, "apple": apple.gpu}  # by the vendor in `Backend.gpu_address`
+SOURCES = {
+    source.name: source for source in (nvml.COUNTER, nvml.POWER, apple.GPU, apple.SOC, rapl.PACKAGE)
+}  # every figure of energy that a record can name
+
+
+def gpu(backend: Backend) -> Gpu:
+    """The GPU that a backend works on; a null object where there is none or nothing tells."""
+    address = backend.gpu_address()
+    if address is None:
+        return NoGpu("the backend does not work on a GPU")
+    vendor, name = address
+    return GPUS[vendor](name)
+
+
+def host() -> Hardware:
+    """The clocks and temperatures of this host's CPU."""
+    return apple.MacHost() if machine.is_mac() else linux.LinuxHost()
+
+
+def energy(backend: Backend) -> list[EnergySensor]:
+    """Everything here that could tell the energy of a cell on this backend, readable or not."""
+    own = gpu(backend).energy()
+    with_gpu = backend.gpu_address() is not None
+    around = apple.energy(with_gpu) if machine.is_mac() else rapl.energy()
+    return [around] if own is None else [own, around]

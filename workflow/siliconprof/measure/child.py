@@ -1,0 +1,185 @@
+"""The measuring process as its supervisor sees it: its start, its words, its progress, its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from siliconprof.lifetime import pipeline_alive
+from siliconprof.measure import capture
+from siliconprof.plugins import PACKAGE_DIR
+from siliconprof.probes import page_faults
+from siliconprof.session import exhaustion
+from siliconprof.session.trial import Trial
+from siliconprof.store import documents
+
+PROGRESS_FILE_VARIABLE = "SILICONPROF_PROGRESS_FILE"
+POLL_S = 0.25
+TAIL_LINES = 200
+
+
+def child_environment(trial: Trial) -> dict[str, str]:
+    """The child's environment: threads as the cell says, whatever Snakemake exported."""
+    cell = trial.cell
+    threads = str(cell.threads)
+    package_parent = str(PACKAGE_DIR.parent)
+    inherited = os.environ.get("PYTHONPATH")
+    own = trial.backend.environment(cell.device_index, cell.precision, os.environ)
+    if cell.parameters.get("allocator") == "retain":
+        own = own | page_faults.allocator_environment()[0]
+    return (
+        dict(os.environ)
+        | own
+        | {
+            "OMP_NUM_THREADS": threads,
+            "MKL_NUM_THREADS": threads,
+            "OPENBLAS_NUM_THREADS": threads,
+            "VECLIB_MAXIMUM_THREADS": threads,
+            "NUMEXPR_NUM_THREADS": threads,
+            "TOKENIZERS_PARALLELISM": "false",
+            "ACCELERATE_MIXED_PRECISION": "no",  # else transformers takes the shell's
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "PYTHONPATH": package_parent + (os.pathsep + inherited if inherited else ""),
+            "PYTHONUNBUFFERED": "1",
+        }
+    )
+
+
+def show(line: str) -> None:
+    """Leave the child's progress where the pipeline's live display looks for it."""
+    path = os.environ.get(PROGRESS_FILE_VARIABLE)
+    if path:
+        try:
+            Path(path).write_text(line, encoding="utf-8")
+        except OSError:
+            pass  # a courtesy; the measurement goes on
+
+
+class PipelineGone(Exception):
+    """The pipeline that wanted this cell has died."""
+
+
+class Child:
+    """The measuring process, its last words and its last sign of progress.
+
+    Args:
+        launch: how it is started where it is a capture's.
+        kept: arguments of the worker that say where finished points are kept.
+    """
+
+    def __init__(
+        self,
+        trial: Trial,
+        result: Path,
+        lock_descriptor: int,
+        launch: capture.Launch = capture.MEASURE,
+        kept: Sequence[str] = (),
+    ) -> None:
+        read_end, write_end = os.pipe()
+        self.witness = exhaustion.Witness()
+        self.process = subprocess.Popen(
+            [
+                *launch.under,
+                sys.executable,
+                "-m",
+                "siliconprof.measure.worker",
+                "--cell",
+                trial.cell.to_json(),
+                "--result",
+                str(result),
+                "--supervisor",
+                str(os.getpid()),
+                *([] if launch.under else ["--progress-fd", str(write_end)]),
+                *launch.arguments,
+                *kept,
+            ],
+            env=child_environment(trial) | dict(launch.variables),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(write_end, lock_descriptor),
+            start_new_session=True,
+        )
+        os.close(write_end)
+        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self.progress: dict[str, Any] = {"doing": "start", "step": 0}
+        self._ended = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._await_end, daemon=True),
+            threading.Thread(target=self._read_output, daemon=True),
+            threading.Thread(target=self._read_progress, args=(read_end,), daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _await_end(self) -> None:
+        # `wait(timeout=…)` polls up to 2000 times a second and would disturb what is timed. This
+        # call tells this one process's peak, whatever other children there have been.
+        try:
+            _, status, usage = os.wait4(self.process.pid, 0)
+        except ChildProcessError:  # whoever started us ignores SIGCHLD: the system has reaped it
+            self.process.returncode = 0  # as subprocess says; its result file tells the rest
+        else:
+            self.process.returncode = os.waitstatus_to_exitcode(status)
+            self.witness.resident_peak = usage.ru_maxrss
+        self._ended.set()
+
+    def _read_output(self) -> None:
+        assert self.process.stdout is not None
+        for line in iter(self.process.stdout.readline, b""):
+            text = line.decode(errors="replace")
+            self.tail.append(text)
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+    def _read_progress(self, descriptor: int) -> None:
+        with os.fdopen(descriptor, encoding="utf-8", errors="replace") as stream:
+            for line in stream:
+                try:
+                    told = documents.parsed(line)
+                except ValueError:
+                    continue  # cut off by the child's death
+                if isinstance(told, dict) and told.keys() >= {"doing", "step"}:
+                    self.progress = told
+                    show(line)
+
+    def kill(self) -> None:
+        """End the child and everything it started."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass  # macOS says EPERM of a group whose processes are dead and not yet waited for
+        self._ended.wait()
+
+    def wait(self, limit_s: float) -> tuple[int | None, float]:
+        """(exit code, or None after a time-out; seconds it took).
+
+        Raises:
+            PipelineGone: the pipeline died meanwhile.
+        """
+        started = time.monotonic()
+        timed_out = False
+        while not self._ended.wait(POLL_S):
+            self.witness.look(self.process.pid)
+            require_pipeline()
+            if time.monotonic() - started > limit_s:
+                timed_out = True
+                self.kill()
+                break
+        for thread in self._threads:
+            thread.join(timeout=5)
+        return None if timed_out else self.process.returncode, time.monotonic() - started
+
+
+def require_pipeline() -> None:
+    """Raise `PipelineGone` once nobody wants this cell any more."""
+    if not pipeline_alive():
+        raise PipelineGone

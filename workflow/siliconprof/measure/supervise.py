@@ -1,0 +1,379 @@
+"""Measure one cell: start a child, watch it, and leave a record whatever happens to it.
+
+    python -m siliconprof.measure --cell JSON --output results/records/….json
+
+The supervisor is light (no framework) because frameworks abort and the kernel kills: MLX ends
+with an uncaught C++ exception when memory runs out, and SIGKILL can be caught by nobody. It
+needs the standard library only, so that a bare host with just torch or mlx can take part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from siliconprof import fingerprint, plugins
+from siliconprof.cells import method
+from siliconprof.errors import CANNOT_WRITE_STATUS, CannotWrite, UserError
+from siliconprof.hosts import environment
+from siliconprof.measure import capture, lock, takeover
+from siliconprof.measure.child import Child, PipelineGone, require_pipeline, show
+from siliconprof.plugins import PACKAGE_DIR
+from siliconprof.session import exhaustion, memory_limit
+from siliconprof.session.timing import Plan
+from siliconprof.session.trial import Trial
+from siliconprof.store import journal, record, temporary
+from siliconprof.store.cell import Cell
+
+CHECKOUT = PACKAGE_DIR.parent.parent
+
+
+def outcome(
+    child: Child,
+    code: int | None,
+    limit_s: float,
+    result: Path,
+    limited: memory_limit.Trace | None = None,
+) -> dict[str, Any]:
+    """Status and reason, with whatever the child left behind; `died`, its id, if it left nothing.
+
+    Args:
+        limited: what the child's own memory cgroup has told, if it had one.
+
+    Raises:
+        CannotWrite: the child could not; its own line.
+    """
+    if code == CANNOT_WRITE_STATUS:  # nothing is known of the cell: no record, to be tried again
+        raise CannotWrite(last_line(child))
+    reached = f"while: {child.progress['doing']}, step {child.progress['step']}"
+    if code is None:
+        return {
+            "status": "timeout",
+            "reason": f"still running after its limit of {limit_s:g} s; {reached}",
+        }
+    if result.is_file():  # written whole, as the child's last act
+        found = json.loads(result.read_text(encoding="utf-8"))
+        if code:
+            detail = f"the process ended with status {code} after it had left its result"
+            found["flags"] = [
+                *found.get("flags", []),
+                {"code": "crashed_at_exit", "detail": detail},
+            ]
+        return found
+    died = {"died": child.process.pid}
+    tail, last = "".join(child.tail), last_line(child)
+    if code < 0:
+        found = limited.evidence() if limited and -code == signal.SIGKILL else None
+        found = found or exhaustion.evidence(child.process.pid, -code, child.witness, tail)
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else ""
+        killed = f"killed by signal {-code} ({name}); {reached}"
+        if found:
+            return died | {"status": "oom", "reason": f"{killed}; {found}"}
+        return died | {"status": "failed", "reason": killed + (f"; {last[:200]}" if last else "")}
+    return died | {"status": "failed", "reason": f"exit status {code}; {reached}; {last[:200]}"}
+
+
+def last_line(child: Child) -> str:
+    """The last that a child said."""
+    lines = "".join(child.tail).splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def compose(
+    trial: Trial, result: Mapping[str, Any], declared: Mapping[str, Any], started: datetime
+) -> dict[str, Any]:
+    """The whole record of a trial from what its child left and what its supervisor knows."""
+    cell = trial.cell
+    before = result["surroundings"]
+    flags = list(result.get("flags", []))
+    changed = fingerprint.changed(before["code"]["modules"], method_code(cell)["modules"])
+    now = f"{record.METHOD_VERSION}:{before['code']['fingerprint']}"
+    if result.get("planned_method") not in (None, now):
+        detail = "edited between the start of the run and that of the cell"
+        flags.append({"code": "code_changed", "detail": detail})
+    if changed:
+        flags.append(
+            {
+                "code": "code_changed",
+                "detail": f"edited while it was measured: {', '.join(changed)}",
+            }
+        )
+    method: dict[str, Any] = {"timing": asdict(Plan.of(cell.timing))}
+    captures = {}
+    if capture.asked(cell):
+        not_ok = f"not captured: the cell is {result['status']}"
+        captures = {"captures": result.get("captures") or capture.nothing(cell, not_ok)}
+        method["captures"] = capture.METHOD
+    return captures | {
+        "schema_version": record.SCHEMA_VERSION,
+        "method_version": record.METHOD_VERSION,
+        "cell": json.loads(cell.to_json()),
+        "status": result["status"],
+        "reason": result.get("reason"),
+        "started_at": started.isoformat(timespec="seconds"),
+        "scenario": result.get("scenario") or trial.scenario(),
+        "precision": result.get("precision")
+        or {"requested": cell.precision, "effective": None, "evidence": {}},
+        "checks": result.get("checks") or {},
+        "points": record.finite(result.get("points", [])),  # those of the journal keep their NaN
+        "samples": result.get("samples", []),
+        "probes": result.get("probes", {}),
+        "flags": flags,
+        "dataset": result.get("dataset"),
+        "method": method | result.get("method", {}),
+        "environment": before["environment"]
+        | {
+            "backend": result.get("backend"),
+            "declared": dict(declared),
+            "python": result.get("python") or platform.python_version(),
+        },
+        "code": before["code"],
+        "modules_loaded": result.get("modules_loaded", []),
+        "progress": result.get("progress"),
+        "accounting": result.get("accounting") or {},
+    }
+
+
+def method_code(cell: Cell) -> dict[str, Any]:
+    """The `code` of a record: the fingerprint of the method code as it is on disk now."""
+    code = fingerprint.of(method.code_roots(cell), fingerprint.Package())
+    return {"fingerprint": code.sha256, "modules": dict(code.modules)}
+
+
+def surroundings(cell: Cell) -> dict[str, Any]:
+    """Code and environment as they are just before the child starts, which is what it runs in."""
+    return {"code": method_code(cell), "environment": environment.capture(CHECKOUT)}
+
+
+def run(
+    trial: Trial,
+    result: Path,
+    descriptor: int,
+    launch: capture.Launch = capture.MEASURE,
+    kept: Sequence[str] = (),
+    spent_s: float = 0.0,
+) -> dict[str, Any]:
+    """Run one child to its end: how it went, how far it was, and how long it took.
+
+    Args:
+        kept: see `Child`.
+        spent_s: of the cell's time limit, by children before this one.
+
+    Raises:
+        PipelineGone: the pipeline died; the child has been ended.
+    """
+    limit_s = Plan.of(trial.cell.timing).time_limit_s
+    child = Child(trial, result, descriptor, launch, kept)
+    try:
+        code, wall_s = child.wait(limit_s - spent_s)
+    finally:
+        child.kill()
+        limited = memory_limit.remove(child.process.pid)
+    found = outcome(child, code, limit_s, result, limited)
+    if limited is not None and "scenario" not in found:
+        found["scenario"] = limited.into(trial.scenario())
+    accounting = dict(found.get("accounting") or {}) | {"child_wall_s": wall_s}
+    more = {"pid": child.process.pid, "progress": child.progress, "accounting": accounting}
+    return found | more
+
+
+def run_on(
+    trial: Trial,
+    result: Path,
+    descriptor: int,
+    points: journal.Journal,
+    keep: Path | None,
+    expected: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Run children until one comes to its end.
+
+    One that dies in the middle of a point costs that point only: it is closed with what ended the
+    process, and another child goes on with the rest, within the cell's time limit.
+
+    Args:
+        points: the cell's journal, in a file.
+        keep: the cell's folder for what outlives it.
+        expected: the device that a node of a cluster must have, see `node_check`.
+    """
+    arguments = ["--journal", str(points.path), "--key", points.key]
+    arguments += ["--keep", str(keep)] if keep else []
+    arguments += ["--expect", json.dumps(expected)] if expected else []
+    limit_s = Plan.of(trial.cell.timing).time_limit_s
+    own, restarts, spent_s = [os.getpid()], [], 0.0
+    while True:
+        found = run(trial, result, descriptor, capture.MEASURE, arguments, spent_s)
+        own.append(found.pop("pid"))
+        spent_s += found["accounting"]["child_wall_s"]
+        begun = points.begun_by(found["died"]) if "died" in found else None
+        if begun is None or spent_s >= limit_s:
+            break
+        require_pipeline()
+        name, known = begun
+        points.add(name, known | {"status": found["status"], "reason": found["reason"]})
+        restarts.append(f"{name}: {found['reason']}")
+        print(f"{name}: {found['status']}; the rest follows in another process", file=sys.stderr)
+    found["accounting"]["child_wall_s"] = spent_s
+    if not found.get("points"):
+        found["points"] = points.used_by(own)
+    if restarts:
+        said = f"{len(restarts)} of its processes died; samples and checks are the last one's"
+        found["flags"] = [*found.get("flags", []), {"code": "restarted", "detail": said}]
+    taken_over = points.taken_over_by(own)
+    if restarts or taken_over:
+        told = {"points_taken_over": taken_over, "restarts": restarts, "key": points.key}
+        found["method"] = dict(found.get("method") or {}) | {"journal": told}
+    return found
+
+
+def supervise(
+    trial: Trial,
+    captures: Path | None = None,
+    keep: Path | None = None,
+    declared: Mapping[str, Any] | None = None,
+    expected: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Run the trial to its end and say how it went; then the captures, where any are asked for.
+
+    Args:
+        captures: the folder for the captures' files.
+        keep: the folder for what outlives a measurement, `results/kept`.
+        declared: versions that the pipeline declared.
+        expected: the device that a node of a cluster must have, see `node_check`.
+
+    Raises:
+        PipelineGone: the pipeline died; the child has been ended and no record is due.
+        UserError: nothing can be kept in that folder; CannotWrite: or written at all.
+    """
+    cell, refusal = trial.cell, trial.refusal()
+    if refusal:
+        status, reason = refusal
+        return {"status": status, "reason": reason, "surroundings": surroundings(cell)}
+    show(json.dumps({"doing": "wait for the host", "step": ""}))
+    mine: AbstractContextManager[float] = nullcontext(0.0)
+    if expected and keep:  # only on a cluster can another node have the same cell
+        mine = lock.one_job(cell.path, keep, require_pipeline)
+    locked = lock.alone(require_pipeline)
+    with mine as waited_before_s, locked as (descriptor, waited_s), temporary.scratch() as folder:
+        require_pipeline()
+        result = folder / "result.json"
+        before = surroundings(cell)
+        key = journal.key_of(
+            cell,
+            trial.workload.swept,
+            before["code"]["fingerprint"],
+            before["environment"],
+            declared or {},
+        )
+        own = keep / cell.path if keep else None
+        points = journal.opened(own or folder / "kept", cell, key)
+        found = run_on(trial, result, descriptor, points, own, expected)
+        found["surroundings"] = before
+        if found["status"] == "ok":
+            found["captures"] = capture.take(
+                cell, captures, lambda launch, result: run(trial, result, descriptor, launch)
+            )
+        found["accounting"]["waited_for_lock_s"] = waited_before_s + waited_s
+        return found | {"journal": points}
+
+
+def trial_of(text: str, time_limit_s: float | None) -> Trial:
+    """The trial of a cell's JSON.
+
+    Args:
+        time_limit_s: of the whole cell, None for the cell's own.
+
+    Raises:
+        UserError: it is no cell, or names parts which do not exist; one line.
+    """
+    cell = Cell.from_json(text)
+    if time_limit_s is not None:
+        cell = replace(cell, timing={**cell.timing, "time_limit_s": time_limit_s})
+    try:
+        trial = Trial(cell)
+        for name in capture.asked(cell):
+            plugins.load("captures", name)
+        Plan.of(cell.timing)
+    except (LookupError, TypeError) as error:
+        raise UserError(f"--cell: {error}") from None
+    return trial
+
+
+def interrupt(signum: int, frame: object) -> None:
+    """SIGTERM ends the child as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure one cell and write its record; 0 whatever became of the cell."""
+    parser = argparse.ArgumentParser(prog="siliconprof.measure", description=__doc__)
+    parser.add_argument("--cell", required=True, help="the cell as canonical JSON")
+    parser.add_argument("--output", type=Path, required=True, help="where the record goes")
+    parser.add_argument(
+        "--time-limit", type=float, metavar="S", help="seconds it may take; default: as it says"
+    )
+    parser.add_argument(
+        "--environment", default="{}", help="versions that the pipeline declared, as JSON"
+    )
+    parser.add_argument(
+        "--expect",
+        type=json.loads,
+        help="name and memory_bytes of the device that a node of a cluster must have, as JSON",
+    )
+    parser.add_argument(
+        "--method", help="version of the method and fingerprint of its code, as the pipeline saw it"
+    )
+    parser.add_argument("--history", type=Path, help="folder that keeps every record ever made")
+    parser.add_argument("--captures", type=Path, help="folder for what profilers leave")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        help="folder for finished points and checkpoints; default: none is kept",
+    )
+    arguments = parser.parse_args(argv)
+    trial = trial_of(arguments.cell, arguments.time_limit)
+    cell = trial.cell
+    signal.signal(signal.SIGTERM, interrupt)
+    # Durations come from a clock that nobody sets, the date from the one that people read.
+    started, began_s = datetime.now(UTC), time.monotonic()
+    declared = json.loads(arguments.environment)
+    if arguments.history:
+        fingerprint.load_cache(arguments.history / fingerprint.CACHE)
+    taken_over = takeover.find(cell, method_code(cell), declared, arguments.history)
+    if taken_over is not None:
+        record.write_atomically(arguments.output, taken_over)
+        if arguments.keep:
+            journal.end(arguments.keep / cell.path, cell)
+        print(f"{cell.path}: finished by a pipeline that was killed: taken over", file=sys.stderr)
+        return 0
+    try:
+        result = supervise(trial, arguments.captures, arguments.keep, declared, arguments.expect)
+    except PipelineGone:
+        print("the pipeline is gone: cell ended without a record", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted: cell ended without a record", file=sys.stderr)
+        return 130
+    wall_s = time.monotonic() - began_s
+    result["accounting"] = (result.get("accounting") or {}) | {"wall_s": wall_s}
+    result["planned_method"] = arguments.method
+    # Whoever breaks a cell off now would lose it for the moment that its record takes.
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_IGN)
+    whole = compose(trial, result, declared, started)
+    record.write(whole, arguments.output, arguments.history)
+    if "journal" in result and arguments.keep:
+        result["journal"].close(cell, bool(result.get("complete")))
+    line = f"{cell.path}: {whole['status']}"
+    print(line + (f": {whole['reason']}" if whole["reason"] else ""), file=sys.stderr)
+    return 0

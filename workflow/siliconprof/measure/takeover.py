@@ -1,0 +1,76 @@
+"""Records that answer already: a job that Snakemake runs all the same takes over what is there.
+
+Snakemake runs a job again for reasons of its own: it was killed before it noted that the record
+was done, its notes were lost with `.snakemake/`, an input was made again with the same content, an
+edit was undone. A record tells by itself of which cell, code, versions and data it is. So the start
+of a run lists the records that answer today's cells (`pipeline.startup`), and `measure` takes such
+a record from the history. A cell whose record somebody has deleted is measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from siliconprof.datasets import prepared
+from siliconprof.errors import UserError
+from siliconprof.store import record
+from siliconprof.store.cell import Cell, identity
+
+ANSWERS = "answers.txt"  # in the history: hashes of the records that this run may take over
+
+
+def offer(sha256s: Iterable[str], history: Path) -> None:
+    """Leave a list for the jobs of this run.
+
+    Raises:
+        CannotWrite: one line.
+    """
+    record.write_atomically(history / ANSWERS, "".join(f"{sha256}\n" for sha256 in sha256s))
+
+
+def find(
+    cell: Cell, code: Mapping[str, Any], declared: Mapping[str, Any], history: Path | None
+) -> str | None:
+    """The text of a record that answers for this cell; None = measure.
+
+    Args:
+        code: fingerprint and modules of the cell's method code, today.
+        declared: versions that the pipeline declares, today.
+        history: the folder `results/history`.
+    """
+    if history is None:
+        return None
+    try:
+        offered = set((history / ANSWERS).read_text(encoding="ascii").split())
+    except (OSError, UnicodeDecodeError):
+        return None
+    for path in sorted((history / cell.path).glob("*.json")):
+        if path.stem in offered:
+            try:
+                if _answers(record.read(path), cell, code, declared):
+                    return path.read_text(encoding="utf-8")
+            except (UserError, OSError):
+                continue
+    return None
+
+
+def _answers(
+    found: Mapping[str, Any], cell: Cell, code: Mapping[str, Any], declared: Mapping[str, Any]
+) -> bool:
+    """Whether a record is what measuring the cell now would give, but for chance."""
+    used = found["method"].get("weights") or {}
+    if used.get("weights_sha256") and not used.get("weights_revision"):
+        return False  # of a person's own folder, at which nobody has looked now
+    if cell.dataset and found["dataset"] is not None:
+        now = prepared.read_facts(Path(cell.dataset)).get("sha256")
+        if found["dataset"]["data_sha256"] != now:
+            return False
+    return (
+        identity(found["cell"]) == json.loads(cell.identity_json())
+        and found["code"]["fingerprint"] == code["fingerprint"]
+        and found["environment"]["declared"] == dict(declared)
+        and found["method_version"] == record.METHOD_VERSION
+    )

@@ -1,0 +1,124 @@
+"""The child process in which one cell is really measured.
+
+`python -m siliconprof.measure.worker --cell JSON --result FILE --progress-fd N`, started by
+`siliconprof.measure` only. It ends when its supervisor is gone, and it is the first that the
+kernel's out-of-memory killer takes. With `--capture TOOL` it measures nothing: the same training
+runs a few steps under the tool.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from siliconprof.backends.base import Unsupported
+from siliconprof.errors import CANNOT_WRITE_STATUS, CannotWrite, UserError, in_one_line
+from siliconprof.lifetime import end_with
+from siliconprof.session import exhaustion, measurement, sweep
+from siliconprof.session.trial import Trial
+from siliconprof.store.cell import Cell
+from siliconprof.store.journal import Journal
+from siliconprof.store.record import finite, write_atomically
+
+
+def modules_loaded() -> list[str]:
+    """Modules of this package in the process, by their names below it."""
+    names = {
+        module.__spec__.name  # type: ignore[union-attr]
+        for module in list(sys.modules.values())
+        if getattr(module, "__spec__", None) is not None  # `__main__` has its real name there
+        if not hasattr(module, "__path__")  # packages
+    }
+    return sorted(n.removeprefix("siliconprof.") for n in names if n.startswith("siliconprof."))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, and leave a result file that says how it went."""
+    parser = argparse.ArgumentParser(prog="siliconprof.measure.worker")
+    parser.add_argument("--cell", required=True)
+    parser.add_argument("--result", type=Path, required=True)
+    parser.add_argument("--supervisor", type=int, required=True)
+    parser.add_argument("--progress-fd", type=int)
+    parser.add_argument("--journal", type=Path, help="file of the points that are finished")
+    parser.add_argument("--key", default="", help="under which they count")
+    parser.add_argument("--keep", type=Path, help="the cell's folder for what outlives it")
+    parser.add_argument("--expect", type=json.loads, help="the device that this node must have")
+    parser.add_argument("--capture", help="look with this tool instead of measuring")
+    parser.add_argument("--capture-folder", type=Path)
+    arguments = parser.parse_args(argv)
+    end_with(arguments.supervisor)
+    cell = Cell.from_json(arguments.cell)
+    trial = Trial(cell)
+    # What a tool starts may not inherit the pipe.
+    where_to = os.devnull if arguments.progress_fd is None else arguments.progress_fd
+    progress = open(where_to, "w", encoding="utf-8", buffering=1)
+    reached: dict[str, Any] = {"doing": "start", "step": 0}
+
+    def report(message: dict[str, Any]) -> None:
+        reached.update(message)
+        try:
+            progress.write(json.dumps(message) + "\n")
+        except OSError:
+            pass  # the supervisor is gone; end_with ends us
+
+    result: dict[str, Any] = {}
+    partial: dict[str, Any] = {}
+    try:
+        result = {"status": "ok", "reason": None}
+        if arguments.capture:
+            result |= measurement.profile(
+                trial, arguments.capture, arguments.capture_folder, report
+            )
+        else:
+            journal = Journal(arguments.journal, arguments.key)
+            result |= measurement.measure(
+                trial, report, partial, journal, arguments.keep, arguments.expect
+            )
+            result["modules_loaded"] = modules_loaded()
+            result["status"], result["reason"] = sweep.status(partial["points"])
+            result["complete"] = True
+            effective = result["precision"]["effective"]
+            if result["status"] == "ok" and effective != cell.precision:
+                result["status"] = "failed"
+                result["reason"] = (
+                    f"asked for {cell.precision}, but the arithmetic was {effective}: "
+                    "not kept under the name it was asked for"
+                )
+    except Unsupported as error:
+        result = {"status": "unsupported", "reason": str(error)}
+    except CannotWrite as error:
+        return _gives_up(error)
+    except UserError as error:
+        result = {"status": "failed", "reason": str(error)}
+    except BaseException as error:
+        traceback.print_exc()
+        evidence = exhaustion.raised(error)
+        where = f"while: {reached['doing']}, step {reached['step']}"
+        result = {
+            "status": "oom" if evidence else "failed",
+            "reason": f"{in_one_line(error)}; {where}",
+        }
+    result = partial | result
+    result["python"] = platform.python_version()
+    try:
+        write_atomically(arguments.result, json.dumps(finite(result)))
+    except CannotWrite as error:
+        return _gives_up(error)
+    return 0
+
+
+def _gives_up(error: CannotWrite) -> int:
+    """A disk that is full says nothing of the cell: its supervisor stops without a record."""
+    print(error, flush=True)
+    return CANNOT_WRITE_STATUS
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""`siliconprof`: what this host is, what a run would do, and records in and out.
+
+    siliconprof doctor              what this host is, what works, and how to mend what does not
+    siliconprof plan                cells that would run, have run, cannot run here; memory, time
+    siliconprof pack -o FILE        a bundle of records to carry to another host
+    siliconprof import FILE         add a bundle's records beside this host's own
+    siliconprof collect             measure on the hosts of config/hosts.yaml, bring records here
+    siliconprof compare A B         faster, slower or the same, point by point
+    siliconprof replicate           fresh processes of a cell, or of two versions in turn
+    siliconprof noise-floor         by how much processes of one cell differ on this host
+    siliconprof advise              which device for a training: fit, speed, energy, price, evidence
+
+The measuring itself is `snakemake --cores 1 report`, or `make report`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from siliconprof import __version__
+from siliconprof.errors import stage
+
+VERBS = {  # verb -> (module, one line of help)
+    "doctor": ("pipeline.doctor", "what this host is, what works, and how to mend what does not"),
+    "plan": ("cells.plan", "cells that would run, have run, cannot run here and why"),
+    "pack": ("remote.bundle", "write records into a bundle"),
+    "import": ("remote.bundle", "add the records of a bundle"),
+    "collect": ("remote.collect", "measure on other hosts over ssh and bring their records here"),
+    "compare": ("compare.compare", "say which points of two result sets are faster or slower"),
+    "replicate": ("compare.replicate", "measure cells in fresh processes, two sides in turn"),
+    "noise-floor": ("compare.noise_floor", "measure by how much processes of one cell differ here"),
+    "advise": ("advice.advise", "say which device suits a training, and on what evidence"),
+}
+OWN_VERB = ("remote.bundle",)  # modules that have several verbs and want to be told which
+
+
+def dispatch(argv: Sequence[str] | None = None) -> int:
+    """Hand the arguments to the verb's module; its exit status comes back."""
+    parser = argparse.ArgumentParser(
+        prog="siliconprof",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"siliconprof {__version__}")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name, (_, line) in VERBS.items():
+        verbs.add_parser(name, help=line, add_help=False)
+    words = list(sys.argv[1:] if argv is None else argv)
+    chosen = parser.parse_args(words[:1])
+    module_name, _ = VERBS[chosen.verb]
+    module = importlib.import_module(f"siliconprof.{module_name}")
+    rest = words[1:]
+    return module.main([chosen.verb, *rest] if module_name in OWN_VERB else rest)
+
+
+def main() -> int:
+    """The console command."""
+    return stage(dispatch)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,366 @@
+"""What this host is, what works on it, and for each thing that does not: why, and how to mend it.
+
+    siliconprof doctor [--json] [--config FILE]
+
+The host is detected anew, whatever its file says, and the file is written when something changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from siliconprof import plugins
+from siliconprof.cells import config
+from siliconprof.errors import UserError, stage
+from siliconprof.hosts import blas, environment, host_file, machine, registry
+from siliconprof.pipeline import slurm
+from siliconprof.store import validation
+
+RESULTS = Path("results")
+REGISTRY = Path("config/devices.yaml")
+GIB = 2**30
+LITTLE_DISK_BYTES = 2 * GIB
+LITTLE_MEMORY_BYTES = 2 * GIB
+BUSY_SHARE = 0.25  # of the usable cores; one busy core of two made a small product 80 times slower
+COMPILERS = ("c++", "g++", "clang++")
+FP16_FEATURES = {"avx512_fp16", "amx_fp16", "asimdhp", "FEAT_FP16"}
+LABELS = {"cpp_compiler": "C++ compiler", "cpu_governor": "CPU governor"}
+
+Advice = dict[str, str | None]  # about, why, mend
+
+
+def report(host: Mapping[str, Any], devices: registry.Registry) -> dict[str, Any]:
+    """Everything `siliconprof doctor` knows, as plain data.
+
+    Args:
+        host: a host file's content.
+        devices: what `registry.load` gave.
+
+    Returns:
+        `host`, `devices`, `backends`, `probes`, `packages`, `blas`, `driver`, `now` (what changes
+        by itself: sizes in bytes, load as a count of processes) and `advice`, a list of
+        `{about, why, mend}`.
+    """
+    probes = {name: _probe(name) for name in plugins.names("probes")}
+    now = _now()
+    found = [
+        {**device, "entry": _figures(devices, device["registry_id"])} for device in host["devices"]
+    ]
+    return {
+        "host": {
+            "label": host["label"],
+            "hostname": host["hostname"],
+            "os": host["os"],
+            "cpu": host["cpu"],
+        },
+        "devices": found,
+        "backends": host["backends"],
+        "probes": probes,
+        "packages": host["packages"],
+        "blas": host["blas"],
+        "driver": host["driver"],
+        "now": now,
+        "advice": [
+            *_backend_advice(host),
+            *_device_advice(host),
+            *_cpu_advice(host, now),
+            *_now_advice(host, now),
+        ],
+    }
+
+
+def _probe(name: str) -> dict[str, Any]:
+    try:
+        available, reason = plugins.load("probes", name).available()
+    except Exception as error:  # a probe that breaks here would break a cell
+        available, reason = False, f"{type(error).__name__}: {error}"
+    return {"available": available, "reason": reason}
+
+
+def _figures(devices: registry.Registry, registry_id: str | None) -> dict[str, Any] | None:
+    """The registry's name and figures of a device; None without an entry."""
+    if registry_id is None:
+        return None
+    entry = devices["devices"][registry_id]
+    bandwidth = entry["bandwidth_gb_per_s"]
+    return {
+        "name": entry["name"],
+        "peak_tflops": {name: registry.peak_tflops(entry, name) for name in entry["peak_tflops"]},
+        "bandwidth_gb_per_s": None if bandwidth is None else bandwidth["value"],
+    }
+
+
+def _now() -> dict[str, Any]:
+    """What changes by itself and decides whether a measurement now is worth its time."""
+    import psutil
+
+    try:
+        load: float | None = os.getloadavg()[0]
+    except OSError:
+        load = None
+    governor = machine.read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip()
+    low_power = re.search(r"lowpowermode\s+(\d)", machine.run(["pmset", "-g"]))
+    return {
+        "memory_available_bytes": psutil.virtual_memory().available,
+        "swap_used_bytes": psutil.swap_memory().used,
+        "disk_free_bytes": shutil.disk_usage(".").free,
+        "load_average_1min": load,
+        "power_source": environment.power_source(),
+        "low_power_mode": low_power[1] == "1" if low_power else None,
+        "cpu_governor": governor or None,
+        "cpp_compiler": next(filter(shutil.which, [os.environ.get("CXX", ""), *COMPILERS]), None),
+    }
+
+
+def _advice(about: str, why: str, mend: str | None) -> Advice:
+    return {"about": about, "why": why, "mend": mend}
+
+
+def _backend_advice(host: Mapping[str, Any]) -> Iterator[Advice]:
+    """Backends that could work here and do not; a missing GPU is no fault."""
+    for name, state in host["backends"].items():
+        if not state["available"] and state["mend"]:
+            yield _advice(name, state["reason"], state["mend"])
+    if (host["blas"]["mlx"] or "").startswith(blas.REFERENCE):
+        yield _advice(
+            "mlx on the CPU",
+            f"MLX multiplies with {host['blas']['mlx']}, which its wheel brings and which is slow: "
+            "5 GFLOP/s against 190 with OpenBLAS, seen on two cores; the report says so beside "
+            "every number",
+            f"unset {blas.VARIABLE}, which asks for it"
+            if os.environ.get(blas.VARIABLE)
+            else f"install {blas.SONAME} where the loader finds it (apt install "
+            "libopenblas0-pthread on Debian or Ubuntu): it is then loaded before MLX, in MLX's "
+            f"processes alone, and its cells run again. {blas.VARIABLE}={blas.OWN} keeps MLX's own",
+        )
+
+
+def _device_advice(host: Mapping[str, Any]) -> Iterator[Advice]:
+    for device in host["devices"]:
+        if not device["backends"]:
+            yield _advice(device["id"], "no backend can use it, so it is not measured", None)
+        if device["kind"] == "gpu" and device["registry_id"] is None:
+            cores = f" with {device['gpu_cores']} GPU cores" if device["gpu_cores"] else ""
+            yield _advice(
+                device["id"],
+                f"'{device['name']}'{cores} fits no entry, or more than one, of {REGISTRY}: it is "
+                "measured, but without peak rates, so there is no MFU",
+                f"add an entry to {REGISTRY} with its figures and their sources",
+            )
+
+
+def _cpu_advice(host: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Advice]:
+    cpu = host["cpu"]
+    if not FP16_FEATURES.intersection(cpu["features"]):
+        yield _advice(
+            "fp16 on the CPU",
+            "this CPU has no fp16 arithmetic: fp16 is emulated and takes many times as long as fp32",
+            "keep fp16 on the CPU to the smallest sizes, or use bf16",
+        )
+    if cpu["usable_cores"] < cpu["logical_cores"]:
+        yield _advice(
+            "CPU cores",
+            f"{cpu['usable_cores']} of {cpu['logical_cores']} may be used (affinity or cgroup)",
+            None,
+        )
+    if now["cpp_compiler"] is None:
+        yield _advice(
+            "C++ compiler",
+            "there is none: mx.compile silently runs uncompiled, and DeepSpeed's CPU optimizer "
+            "cannot be built",
+            "install one: apt install g++ on Debian or Ubuntu, xcode-select --install on a Mac",
+        )
+
+
+def _now_advice(host: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Advice]:
+    """What speaks against measuring at this moment."""
+    load, cores = now["load_average_1min"], host["cpu"]["usable_cores"]
+    if load is not None and load > BUSY_SHARE * cores:
+        yield _advice(
+            "load",
+            f"this machine is busy now: a load of {load:.1f} on {cores} usable cores; cells that "
+            "other work disturbs are flagged, and slow",
+            "wait until it is idle, or end the other work",
+        )
+    if now["power_source"] == "battery":
+        yield _advice("power", "on battery, where clocks are held down", "plug it in")
+    if now["low_power_mode"]:
+        yield _advice("power", "low power mode holds clocks down", "sudo pmset -a lowpowermode 0")
+    if now["cpu_governor"] not in (None, "performance"):
+        yield _advice(
+            "CPU governor",
+            f"it is '{now['cpu_governor']}': the clock follows the load, and short runs see it "
+            "rise",
+            "sudo cpupower frequency-set -g performance",
+        )
+    if now["memory_available_bytes"] < LITTLE_MEMORY_BYTES:
+        yield _advice(
+            "memory",
+            f"{_gib(now['memory_available_bytes'])} are available: cells may swap or be killed",
+            "close other programs",
+        )
+    if now["disk_free_bytes"] < LITTLE_DISK_BYTES:
+        yield _advice(
+            "disk",
+            f"{_gib(now['disk_free_bytes'])} are free here: records and figures may not fit, "
+            "pretrained weights will not",
+            "make room, or work in a folder on another disk",
+        )
+
+
+# -- text --------------------------------------------------------------------------------------
+
+
+def _gib(size: int | None) -> str:
+    return "size unknown" if size is None else f"{size / GIB:.1f} GiB"
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows with their columns lined up, indented."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  " + "  ".join(cells).rstrip()
+
+
+def as_text(document: Mapping[str, Any]) -> str:
+    """A report for a person."""
+    host, cpu, now = document["host"], document["host"]["cpu"], document["now"]
+    system = host["os"]["distribution"] or host["os"]["system"]
+    lines = [
+        f"Host {host['label']} (hostname {host['hostname']})",
+        f"  {system}, {host['os']['machine']}, kernel {host['os']['release']}",
+        f"  {cpu['model']}: {cpu['physical_cores'] or 'unknown'} cores, {cpu['logical_cores']} "
+        f"threads, {cpu['usable_cores']} usable; {_gib(cpu['memory_bytes'])} of memory",
+        "",
+        "Devices",
+        *_table([_device_row(device) for device in document["devices"]]),
+        "",
+        "Backends",
+        *_table([_backend_row(*item) for item in document["backends"].items()]),
+        "",
+        "Probes",
+        *_table(
+            [
+                (name, "works" if probe["available"] else "no", probe["reason"])
+                for name, probe in document["probes"].items()
+            ]
+        ),
+        "",
+        "Packages",
+        *_table([(name, version) for name, version in document["packages"].items() if version]),
+        "",
+        "Matrix products on the CPU",
+        *_table([(name, blas or "not known") for name, blas in document["blas"].items()]),
+    ]
+    drivers = [(name, version) for name, version in document["driver"].items() if version]
+    if drivers:
+        lines += ["", "Drivers and runtimes", *_table(drivers)]
+    lines += ["", "Now", *_table([_now_row(*item) for item in now.items() if item[1] is not None])]
+    if not document["advice"]:
+        return "\n".join([*lines, "", "Nothing to mend."])
+    lines += ["", "To know and to mend"]
+    for advice in document["advice"]:
+        lines.append(f"  {advice['about']}: {advice['why']}")
+        if advice["mend"]:
+            lines.append(f"    -> {advice['mend']}")
+    return "\n".join(lines)
+
+
+def _device_row(device: Mapping[str, Any]) -> tuple[str, ...]:
+    entry = device["entry"]
+    known = "no entry in the registry" if device["kind"] == "gpu" else ""
+    if entry:
+        peaks = (
+            f"{name} {peak:g}" for name, peak in entry["peak_tflops"].items() if peak is not None
+        )
+        known = f"peak TFLOPS {', '.join(peaks) or 'unknown'}"
+    backends = ", ".join(device["backends"]) or "no backend"
+    return device["id"], device["name"], _gib(device["memory_bytes"]), backends, known
+
+
+def _backend_row(name: str, state: Mapping[str, Any]) -> tuple[str, ...]:
+    where = ", ".join(state["devices"])
+    return name, "works" if state["available"] else "no", where or state["reason"] or ""
+
+
+def _now_row(name: str, value: Any) -> tuple[str, str]:
+    """A reading with a name for a person instead of the key's unit."""
+    if name.endswith("_bytes"):
+        return name.removesuffix("_bytes").replace("_", " "), _gib(value)
+    return LABELS.get(name, name.replace("_", " ")), _shown(value)
+
+
+# -- command -----------------------------------------------------------------------------------
+
+
+def _cluster_advice(path: Path) -> Iterator[Advice]:
+    """What Slurm, where it is, cannot lend of what the config's `cluster` asks for."""
+    try:
+        section = config.resolve(validation.load_yaml(path))["cluster"]
+    except UserError:
+        return  # a run says what is wrong with it
+    if section and shutil.which("sbatch"):
+        for label, line in slurm.refusals(section).items():
+            yield _advice("Slurm", line, f"mend cluster.{label}.resources in {path}")
+
+
+def _configured_label(path: Path) -> str:
+    """The config's `host`; `auto` without one, since a wrong config must not stop the doctor."""
+    try:
+        document = validation.load_yaml(path)
+    except UserError:
+        return "auto"
+    label = document.get("host") if isinstance(document, dict) else None
+    return label if isinstance(label, str) else "auto"
+
+
+def examine(label: str) -> dict[str, Any]:
+    """Detect this host and report on it; files that cannot be used become advice."""
+    mistakes: list[Advice] = []
+    devices: registry.Registry = {"devices": {}}
+    try:
+        devices = registry.load(REGISTRY)
+    except UserError as error:
+        mistakes += [_advice("registry", line, None) for line in str(error).splitlines()]
+    try:
+        # Ids made without the registry would rename devices: such a file is not written.
+        host = host_file.resolve(RESULTS, label, devices, write=not mistakes, again=True)
+    except UserError as error:
+        mistakes.append(_advice("host file", str(error), None))
+        host = host_file.assemble(
+            host_file.detect_in_child(), host_file.default_label(), "0" * 64, devices
+        )
+    document = report(host, devices)
+    document["advice"] = [*mistakes, *document["advice"]]
+    return document
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the report; the exit status is 0 whatever it says."""
+    parser = argparse.ArgumentParser(prog="siliconprof doctor", description=__doc__.split("\n")[0])
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument("--config", type=Path, default=Path("config/config.yaml"),
+                        help="the config whose `host` counts")  # fmt: skip
+    arguments = parser.parse_args(argv)
+    document = examine(_configured_label(arguments.config))
+    document["advice"] += _cluster_advice(arguments.config)
+    text = json.dumps(document, indent=2) if arguments.json else as_text(document)
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

@@ -1,0 +1,352 @@
+"""What the Snakefile asks at parse time: config, host, matrix, in one call.
+
+Every job of a cluster parses the Snakefile again, under another hostname. So only the main
+process looks at the host (in a process of its own; no framework is ever imported here), checks
+records and may stop; jobs read what it has stored.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from siliconprof import closure, fingerprint, plugins
+from siliconprof.cells import cluster, config, matrix
+from siliconprof.datasets import dataset_spec, source_files
+from siliconprof.errors import USER_ERROR_EXIT_STATUS, UserError, printable
+from siliconprof.hosts import detect, host_file, registry
+from siliconprof.lifetime import PIPELINE_VARIABLE, end_with_pipeline
+from siliconprof.measure import lock
+from siliconprof.measure.child import PROGRESS_FILE_VARIABLE
+from siliconprof.pipeline import cluster_run, progress, provenance, run_here, slurm, startup
+from siliconprof.store import records, validation
+from siliconprof.store.cell import canonical_json
+
+RESULTS = Path("results")
+REGISTRY = Path("config/devices.yaml")
+BUNDLE_SCHEMAS = [f"workflow/schemas/{name}.schema.yaml" for name in ("manifest", "record", "host")]
+BUILTIN_TEXT = "workflow/siliconprof/datasets/data/builtin_text.txt"
+# Plug-ins that a stage loads by name, for all of which it says something: the parameters of every
+# model, the code and the packages of every cell, which device would do for a training.
+PLUGINS_OF = {
+    "analyse.aggregate": ("workloads",),
+    "render.page": ("backends", "workloads", "trainers"),
+    "cells.matrix": ("backends", "workloads", "trainers", "probes", "captures"),
+}
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """All that rules look up."""
+
+    experiment: Mapping[str, Any]  # resolved config
+    # Label of a host that this run measures -> path of a cell -> what its rule needs.
+    cells: Callable[[str], Mapping[str, Mapping[str, Any]]]
+    measuring: list[cluster_run.Measuring]
+    detecting: list[cluster_run.Detecting]
+    host_files: list[str]  # of the hosts that this run measures
+    focus: list[str]  # file of the host that the page is about, where the config decides
+    not_measured: str  # devices with reasons, as JSON
+    records: list[Any]  # of those hosts; on a cluster functions, since it shows later which
+    foreign: list[str]  # other hosts', plain leaf inputs
+    reference: list[str]  # folders of shipped bundles
+    noise_floors: list[str]  # of the hosts that have measured one
+    bundle_schemas: list[str]
+    template: list[str]  # the page's own files
+    published: list[str]
+    shown: provenance.Shown  # what Snakemake's own report says of figures and tables
+    experiment_json: str
+    datasets: Mapping[str, str]  # name -> canonical JSON of the entry
+    dataset_patterns: Mapping[str, str]  # kind -> regular expression of its data sets' names
+    dataset_texts: Mapping[str, list[str]]  # name -> the built-in text, where it is of that
+    sources: Mapping[str, str]  # name -> a word that changes with the files of a person's folder
+
+    def asked(self, wildcards: Any) -> str:
+        """The experiment as JSON, as a function: in a plain text `{x}` would be a wildcard."""
+        return self.experiment_json
+
+    def _of_cell(self, key: str, wildcards: Any) -> Any:
+        """What a cell's rule needs; Snakemake's `lookup` would walk through every cell each time.
+
+        Raises:
+            UserError: the wildcard names no cell of the experiment.
+        """
+        known = self.cells(wildcards.cell.split("/")[0])
+        if wildcards.cell not in known:
+            raise UserError(f"{wildcards.cell}: no cell of this experiment, see `siliconprof plan`")
+        return known[wildcards.cell][key]
+
+    def files(self, wildcards: Any) -> list[str]:
+        """What a cell reads: facts of its data set, files of its weights."""
+        return list(self._of_cell("files", wildcards))
+
+    def arguments(self, wildcards: Any) -> str:
+        """What decides a cell's numbers, as words for the shell."""
+        return str(self._of_cell("arguments", wildcards))
+
+    def time_limit_s(self, wildcards: Any) -> str:
+        """How long a cell may take, which changes none of its numbers."""
+        return str(self._of_cell("time_limit_s", wildcards))
+
+    def closing_line(self, targets: Collection[str]) -> str:
+        """What a run has made, for a person.
+
+        Args:
+            targets: those that it was asked for; none is the page.
+        """
+        if not targets or {"report", "results/report.html"} & {*targets}:
+            return "report: results/report.html"
+        if "measured" in targets:
+            labels = [Path(file).stem for file in self.host_files]
+            return f"records: {', '.join(f'results/records/{label}/' for label in labels)}"
+        return f"made: {', '.join(sorted(targets))}"
+
+    def method(self, stage: str, kind: str) -> str:
+        """What decides the arrays that a `prepare` stage makes: its code and its libraries.
+
+        Args:
+            kind: of the data sets that it prepares, one of `dataset_spec.KINDS`.
+        """
+        code = fingerprint.of([f"siliconprof.{stage}"]).sha256
+        packages = detect.package_versions()
+        libraries = {name: packages.get(name) for name in dataset_spec.LIBRARIES[kind]}
+        return canonical_json({"code": code, "libraries": libraries})
+
+    def code(self, stage: str) -> list[str]:
+        """The import closure of a stage's module and of the plug-ins it loads, as inputs."""
+        roots = [
+            plugins.module_name(kind, name)
+            for kind in PLUGINS_OF.get(stage, ())
+            for name in plugins.names(kind)
+        ]
+        return closure.files([f"siliconprof.{stage}", *roots])
+
+
+def dry_run_asked(argv: Sequence[str]) -> bool:
+    """Whether this is `snakemake -n`, or another that measures nothing.
+
+    Snakemake itself knows only after the parse.
+    """
+    return any(
+        word in ("--dry-run", "--dryrun", "--lint", "-l", "--list-rules", "--summary")
+        or re.fullmatch(r"-[a-zA-Z]*n[a-zA-Z]*", word)
+        for word in argv
+    )
+
+
+def forced(argv: Sequence[str]) -> bool:
+    """Whether Snakemake is told to run jobs whose output is up to date."""
+    words = ("--force", "--forceall", "--forcerun")
+    return any(word in words or re.fullmatch(r"-[a-zA-Z]*[fFR]", word) for word in argv)
+
+
+def _files(pattern: str) -> list[Path]:
+    """Files that become inputs of rules.
+
+    Raises:
+        UserError: a name that Snakemake would read as a pattern, or that no terminal shows.
+    """
+    found = sorted(path for path in Path().glob(pattern) if path.is_file())
+    lines = [
+        f"{validation.one_line(path.as_posix())}: rename it: letters, digits, '.', '_' and '-'"
+        for path in found
+        if set(path.name) & set("{}") or not path.name.isprintable()
+    ]
+    if lines:
+        raise UserError("\n".join(lines))
+    return found
+
+
+def prepare(
+    raw: Mapping[str, Any],
+    main_process: bool,
+    dry_run: bool,
+    through: str | None,
+    checkpoints: Any,
+) -> Workflow:
+    """Resolve config, host and matrix; exit with clear lines when something is wrong.
+
+    Args:
+        raw: Snakemake's `config`.
+        main_process: false in jobs that parse the Snakefile again.
+        dry_run: nothing is set aside; only what the host is may be stored.
+        through: the executor that jobs are submitted through; None when they stay here.
+        checkpoints: Snakemake's.
+    """
+    try:
+        return _prepare(raw, main_process, dry_run, through, checkpoints)
+    except UserError as error:
+        _stop(error)
+
+
+def started() -> None:
+    """Snakemake has its lock on this folder, and is about to run jobs."""
+    lock.started()
+    startup.hear_sigterm()
+
+
+def failed() -> None:
+    """A run has failed."""
+    startup.explain(RESULTS)
+
+
+def check_readable(configfile: str) -> str:
+    """The same name, once the file is known to be YAML: Snakemake would not say where it is not."""
+    try:
+        if not isinstance(validation.load_yaml(configfile), dict):
+            raise UserError(f"{configfile}: is empty or no mapping; see config/README.md")
+    except UserError as error:
+        _stop(error)
+    return configfile
+
+
+def _stop(error: UserError) -> NoReturn:
+    print(printable(str(error)), file=sys.stderr)
+    sys.stderr.flush()
+    raise SystemExit(USER_ERROR_EXIT_STATUS)
+
+
+def _checked(raw: Mapping[str, Any], here: bool) -> tuple[dict[str, Any], registry.Registry]:
+    """(experiment, registry), both checked before anything is said.
+
+    Args:
+        here: whether this host is the one to be measured, and may be looked at.
+
+    Raises:
+        UserError: all mistakes of both, one line each.
+    """
+    mistakes: list[str] = []
+    devices: registry.Registry = {"devices": {}}
+    try:
+        devices = registry.load(REGISTRY)
+    except UserError as error:
+        mistakes.append(str(error))
+    try:
+        experiment = config.resolve(raw)
+    except UserError as error:
+        mistakes.insert(0, str(error))
+        if here and len(mistakes) == 1:
+            mistakes += _unknown_devices(raw, devices)
+    if mistakes:
+        raise UserError("\n".join(mistakes))
+    return experiment, devices
+
+
+def _unknown_devices(raw: Mapping[str, Any], devices: registry.Registry) -> list[str]:
+    """Devices that nobody knows, of a config that has other mistakes as well."""
+    asked, label = raw.get("devices"), raw.get("host", "auto")
+    if not isinstance(asked, list) or not isinstance(label, str):
+        return []
+    try:
+        host = host_file.resolve(RESULTS, label, devices, write=False)
+        section = raw.get("cluster")
+        named = {
+            label: entry
+            for label, entry in (section.items() if isinstance(section, Mapping) else ())
+            if isinstance(entry, Mapping) and isinstance(entry.get("device"), str)
+        }
+        wanted = {"devices": [str(name) for name in asked], "cluster": named}
+        matrix.select_devices(wanted, devices, host)
+    except UserError as error:
+        return [str(error)]
+    return []
+
+
+def _focus(experiment: Mapping[str, Any], run: run_here.Here | cluster_run.Nodes) -> list[str]:
+    """File of the host that the page is about; none where the first with cells is.
+
+    Raises:
+        UserError: the config names a host of which nothing is known.
+    """
+    asked = experiment["report"]["host"]
+    if asked is None:
+        return [f"results/hosts/{label}.json" for label in run.focus]
+    known = {path.stem for path in _files("results/hosts/*.json")} - {cluster.RESERVED}
+    known |= {*run.labels}
+    if asked not in known:
+        raise UserError(
+            f"config: report.host: nothing is known of '{asked}'; known: "
+            f"{', '.join(sorted(known))}{validation.nearest(asked, known)}"
+        )
+    return [f"results/hosts/{asked}.json"]
+
+
+def _prepare(
+    raw: Mapping[str, Any],
+    main_process: bool,
+    dry_run: bool,
+    through: str | None,
+    checkpoints: Any,
+) -> Workflow:
+    fingerprint.load_cache(RESULTS / "history" / fingerprint.CACHE)
+    experiment, devices = _checked(raw, here=through is None)
+    run: run_here.Here | cluster_run.Nodes
+    if through is None:
+        run = run_here.Here(experiment, devices, RESULTS, main_process)
+    else:
+        # A job takes the files of the nodes as they are.
+        run = cluster_run.Nodes(experiment, devices, RESULTS, checkpoints if main_process else None)
+    foreign = [path.as_posix() for path in records.foreign_records(RESULTS, run.labels)]
+    if main_process:
+        end_with_pipeline()  # of whoever started this one
+    # A cluster job inherits the environment of the host that submitted it; the process that its
+    # cell must not outlive is the one that parses here.
+    os.environ[PIPELINE_VARIABLE] = str(os.getpid())
+    os.environ.pop(PROGRESS_FILE_VARIABLE, None)
+    if main_process:
+        own = run.lying_here()
+        records.set_damaged_aside([*own, *foreign], RESULTS, dry_run)
+        for path in records.misnamed(RESULTS):
+            line = f"{path}: not a name that a record has; it is used in nothing"
+            print(printable(line).replace("\n", "\\n"), file=sys.stderr)
+        fingerprint.store_cache(RESULTS / "history" / fingerprint.CACHE)
+        if not dry_run:
+            startup.prepare(RESULTS, run.planned(), forced(sys.argv), through)
+            if through == slurm.EXECUTOR:
+                slurm.warn({label: experiment["cluster"][label] for label in run.labels})
+            run.prepare()
+            if through is None:  # what cells do elsewhere nobody sees
+                progress.attach()
+        else:
+            startup.settle_records(run.planned(), RESULTS, dry_run=True)
+    return Workflow(
+        experiment=experiment,
+        cells=run.cells,
+        measuring=run.measuring(),
+        detecting=run.detecting(),
+        host_files=[f"results/hosts/{label}.json" for label in run.labels],
+        focus=_focus(experiment, run),
+        not_measured=canonical_json(run.not_measured),
+        records=run.records(),
+        foreign=foreign,
+        reference=[f"results/reference/{path.stem}" for path in _files("config/measured/*.zip")],
+        noise_floors=[path.as_posix() for path in _files("results/noise-floor/*.json")],
+        bundle_schemas=BUNDLE_SCHEMAS,
+        template=[path.as_posix() for path in _files("report/*")],
+        published=[path.as_posix() for path in _files("config/published/*.csv")],
+        shown=provenance.Shown(RESULTS / "figures"),
+        experiment_json=canonical_json(experiment),
+        datasets={
+            name: canonical_json({"name": name} | entry)
+            for name, entry in experiment["datasets"].items()
+        },
+        dataset_patterns={
+            kind: run_here.pattern(
+                [n for n, e in experiment["datasets"].items() if e["kind"] == kind]
+            )
+            for kind in dataset_spec.KINDS
+        },
+        dataset_texts={
+            name: [BUILTIN_TEXT] if entry["source"] == "builtin" else []
+            for name, entry in experiment["datasets"].items()
+        },
+        sources={
+            name: source_files.state(Path(matrix.DATA_DIR) / name)
+            for name in experiment["datasets"]
+        },
+    )

@@ -1,0 +1,251 @@
+"""What a pipeline does in its checkout before Snakemake looks: mends what earlier ones left.
+
+Only the main process of a run that may write does this, once. What a killed pipeline leaves: its
+locks (`lock`), jobs in a cluster's queue (`slurm`), files that it was writing (`temporary`),
+finished records that it did not live to note (`settle_records`). What a clock leaves that was ahead:
+files of the future, beside which no edit looks new.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from siliconprof import closure
+from siliconprof.cells import freshness, matrix
+from siliconprof.cells.matrix import PlannedCell
+from siliconprof.errors import CannotWrite, UserError, writing
+from siliconprof.measure import lock, takeover
+from siliconprof.pipeline import slurm
+from siliconprof.store import record, records, temporary
+
+ROOM_BYTES = 2**20  # less is not worth beginning with: the page alone takes more
+LONG_AGO_S = 1  # since 1970: older than any code; 0 is no time at all to Snakemake
+SAME_TIME_S = 2.0  # two hosts' clocks, or a coarse file system's
+
+
+def prepare(
+    results: Path, planned: Sequence[PlannedCell], forced: bool, through: str | None = None
+) -> None:
+    """Mend what can be mended.
+
+    Args:
+        planned: the cells of this run, as far as they are known.
+        forced: whether cells are to be measured that have a record which answers.
+        through: the executor that jobs are submitted through; None when they stay here.
+
+    Raises:
+        CannotWrite: a disk is full or read-only; one line.
+    """
+    require_room(lock.SNAKEMAKE_FOLDER)
+    require_room(results)
+    lock.start_alone()
+    killed = lock.clear_stale()
+    if through == slurm.EXECUTOR:  # before anybody looks at what they may still write
+        slurm.clear_left_jobs(cancel=killed)
+    temporary.sweep(results)
+    if lock.nobody_else():  # what another is writing at this moment is no damage
+        remake_damaged(results)
+        remake_incomplete(planned)
+        answering = settle_records(planned, results)
+        takeover.offer([] if forced else answering, results / "history")
+    set_back(_outputs(results))
+
+
+def settle_records(
+    planned: Iterable[PlannedCell], results: Path, dry_run: bool = False
+) -> list[str]:
+    """Ask every record whether it answers for its cell today; hashes of those that do.
+
+    Snakemake knows what a record was made with by notes that can be lost, and asks no record. So
+    one that does not answer makes room for the newest of the history that does, else it goes, and
+    Snakemake finds the cell without a record. What has changed is said in words.
+
+    Raises:
+        CannotWrite: one line.
+    """
+    history = results / "history"
+    notes = records.Notes(history)
+    answering: list[str] = []
+    changes: Counter[str] = Counter()
+    for one in planned:
+        path = Path(matrix.record_path(one.cell))
+        if path.exists():
+            question, note = freshness.question(one), notes.of(path)
+            if note and note.get("answers") == question:
+                answering.append(note["sha256"])
+                continue
+            found = record.read(path, check_schema=False)
+            why = freshness.outdated(one, found)
+            if not why:
+                answering.append(found["sha256"])
+                notes.add(path, found["sha256"], question)
+                if not dry_run:
+                    record.keep_in_history(found, path.read_text(encoding="utf-8"), history)
+                    record.forget_retired(found, history)
+                continue
+        else:
+            found, why = {"cell": vars(one.cell), "sha256": ""}, ["its record was retired"]
+            if not record.retired(found, history):
+                continue
+        kept = next((k for k in record.earlier(found, history) if _answers(one, k)), None)
+        if kept is not None:
+            changes["an earlier record answers and is taken from results/history"] += 1
+            answering.append(kept.stem)
+        else:
+            changes.update(f"measured again: {reason}" for reason in why)
+        if not dry_run:
+            if path.exists():
+                record.retire(path, found, history)
+            if kept is not None:
+                record.restore(path, kept)
+    if not dry_run:
+        notes.store()
+    for text, count in changes.most_common():
+        print(f"{count} cell{'s' * (count > 1)}: {text}", file=sys.stderr)
+    return answering
+
+
+def _answers(planned: PlannedCell, path: Path) -> bool:
+    """Whether a record of the history answers for a cell."""
+    try:
+        return not freshness.outdated(planned, record.read(path, check_schema=False))
+    except UserError:
+        return False
+
+
+def remake_damaged(results: Path) -> None:
+    """Have made again what is made from the records, or prepared, and is not as it was written.
+
+    Of the first all of it, since a rule makes several, and Snakemake does not miss what lies
+    between a record and a page that is there. What a person has edited is kept, but counts no
+    more: numbers come from records. A table without a seal is none of ours and stays.
+
+    Raises:
+        CannotWrite: one line.
+    """
+    tables = [path for path in results.glob("tables/*.csv") if temporary.sealed(path)]
+    derived = [results / "matrix.json", results / "report.html", *tables]
+    bad = [path for path in derived if temporary.damaged(path)]
+    for path in bad:
+        kept = _set_aside(path, results)
+        print(
+            f"{path}: damaged, or changed by hand: set aside as {kept}; what is made from the "
+            "records is made again",
+            file=sys.stderr,
+        )
+    for path in derived if bad else ():
+        with writing(path):
+            path.unlink(missing_ok=True)
+    for path in results.glob("data/*/*"):
+        if path.is_file() and temporary.damaged(path):
+            with writing(path):  # without dataset.json nothing is prepared
+                path.with_name("dataset.json").unlink(missing_ok=True)
+            print(f"{path}: damaged; it is prepared again where it is needed", file=sys.stderr)
+
+
+def remake_incomplete(planned: Iterable[PlannedCell]) -> None:
+    """Have data prepared again of which an array is missing.
+
+    Raises:
+        CannotWrite: one line.
+    """
+    for array in sorted({Path(array) for one in planned for array in one.arrays}):
+        facts = array.with_name("dataset.json")
+        if facts.exists() and not array.exists():
+            with writing(facts):
+                facts.unlink()
+            print(f"{array}: missing; it is prepared again", file=sys.stderr)
+
+
+def _set_aside(path: Path, results: Path) -> Path:
+    """Move a file to where no stage reads; its new place.
+
+    Raises:
+        CannotWrite: one line.
+    """
+    kept = results / "set-aside" / path.relative_to(results)
+    kept = kept.with_name(f"{path.stem}.{closure.sha256(path)[:12]}{path.suffix}")
+    with writing(kept):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, kept)
+    return kept
+
+
+def require_room(folder: Path) -> None:
+    """See that something can be written to a folder.
+
+    Raises:
+        CannotWrite: it cannot; one line.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        trial = temporary.beside(folder / "trial")
+        try:
+            trial.write_bytes(bytes(ROOM_BYTES))
+        finally:
+            temporary.remove(trial)
+
+
+def hear_sigterm() -> None:
+    """Have SIGTERM end Snakemake whenever it comes.
+
+    Snakemake 9 takes its scheduler's lock in the signal's handler (`scheduling/job_scheduler.py`,
+    `exit_gracefully`), which runs in the main thread: where that holds the lock at this moment it
+    waits for itself for ever. In a thread of its own the handler waits until the lock is free.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    if not callable(handler):
+        return
+
+    def beside(signum: int, frame: object) -> None:
+        threading.Thread(target=handler, args=(signum, frame), daemon=True).start()
+
+    signal.signal(signal.SIGTERM, beside)
+
+
+def explain(results: Path) -> None:
+    """Say why a run has failed, where that is a disk: its own log may not have had room for it."""
+    for folder in (results, lock.SNAKEMAKE_FOLDER):
+        try:
+            require_room(folder)
+        except CannotWrite as error:
+            print(error, file=sys.stderr)
+
+
+def _outputs(results: Path) -> Iterator[Path]:
+    """What rules make and Snakemake compares by time."""
+    yield results / "matrix.json"
+    yield results / "report.html"
+    for pattern in (
+        "tables/*.csv",
+        "data/*/*",
+        "records/**/*.json",
+        "figures/.snakemake_timestamp",
+        "reference/*/.snakemake_timestamp",
+    ):
+        yield from results.glob(pattern)
+
+
+def set_back(paths: Iterable[Path]) -> list[Path]:
+    """Make files of the future old ones; which they were.
+
+    Nothing that is edited from now on is newer than they are, so Snakemake would keep them
+    whatever changes. Next to old ones it looks at the content of their inputs instead.
+    """
+    latest_s = time.time() + SAME_TIME_S
+    found = []
+    for path in paths:
+        try:
+            if path.lstat().st_mtime > latest_s:
+                os.utime(path, (LONG_AGO_S, LONG_AGO_S), follow_symlinks=False)
+                found.append(path)
+        except OSError:
+            continue  # gone, or not ours to change
+    return found

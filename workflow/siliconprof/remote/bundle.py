@@ -1,0 +1,124 @@
+"""Records between hosts: packed into a zip on one, checked and imported on another.
+
+    python -m siliconprof.remote.bundle pack --output F [--host LABEL ...] [--results D] [--force]
+                                     [--without LIST] [--anonymise [kept|once]] [--sign KEY]
+    python -m siliconprof.remote.bundle import F [--replace] [--results D] [--signers F [--signer NAME]]
+    python -m siliconprof.remote.bundle unpack-reference --bundle F --output-dir D
+
+A bundle holds `records/{host}/….json`, `hosts/{label}.json` and a `manifest.json` with the
+SHA-256 of each. All of it is checked (`bundle_check.py`) before the first file is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from siliconprof.errors import stage
+from siliconprof.remote import anonymise
+from siliconprof.remote.bundle_import import import_bundle, unpack_reference
+from siliconprof.remote.bundle_pack import pack, shas_of
+
+VERBS = ("pack", "import", "unpack-reference")
+
+
+def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
+    """Give a parser the arguments of one of `VERBS`; `run` does what they say."""
+    parser.set_defaults(verb=verb)
+    if verb == "unpack-reference":
+        parser.add_argument("--bundle", type=Path, required=True)
+        parser.add_argument("--output-dir", type=Path, required=True)
+        return
+    parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
+    if verb == "pack":
+        parser.add_argument(
+            "-o", "--output", type=Path, required=True, metavar="FILE", help="the bundle, a zip"
+        )
+        parser.add_argument(
+            "--host",
+            action="append",
+            metavar="LABEL",
+            help="whose records; may be repeated; default: every host with a file in results/hosts",
+        )
+        parser.add_argument("--force", action="store_true", help="replace an existing bundle")
+        parser.add_argument(
+            "--without",
+            type=Path,
+            metavar="LIST",
+            help="leave out the records whose SHA-256 this file lists, one per line",
+        )
+        parser.add_argument(
+            "--anonymise",
+            nargs="?",
+            const=anonymise.KEPT,
+            choices=(anonymise.KEPT, anonymise.ONCE),
+            help="replace names of hosts, users and folders, and say which; kept (default): by the "
+            f"same words in every bundle, for which results/{anonymise.SALT_FILE} is kept; once: "
+            "by words that no other bundle has",
+        )
+        parser.add_argument(
+            "--sign",
+            type=Path,
+            metavar="KEY",
+            help="sign it with this SSH key, in FILE.sig",
+        )
+    else:
+        parser.add_argument("bundle", type=Path, help="a bundle that `pack` has made")
+        parser.add_argument(
+            "--replace",
+            action="store_true",
+            help="let the bundle's records take the place of different ones, which stay in "
+            "results/history",
+        )
+        parser.add_argument(
+            "--signers",
+            type=Path,
+            metavar="FILE",
+            help="take it only if its signature, in BUNDLE.sig, is by somebody whom this file of "
+            "allowed signers (ssh-keygen(1)) lists",
+        )
+        parser.add_argument("--signer", metavar="IDENTITY", help="and only if it is by this one")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what was asked on the command line; the exit status."""
+    if arguments.verb == "pack":
+        lines = pack(
+            arguments.results,
+            arguments.host,
+            arguments.output,
+            arguments.force,
+            shas_of(arguments.without) if arguments.without else (),
+            arguments.anonymise,
+            arguments.sign,
+        ).lines()
+    elif arguments.verb == "import":
+        lines = import_bundle(
+            arguments.bundle,
+            arguments.results,
+            arguments.replace,
+            arguments.signers,
+            arguments.signer,
+        ).lines()
+    else:
+        bundle = unpack_reference(arguments.bundle, arguments.output_dir)
+        lines = [f"{len(bundle.records)} records of {', '.join(bundle.hosts)} unpacked"]
+    print("\n".join(lines))
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Pack, import or unpack a bundle."""
+    parser = argparse.ArgumentParser(
+        prog="siliconprof.remote.bundle", description=__doc__.split("\n")[0]
+    )
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+    for verb in VERBS:
+        add_arguments(verbs.add_parser(verb), verb)
+    return run(parser.parse_args(argv))
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

@@ -1,0 +1,276 @@
+"""A bundle that has passed every check is added to this checkout, or unpacked as a reference."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from siliconprof.errors import UserError, writing
+from siliconprof.remote import anonymise, signatures
+from siliconprof.remote.bundle_check import (
+    MANIFEST,
+    RESERVED_LABEL,
+    Bundle,
+    bytes_of,
+    check,
+    parsed,
+    read_bundle,
+)
+from siliconprof.store import documents, record, records, temporary, validation
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What `import_bundle` has done, in numbers of records."""
+
+    hosts: Sequence[str]
+    added: int
+    present: int  # the same record was here
+    replaced: int
+    signed_by: str | None = None
+    unchecked: bool = False  # signed, but nobody asked by whom
+
+    def lines(self) -> list[str]:
+        """For a person."""
+        about = []
+        if self.signed_by:
+            about = [f"signed by {self.signed_by}"]
+        elif self.unchecked:
+            about = ["signed, not checked: --signers FILE checks it"]
+        if not self.hosts:
+            return ["nothing new: there is no record in it", *about]
+        return [
+            f"{self.added + self.present + self.replaced} records of {', '.join(self.hosts)}: "
+            f"{self.added} new, {self.present} already here, {self.replaced} replaced",
+            *about,
+        ]
+
+
+def import_bundle(
+    path: Path,
+    results: Path,
+    replace: bool = False,
+    signers: Path | None = None,
+    signer: str | None = None,
+) -> Imported:
+    """Add another host's records to this checkout, byte for byte.
+
+    Args:
+        signers: OpenSSH's file of those whose signature is wanted; None to check none.
+        signer: the only one of them who will do.
+        replace: whether a record may take the place of a different one of the same cell, which
+            then stays in `results/history`.
+
+    Raises:
+        UserError: the bundle is not signed as wanted, is unsound, holds records of a host that is
+            measured from here or of another machine than here, or differs from what is here;
+            one line each, and nothing was written.
+    """
+    if signer is not None and signers is None:
+        raise UserError("--signer needs --signers, the file that has the key")
+    content = bytes_of(path)
+    by = None
+    if signers is not None:  # before anything of it is looked at
+        by = signatures.signer(content, path, signers, signer)
+    bundle = check(content, path)
+    unchecked = by is None and signatures.path_of(path).exists()
+    if not results.is_dir():
+        raise UserError(f"{results}: no such folder; run this in a checkout, or give --results")
+    own = own_labels(results)
+    mine = [label for label in bundle.hosts if label.casefold() in own]
+    if mine:
+        raise UserError(
+            f"{path}: holds records of host '{mine[0]}', which is this host: what it measured is "
+            "not changed from outside (to move a checkout, copy results/ into it)"
+        )
+    run = _labels_of_the_run(results)
+    taken = [label for label in bundle.hosts if label.casefold() in run]
+    if taken:
+        raise UserError(
+            f"{path}: holds records of host '{taken[0]}', which the runs of this checkout measure "
+            f"(see {results / 'matrix.json'}): their records would pass for its own; give one of "
+            "the two another label, in `cluster` of the config here or as `host` of that there"
+        )
+    state = {name: _state(results / name, data) for name, data in bundle.records.items()}
+    _refuse_other_machines(bundle, results)
+    if not replace:
+        _refuse_differences(bundle, results, state)
+    for label in bundle.hosts:  # before the host file, see `own_labels`
+        signature = _signature(bundle, results, label, by, unchecked)
+        record.write_atomically(_note_path(results, label), _note(bundle, by, signature))
+    for name, content in sorted(bundle.files.items()):
+        target = results / name
+        with writing(target):
+            if state.get(name) == "differs":
+                existing = target.read_bytes()
+                record.keep_in_history(
+                    json.loads(existing), existing.decode("utf-8"), results / "history"
+                )
+            elif state.get(name) == "damaged":
+                records.set_aside(target, results)
+            if state.get(name) != "same":
+                record.write_atomically(target, content.decode("utf-8"))
+    counts = list(state.values())
+    return Imported(
+        bundle.hosts,
+        added=counts.count("absent"),
+        present=counts.count("same"),
+        replaced=counts.count("differs") + counts.count("damaged"),
+        signed_by=by,
+        unchecked=unchecked,
+    )
+
+
+def own_labels(results: Path) -> set[str]:
+    """Labels of this very host, case-folded: on some file systems case does not count.
+
+    A host file with this machine's fingerprint is its own unless it was imported: containers
+    without a machine id share a fingerprint with every machine of the same CPU.
+
+    Raises:
+        UserError: a file in `results/hosts` is damaged.
+    """
+    from siliconprof.hosts import host_file as hosts
+
+    auto = results / "hosts" / f"{RESERVED_LABEL}.json"
+    if auto.exists():
+        try:
+            labels = {str(parsed(auto.read_bytes())["label"])}
+        except (OSError, ValueError, KeyError):
+            raise UserError(f"{auto}: damaged; delete it to have it made again") from None
+    else:
+        labels = {hosts.default_label()}  # what the first run will be called
+    here = hosts.fingerprint()
+    for path in (results / "hosts").glob("*.json"):
+        if path != auto and not _note_path(results, path.stem).exists():
+            if hosts.load(path)["fingerprint"] == here:
+                labels.add(path.stem)
+    labels |= anonymise.own_words(results, labels)
+    return {label.casefold() for label in labels}
+
+
+def _labels_of_the_run(results: Path) -> set[str]:
+    """Labels that the last run of this checkout measured, those of a cluster too, case-folded."""
+    try:
+        cells = documents.read(results / "matrix.json")["cells"]
+        return {planned["cell"]["host"].casefold() for planned in cells}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return set()  # none yet; or damaged, then the next run makes it again
+
+
+def _note_path(results: Path, label: str) -> Path:
+    """Where it stands which bundle a host's records came from."""
+    return results / "imported" / f"{label}.json"
+
+
+def _signature(bundle: Bundle, results: Path, label: str, by: str | None, unchecked: bool) -> str:
+    """What may be said of a host's records once a bundle is in: `good` of all of them or of none.
+
+    `in part` where some lie here that are not in the bundle, and that nobody, or somebody else,
+    has signed.
+    """
+    if by is None:
+        return "not checked" if unchecked else "none"
+    folder = results / "records" / label
+    here = {path.relative_to(results).as_posix() for path in folder.rglob("*.json")}
+    if here <= bundle.records.keys():
+        return "good"
+    try:
+        before = documents.read(_note_path(results, label))
+        same = (before["signature"], before["signed_by"]) == ("good", by)
+    except (OSError, ValueError, KeyError, TypeError):
+        same = False
+    return "good" if same else "in part"
+
+
+def _note(bundle: Bundle, by: str | None, signature: str) -> str:
+    document = {
+        "bundle": bundle.path.name,
+        "sha256": bundle.sha256,
+        "signed_by": by,  # None: nobody, or not checked
+        "signature": signature,
+        "manifest": {key: value for key, value in bundle.manifest.items() if key != "files"},
+    }
+    return json.dumps(document, indent=1, sort_keys=True) + "\n"
+
+
+def _state(path: Path, incoming: Mapping[str, Any]) -> str:
+    """How a record's place stands: `absent`, `same`, `differs` or `damaged`."""
+    if not path.exists():
+        return "absent"
+    try:
+        existing = record.read(path, check_schema=False)
+    except (record.OlderRecord, record.NewerRecord):
+        return "differs"
+    except UserError:
+        return "damaged"
+    return "same" if existing["sha256"] == incoming["sha256"] else "differs"
+
+
+def _refuse_other_machines(bundle: Bundle, results: Path) -> None:
+    """Stop where a label stands for another machine here: two would pass for one.
+
+    Raises:
+        UserError: one line for each.
+    """
+    from siliconprof.hosts import host_file as hosts
+
+    lines = []
+    for label in bundle.hosts:
+        name = f"hosts/{label}.json"
+        path = results / name
+        if name in bundle.files and path.exists():
+            here, there = hosts.load(path), parsed(bundle.files[name])
+            if here["fingerprint"] != there["fingerprint"]:
+                what = (
+                    f"'{label}' is another machine here (hostname {here['hostname']}, in the "
+                    f"bundle {there['hostname']}): give one of the two another label, or delete "
+                    f"{path} and {results / 'records' / label}; nothing imported"
+                )
+                lines.append(f"{bundle.path}: {validation.one_line(what)}")
+    if lines:
+        raise UserError("\n".join(lines))
+
+
+def _refuse_differences(bundle: Bundle, results: Path, state: Mapping[str, str]) -> None:
+    """Stop where something here would be replaced.
+
+    Raises:
+        UserError: one line for each.
+    """
+    lines = [
+        f"{results / name}: the record here {'is damaged' if how == 'damaged' else 'is another'}"
+        for name, how in sorted(state.items())
+        if how in ("differs", "damaged")
+    ]
+    if lines:
+        end = "nothing imported; with --replace the bundle's are taken and replaced records kept "
+        raise UserError("\n".join([*lines, f"{bundle.path}: {end}in {results / 'history'}"]))
+
+
+def unpack_reference(path: Path, output: Path) -> Bundle:
+    """Unpack a bundle as it is into a folder that no stage takes for records of a run.
+
+    Raises:
+        UserError: the bundle is unsound, or the folder exists and is not empty.
+    """
+    bundle = read_bundle(path)
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise UserError(f"{output}: exists and is not empty; delete it first")
+    folder = temporary.beside(output)
+    manifest = json.dumps(bundle.manifest, indent=1, sort_keys=True) + "\n"
+    try:
+        with writing(output):
+            for name, content in bundle.files.items():
+                record.write_atomically(folder / name, content.decode("utf-8"))
+            record.write_atomically(folder / MANIFEST, manifest)
+            os.replace(folder, output)
+            temporary.sync_folder(output.parent)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return bundle

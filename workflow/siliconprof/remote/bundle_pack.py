@@ -1,0 +1,326 @@
+"""A bundle is made: the records of some hosts, their host files, and a manifest with hashes."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import stat
+import zipfile
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from siliconprof import __version__
+from siliconprof.errors import UserError, writing
+from siliconprof.remote import anonymise, signatures
+from siliconprof.remote.bundle_check import (
+    BUNDLE_VERSION,
+    MANIFEST,
+    RESERVED_LABEL,
+    can_check,
+    check,
+    label_of,
+    place_problems,
+    sha256,
+)
+from siliconprof.store import documents, record, temporary
+from siliconprof.store.cell import AXES
+
+_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can say
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What `pack` has done."""
+
+    output: Path
+    hosts: Sequence[str]
+    records: int
+    size_bytes: int  # of the zip
+    left_out: Sequence[str]  # hosts with records here that were not asked for
+    known: int = 0  # records not packed because the other side has them
+    signature: Path | None = None
+    said: Sequence[str] = ()  # of what was replaced by anonymising
+
+    def lines(self) -> list[str]:
+        """For a person."""
+        of = f" of {', '.join(self.hosts)}" if self.hosts else ""
+        found = [f"{self.output}: {self.records} records{of}, {self.size_bytes} bytes"]
+        if self.known:
+            found.append(f"{self.known} records not packed: they are on the list of --without")
+        if self.left_out:
+            found.append(f"not packed: {', '.join(self.left_out)}; name a host with --host")
+        if self.signature:
+            found.append(f"{self.signature}: its signature")
+        return [*found, *self.said]
+
+
+@dataclass
+class _Content:
+    """What goes into a bundle."""
+
+    files: dict[str, bytes] = field(default_factory=dict)  # member -> content, no manifest
+    records: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # member -> as today's
+    known: int = 0
+
+    def drop_known(self, shas: Collection[str]) -> None:
+        """Leave out records by their SHA-256, and the files of hosts that then have none."""
+        for name in [name for name, data in self.records.items() if data["sha256"] in shas]:
+            del self.records[name], self.files[name]
+            self.known += 1
+        hosts_left = {label_of(name) for name in self.records}
+        self.files = {n: c for n, c in self.files.items() if label_of(n) in hosts_left}
+
+
+def pack(
+    results: Path,
+    hosts: Sequence[str] | None,
+    output: Path,
+    force: bool = False,
+    without: Collection[str] = (),
+    anonymous: str | None = None,
+    key: Path | None = None,
+) -> Packed:
+    """Write the records of some hosts, and their host files, into a bundle.
+
+    The same records give the same bytes, but for `created_at`; that follows SOURCE_DATE_EPOCH
+    where it is set (reproducible-builds.org/specs/source-date-epoch).
+
+    Args:
+        hosts: labels; None for every host here that has both records and a host file.
+        force: whether an existing `output` may be replaced.
+        without: SHA-256 of records to leave out; a host of which none is left is left out whole,
+            and a bundle may then be empty.
+        anonymous: KEPT or ONCE of `anonymise` to replace names; None to leave them.
+        key: what to sign it with; None for no signature.
+
+    Raises:
+        UserError: nothing to pack, `output` exists, damaged records (all of them), or it cannot
+            be signed; nothing was written.
+    """
+    signature = signatures.path_of(output)
+    for path in (output, signature):  # an old signature would belong to another bundle
+        if path.exists() and not force:
+            raise UserError(f"{path}: exists; name another file, or replace it with --force")
+    here = sorted(path.name for path in (results / "records").glob("*") if path.is_dir())
+    chosen = _chosen_hosts(results, here, hosts)
+    content = _gathered(results, chosen)
+    content.drop_known(without)
+    said: list[str] = []
+    if anonymous is not None:
+        content, said = _anonymised(results, here, content, anonymise.salt(results, anonymous))
+        content.drop_known(without)
+    inside = sorted({label_of(name) for name in content.records})
+    manifest = _manifest(inside, content, anonymous is not None)
+    packed = _zipped(content.files | {MANIFEST: manifest})
+    if can_check():
+        check(packed, output)  # what leaves here can be imported
+    sealed = signatures.sign(packed, key) if key else None
+    if sealed and anonymous is not None:
+        said.append("signed: who knows the key knows whose bundle it is")
+    with writing(signature):
+        signature.unlink(missing_ok=True)
+    temporary.write(output, packed)
+    if sealed is not None:
+        temporary.write(signature, sealed)
+    return Packed(
+        output,
+        inside,
+        len(content.records),
+        len(packed),
+        [label for label in here if label not in chosen],
+        content.known,
+        signature if sealed else None,
+        said,
+    )
+
+
+def _gathered(results: Path, chosen: Sequence[str]) -> _Content:
+    """The records and host files of some hosts.
+
+    Raises:
+        UserError: damaged or misplaced ones, all of them.
+    """
+    found = _Content()
+    problems = []
+    for label in chosen:
+        for path in sorted((results / "records" / label).rglob("*.json")):
+            name = path.relative_to(results).as_posix()
+            try:
+                data = record.read(path, check_schema=False)  # `check` does
+                found.files[name] = path.read_bytes()
+            except UserError as error:
+                problems.append(str(error))
+                continue
+            except OSError as error:
+                problems.append(f"{path}: {error.strerror or error}")
+                continue
+            problems += place_problems(name, data["cell"])
+            if not isinstance(data.get("environment"), dict):  # a bare host knows no schema
+                problems.append(f"{path}: damaged record: no environment")
+            found.records[name] = data
+        host_file = results / "hosts" / f"{label}.json"
+        if host_file.is_file():
+            found.files[f"hosts/{label}.json"] = _host_file(host_file)
+    if problems:
+        raise UserError("\n".join(problems))
+    return found
+
+
+def _anonymised(
+    results: Path, here: Sequence[str], content: _Content, salt: bytes
+) -> tuple[_Content, list[str]]:
+    """(the same without names, what was replaced).
+
+    Args:
+        here: labels of all hosts with records here; a record may name another host than its own.
+    """
+    from siliconprof.hosts import host_file as host_files
+
+    known = anonymise.Anonymiser(salt)
+    stored = {name: documents.parsed(raw) for name, raw in content.files.items()}
+    for label in here:
+        known.know_host(label)
+    for path in (results / "hosts").glob("*.json"):
+        if path.stem != RESERVED_LABEL:
+            host = host_files.load(path)
+            known.know_host(str(host["label"]), str(host["hostname"]))
+    for data in content.records.values():
+        job = data["environment"].get("scheduler_job")
+        node = job.get("node") if isinstance(job, Mapping) else None
+        for name in (data["environment"].get("hostname"), node):
+            if isinstance(name, str) and name.casefold() not in known.names:
+                known.know_host(name)  # a node of a cluster
+        cell = data["cell"]
+        own = [str(cell.get(axis)) for axis in (*AXES[1:], "module", "trainer")]
+        packages = data["environment"].get("packages")
+        known.know_vocabulary([*own, *record.STATUSES, *(packages or ())])
+    for document in stored.values():
+        known.know_vocabulary(set(anonymise.words_of_keys(document)))
+    known.know_users(text for document in stored.values() for text in anonymise.texts(document))
+    found = _Content(known=content.known)
+    result: dict[str, Any] = {}
+    for name, document in stored.items():
+        if name in content.records:
+            data = known.record(document)
+            member = f"records/{record.cell_path(data)}.json"
+            found.records[member] = data
+        else:
+            data = known.host_file(document)
+            member = f"hosts/{data['label']}.json"
+        if member in result:
+            raise UserError(f"{name}: without names it is the same file as another, {member!r}")
+        result[member] = data
+        found.files[member] = (json.dumps(data, indent=1, sort_keys=True) + "\n").encode()
+    said = [f"replaced: {was} -> {now}" for was, now in sorted(known.replaced.items())]
+    met = known.replaced.keys() | known.common
+    common = [name for name in known.not_in_texts if name in met]
+    if common:
+        said.append(f"everyday words, so left as they are inside texts: {', '.join(common)}")
+    return found, [*said, *(f"look at this: {line}" for line in known.left(result))]
+
+
+def shas_of(path: Path) -> frozenset[str]:
+    """The SHA-256 that a file lists, one per line.
+
+    Raises:
+        UserError: it cannot be read, or a line is something else.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split()
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot read: {error}") from None
+    for line in lines:
+        if not re.fullmatch(r"[0-9a-f]{64}", line):
+            raise UserError(f"{path}: {line[:80]!r} is no SHA-256 of a record")
+    return frozenset(lines)
+
+
+def _chosen_hosts(results: Path, here: Sequence[str], asked: Sequence[str] | None) -> list[str]:
+    """The labels to pack, sorted.
+
+    Args:
+        here: labels that have a folder of records.
+
+    Raises:
+        UserError: there is none, or one that was asked for has no records.
+    """
+    known = [label for label in here if any((results / "records" / label).rglob("*.json"))]
+    listed = ", ".join(known) or "none"
+    if asked is None:
+        chosen = [label for label in known if (results / "hosts" / f"{label}.json").is_file()]
+        if not chosen:
+            raise UserError(
+                f"{results}: no host has both records and a file in hosts/; name one with --host "
+                f"(records are of: {listed})"
+            )
+        return chosen
+    unknown = sorted(set(asked) - set(known))
+    if unknown:
+        raise UserError(
+            f"{results}: no records of host {', '.join(unknown)} (records are of: {listed})"
+        )
+    return sorted(set(asked))
+
+
+def _host_file(path: Path) -> bytes:
+    """A host file's content.
+
+    Raises:
+        UserError: it is damaged, or another host's.
+    """
+    from siliconprof.hosts import host_file as hosts
+
+    label = hosts.load(path)["label"]
+    if label != path.stem:
+        raise UserError(f"{path}: it is the file of host '{label}'")
+    return path.read_bytes()
+
+
+def _manifest(hosts: Sequence[str], content: _Content, anonymised: bool) -> bytes:
+    """What the bundle says about itself.
+
+    Raises:
+        UserError: SOURCE_DATE_EPOCH is no time.
+    """
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    try:
+        created = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
+    except (ValueError, OverflowError, OSError):
+        raise UserError(
+            f"SOURCE_DATE_EPOCH is {epoch!r}: write whole seconds since 1970, or unset it"
+        ) from None
+    packed = content.records.values()
+    commits = {data["environment"].get("git_commit") for data in packed} - {None}
+    document = {
+        "bundle_version": BUNDLE_VERSION,
+        "created_at": created.isoformat(timespec="seconds"),
+        "anonymised": anonymised,
+        "schema_version": record.SCHEMA_VERSION,
+        "method_versions": sorted({data["method_version"] for data in packed}),
+        "hosts": list(hosts),
+        "siliconprof_version": __version__,
+        "git_commits": sorted(commits),
+        "files": [
+            {"path": name, "sha256": sha256(raw), "bytes": len(raw)}
+            for name, raw in sorted(content.files.items())
+        ],
+    }
+    return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _zipped(files: Mapping[str, bytes]) -> bytes:
+    """A zip that depends on names and contents alone."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        for name, content in sorted(files.items()):
+            info = zipfile.ZipInfo(name, _ZIP_EPOCH)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.create_system = 3  # Unix, on every system
+            info.external_attr = (stat.S_IFREG | 0o644) << 16
+            archive.writestr(info, content, compresslevel=9)
+    return target.getvalue()

@@ -1,0 +1,161 @@
+"""A fresh process that launches for the first time: how long, and what came before it.
+
+    python -m siliconprof.session.cold_launch --cell JSON --supervisor PID
+
+Cold is the first launch of a kernel that is compiled and loaded, after the context exists and
+another kernel has run. So a process has one to give, and `kernel_launch` starts several, one after
+the other (`fresh`). Each does its part of the following, and tells every time as a line of its own,
+so that what came before a crash is not lost: import the framework; open the device and put the
+first arrays there; run another kernel; launch the trivial operator; compile an empty kernel, load
+it and launch it. The operator goes first: all that has run before it is the one product.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from siliconprof import plugins
+from siliconprof.lifetime import end_with
+from siliconprof.store.cell import Cell
+
+MARK = "siliconprof cold launch: "
+IMPORT_S, CONTEXT_S, OTHER_KERNEL_S = "import_s", "context_s", "other_kernel_s"
+DISPATCH_COLD_S = "dispatch_cold_s"
+COMPILE_AND_LOAD_S, EMPTY_COLD_S = "compile_and_load_s", "empty_cold_s"
+OTHER_SIZE = 8  # of the product that runs first
+
+Result = TypeVar("Result")
+
+
+# -- the fresh process ---------------------------------------------------------------------------
+
+
+def tell(**said: Any) -> None:
+    """One line for whoever started this process; a framework may have left one unfinished."""
+    print(f"\n{MARK}{json.dumps(said)}", flush=True)
+
+
+def timed(name: str, doing: str, action: Callable[[], Result]) -> Result:
+    """Tell what is being done, do it, and tell how long it took."""
+    tell(doing=doing)
+    start = time.perf_counter()
+    result = action()
+    seconds = time.perf_counter() - start
+    tell(**{name: seconds})
+    return result
+
+
+def launch_cold(backend: Any, cell: Cell) -> None:
+    """Everything that a fresh process is for, in this order."""
+
+    def opened() -> tuple[Any, Any]:
+        backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
+        ones = [1.0] * OTHER_SIZE
+        operand, value = backend.from_host([ones] * OTHER_SIZE), backend.from_host([0.5])
+        backend.synchronize()
+        return operand, value
+
+    def run(launch: Callable[[], Any]) -> None:
+        launch()
+        backend.synchronize()
+
+    timed(IMPORT_S, f"import {backend.framework}", backend.import_framework)
+    operand, value = timed(CONTEXT_S, "open the device", opened)
+    other, operator = (lambda: backend.matmul(operand, operand)), (lambda: backend.add_one(value))
+    timed(OTHER_KERNEL_S, "run another kernel", lambda: run(other))
+    timed(DISPATCH_COLD_S, "launch the operator", lambda: run(operator))
+    doing = "compile and load an empty kernel"
+    if backend.compiles_at_launch:
+        kernel, _ = backend.empty_kernel()
+        if kernel is not None:
+            timed(COMPILE_AND_LOAD_S, doing, lambda: run(kernel))
+        return
+    tell(doing=doing)
+    start = time.perf_counter()
+    kernel, _ = backend.empty_kernel()
+    seconds = time.perf_counter() - start
+    if kernel is not None:
+        tell(**{COMPILE_AND_LOAD_S: seconds})
+        timed(EMPTY_COLD_S, "launch the empty kernel", lambda: run(kernel))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Launch for the first time and tell how long it took."""
+    parser = argparse.ArgumentParser(prog="siliconprof.session.cold_launch")
+    parser.add_argument("--cell", required=True)
+    parser.add_argument("--supervisor", type=int, required=True)
+    arguments = parser.parse_args(argv)
+    end_with(arguments.supervisor)
+    cell = Cell.from_json(arguments.cell)
+    launch_cold(plugins.load("backends", cell.backend)(), cell)
+    return 0
+
+
+# -- the process that starts it ------------------------------------------------------------------
+
+
+def fresh(
+    cell: Cell, limit_s: float, on_stage: Callable[[str], None]
+) -> tuple[dict[str, float], str | None]:
+    """Run one fresh process to its end: (seconds that it told by name, why it told no more).
+
+    Args:
+        limit_s: it is killed after that many seconds.
+        on_stage: hears what it does.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", "siliconprof.session.cold_launch", "--cell", cell.to_json(),
+         "--supervisor", str(os.getpid())],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        process.kill()
+
+    timer = threading.Timer(limit_s, end)
+    timer.start()
+    told: dict[str, float] = {}
+    doing, last = "start", ""
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            text = line.decode(errors="replace").strip()
+            if text.startswith(MARK):
+                said = json.loads(text.removeprefix(MARK))
+                doing = said.pop("doing", doing)
+                told |= said
+                on_stage(doing)
+            elif text:
+                last = text
+                print(text, flush=True)  # into the cell's log
+        code = process.wait()
+    finally:
+        timer.cancel()
+        process.kill()
+        process.wait()
+    return told, why(code, late.is_set(), limit_s, f"while: {doing}", last)
+
+
+def why(code: int, late: bool, limit_s: float, reached: str, last: str) -> str | None:
+    """The reason of a process that did not come to its end, None of one that did."""
+    if late:
+        return f"still running after {limit_s:g} s; {reached}"
+    if code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else ""
+        return f"killed by signal {-code} ({name}); {reached}"
+    return f"exit status {code}; {reached}; {last[:200]}" if code else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

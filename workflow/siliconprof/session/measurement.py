@@ -1,0 +1,200 @@
+"""One trial measured from its first check to its last flag, in the process that does nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from siliconprof import plugins
+from siliconprof.backends.base import Unsupported
+from siliconprof.captures.base import STEPS, Over, Window
+from siliconprof.datasets import prepared
+from siliconprof.hosts import node_check
+from siliconprof.session import memory_limit, quality, sweep, truth
+from siliconprof.session.energy import EnergyMeter
+from siliconprof.session.sampler import Sampler
+from siliconprof.session.session import Session
+from siliconprof.session.timing import Plan
+from siliconprof.session.trial import Trial
+from siliconprof.store.journal import Journal
+
+TRAINS_WITH = {  # precision -> dtypes of weights that are updated, of activations
+    "fp32": ("float32", "float32"),
+    "tf32": ("float32", "float32"),
+    "bf16": ("bfloat16", "bfloat16"),
+    "fp16": ("float16", "float16"),
+    "amp-bf16": ("float32", "bfloat16"),
+    "amp-fp16": ("float32", "float16"),
+}
+
+
+def effective_precision(asked: str, evidence: dict[str, Any], training: bool) -> str | None:
+    """The precision that was really used, from what was proved numerically and observed.
+
+    A product proves the arithmetic; what a training did with it, the dtypes of its weights and
+    activations say. Where they contradict each other, the answer is what was seen.
+    """
+    product = evidence.get("effective_product")
+    if not training or product is None:
+        if product == "tf32-or-fp16":
+            return asked if asked in ("tf32", "fp16") else product
+        return product
+    weights, activations = evidence.get("master_weights"), evidence.get("activations")
+    afterwards = evidence.get("effective_product_afterwards", product)
+    if product == "tf32-or-fp16":
+        product = "fp16" if activations == "float16" else "tf32"
+    named = product
+    if product in ("bf16", "fp16") and weights == "float32":
+        named = f"amp-{product}"
+    if afterwards != evidence["effective_product"]:
+        return f"{named} before the training, and {afterwards} after it"
+    if (weights, activations) != TRAINS_WITH[named]:
+        return f"{weights} weights, {activations} activations and {product} products"
+    return named
+
+
+def opened_session(
+    trial: Trial,
+    report: Any,
+    journal: Journal | None = None,
+    keep: Path | None = None,
+    expected: Mapping[str, Any] | None = None,
+) -> Session:
+    """The trial's session on its open backend, with its scenario; nothing has run yet.
+
+    Args:
+        journal: points that are finished already; those that follow go there.
+        keep: the cell's folder for what outlives its process.
+        expected: the device that a node of a cluster must have, see `node_check`.
+
+    Raises:
+        Unsupported: this host cannot run the backend, or has not what the workload imports.
+        UserError: this node has another device.
+    """
+    cell, backend = trial.cell, trial.backend()
+    report({"doing": f"import {backend.framework}", "step": 0})
+    can, found = backend.available()
+    if expected:
+        there = backend.identity(cell.device_kind, cell.device_index) if can else {"reason": found}
+        node_check.require(cell, expected, there)
+    if not can:
+        raise Unsupported(found)
+    if missing := trial.missing_packages():
+        raise Unsupported(
+            f"needs {', '.join(missing)}, which this Python has not: "
+            f"pip install {' '.join(missing)}"
+        )
+    backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
+    session = Session(cell, backend, trial.workload, report, journal, keep)
+    session.scenario = trial.scenario()
+    return session
+
+
+def profile(trial: Trial, name: str, folder: Path, report: Any) -> dict[str, Any]:
+    """Run a few steps of the training under a profiler; what it says of them.
+
+    Raises:
+        UserError: the tool failed, and why.
+    """
+    session = opened_session(trial, report)
+    tool = plugins.load("captures", name)(session.backend, trial.cell.device_kind, folder)
+    session.capture = Window(tool)
+    trainer = trial.trainer
+    assert trainer is not None  # `capture.refusal` has seen to it
+    trainer.prepare(session)
+    memory_limit.apply(session, trainer)
+    try:
+        trainer.run(session)
+    except Over:
+        pass
+    return {"capture": {"steps": STEPS} | session.capture.facts}
+
+
+def measure(
+    trial: Trial,
+    report: Any,
+    partial: dict[str, Any] | None = None,
+    journal: Journal | None = None,
+    keep: Path | None = None,
+    expected: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Measure a trial; the parts of its record that only this process knows.
+
+    Args:
+        partial: is filled on the way with those of them that are worth having when the cell fails.
+        journal, keep, expected: see `opened_session`.
+
+    Raises:
+        Unsupported: this host cannot run the backend, or the device computes in another precision.
+    """
+    partial = {} if partial is None else partial
+    started = time.perf_counter()
+    session = opened_session(trial, report, journal, keep, expected)
+    cell, backend, trainer = trial.cell, session.backend, trial.trainer
+    report({"doing": "check clock, work and precision", "step": 0})
+    checks = partial["checks"] = {}
+    partial |= {"scenario": session.scenario, "flags": session.flags, "points": session.points}
+    checking = time.perf_counter()
+    checks |= truth.before(session)
+    checked = time.perf_counter()
+    session.evidence |= backend.prove_precision(cell.seed)
+    if cell.precision == "tf32" and session.evidence["effective_product"] == "fp32":
+        raise Unsupported("tf32: asked for, this device multiplies in fp32 all the same")
+    if trainer is not None:
+        session.under_way = False  # until its first step
+        trainer.prepare(session)
+    report({"doing": "set up", "step": 0})
+    memory_limit.apply(session, trainer)
+    opened = time.perf_counter()
+    if trainer is not None:
+        session.energy = EnergyMeter.of(backend, Plan.of(cell.timing))
+        session.energy.idle("before")
+    with Sampler(session, cell.parameters.get("probes")) as sampler:
+        partial |= {"samples": sampler.samples, "probes": sampler.summaries}
+        session.zero = sampler.started
+        if trainer is None:
+            trial.workload.measure(session)
+        else:
+            trainer.run(session)
+            again = backend.prove_precision(cell.seed)  # a trainer may change global settings
+            session.evidence["effective_product_afterwards"] = again["effective_product"]
+    if trainer is not None or session.windows:
+        memory_limit.sampled(session, sampler.summaries.get("memory", {}), sampler.samples)
+    if trainer is not None:
+        memory_limit.check(session)
+    sweep.flag(session)
+    quality.noise_flags(session)
+    quality.split_flags(session)
+    quality.diverged(session)
+    trained = trainer is not None or "master_weights" in session.evidence
+    effective = effective_precision(cell.precision, session.evidence, trained)
+    checks |= {
+        "precision": truth.precision_check(cell.precision, effective, session.evidence),
+        "results": truth.results_check(session.points),
+        "drift": quality.order_flags(session),
+    }
+    return partial | {
+        "precision": {
+            "requested": cell.precision,
+            "effective": effective,
+            "evidence": session.evidence,
+        },
+        "dataset": {
+            "name": session.data.name,
+            "data_sha256": session.data.sha256,
+            "vocab_size": session.data.vocab_size,
+            "synthetic": bool(prepared.read_facts(Path(cell.dataset)).get("synthetic")),
+        }
+        if cell.dataset
+        else None,
+        "backend": backend.describe(),
+        "method": {"time": backend.time_method} | truth.METHOD | session.method,
+        "accounting": {
+            "open_s": opened - started,
+            "check_s": checked - checking,  # of those
+            "measure_s": time.perf_counter() - opened,
+            "timed_s": session.timed_s,
+        },
+    }

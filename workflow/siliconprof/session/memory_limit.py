@@ -1,0 +1,248 @@
+"""A cell's capacity, enforced: by the framework on a GPU, by a memory cgroup on a CPU.
+
+The measuring process asks for it after its imports and before its model is built (`apply`). On a
+CPU it moves itself into a cgroup of its own; what it held before stays charged to the old one, so
+that the limit meets what the training allocates. Its supervisor reads what happened there and
+removes it (`remove`), however the process ended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from siliconprof.hosts import cgroups
+from siliconprof.memory import memory_model
+
+if TYPE_CHECKING:
+    from siliconprof.backends.base import Backend
+    from siliconprof.session.session import Session
+    from siliconprof.trainers.base import Trainer
+
+CONFIRMED_WITHIN = 0.15  # of the prediction, which is what the memory model promises
+MODEL_ONLY = "model only"
+REHEARSAL = {"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 2, "max_iterations": 2,
+             "budget_s": 0, "energy_window_s": 0}  # fmt: skip
+M_MMAP_THRESHOLD = -3  # malloc.h
+MMAP_THRESHOLD_BYTES = 2**17  # glibc's own at the start
+GIVES_BACK = "glibc's mmap threshold is kept at 128 KiB, so that freed memory is returned"
+
+# -- in the measuring process --------------------------------------------------------------------
+
+
+def wanted(scenario: Mapping[str, Any]) -> int | None:
+    """The limit that a scenario asks for, in bytes: near capacity, or under a budget; else None."""
+    budgeted = scenario["capacity_source"] == memory_model.BUDGET_SOURCE
+    limited = scenario["applied"] == "near-capacity" or budgeted
+    return scenario["capacity_bytes"] if limited else None
+
+
+def foreseen(scenario: Mapping[str, Any], device_kind: str) -> str | None:
+    """How a limit would be enforced, seen from outside and nothing tried; None = none is wanted."""
+    if wanted(scenario) is None:
+        return None
+    if device_kind == "gpu":
+        return "by the framework"
+    for parent, version in cgroups.parents():
+        if os.access(parent, os.W_OK | os.X_OK):
+            return version.how
+    return f"{MODEL_ONLY}: no memory cgroup that this user may make one in"
+
+
+def enforce(backend: Backend, limit_bytes: int, give_back: bool = True) -> dict[str, Any]:
+    """Keep what is allocated from here on within a limit: `enforced`, `how`, why not.
+
+    Args:
+        backend: open.
+        give_back: whether the C library may be told to return what is freed.
+    """
+    how = backend.limit_memory(limit_bytes)
+    if how is not None:
+        return _limit(True, how, limit_bytes)
+    try:
+        group = cgroups.enter(limit_bytes, cgroups.name_of(os.getsid(0)))
+    except OSError as error:
+        return _limit(False, MODEL_ONLY, limit_bytes, f"no memory cgroup of its own: {error}")
+    how = group.version.how
+    if give_back and return_freed_memory():
+        how += f"; {GIVES_BACK}"
+    return _limit(True, how, group.limit_bytes or limit_bytes)
+
+
+def return_freed_memory() -> bool:
+    """Have glibc map large blocks one by one and unmap them when freed; whether it does.
+
+    By default it raises that threshold, mallopt(3), as blocks are freed, up to 32 MiB, and keeps
+    what lies below in a heap with holes: a training that needs 120 MB was charged 205.
+    """
+    try:
+        return ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES) == 1
+    except (AttributeError, OSError, TypeError):
+        return False  # another C library
+
+
+def _limit(enforced: bool, how: str, n_bytes: int, reason: str | None = None) -> dict[str, Any]:
+    return {"enforced": enforced, "how": how, "limit_bytes": n_bytes, "reason": reason}
+
+
+def apply(session: Session, trainer: Trainer | None) -> None:
+    """Enforce the session's limit, where its scenario asks for one.
+
+    On a CPU the smallest model of the kind trains a few steps before that: what is imported and
+    set up on first use is no part of the training.
+    """
+    limit_bytes = wanted(session.scenario)
+    if limit_bytes is None or trainer is None:
+        return
+    cell = session.cell
+    if cell.device_kind == "cpu":
+        if session.offloads:
+            reason = "offloaded on a CPU: the device's memory and the host's are one"
+            session.scenario["limit"] = _limit(False, MODEL_ONLY, limit_bytes, reason)
+            return
+        rehearse(session, trainer)
+    give_back = cell.parameters.get("allocator") != "retain"
+    session.scenario["limit"] = enforce(session.backend, limit_bytes, give_back)
+
+
+def rehearse(session: Session, trainer: Trainer) -> None:
+    """Train the smallest model of the session's kind for a few steps, of which nothing is kept."""
+    workload: Any = session.workload
+    session.progress("rehearse, before the memory is limited", 0)
+    small = type(session)(
+        replace(session.cell, timing=REHEARSAL),
+        session.backend,
+        workload.smallest(),
+        lambda _: None,
+    )
+    small.scenario = {"applied": "fits"}
+    trainer.run(small)
+    del small
+    gc.collect()
+
+
+def held(session: Session, step: Callable[[], Any] | None, standing: Sequence[Any]) -> Any:
+    """The most memory that a training step held, for its point; and under the limit, if any.
+
+    A cgroup's own peak is read first and its limit lifted, for what counts may need memory itself.
+
+    Args:
+        step: one more training step, which nobody times; None = it cannot be repeated alone.
+        standing: what of the training's arrays is there between steps.
+    """
+    scenario = session.scenario
+    limit = scenario.get("limit") or {}
+    group = cgroups.found(cgroups.name_of(os.getsid(0))) if limit.get("enforced") else None
+    if group is not None:
+        if group.peak_bytes is not None:
+            _note(scenario, group.peak_bytes, group.peak_means)
+        group.lift()
+    peak_bytes, means = session.backend.step_peak_bytes(step, standing)
+    if limit and scenario["confirmed_peak_bytes"] is None and peak_bytes is not None:
+        _note(scenario, peak_bytes, means)
+    return {"device_peak_bytes": peak_bytes, "device_peak_means": means}
+
+
+def sampled(
+    session: Session, summary: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]
+) -> None:
+    """Let the largest sample stand for a peak that the framework does not count.
+
+    Of a point of a sweep, the largest of those while it was measured; without any, it has none.
+
+    Args:
+        summary: of the memory probe.
+        samples: of all probes, on the clock of `Session.windows`.
+    """
+    most = summary.get("device_peak_sampled_bytes")
+    if most is None:
+        return
+    means = f"the largest of {summary['samples']} samples; {summary['device_means']}"
+    # A sweep's points that are taken over were measured by another process.
+    points = [] if session.workload.swept else session.points
+    whole = [(point, -math.inf, math.inf) for point in points]
+    for point, began_s, ended_s in session.windows or whole:
+        held = [
+            sample["device_memory_bytes"]
+            for sample in samples
+            if began_s <= sample["t_s"] <= ended_s and sample.get("device_memory_bytes") is not None
+        ]
+        if held and point["memory"].get("device_peak_bytes") is None:
+            point["memory"] |= {
+                "device_peak_bytes": max(held),
+                "device_peak_means": f"the largest of {len(held)} samples; "
+                f"{summary['device_means']}",
+            }
+    if session.scenario["limit"] and session.scenario["confirmed_peak_bytes"] is None:
+        _note(session.scenario, most, means)
+
+
+def check(session: Session) -> None:
+    """Flag a cell near capacity that was not as near as predicted, or went beyond.
+
+    A cgroup counts more than arrays, so only what falls short of the prediction contradicts it.
+    """
+    scenario = session.scenario
+    confirmed = scenario["confirmed_share"]
+    if scenario["applied"] != "near-capacity" or confirmed is None:
+        return
+    foreseen = scenario["share"]
+    if confirmed < (1 - CONFIRMED_WITHIN) * foreseen or confirmed > max(1, foreseen):
+        session.flag(
+            "near_capacity_missed",
+            f"{foreseen:.0%} of the memory was predicted, {confirmed:.0%} was held",
+        )
+
+
+def _note(scenario: dict[str, Any], peak_bytes: int, means: str) -> None:
+    scenario["confirmed_peak_bytes"] = peak_bytes
+    scenario["confirmed_share"] = peak_bytes / scenario["capacity_bytes"]
+    scenario["confirmed_by"] = means
+
+
+# -- in its supervisor ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a cgroup that is gone has told."""
+
+    limit_bytes: int | None
+    how: str
+    peak_bytes: int | None
+    peak_means: str
+    kills: int
+
+    def evidence(self) -> str | None:
+        """What shows that its process ran out of the memory it was allowed, or None."""
+        if not self.kills:
+            return None
+        return (
+            f"the oom_kill counter of its own cgroup rose to {self.kills}: it held "
+            f"{self.peak_bytes} bytes of {self.limit_bytes} allowed"
+        )
+
+    def into(self, scenario: dict[str, Any]) -> dict[str, Any]:
+        """A scenario with this in it, for a process that could not tell it itself."""
+        limit = self.limit_bytes or scenario["capacity_bytes"]
+        scenario["limit"] = _limit(True, self.how, limit)
+        if self.peak_bytes is not None:
+            _note(scenario, self.peak_bytes, self.peak_means)
+        return scenario
+
+
+def remove(session_id: int) -> Trace | None:
+    """Remove the cgroup of a measuring process that has ended, if it had one; what it told."""
+    group = cgroups.found(cgroups.name_of(session_id))
+    if group is None:
+        return None
+    trace = Trace(
+        group.limit_bytes, group.version.how, group.peak_bytes, group.peak_means, group.kills
+    )
+    group.remove()
+    return trace

@@ -1,0 +1,107 @@
+"""What is noticed in a cell's figures once it has been measured; each finding flags the cell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from siliconprof.session.timing import changing, drifting, noise, order
+from siliconprof.stats import statistics
+
+if TYPE_CHECKING:
+    from siliconprof.session.session import Session
+
+SERIES = ("unsplit_step_s", "step_s", "launch_and_wait_s")  # the first stands for its point
+# Of a point's parameters, those that follow from the others.
+UNNAMED = ("note", "burst", "head_dim", "vocab_size", "n_parameters", "n_trainable_parameters",
+           "tokens_per_step", "samples_per_step", "audio_s_per_step")  # fmt: skip
+SPLIT_DIFFERS_ABOVE = 0.05  # of the unsplit step, for steps of at least the following
+SPLIT_CHECKED_FROM_S = 0.020
+# Without a backward pass to come, less is kept and in MLX a smaller graph is built: a forward pass
+# by itself is somewhat faster. The rest of this is room for noise.
+FORWARD_DIFFERS_ABOVE = 0.25
+
+
+def label(point: Mapping[str, Any]) -> str:
+    """Which of a cell's points, as ` (batch=1 k=64 …)`; nothing of a training's only one."""
+    parameters = {key: v for key, v in point["params"].items() if key not in UNNAMED}
+    if "batch_size" in parameters and not parameters.keys() & {"n_layer", "network"}:
+        return ""
+    return f" ({' '.join(f'{key}={value}' for key, value in parameters.items())})"
+
+
+def noise_flags(session: Session) -> None:
+    """Flag points whose times scatter."""
+    for point in session.points:
+        for name in SERIES:
+            found = noise(point["times"].get(name) or [])
+            if found:
+                session.flag("noisy", f"{name}{label(point)} {found}")
+
+
+def order_flags(session: Session) -> dict[str, Any]:
+    """Give every point its `drift` and `change_point`, flag what matters; the check `drift`."""
+    told, ratios, retried = 0, [], 0
+    reasons = []
+    for point in session.points:
+        name = next((name for name in SERIES if point["times"].get(name)), None)
+        if name is None:
+            continue
+        if "drift" not in point:
+            point |= order(point["times"][name])
+        retried += len(point.get("attempts") or [])
+        told += point["drift"] is not None
+        if point["drift"]:
+            ratios.append(point["drift"]["ratio"])
+        drifts, changes = drifting(point), changing(point)
+        if drifts and changes:
+            drifts = f"{drifts}; it {changes}"
+        for code, found in (("drift", drifts), ("change_point", None if drifts else changes)):
+            if found:
+                session.flag(code, f"{name}{label(point)} {found}")
+                reasons.append(f"{name}{label(point)} {found}")
+    numbers = {
+        "points": told,
+        "worst_ratio": max(ratios, key=lambda ratio: abs(math.log(ratio)), default=None),
+        "given_up": retried,
+    }
+    if not told:
+        reason = f"fewer than {statistics.FEWEST_IN_ORDER} repeats tell nothing of their order"
+        return {"verdict": "not checked", "reason": reason, **numbers}
+    verdict = "failed" if reasons else "ok"
+    return {"verdict": verdict, "reason": "; ".join(reasons) or None, **numbers}
+
+
+def split_flags(session: Session) -> None:
+    """Flag a training whose phases do not sum to its step, or whose forward is not one."""
+    for point in session.points:
+        times = point["times"]
+        if times.get("step_s") and times.get("unsplit_step_s"):
+            unsplit = statistics.median(times["unsplit_step_s"])
+            differs = statistics.median(times["step_s"]) / unsplit - 1
+            if unsplit >= SPLIT_CHECKED_FROM_S and abs(differs) > SPLIT_DIFFERS_ABOVE:
+                session.flag(
+                    "split_differs",
+                    f"the phases{label(point)} sum to {differs:+.1%} of the whole step",
+                )
+        ratio = point.get("forward_only_over_forward")
+        forward = times.get("forward_s")
+        if ratio and forward and statistics.median(forward) >= SPLIT_CHECKED_FROM_S:
+            if abs(ratio - 1) > FORWARD_DIFFERS_ABOVE:
+                session.flag(
+                    "forward_differs",
+                    f"a forward pass by itself{label(point)} takes {ratio:.2f} times as long as inside "
+                    "a step",
+                )
+
+
+def diverged(session: Session) -> None:
+    """Flag losses that are no numbers any more; a record holds None for them."""
+    for point in session.points:
+        losses = point.get("loss") or []
+        lost = sum(loss is None or not math.isfinite(loss) for loss in losses)
+        if lost:
+            session.flag(
+                "loss_not_finite", f"{lost} of {len(point['loss'])} losses are NaN or infinite"
+            )

@@ -1,0 +1,110 @@
+"""One thread that reads every probe at about 10 Hz while a cell is measured.
+
+Every probe's own cost is measured with it: wall clock of this thread, so waiting for Python's lock
+is in it, and it is an upper bound of what the training loses. A probe that raises is switched off, with the reason
+in its summary: a GPU that drops off the bus takes its probe with it, not the cell.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from siliconprof import plugins
+from siliconprof.probes.base import Probe
+from siliconprof.session.session import Session
+from siliconprof.stats import statistics
+
+INTERVAL_S = 0.1
+
+
+class Sampler:
+    """A context around the measurement; afterwards `samples` and `summaries` are complete.
+
+    Args:
+        session: its backend is open; flags go to it.
+        only: names of the probes that may run, all where None; a control run takes none.
+
+    Attributes:
+        started: `time.perf_counter()` at `t_s` = 0, the zero of the steps' times too.
+    """
+
+    def __init__(self, session: Session, only: Sequence[str] | None = None) -> None:
+        self.session = session
+        self.only = only
+        self.started = 0.0
+        self.samples: list[dict[str, Any]] = []
+        self.summaries: dict[str, dict[str, Any]] = {}
+        self._probes: list[Probe] = []
+        self._cost_s: dict[str, list[float]] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="probes", daemon=True)
+
+    def __enter__(self) -> Sampler:
+        for name in plugins.names("probes"):
+            probe = plugins.load("probes", name)
+            if self.only is None or name in self.only:
+                can, means = probe.available()
+            else:
+                can, means = False, "switched off for this cell"
+            self.summaries[name] = {"available": can, "means": means}
+            if can:
+                self._cost_s[name] = []
+                self._probes.append(probe())
+            else:
+                self.summaries[name] |= probe.missing
+        self.started = time.perf_counter()
+        for one in list(self._probes):
+            try:
+                one.start(self.session.backend)
+            except Exception as error:
+                self._switch_off(one, error)
+        self._thread.start()
+        return self
+
+    def _switch_off(self, probe: Probe, error: Exception) -> None:
+        """Take a probe out, with the reason in its summary."""
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        elapsed_s = time.perf_counter() - self.started
+        off = {"reason": text, "switched_off_at_s": elapsed_s}
+        self.summaries[probe.name] |= {**probe.missing, **off}
+        self._probes.remove(probe)
+
+    def _run(self) -> None:
+        while self._probes:
+            sample: dict[str, Any] = {"t_s": time.perf_counter() - self.started}
+            for probe in list(self._probes):
+                probe.under_way = self.session.under_way
+                begun = time.perf_counter()
+                try:
+                    sample |= probe.sample()
+                except Exception as error:
+                    self._switch_off(probe, error)
+                self._cost_s[probe.name].append(time.perf_counter() - begun)
+            self.samples.append(sample)
+            if self._stop.wait(INTERVAL_S):
+                return
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        wall_s = time.perf_counter() - self.started
+        for name, costs in self._cost_s.items():
+            if costs:
+                self.summaries[name] |= {
+                    "samples": len(costs),
+                    "sample_cost_median_s": statistics.median(costs),
+                    "sample_cost_p95_s": statistics.quantile(costs, 0.95),
+                    "share_of_wall": sum(costs) / wall_s,
+                }
+        for probe in list(self._probes):
+            try:
+                summary = probe.stop(wall_s)
+            except Exception as error:
+                self._switch_off(probe, error)
+                continue
+            for code, detail in summary.pop("flags", ()):
+                self.session.flag(code, detail)
+            self.summaries[probe.name] |= summary

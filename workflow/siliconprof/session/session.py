@@ -1,0 +1,149 @@
+"""What a running cell shares with its workload, trainer and probes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from siliconprof.backends.base import Backend
+from siliconprof.session.timing import Plan, order, repeat, steady_repeats
+from siliconprof.store.cell import Cell
+from siliconprof.store.journal import Journal
+
+if TYPE_CHECKING:
+    from siliconprof.workloads.base import Workload
+
+REPORT_EVERY_S = 0.2
+
+
+class Session:
+    """The state of one cell while it is measured."""
+
+    def __init__(
+        self,
+        cell: Cell,
+        backend: Backend,
+        workload: Workload,
+        report: Callable[[dict[str, Any]], None],
+        journal: Journal | None = None,
+        keep: Path | None = None,
+    ) -> None:
+        self.cell = cell
+        self.backend = backend
+        self.workload = workload
+        self.journal = journal or Journal()  # finished points, this process's and earlier ones'
+        self.keep = keep  # folder of the cell for what outlives its process, None = nothing may
+        self.points: list[dict[str, Any]] = []
+        self.flags: list[dict[str, str]] = []
+        self.evidence: dict[str, Any] = {}  # what proves the effective precision
+        self.method: dict[str, Any] = {}  # what a trainer or workload says of its method
+        # Points of a sweep that this process measured, and from when to when.
+        self.windows: list[tuple[dict[str, Any], float, float]] = []
+        self.timed_s = 0.0
+        self.retried_s = 0.0  # of the plan's retry budget, pauses included
+        self.zero = time.perf_counter()  # of the steps' and the samples' times alike
+        self.under_way = True  # what is timed runs now; a training's set-up and end are not
+        self.deepspeed: Any = None  # what trainers._offload.ready answers, asked once
+        self.energy: Any = None  # an energy.EnergyMeter, where a training's energy can be read
+        self.capture: Any = None  # a captures.base.Window, in a process that a tool looks at
+        self.scenario: dict[str, Any] = {}  # what the memory model says and what is applied
+        self._report = report
+        self._reported = 0.0
+        self._data: Any = None
+
+    @property
+    def data(self) -> Any:
+        """The prepared arrays, of text, speech or images; loaded on first use.
+
+        Raises:
+            token_data.DataError: they are missing or damaged.
+        """
+        if self._data is None:
+            from siliconprof.datasets import data_folder
+
+            self._data = data_folder.load(Path(self.cell.dataset or ""))
+        return self._data
+
+    @property
+    def key(self) -> str:
+        """What changes with code, environment, method and cell, and so with what is kept."""
+        return self.journal.key
+
+    @property
+    def offloads(self) -> bool:
+        """Whether the training runs under ZeRO-Offload."""
+        return self.scenario.get("applied") == "offload"
+
+    def add_point(self, point: dict[str, Any]) -> None:
+        """Keep one measured point; its raw times count as timed, unless it was taken over."""
+        self.points.append(point)
+        if self.journal.has_taken_over(point):
+            return  # an earlier process has spent that time
+        times = point["times"]
+        for name in ("warmup_step_s", "step_s", "unsplit_step_s", "forward_only_s",
+                     "energy_step_s", "launch_and_wait_s"):  # fmt: skip
+            self.timed(sum(times.get(name, ())))
+
+    def repeat(self, what: str, operation: Callable[[], Any]) -> dict[str, Any]:
+        """Time an operation by the cell's plan: `times` and more of its point.
+
+        With them `stopped_by`, `drift`, `change_point`, and the `attempts` that were given up.
+
+        Args:
+            operation: runs it and has a lazy framework compute the result.
+        """
+        plan = Plan.of(self.cell.timing)
+        given_up, measured = steady_repeats(
+            lambda: repeat(operation, self.backend, plan, self.stepping(what)),
+            plan,
+            plan.retry_budget_s - self.retried_s,
+        )
+        for attempt, _ in given_up:
+            self.retried_s += plan.cool_down_s + attempt.spent_s
+            self.timed(attempt.spent_s)
+        return {
+            "times": {"step_s": measured.times_s, "warmup_step_s": measured.warmup_s},
+            "stopped_by": measured.stopped_by,
+            **order(measured.times_s),
+            "attempts": [
+                {
+                    "step_s": attempt.times_s,
+                    "warmup_step_s": attempt.warmup_s,
+                    "stopped_by": attempt.stopped_by,
+                    "given_up": reason,
+                }
+                for attempt, reason in given_up
+            ],
+        }
+
+    def timed(self, seconds: float) -> None:
+        """Count seconds spent inside warm-up and timed regions."""
+        self.timed_s += seconds
+
+    def flag(self, code: str, detail: str) -> None:
+        """Mark the record."""
+        self.flags.append({"code": code, "detail": detail})
+
+    def memory(self) -> dict[str, int | None]:
+        """Device memory as the backend counts it, in bytes."""
+        return {
+            "device_bytes": self.backend.memory_bytes(),
+            "device_peak_bytes": self.backend.peak_memory_bytes(),
+        }
+
+    def progress(self, what: str, step: int, always: bool = False) -> None:
+        """Tell the supervisor how far the cell is, at most five times a second unless `always`."""
+        now = time.monotonic()
+        if always or now - self._reported >= REPORT_EVERY_S:
+            self._reported = now
+            self._report({"doing": what, "step": step})
+
+    def stepping(self, what: str) -> Callable[[str, int], None]:
+        """A progress callback for the timing loops."""
+
+        def tell(stage: str, step: int) -> None:
+            self.progress(f"{what}: {stage}", step)
+
+        return tell

@@ -1,0 +1,334 @@
+"""Warm-up, phases and adaptive repeats: the loop around every timed thing.
+
+Warm-up runs until the step time settles; measuring runs until the confidence interval of the
+median is narrow or the budget is spent. Every raw time is kept. That interval only ends sampling:
+fresh processes differ by far more than it, so comparing rests on them (`compare`). Splitting a
+step into phases perturbs it, so training cells interleave split and unsplit steps, and drift
+meets both alike. What scatters or drifts is measured again after a pause, within a budget, and
+nothing of it is thrown away.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from siliconprof.stats import statistics
+
+PHASES = ("data_s", "trace_s", "forward_s", "backward_s", "optimizer_s", "other_s")
+SETTLE_WINDOW = 3  # steps compared with the steps before them
+SETTLE_TOLERANCE = 0.05  # relative change of the median that counts as settled
+FIRST_LOOK = 30  # times before the interval is looked at for the first time ...
+LOOK_GROWTH = 1.5  # ... and from one look to the next: 30, 45, 68, 102, ...
+NOISY_ABOVE = 0.10  # IQR over median
+DRIFTS_ABOVE = 0.05  # |ratio of levels - 1| from which a significant drift or change matters
+CHANGE_P_BELOW = 0.001  # lower than usual: times that resemble their neighbours lower Pettitt's p
+SLEEP_ASKED_S = 0.02
+SLEEPS = 5  # at most, until one was measured as itself
+SLEEP_LATE = 1.5  # a sleep may last so much longer than asked for
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long to warm up and to measure."""
+
+    warmup_iterations: int = 3  # at least
+    warmup_budget_s: float = 2.0  # at most, once the least is done
+    iterations: int = 10  # at least
+    max_iterations: int = 1000
+    budget_s: float = 2.0  # stop after this once the least is done
+    relative_interval: float = 0.02  # width of the median's 95 % interval that is narrow enough
+    retries: int = 1  # of an operation whose times scatter or drift
+    cool_down_s: float = 0.5  # pause before each
+    retry_budget_s: float = 2.0  # of one cell for all of them, pauses included
+    energy_window_s: float = 10.0  # unsplit steps over which energy is read; 0 = never
+    energy_idle_s: float = 5.0  # idle power, before and after, with the context open
+    time_limit_s: float = 300.0  # of the whole cell, kept by its supervisor
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Plan:
+        """The plan of a cell's `timing` entry."""
+        return cls(**values)
+
+
+def settled(times: list[float]) -> bool:
+    """Whether the last steps take as long as those just before them."""
+    if len(times) < 2 * SETTLE_WINDOW:
+        return False
+    before = statistics.median(times[-2 * SETTLE_WINDOW : -SETTLE_WINDOW])
+    last = statistics.median(times[-SETTLE_WINDOW:])
+    return abs(last - before) <= SETTLE_TOLERANCE * before
+
+
+@dataclass
+class Pace:
+    """Says when warm-up is over and when enough has been measured."""
+
+    plan: Plan
+    warmup_times: list[float] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    stopped_by: str | None = None  # interval, budget or max_iterations, once it is over
+    _next_look: int = FIRST_LOOK
+    _started: float | None = None  # at the first question: set-up is no warm-up
+    _measuring_since: float | None = None
+
+    def warming_up(self) -> bool:
+        """True while another warm-up step is due; the switch to measuring happens here."""
+        if self._measuring_since is not None:
+            return False
+        if self._started is None:
+            self._started = time.perf_counter()
+        spent = time.perf_counter() - self._started
+        enough = len(self.warmup_times) >= self.plan.warmup_iterations
+        if enough and (settled(self.warmup_times) or spent >= self.plan.warmup_budget_s):
+            self._measuring_since = time.perf_counter()
+            return False
+        return True
+
+    def done(self) -> bool:
+        """True when the measurement may end; `stopped_by` then says why."""
+        if self._measuring_since is None or len(self.times) < self.plan.iterations:
+            return False
+        if len(self.times) >= self.plan.max_iterations:
+            self.stopped_by = "max_iterations"
+        elif time.perf_counter() - self._measuring_since >= self.plan.budget_s:
+            self.stopped_by = "budget"
+        elif self._look_is_due() and self._narrow():
+            self.stopped_by = "interval"
+        return self.stopped_by is not None
+
+    def _look_is_due(self) -> bool:
+        """Whether the schedule's next look has come.
+
+        Looking after every time would cost more than short operations do, and whoever looks often
+        enough sees a narrow interval by chance.
+        """
+        due = len(self.times) >= self._next_look
+        while self._next_look <= len(self.times):
+            self._next_look = math.ceil(LOOK_GROWTH * self._next_look)
+        return due
+
+    def _narrow(self) -> bool:
+        low, high = statistics.block_median_interval(self.times)
+        return high - low <= self.plan.relative_interval * statistics.median(self.times)
+
+
+class Clock(Protocol):
+    """What a backend offers for reading time at a phase's edge."""
+
+    def mark(self) -> Any:
+        """A handle for now, on the device's own time line where it has one."""
+
+    def seconds_between(self, start: Any, end: Any) -> float:
+        """Seconds from one mark to a later one; may wait for the device."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished everything handed to it."""
+
+
+class PhaseClock:
+    """Attributes the time between edges of a step to its phases.
+
+    Split steps read the clock at every edge, unsplit ones only around the whole step. Marks
+    are turned into seconds after the step, since on CUDA they are events still under way.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.split = True
+        self._edges: list[tuple[str, Any]] = []
+        self._start: Any = None
+        self._wall_start = 0.0
+
+    def start(self, split: bool) -> None:
+        """Begin a step."""
+        self.split = split
+        self._edges = []
+        self.clock.synchronize()
+        self._wall_start = time.perf_counter()
+        if split:
+            self._start = self.clock.mark()
+
+    def edge(self, phase: str) -> None:
+        """End a phase here: the time since the previous edge belongs to it."""
+        if self.split:
+            self._edges.append((phase, self.clock.mark()))
+
+    def stop(self) -> tuple[float, dict[str, float]]:
+        """End the step: (step seconds, seconds per phase; no phases for an unsplit step).
+
+        In a split step the phases sum to the step: what lies between the last edge and the
+        end is `other_s`.
+        """
+        if self.split:
+            self.edge("other_s")
+        self.clock.synchronize()
+        wall = time.perf_counter() - self._wall_start
+        if not self.split:
+            return wall, {}
+        phases: dict[str, float] = {}
+        previous = self._start
+        for phase, mark in self._edges:
+            elapsed = self.clock.seconds_between(previous, mark)
+            phases[phase] = phases.get(phase, 0.0) + elapsed
+            previous = mark
+        return sum(phases.values()), phases
+
+
+@dataclass
+class StepTimes:
+    """Raw times of a training loop: one entry per iteration in every list, in seconds."""
+
+    warmup_step_s: list[float] = field(default_factory=list)
+    step_s: list[float] = field(default_factory=list)  # split steps: the sum of their phases
+    phases: dict[str, list[float]] = field(default_factory=dict)
+    unsplit_step_s: list[float] = field(default_factory=list)
+    energy_step_s: list[float] = field(default_factory=list)  # unsplit, while energy was read
+
+    def add_split(self, step_s: float, phases: Mapping[str, float]) -> None:
+        """Keep one split step; a phase seen in no step before is 0 in those."""
+        for name in phases:
+            self.phases.setdefault(name, [0.0] * len(self.step_s))
+        for name, values in self.phases.items():
+            values.append(phases.get(name, 0.0))
+        self.step_s.append(step_s)
+
+
+class Repeats(NamedTuple):
+    """Seconds of an operation, one entry per call."""
+
+    warmup_s: list[float]
+    times_s: list[float]
+    stopped_by: str  # interval, budget or max_iterations
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds inside all calls."""
+        return sum(self.warmup_s) + sum(self.times_s)
+
+
+def call_s(operation: Callable[[], Any], clock: Clock) -> float:
+    """Seconds of one call, synchronised before and after."""
+    clock.synchronize()
+    start = time.perf_counter()
+    operation()
+    clock.synchronize()
+    return time.perf_counter() - start
+
+
+def repeat(
+    operation: Callable[[], Any], clock: Clock, plan: Plan, on_step: Callable[[str, int], None]
+) -> Repeats:
+    """Time an operation, synchronised before and after each call."""
+    pace = Pace(plan)
+    while pace.warming_up():
+        on_step("warm-up", len(pace.warmup_times))
+        pace.warmup_times.append(call_s(operation, clock))
+    while not pace.done():
+        on_step("measure", len(pace.times))
+        pace.times.append(call_s(operation, clock))
+    return Repeats(pace.warmup_times, pace.times, str(pace.stopped_by))
+
+
+# -- what a series of times looks like -----------------------------------------------------------
+
+
+def noise(times: Sequence[float]) -> str | None:
+    """What to say of times that scatter too widely, or None."""
+    if len(times) <= 3:
+        return None
+    share = statistics.iqr(times) / statistics.median(times)
+    return f"has an IQR of {share:.0%} of its median" if share > NOISY_ABOVE else None
+
+
+def order(times: Sequence[float]) -> dict[str, Any]:
+    """`drift` and `change_point` of a point: None where there are too few times to tell."""
+    drift, change = statistics.drift(times), statistics.change_point(times)
+    return {
+        "drift": drift
+        and {
+            "first_half_s": drift.first_s,
+            "second_half_s": drift.second_s,
+            "ratio": drift.ratio,
+            "significant": drift.significant,
+        },
+        "change_point": change
+        and {
+            "after": change.after,
+            "before_s": change.before_s,
+            "after_s": change.after_s,
+            "ratio": change.ratio,
+            "p": change.p,
+        },
+    }
+
+
+def drifting(found: Mapping[str, Any]) -> str | None:
+    """What to say of a drift that matters, or None.
+
+    Args:
+        found: what `order` answered.
+    """
+    drift = found["drift"]
+    if not drift or not drift["significant"] or abs(drift["ratio"] - 1) <= DRIFTS_ABOVE:
+        return None
+    return f"drifts: the second half's median is {drift['ratio'] - 1:+.0%} of the first's"
+
+
+def changing(found: Mapping[str, Any]) -> str | None:
+    """What to say of a change of level that matters, or None; see `drifting`."""
+    change = found["change_point"]
+    if not change or change["p"] >= CHANGE_P_BELOW or abs(change["ratio"] - 1) <= DRIFTS_ABOVE:
+        return None
+    return f"changes by {change['ratio'] - 1:+.0%} after {change['after']} repeats"
+
+
+def steady_repeats(
+    measure: Callable[[], Repeats], plan: Plan, budget_s: float
+) -> tuple[list[tuple[Repeats, str]], Repeats]:
+    """(attempts that were given up, each with the reason; the one that stands).
+
+    What scatters or drifts is measured again after a pause, while there are retries and budget.
+    The last attempt stands, whatever it shows: which one is the fastest is never asked.
+
+    Args:
+        budget_s: what may be spent on retries, pauses included.
+    """
+    given_up: list[tuple[Repeats, str]] = []
+    while True:
+        found = measure()
+        reason = noise(found.times_s) or drifting(order(found.times_s))
+        budget_s -= plan.cool_down_s + found.spent_s  # another attempt takes about as long
+        if reason is None or len(given_up) >= plan.retries or budget_s < 0:
+            return given_up, found
+        given_up.append((found, reason))
+        time.sleep(plan.cool_down_s)
+
+
+# -- the clock itself ----------------------------------------------------------------------------
+
+
+def clock_check() -> dict[str, Any]:
+    """What the host's clock is worth: resolution, cost of a reading, and known sleeps.
+
+    A sleep is never too short, but a busy host wakes up late: then another is tried.
+    """
+    readings = [time.perf_counter() for _ in range(2000)]
+    steps = [b - a for a, b in zip(readings, readings[1:], strict=False)]
+    sleeps: list[float] = []
+    while len(sleeps) < SLEEPS:
+        start = time.perf_counter()
+        time.sleep(SLEEP_ASKED_S)
+        sleeps.append(time.perf_counter() - start)
+        if sleeps[-1] <= SLEEP_LATE * SLEEP_ASKED_S:
+            break
+    return {
+        "resolution_s": time.get_clock_info("perf_counter").resolution,
+        "reading_cost_s": statistics.median(steps),
+        "sleep_asked_s": SLEEP_ASKED_S,
+        "sleep_measured_s": sleeps[-1],
+        "sleeps_s": sleeps,
+    }

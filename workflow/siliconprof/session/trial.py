@@ -1,0 +1,218 @@
+"""A cell with its plug-ins: whether and how it can be measured, before any framework is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from siliconprof import plugins
+from siliconprof.errors import UserError
+from siliconprof.memory import footprint, memory_model
+from siliconprof.probes import page_faults
+from siliconprof.store.cell import Cell
+
+if TYPE_CHECKING:
+    from siliconprof.backends.base import Backend
+    from siliconprof.trainers.base import Trainer
+
+AUTO = "auto"  # a batch size that the memory model finds
+OFFLOAD_PACKAGES = ("deepspeed",)  # what ZeRO-Offload adds to a cell
+
+
+class Trial:
+    """What the planner, the supervisor and the measuring process are handed of a cell, made once.
+
+    Attributes:
+        backend: the plug-in's class; nothing is open.
+        workload: with its parameters, defaults filled in, its batch size found if it has none.
+        trainer: None for a workload that times its operations itself.
+
+    Raises:
+        LookupError: the cell names a plug-in that does not exist.
+        UserError: its batch size is `auto` in a scenario that does not say how large it should be.
+    """
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+        self.backend: type[Backend] = plugins.load("backends", cell.backend)
+        self.trainer: Trainer | None = (
+            plugins.load("trainers", cell.trainer)() if cell.trainer else None
+        )
+        self._plugin = plugins.load("workloads", cell.module)
+        self.workload: Any = self._workload(
+            (self._found_batch or 1) if self._batch_is_found else None
+        )
+
+    def _workload(self, batch_size: int | None = None) -> Any:
+        """The workload, with another batch size if one is given.
+
+        A cell written by hand need not name what has a default.
+        """
+        own = {} if batch_size is None else {"batch_size": batch_size}
+        defaults = {k: v["default"] for k, v in self._plugin.PARAMETERS.items() if "default" in v}
+        return self._plugin({**defaults, **self.cell.parameters, **own})
+
+    @property
+    def trains(self) -> bool:
+        """Whether the cell is a training."""
+        return self._plugin.kind == "training"
+
+    # -- packages ------------------------------------------------------------------------------
+
+    @cached_property
+    def packages(self) -> list[str]:
+        """Distributions whose version the cell's numbers depend on."""
+        names = {*self.backend.packages, *self._own_packages}
+        if self.offloads:
+            names |= {*OFFLOAD_PACKAGES}
+        return sorted(names)
+
+    @cached_property
+    def _own_packages(self) -> set[str]:
+        """Distributions of workload and trainer, beside the framework's own."""
+        framework = self.backend.framework
+        names = {*self.workload.packages(framework)}
+        return names | {*self.trainer.packages(framework)} if self.trainer else names
+
+    def missing_packages(self) -> list[str]:
+        """Distributions that workload and trainer import and this Python does not have."""
+        return sorted(n for n in self._own_packages if find_spec(n.replace("-", "_")) is None)
+
+    # -- memory --------------------------------------------------------------------------------
+
+    @property
+    def _batch_is_found(self) -> bool:
+        """Whether the memory model has to find the batch size.
+
+        Raises:
+            UserError: it cannot, in this scenario.
+        """
+        if self.cell.parameters.get("batch_size") != AUTO:
+            return False
+        if self.cell.scenario != "near-capacity":
+            raise UserError(
+                f"--cell: batch_size is 'auto' in scenario {self.cell.scenario}; expected an "
+                "integer, or scenario near-capacity"
+            )
+        return True
+
+    @cached_property
+    def _capacity(self) -> tuple[int | None, str]:
+        """(bytes that the cell may use, where that is from)."""
+        cell, budget = self.cell, self.cell.parameters.get("memory_budget_gib")
+        return memory_model.capacity(budget, cell.device_usable, cell.device_memory_bytes)
+
+    @cached_property
+    def _found_batch(self) -> int | None:
+        """The largest batch within the cell's share of the capacity; 0 = none, None = unknown."""
+        capacity, _ = self._capacity
+        if not capacity or not self._predicted_bytes(1):
+            return None
+        return memory_model.largest_batch(
+            lambda batch_size: footprint.total(self._predicted_bytes(batch_size)),
+            self.cell.parameters["near_capacity_share"] * capacity,
+        )
+
+    def _predicted_bytes(self, batch_size: int) -> Mapping[str, int]:
+        return self._workload(batch_size).memory_bytes(self.cell.precision, self.cell.backend)
+
+    @cached_property
+    def _question(self) -> memory_model.Question:
+        """What decides the scenario."""
+        cell = self.cell
+        predicted = self.workload.memory_bytes(cell.precision, cell.backend)
+        capacity, source = self._capacity
+        near = self.trains and cell.scenario == "near-capacity"
+        offloaded = (
+            self.workload.offloaded_memory_bytes(cell.precision, cell.backend)
+            if self.trains
+            else {}
+        )
+        return memory_model.Question(
+            requested=cell.scenario,
+            predicted_bytes=footprint.total(predicted) if predicted else None,
+            capacity_bytes=capacity,
+            capacity_source=source,
+            offloaded_bytes=footprint.total(offloaded) if offloaded else None,
+            cannot_offload=self.backend.offload
+            if self.trains
+            else "only a training can be offloaded",
+            on_cpu=cell.device_kind == "cpu",
+            trains=self.trains,
+            force=cell.parameters.get("force", False),
+            share=cell.parameters["near_capacity_share"] if near else 1.0,
+            found_batch=self._found_batch if near else None,
+            batch_is_found=self._batch_is_found,
+        )
+
+    @cached_property
+    def _decision(self) -> memory_model.Decision:
+        return memory_model.decide(self._question)
+
+    @property
+    def offloads(self) -> bool:
+        """Whether it is trained under ZeRO-Offload, as it asks or as the memory model derives."""
+        return self.trainer is not None and self._decision.applied == "offload"
+
+    def scenario(self) -> dict[str, Any]:
+        """The scenario part of the cell's record, as far as it is known before anything runs."""
+        cell, workload, question = self.cell, self.workload, self._question
+        need, have = question.predicted_bytes, question.capacity_bytes
+        offloads = self.trains and self._decision.applied == "offload"
+        return {
+            "requested": cell.scenario,
+            "derived": memory_model.derive_scenario(
+                need,
+                have,
+                memory_model.near_above(question.share)
+                if cell.scenario == "near-capacity"
+                else memory_model.NEAR_CAPACITY_ABOVE,
+            ),
+            "applied": self._decision.applied,
+            "batch_size": workload.samples_per_step() if self.trains else None,
+            "batch_size_found": question.batch_is_found,
+            "predicted_bytes": need,
+            "predicted_parts_bytes": workload.memory_bytes(cell.precision, cell.backend),
+            "offloaded_parts_bytes": workload.offloaded_memory_bytes(cell.precision, cell.backend)
+            if offloads
+            else None,
+            "device_memory_bytes": cell.device_memory_bytes,
+            "capacity_bytes": have,
+            "capacity_source": question.capacity_source,
+            "share": need / have if need is not None and have else None,
+            "reason": self._decision.reason,
+            "limit": None,
+            "confirmed_peak_bytes": None,
+            "confirmed_share": None,
+            "confirmed_by": None,
+        }
+
+    # -- refusal -------------------------------------------------------------------------------
+
+    def refusal(self) -> tuple[str, str] | None:
+        """(status, reason) of a cell that is not to be measured, or None.
+
+        `unsupported`: nothing of its kind can run so. `skipped`: it would not fit, by prediction.
+        """
+        cell, framework = self.cell, self.backend.framework
+        reason = self.backend.precisions.get(cell.precision)
+        reason = reason or self.workload.supports(framework, cell.precision)
+        if not reason and self.trainer is not None:
+            reason = self.trainer.supports(framework, cell.device_kind, cell.precision)
+        reason = reason or self._allocator_refusal()
+        if reason:
+            return "unsupported", reason
+        decision = self._decision
+        if not decision.status:
+            return None
+        unchecked = self.backend.habits.unchecked if decision.status == "skipped" else None
+        return decision.status, f"{decision.reason}{f' ({unchecked})' if unchecked else ''}"
+
+    def _allocator_refusal(self) -> str | None:
+        """Why this host cannot keep freed memory in the process, where a cell asks for that."""
+        if self.cell.parameters.get("allocator") != "retain":
+            return None
+        why = page_faults.allocator_environment()[1]
+        return why and f"allocator retain: {why}; leave it at default"

@@ -1,0 +1,243 @@
+"""Are the numbers true? What every cell checks in its own process before its first measurement.
+
+The clock is held against known sleeps. A product and a sum are timed as everything is timed, with
+some work and with twice as much, and after a timed call their result must be there. A check that
+fails flags the cell and changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from siliconprof.backends.base import Backend
+from siliconprof.session.doubling import (
+    AIM_S,
+    CALL_S,
+    ROUNDS,
+    VECTOR_BYTES,
+    Work,
+    Workshop,
+    proportional,
+    rounds,
+)
+from siliconprof.session.timing import SLEEP_LATE, clock_check
+from siliconprof.stats import statistics
+
+if TYPE_CHECKING:
+    from siliconprof.session.session import Session
+
+ATTEMPTS = 3  # each with more work, since on a busy host every call takes a while longer
+GROWTH, LONGEST_S = 4, 0.1  # no call grows beyond the second
+PAUSE_S = 0.1
+BUDGET_S = 1.0  # of one kernel, after which no further attempt is made
+SMALLEST_VECTOR_BYTES = 2**23
+SHARE_OF_MEMORY = 1 / 16
+WAITED_SHARE = 0.5  # of the time until a result is read, at least, lies inside the timed call
+COARSEST_S = 1e-5  # resolution and cost of the clock
+METHOD = {
+    "checks": (
+        "in this process, before the first measurement: a sleep of 20 ms is measured as 20 to "
+        "30 ms; a product of (side, n side) and (n side, side) and a sum over a vector take 1.8 to "
+        f"2.2 times as long with twice the work, least of {ROUNDS} interleaved calls each or, where "
+        "they do not, of more, "
+        f"in one of {ATTEMPTS} attempts; at least half of the time until a result can be read is "
+        "inside the timed call; the error of a product against float64 tells the precision. All "
+        "attempts are kept, what fails is flagged"
+    ),
+    "noise": (
+        "scatter: IQR over 10 % of the median; drift: medians of the two halves of a series more "
+        "than 5 % apart, and their 95 % intervals, widened by what neighbours have in common, "
+        "disjoint; change point: more than 5 %, and p below 0.001 in Pettitt's test, its statistic "
+        "divided by the same. An operation that scatters or drifts is measured again after a "
+        "pause, within retries and retry_budget_s; the last attempt stands, all are kept. "
+        "Trainings are not repeated. What scatters or drifts in the end is flagged"
+    ),
+}
+
+Check = dict[str, Any]  # `verdict`: ok, failed or not checked; `reason` unless ok; and numbers
+
+
+def verdict(reason: str | None, **numbers: Any) -> Check:
+    """A check that is ok, or failed for a reason."""
+    return {"verdict": "failed" if reason else "ok", "reason": reason, **numbers}
+
+
+def not_checked(reason: str, **numbers: Any) -> Check:
+    """A check that could not be made."""
+    return {"verdict": "not checked", "reason": reason, **numbers}
+
+
+# -- the clock -----------------------------------------------------------------------------------
+
+
+def clock_checks(session: Session) -> dict[str, Check]:
+    """`clock` and `sleep`; either flags the cell with `clock`."""
+    found = clock_check()
+    resolution, cost = found["resolution_s"], found["reading_cost_s"]
+    asked, measured = found["sleep_asked_s"], found["sleep_measured_s"]
+    coarse = late = None
+    if max(resolution, cost) > COARSEST_S:
+        coarse = f"it resolves {resolution:.1e} s and takes {cost:.1e} s to read"
+    if not asked <= measured <= SLEEP_LATE * asked:
+        late = f"a sleep of {asked} s was measured as {measured:.4f} s"
+        late += f", the last of {len(found['sleeps_s'])}" if len(found["sleeps_s"]) > 1 else ""
+    for reason in (coarse, late):
+        if reason:
+            session.flag("clock", reason)
+    return {
+        "clock": verdict(coarse, resolution_s=resolution, reading_cost_s=cost),
+        "sleep": verdict(late, asked_s=asked, measured_s=measured, all_s=found["sleeps_s"]),
+    }
+
+
+# -- twice the work ------------------------------------------------------------------------------
+
+
+def doubled(
+    what: str,
+    clock: str,
+    time_one: Callable[[Work], float],
+    sized: Callable[[float], tuple[Work, Work]],
+    grow: bool,
+) -> Check:
+    """The check of one kernel by one clock, tried a few times; every attempt is kept.
+
+    Args:
+        sized: (once, twice) the work that was fitted, times a number.
+        grow: whether another attempt gets more work: not where the clock may miss what it takes.
+    """
+    attempts: list[Check] = []
+    until_s = time.monotonic() + BUDGET_S
+    factor = 1.0
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            if proportional(attempts[-1]) or time.monotonic() > until_s:
+                break
+            time.sleep(PAUSE_S)
+            lasts = max(min(attempts[-1]["once_s"]), 1e-6)
+            factor *= min(max(GROWTH, AIM_S / lasts), max(LONGEST_S / lasts, 1)) if grow else 1
+        once, twice = sized(factor)
+        for warm in (once, twice):
+            time_one(warm)
+        attempts.append(rounds(time_one, once, twice))
+    last, reason = attempts[-1], None
+    if not proportional(last):
+        ratios = ", ".join(f"{attempt['ratio'] or 0:.2f}" for attempt in attempts)
+        reason = (
+            f"twice the work of a {what} took {ratios} times as long by {clock}, lastly "
+            f"{min(last['twice_s']):.2e} s against {min(last['once_s']):.2e} s"
+        )
+    return verdict(reason, kernel=what, clock=clock, ratio=last["ratio"], attempts=attempts)
+
+
+def kernel_checks(session: Session) -> dict[str, Check]:
+    """`twice_the_work` and `synchronisation`; what fails flags the cell.
+
+    The first is `not_checked` where the memory that it may use holds too little work for a call to
+    last, though each call is waited for.
+    """
+    backend, cell = session.backend, session.cell
+    memory = cell.device_memory_bytes or backend.memory_limit_bytes()
+    most_bytes = int(memory * SHARE_OF_MEMORY) if memory else VECTOR_BYTES
+    if most_bytes < SMALLEST_VECTOR_BYTES:
+        reason = f"the device has {memory} bytes of memory: too little for work that takes a while"
+        return {name: not_checked(reason) for name in ("twice_the_work", "synchronisation")}
+    shop = Workshop(backend, cell.seed, most_bytes)
+    values, sum_s = shop.fit_sum()
+    side, products, product_s = shop.fit_products()
+
+    def sums(factor: float) -> tuple[Work, Work]:
+        n = int(factor * values)
+        if 2 * n > shop.length and shop.can_grow():
+            shop.lengthen(2 * n * shop.width)
+        n = min(n, shop.length // 2)
+        return shop.sum(n), shop.sum(2 * n)
+
+    def sums_of_products(factor: float) -> tuple[Work, Work]:
+        n = min(int(factor * products), shop.room(side))
+        return shop.products(side, n), shop.products(side, 2 * n)
+
+    kernels = (("product", sums_of_products, product_s), ("sum", sums, sum_s))
+    waited = {what: waited_share(shop, sized(1)[0]) for what, sized, _ in kernels}
+    missing = [what for what, share in waited.items() if share < WAITED_SHARE]
+    synchronised = verdict(
+        f"only {waited[missing[0]]:.0%} of the time until the result of a {missing[0]} could be "
+        "read lay inside the timed call" if missing else None,
+        waited_shares=waited,
+    )  # fmt: skip
+    clocks = [("the host's clock", shop.call_s, not missing)]
+    if type(backend).mark is not Backend.mark:
+        clocks.append(("the backend's marks", shop.marked_s, False))
+    found = []
+    for what, sized, lasts_s in kernels:
+        for clock, time_one, grow in clocks:
+            check = doubled(what, clock, time_one, sized, grow)
+            if check["verdict"] == "failed" and lasts_s < CALL_S and not missing:
+                check |= not_checked(
+                    f"a {what} of all that may be used, {most_bytes} bytes, takes only "
+                    f"{lasts_s:.1e} s; {check['reason']}"
+                )
+            found.append(check)
+    for code, check in (
+        ("not_synchronised", synchronised),
+        *(("not_proportional", c) for c in found),
+    ):
+        if check["verdict"] == "failed":
+            session.flag(code, check["reason"])
+    return {
+        "twice_the_work": {
+            "verdict": worst(check["verdict"] for check in found),
+            "reason": "; ".join(check["reason"] for check in found if check["reason"]) or None,
+            "kernels": found,
+        },
+        "synchronisation": synchronised,
+    }
+
+
+def waited_share(shop: Workshop, work: Work) -> float:
+    """Which share of the time until a result is read lies inside the timed call; median of 3."""
+    shares = []
+    for _ in range(3):
+        timed_s, rest_s = shop.finished(work)
+        shares.append(timed_s / (timed_s + rest_s))
+    return statistics.median(shares)
+
+
+def worst(verdicts: Iterable[str]) -> str:
+    """The verdict of several checks together."""
+    found = set(verdicts)
+    return next((word for word in ("failed", "not checked") if word in found), "ok")
+
+
+def before(session: Session) -> dict[str, Check]:
+    """The checks before the first measurement; what they took is given back."""
+    checks = clock_checks(session)
+    try:
+        checks |= kernel_checks(session)
+    except Exception as error:  # out of memory, an operator that the device lacks
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        checks |= {name: not_checked(text) for name in ("twice_the_work", "synchronisation")}
+    session.backend.release_memory()
+    session.backend.reset_peak_memory()
+    return checks
+
+
+# -- after the measurement -----------------------------------------------------------------------
+
+
+def precision_check(asked: str, effective: str | None, evidence: Mapping[str, Any]) -> Check:
+    """Whether the arithmetic was what the cell asked for."""
+    differs = None if effective == asked else f"asked for {asked}, the arithmetic was {effective}"
+    return verdict(
+        differs, requested=asked, effective=effective, product_error=evidence.get("product_error")
+    )
+
+
+def results_check(points: Sequence[Mapping[str, Any]]) -> Check:
+    """How far results were from float64; a wrong one has ended the cell before it was timed."""
+    errors = [p["result_error"] for p in points if p.get("result_error") is not None]
+    if not errors:
+        return not_checked("no point has a result that a float64 reference was computed for")
+    return verdict(None, worst_error=max(errors), points=len(errors))

@@ -1,0 +1,206 @@
+"""What the course of a whole training says: when a norm calmed down, when a loss had settled.
+
+One definition for the page, which draws it, and for the claims, which are judged by it.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple, TypeVar
+
+from siliconprof.stats import statistics
+
+SMOOTHED_OVER = 40  # so many stretches of a run keep their shape when it is smoothed
+ELEVATED = 2.0  # times its usual level, from which on a gradient norm counts as elevated
+ALIKE = 0.25  # by which share the larger of two models of "equal" size may exceed the smaller
+LEAST_STEPS = 10  # below which nothing is said of a course
+# A loss stands still when it changes by no more than this share of its whole fall over the last
+# stretch that is looked at; one that still falls says nothing of where it will end.
+SETTLED_SHARE = 0.02
+NEAR = 0.05  # converged: all but this share of the whole fall is behind
+NORMAL = 1.96  # standard errors in a 95 % interval
+MEDIAN_ERROR = math.sqrt(math.pi / 2)  # of a median over that of a mean, normal values
+# Of a training: with another of these it is another experiment, whatever its model.
+SAME = ("source", "host", "device", "backend", "precision", "method_version", "data_sha256", "seed",
+        "seq_len", "batch_size", "training_steps", "learning_rate", "warmup_steps", "decay_steps",
+        "weight_decay", "beta1", "beta2", "max_gradient_norm")  # fmt: skip
+
+Row = TypeVar("Row", bound=Mapping[str, Any])
+
+
+class Reading(NamedTuple):
+    """A number read off a course, and what noise leaves open; `remark` says what else is."""
+
+    middle: float
+    low: float
+    high: float
+    remark: str = ""
+
+
+def stretch(n: int) -> int:
+    """Over how many steps a course is smoothed."""
+    return max(1, n // SMOOTHED_OVER)
+
+
+def smoothed(values: Sequence[float]) -> list[float]:
+    """The mean over a stretch of steps around each; at both ends over what there is of it.
+
+    NaN and infinity are left out of the means; where nothing is left, the mean is NaN.
+    """
+    width = stretch(len(values))
+    if width == 1:
+        return [float(value) for value in values]
+    known = [math.isfinite(value) for value in values]
+    finite = (value if kept else 0.0 for value, kept in zip(values, known, strict=True))
+    sums, counts = (list(accumulate(of, initial=0)) for of in (finite, known))
+    found = []
+    for index in range(len(values)):
+        first, last = max(0, index - width // 2), min(len(values), index - width // 2 + width)
+        count = counts[last] - counts[first]
+        found.append((sums[last] - sums[first]) / count if count else math.nan)
+    return found
+
+
+def aspect(row: Mapping[str, Any]) -> float:
+    """Width over depth; 0 where the shape is not known."""
+    width, depth = row.get("n_embd"), row.get("n_layer")
+    return float(width) / float(depth) if width and depth else 0.0
+
+
+def pairs(points: Sequence[Row]) -> list[tuple[Row, Row]]:
+    """(wide, deep) of trainings that were done alike on one device, backend and precision."""
+    groups: dict[tuple, list[Row]] = {}
+    for point in points:
+        if not aspect(point):
+            continue  # a record may lack its model's shape
+        groups.setdefault(tuple(point.get(name) for name in SAME), []).append(point)
+    found = []
+    for group in groups.values():
+        for alike in by_size(group):
+            ordered = sorted(alike, key=aspect)
+            deep, wide = ordered[0], ordered[-1]
+            if aspect(deep) < aspect(wide):
+                found.append((wide, deep))
+    return found
+
+
+def by_size(points: Sequence[Row]) -> list[list[Row]]:
+    """Models of about equal size, the small ones first; one of unknown size is with no other."""
+    found: list[list[Row]] = []
+    first = 0.0  # the size of the last group's smallest model
+    for point in sorted(points, key=_size):
+        if first and _size(point) <= (1 + ALIKE) * first:
+            found[-1].append(point)
+        else:
+            found.append([point])
+            first = _size(point)
+    return found
+
+
+def _size(row: Mapping[str, Any]) -> float:
+    value = row.get("n_parameters")
+    return float(value) if value and math.isfinite(value) else 0.0
+
+
+def running_median(values: Sequence[float]) -> list[float]:
+    """The median over a twentieth of the steps around each, which a lone spike does not move."""
+    half = _window(len(values)) // 2
+    padded = [values[0]] * half + list(values) + [values[-1]] * half
+    window = sorted(padded[: 2 * half])
+    found = []
+    for index, value in enumerate(padded[2 * half :]):
+        insort(window, value)
+        found.append(window[half])
+        del window[bisect_left(window, padded[index])]
+    return found
+
+
+def _window(n: int) -> int:
+    """Over how many steps the running median goes: an odd number."""
+    return max(5, n // 20) | 1
+
+
+def _noise(values: Sequence[float], means: Sequence[float], over: int) -> float:
+    """Half a 95 % interval of a value smoothed over some steps, by how far single ones lie off."""
+    rest = [value - mean for value, mean in zip(values, means, strict=True)]
+    spread = math.sqrt(math.fsum(r * r for r in rest) / max(1, len(rest) - 1))
+    return NORMAL * spread / math.sqrt(over)
+
+
+def elevated_until(norms: Sequence[float]) -> Reading | None:
+    """The last step whose gradient norm is well above its later level; None if unknown.
+
+    The norm is a running median; the level is the median over the second half of the run. Steps
+    count from 1; 0 means never.
+    """
+    if len(norms) < LEAST_STEPS or not all(map(math.isfinite, norms)):
+        return None
+    limit = ELEVATED * statistics.median(norms[len(norms) // 2 :])
+    middles = running_median(norms)
+    noise = MEDIAN_ERROR * _noise(norms, middles, _window(len(norms)))
+
+    def last(shift: float) -> float:
+        above = [step for step, mean in enumerate(middles, 1) if mean + shift > limit]
+        return float(above[-1]) if above else 0.0
+
+    middle = last(0.0)
+    return Reading(middle, min(middle, last(-noise)), max(middle, last(noise)))
+
+
+def converged_at(losses: Sequence[float]) -> Reading | None:
+    """The first step at which the smoothed loss is near where the run ends; None if unknown.
+
+    While it still falls at the end of the run, the step may be any later one.
+    """
+    if len(losses) < LEAST_STEPS or not all(map(math.isfinite, losses)):
+        return None
+    means = smoothed(losses)
+    tenth, fifth = max(1, len(losses) // 10), max(1, len(losses) // 5)
+    level = math.fsum(losses[-tenth:]) / tenth
+    change = (math.fsum(losses[-2 * fifth : -fifth]) - math.fsum(losses[-fifth:])) / fifth
+    fall = means[0] - level
+    if fall <= 0:
+        return None
+    target = level + NEAR * fall
+    noise = _noise(losses, means, stretch(len(losses)))
+
+    def first(shift: float) -> float:
+        below = (step for step, mean in enumerate(means, 1) if mean + shift <= target)
+        return float(next(below, len(losses)))
+
+    middle, low, high = first(0.0), first(-noise), first(noise)
+    remark = _unsettled(change, fall, "the last two fifths of the steps")
+    if remark:
+        high = math.inf
+    return Reading(middle, min(middle, low), max(middle, high), remark)
+
+
+def settled_loss(losses: Sequence[float], least: bool = False) -> Reading | None:
+    """Where the loss of several evaluations in order comes to rest; None if unknown.
+
+    What it changed by between the last two is what is not known of it. While it still falls, it
+    may end anywhere below.
+
+    Args:
+        least: the lowest of all instead of the last.
+    """
+    if len(losses) < 3 or not all(map(math.isfinite, losses)):
+        return None
+    last, change = losses[-1], losses[-2] - losses[-1]
+    found = min(losses) if least else last
+    fall = losses[0] - min(losses)
+    if fall <= 0:
+        return None
+    remark = _unsettled(change, fall, "its last two evaluations")
+    low = 0.0 if remark else found - abs(change)
+    return Reading(found, low, found + abs(change), remark)
+
+
+def _unsettled(change: float, fall: float, where: str) -> str:
+    """That a loss still falls, in words; empty when it stands still."""
+    if change <= SETTLED_SHARE * fall:
+        return ""
+    return f"the loss still fell by {change / fall:.0%} of its whole fall between {where}"

@@ -1,0 +1,96 @@
+"""A cell: one point of device × backend × workload × scenario × precision, one process, one record."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import PurePosixPath
+from typing import Any
+
+from siliconprof.errors import UserError
+
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16")
+SCENARIOS = ("auto", "fits", "offload", "near-capacity")
+AXES = ("host", "device", "backend", "workload", "scenario", "precision")
+UNMEASURED = ("time_limit_s",)  # of a cell's `timing`: changes none of its numbers
+# 200 characters leave room for a temporary name's suffix in a file system's 255.
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
+# Of a record, below `records/`; what is named otherwise is none of ours.
+RECORD = re.compile(
+    rf"{NAME}/{NAME}/{NAME}/{NAME}/(?:{'|'.join(SCENARIOS)})/(?:{'|'.join(PRECISIONS)})\.json"
+)
+
+
+def canonical_json(value: Any) -> str:
+    """One text for one value: sorted keys, no spaces; what rules compare and hashes are made of."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def identity(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a cell decides what is measured and how: all but how long it may take.
+
+    Args:
+        cell: as a record has it, or the attributes of a `Cell`.
+    """
+    timing = {key: value for key, value in cell["timing"].items() if key not in UNMEASURED}
+    return {**cell, "timing": timing}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Everything that one measurement needs to know; nothing that changes by itself."""
+
+    host: str  # label, not hostname
+    device: str  # id in the registry, or a generic id
+    backend: str  # plug-in name: torch-cpu, torch-cuda, torch-mps, mlx
+    workload: str  # entry in the config
+    scenario: str  # the one asked for; the record holds the one derived
+    precision: str  # the one asked for; the record holds the effective one
+    module: str  # workload plug-in
+    trainer: str | None  # trainer plug-in, None for a workload that times kernels
+    device_kind: str  # cpu or gpu
+    device_index: int  # which of the host's devices of that vendor
+    device_memory_bytes: int | None
+    threads: int  # CPU threads of the frameworks
+    seed: int
+    dataset: str | None  # folder of prepared arrays, relative to the checkout
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # of the workload, defaults filled
+    timing: Mapping[str, Any] = field(default_factory=dict)  # see timing.Plan
+    device_usable: Mapping[str, Any] | None = None  # see memory_model.usable; None = all memory
+
+    @property
+    def path(self) -> str:
+        """`host/device/backend/workload/scenario/precision`, the record's path without suffix."""
+        return str(PurePosixPath(*(getattr(self, axis) for axis in AXES)))
+
+    def to_json(self) -> str:
+        """The canonical text of all of it."""
+        return canonical_json(vars(self))
+
+    def identity_json(self) -> str:
+        """The canonical text that stands in the rule's parameters, see `identity`."""
+        return canonical_json(identity(vars(self)))
+
+    @classmethod
+    def from_json(cls, text: str) -> Cell:
+        """The cell of a canonical text.
+
+        Raises:
+            UserError: no JSON object, or a key is missing or unknown.
+        """
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise UserError(f"--cell is not JSON: {error}") from None
+        known = {item.name for item in fields(cls)}
+        wanted = {item.name for item in fields(cls) if item.default is MISSING}
+        if not isinstance(data, dict) or not wanted <= set(data) <= known:
+            given = set(data) if isinstance(data, dict) else set()
+            raise UserError(
+                "--cell must be the JSON object that `siliconprof plan --json` prints; "
+                f"missing: {', '.join(sorted(wanted - given)) or 'none'}; "
+                f"unknown: {', '.join(sorted(given - known)) or 'none'}"
+            )
+        return cls(**data)

@@ -1,0 +1,279 @@
+"""Finished points of a cell, kept outside its record: what a killed measurement need not repeat.
+
+A line of the file is one event, as JSON: a point was begun, or was finished, with its content; or
+a record was written of the whole cell. A point counts for the key under which it was measured:
+the SHA-256 over code, environment, method and everything of the cell but the lists that it sweeps
+(`Workload.swept`), so that a grown sweep takes over what it has in common with the smaller one,
+and everything else measures anew. So does a cell that is measured a second time: its record is
+there, and whoever asks again wants other numbers.
+
+A point whose process died is closed by the supervisor, which starts another process for the rest.
+Used as
+
+    for name, settings in sweep:
+        point = session.journal.find(name)
+        if point is None:
+            session.journal.begin(name, {"params": settings})
+            point = measured(settings)
+            session.journal.add(name, point)
+        session.add_point(point)
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from siliconprof import closure
+from siliconprof.errors import UserError, cannot_write
+from siliconprof.store import documents, record
+from siliconprof.store.cell import Cell, canonical_json
+
+FILE = "journal.jsonl"
+# Of the environment: what may differ from one run of the same measurement to the next.
+VOLATILE = ("git_commit", "hostname", "load_average_1min", "scheduler_job")
+
+Point = dict[str, Any]
+
+
+def nothing() -> Point:
+    """What a point of which nothing was measured has all the same, by the record's schema."""
+    return {"params": {}, "times": {}, "flops": None, "bytes": None, "memory": {}}
+
+
+class Journal:
+    """The points of one cell, in a file or, without one, in memory only.
+
+    Args:
+        path: of the file; it need not be there yet.
+        key: under which points count.
+    """
+
+    def __init__(self, path: Path | None = None, key: str = "") -> None:
+        self.path, self.key = path, key
+        self._points: dict[str, Point] = {}
+        if path is not None:
+            for event in self._own_events():
+                if event["event"] == "point":
+                    self._points[event["name"]] = event["point"]
+        self._earlier = list(self._points.values())
+        # Process numbers come back: what was there before us is nobody's whom we know by number.
+        self._before = 0 if path is None else sum(1 for _ in _events(path))
+
+    def find(self, name: str) -> Point | None:
+        """A finished point, whatever its status; None = it is to be measured.
+
+        Raises:
+            CannotWrite: one line.
+        """
+        point = self._points.get(name)
+        if point is not None:
+            self._write({"event": "used", "name": name, "pid": os.getpid()})
+        return point
+
+    def has_taken_over(self, point: Mapping[str, Any]) -> bool:
+        """Whether a point that `find` gave is of an earlier process."""
+        return any(point is earlier for earlier in self._earlier)
+
+    def begin(self, name: str, known: Mapping[str, Any] | None = None) -> None:
+        """Note that a point is being measured, so that the death of this process is put to it.
+
+        Args:
+            known: the parts of the point that are known beforehand, `params` above all.
+        """
+        begun = {**nothing(), **(known or {})}
+        self._write({"event": "begun", "name": name, "pid": os.getpid(), "point": begun})
+
+    def add(self, name: str, point: Mapping[str, Any]) -> None:
+        """Keep a finished point; it is on disk when this returns.
+
+        Raises:
+            CannotWrite: one line.
+        """
+        self._points[name] = dict(point)
+        self._write({"event": "point", "name": name, "pid": os.getpid(), "point": point})
+
+    def note_skipped(self, name: str, point: Mapping[str, Any]) -> None:
+        """Note a point that was not tried, for the record of a process that does not end well."""
+        self._write({"event": "skipped", "name": name, "pid": os.getpid(), "point": point})
+
+    def used_by(self, pids: Sequence[int]) -> list[Point]:
+        """The points that some processes measured, closed, skipped or took over, each once."""
+        found: dict[str, Point] = {}
+        measured = dict(self._points)
+        for event in self._own_events(self._before):
+            if event["event"] in ("point", "skipped"):
+                measured[event["name"]] = event["point"]
+            mine = event["event"] in ("point", "skipped", "used") and event["pid"] in pids
+            if mine and event["name"] in measured:  # unless the line of the point is damaged
+                found[event["name"]] = measured[event["name"]]
+        return list(found.values())
+
+    def taken_over_by(self, pids: Sequence[int]) -> int:
+        """How many points some processes took over that none of them had measured."""
+        events = list(self._own_events(self._before))
+        own = {e["name"] for e in events if e["event"] == "point" and e["pid"] in pids}
+        return len({e["name"] for e in events if e["event"] == "used" and e["pid"] in pids} - own)
+
+    def _own_events(self, after: int = 0) -> Iterator[dict[str, Any]]:
+        if self.path is not None:
+            events = islice(_events(self.path), after, None)
+            yield from (event for event in events if event["key"] == self.key)
+
+    def begun_by(self, pid: int) -> tuple[str, Point] | None:
+        """(name, what was known) of the point that a process began and did not finish, or None."""
+        begun = None
+        for event in self._own_events(self._before):
+            if event["event"] == "begun" and event["pid"] == pid:
+                begun = event["name"], event["point"]
+            elif event["event"] == "point" and begun and event["name"] == begun[0]:
+                begun = None
+        return begun
+
+    def close(self, cell: Cell, complete: bool) -> None:
+        """End a measurement whose record has been written; nothing stays where nothing was kept.
+
+        Args:
+            complete: the record has every point of the cell.
+        """
+        if self.path is None:
+            return
+        try:
+            os.removedirs(self.path.parent)
+        except OSError:  # it holds something
+            if complete:
+                self._write({"event": "record", "cell": _asked(cell)})
+
+    def _write(self, event: Mapping[str, Any]) -> None:
+        if self.path is None:
+            return
+        # NaN stays NaN: what diverged is told from what is missing.
+        line = json.dumps({"key": self.key, **event}) + "\n"
+        try:
+            with open(self.path, "ab+") as stream:
+                end = stream.seek(0, os.SEEK_END)
+                if end:
+                    stream.seek(end - 1)
+                    if stream.read(1) != b"\n":  # the last line was cut off
+                        line = "\n" + line
+                stream.write(line.encode())
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError as error:
+            raise cannot_write(self.path, error) from None
+
+
+def key_of(
+    cell: Cell,
+    swept: Sequence[str],
+    code: str,
+    environment: Mapping[str, Any],
+    declared: Mapping[str, Any],
+) -> str:
+    """The key of a cell's points: hex SHA-256.
+
+    Args:
+        swept: the workload's parameters whose entries are points, each with a name of its own.
+        code: the fingerprint of its method code.
+        environment: what `environment.capture` found.
+        declared: versions that the pipeline declared.
+    """
+    asked = json.loads(cell.identity_json())
+    for name in swept:
+        asked["parameters"].pop(name, None)
+    data = Path(cell.dataset or "", "dataset.json")
+    stable = {name: value for name, value in environment.items() if name not in VOLATILE}
+    # What one node of a cluster began, another does not finish: a record is of one machine.
+    stable["node"] = (environment.get("scheduler_job") or {}).get("node")
+    content = {
+        "asked": asked,
+        "code": code,
+        "environment": stable,
+        "declared": dict(declared),
+        "method": [record.SCHEMA_VERSION, record.METHOD_VERSION],
+        "data": closure.sha256(data) if cell.dataset and data.is_file() else None,
+    }
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+
+def opened(folder: Path, cell: Cell, key: str) -> Journal:
+    """The journal in a cell's folder, for a measurement that begins now.
+
+    Where the last that happened is that a record of the same cell was written, the folder is
+    emptied: the cell is measured anew.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        last = None
+        for last in _events(folder / FILE):  # noqa: B007, the last one is wanted
+            pass
+        if last and last["event"] == "record" and last["key"] == key:
+            if last["cell"] == _asked(cell):
+                for path in [p for p in folder.iterdir() if p.name != FILE]:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                (folder / FILE).unlink()  # last: it says that the rest is of a finished cell
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise UserError(f"{folder}: cannot write: {error.strerror or error}; see --keep") from None
+    return Journal(folder / FILE, key)
+
+
+def end(folder: Path, cell: Cell) -> None:
+    """Note that the record of the measurement that has come furthest here was written.
+
+    Raises:
+        CannotWrite: one line.
+    """
+    last = None
+    for last in _events(folder / FILE):  # noqa: B007, the last one is wanted
+        pass
+    if last and last["event"] != "record":
+        Journal(folder / FILE, last["key"])._write({"event": "record", "cell": _asked(cell)})
+
+
+def _asked(cell: Cell) -> str:
+    """One word for a cell with its lists."""
+    return hashlib.sha256(cell.to_json().encode()).hexdigest()
+
+
+def _events(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines of a journal; one that was cut off, or is none of ours, is left out."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return
+    for line in lines:
+        try:
+            event = documents.parsed(line, constants=True)
+        except ValueError:
+            continue
+        if isinstance(event, dict) and _is_ours(event):
+            yield event
+
+
+def _is_ours(event: Mapping[str, Any]) -> bool:
+    """Whether an event has what its kind has."""
+    kind = event.get("event")
+    fields = _FIELDS.get(kind) if isinstance(kind, str) else None
+    return fields is not None and all(isinstance(event.get(f), _TYPES[f]) for f in fields)
+
+
+_TYPES: dict[str, type] = {"key": str, "name": str, "cell": str, "pid": int, "point": dict}
+_FIELDS = {
+    "begun": {"key", "name", "pid", "point"},
+    "point": {"key", "name", "pid", "point"},
+    "skipped": {"key", "name", "pid", "point"},
+    "used": {"key", "name", "pid"},
+    "record": {"key", "cell"},
+}

@@ -1,0 +1,108 @@
+"""The noise floors of hosts as other stages read them; `compare.noise_floor` measures them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from siliconprof.errors import UserError, in_one_line
+from siliconprof.stats import inference
+from siliconprof.store import documents
+from siliconprof.store.cell import AXES
+from siliconprof.store.record import METHOD_VERSION
+
+VERSION = 1
+LEAST_VALUES = inference.LEAST_PROCESSES  # fewer say little of a spread
+METHOD_OF_OLD_FLOORS = 2  # before a figure said which method made it
+KEYS = ("cell", "device", "backend", "point", "metric", "group", "values")
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What A/A runs on one host have shown."""
+
+    path: Path
+    host: str
+    figures: Sequence[Mapping[str, Any]]  # of today's method, in the order of the runs
+
+    def deviation(
+        self, cell: Mapping[str, Any], point: str, metric: str
+    ) -> tuple[inference.Estimate, str] | None:
+        """(error of one process of a point, where that is from); None when nothing is known.
+
+        The point's own spread where it was measured, else the widest that any point of the same
+        device and backend has in this metric. For records of today's method, as the figures are.
+
+        Args:
+            cell: its axes, of the record or of a row of a table.
+        """
+        spreads = self._spreads(cell, metric)
+        own = spreads.get(("/".join(cell[axis] for axis in AXES), point))
+        found = own or max(spreads.values(), key=lambda spread: spread.error, default=None)
+        if found is None:
+            return None
+        of = "this point" if own else f"the noisiest of {len(spreads)} points"
+        share = math.expm1(found.error)
+        return found, f"A/A processes of {of} differ by {share:.1%} on {self.host}"
+
+    def _spreads(
+        self, cell: Mapping[str, Any], metric: str
+    ) -> dict[tuple[str, str], inference.Estimate]:
+        """(cell, point) -> deviation of one process, of the code and versions last measured."""
+        newest: dict[tuple[str, str], str] = {}
+        logs: dict[tuple[str, str, str], list[float]] = {}
+        for figure in self.figures:
+            if (figure["device"], figure["backend"]) != (cell["device"], cell["backend"]):
+                continue
+            if figure["metric"] != metric:
+                continue
+            where = figure["cell"], figure["point"]
+            newest[where] = figure["group"]
+            values = logs.setdefault((*where, figure["group"]), [])
+            values += [math.log(value) for value in figure["values"] if value > 0]
+        kept = {where: logs[(*where, group)] for where, group in newest.items()}
+        return {w: inference.spread(v) for w, v in kept.items() if len(v) >= LEAST_VALUES}
+
+
+def floor_path(results: Path, host: str) -> Path:
+    """Where a host's noise floor lies."""
+    return results / "noise-floor" / f"{host}.json"
+
+
+def read(path: Path) -> Floor:
+    """A noise floor.
+
+    Raises:
+        UserError: the file is missing or is none.
+    """
+    try:
+        document = documents.read(path)
+        version = document["floor_version"]
+        if version != VERSION:
+            raise UserError(
+                f"{path}: noise floor of version {version!r}; this version reads {VERSION}"
+            )
+        figures = [figure for run in document["runs"] for figure in run["figures"]]
+        for figure in figures:
+            missing = [key for key in KEYS if key not in figure]
+            if missing:
+                raise KeyError(", ".join(missing))
+            if any(float(value) != value for value in figure["values"]):
+                raise ValueError("a figure that is no number")
+            if any(not isinstance(figure[key], str) for key in KEYS[:-1]):
+                raise ValueError("a name that is no text")
+        todays = [
+            figure
+            for figure in figures
+            if figure.get("method_version", METHOD_OF_OLD_FLOORS) == METHOD_VERSION
+        ]
+        return Floor(path, document["host"], todays)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: damaged noise floor: {in_one_line(error)}; delete it and run `siliconprof noise-floor`"
+        ) from None

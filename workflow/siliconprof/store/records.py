@@ -1,0 +1,152 @@
+"""The records of a checkout as a collection: listing them, finding damage, setting it aside."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from siliconprof import closure
+from siliconprof.errors import UserError, writing
+from siliconprof.store import documents, record
+from siliconprof.store.cell import RECORD
+
+NOTES = "checked.json"  # in the history, see `Notes`
+HERE, IMPORTED, REFERENCE = "this host", "another host", "reference"  # whose a record is
+
+
+class Notes:
+    """What is known of records since they were last read, so that a start need not read them all.
+
+    A note holds for one file on one disk: copied, written or touched, it is read again.
+
+    Args:
+        history: the folder `results/history`.
+    """
+
+    def __init__(self, history: Path) -> None:
+        self._path = history / NOTES
+        self._notes: dict[str, dict[str, Any]] = {}
+        self._changed = False
+        try:
+            content = documents.read(self._path)
+            self._notes = {k: v for k, v in content.items() if isinstance(v, dict)}
+        except (OSError, ValueError, AttributeError):
+            pass  # none, or damaged: everything is read
+
+    def of(self, path: Path) -> dict[str, Any] | None:
+        """`sha256` of a sound record, and `answers`, what it was last seen to answer; None = read.
+
+        The second is missing where nobody has asked.
+        """
+        note = self._notes.get(path.as_posix())
+        return note if note is not None and note.get("file") == _signature(path) else None
+
+    def add(self, path: Path, sha256: str, answers: str | None = None) -> None:
+        """Note that a record is sound."""
+        note = {"file": _signature(path), "sha256": sha256}
+        self._notes[path.as_posix()] = note | ({"answers": answers} if answers else {})
+        self._changed = True
+
+    def store(self) -> None:
+        """Write what is new.
+
+        Raises:
+            CannotWrite: one line.
+        """
+        if self._changed:
+            record.write_atomically(self._path, json.dumps(self._notes))
+
+
+def _signature(path: Path) -> list[int]:
+    """What changes with a file's content, or with the file."""
+    stat = path.stat()
+    return [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+
+
+def damaged(paths: Iterable[str | Path], notes: Notes) -> dict[Path, UserError]:
+    """Existing records that cannot be used, and why.
+
+    Content, hash and place are checked, not the schema: this runs at every start. An own record of an
+    earlier version is whole: its cell's code has changed, so it is measured anew in any case, and
+    the history keeps it.
+    """
+    found = {}
+    for path in map(Path, paths):
+        if path.exists() and notes.of(path) is None:
+            try:
+                notes.add(path, record.read_in_place(path, check_schema=False)["sha256"])
+            except record.OlderRecord:
+                continue
+            except UserError as error:
+                found[path] = error
+    return found
+
+
+def set_aside(path: Path, results: Path, dry_run: bool = False) -> Path:
+    """Move a record to `results/damaged/`; where it is now.
+
+    Raises:
+        CannotWrite: one line.
+    """
+    kept = results / "damaged" / path.relative_to(results / "records")
+    kept = kept.with_name(f"{path.stem}.{closure.sha256(path)[:12]}.json")
+    if not dry_run:
+        with writing(kept):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, kept)
+    return kept
+
+
+def set_damaged_aside(paths: Iterable[str | Path], results: Path, dry_run: bool) -> None:
+    """Move damaged records to `results/damaged/`, where no stage reads, and stop.
+
+    Those of a newer checkout stop it too and stay where they are: nothing is wrong with them.
+
+    Raises:
+        UserError: there were some; one line each says where it is now and how to go on.
+    """
+    lines = []
+    notes = Notes(results / "history")
+    found = damaged(paths, notes)
+    if not dry_run:
+        notes.store()
+    for path, what in found.items():
+        if isinstance(what, record.NewerRecord):
+            lines.append(
+                f"{what}: go on with that, or delete the file to have the cell measured anew"
+            )
+            continue
+        kept = set_aside(path, results, dry_run)
+        verb = "would be set" if dry_run else "set"
+        lines.append(
+            f"{what}; {verb} aside as {kept}: run the same command again to measure the cell "
+            "anew, or restore a record from results/history/"
+        )
+    if lines:
+        raise UserError("\n".join(lines))
+
+
+def foreign_records(results: Path, own: Collection[str]) -> Iterator[Path]:
+    """Records of hosts that are none of this run's and lie here: imported, shared or collected.
+
+    What has no name that a record can have is left out, see `misnamed`: it would be read by
+    Snakemake as a pattern, or by a shell as a command.
+    """
+    for folder in sorted((results / "records").glob("*")):
+        if folder.is_dir() and folder.name not in own:
+            for path in sorted(folder.rglob("*.json")):
+                if RECORD.fullmatch(path.relative_to(results / "records").as_posix()):
+                    yield path
+
+
+def misnamed(results: Path) -> list[Path]:
+    """What lies below `records/` and is named as no record can be."""
+    folder = results / "records"
+    return [
+        path
+        for path in sorted(folder.rglob("*.json"))
+        if not RECORD.fullmatch(path.relative_to(folder).as_posix())
+    ]

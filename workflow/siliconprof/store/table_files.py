@@ -1,0 +1,81 @@
+"""The tidy tables as CSV files: how every stage writes and reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from siliconprof.errors import UserError, printable
+from siliconprof.store import temporary
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = dict[str, Any]
+# Names stay text, whatever they look like.
+TEXT = {
+    "source", "host", "device", "backend", "workload", "scenario", "precision", "module",
+    "trainer", "device_kind", "status", "reason", "scenario_derived", "scenario_applied",
+    "capacity_source", "limit_how", "limit_reason", "confirmed_by", "size", "weights", "allocator",
+    "offload", "effective_precision", "master_weights_dtype", "activations_dtype", "dataset",
+    "data_sha256", "flags", "flag_details", "hostname", "system", "python", "framework_version",
+    "device_name", "blas", "git_commit", "started_at", "record", "record_sha256",
+    "earlier_ok_record", "launch", "note", "burst_reason", "enqueue_means", "cold_means",
+    "cold_failures", "cold_reason", "compile_and_load_reason", "series", "device_peak_means", "kind",
+    "name", "scope", "quality", "probe", "means", "model", "limits_means", "power_source",
+    "low_power_means", "cpu_governor", "cpu_governor_driver", "gpu_means", "device_means",
+    "swap_means", "tool", "file", "file_sha256",
+    "params", "of", "kernel", "cache", "direction", "pinned", "forward", "stopped_by",
+    "last_level_cache_source", "quantity", "unit", "how", "error_basis", "datasheet_source",
+    "datasheet_note", "datasheet_reason", "ceiling_how", "noise_basis", "verdict",
+    "point_status", "point_reason", "network", "autorange_reason", "epoch_means", "outcome_reason",
+    "prompt", "text", "resumed_at", "published_value", "claimed", "measured_word", "analogue_word",
+    *(f"{side}_{name}" for side in ("fast", "slow")
+      for name in ("source", "host", "device", "backend", "workload", "scenario", "precision", "how")),
+}  # fmt: skip
+
+
+def write(path: Path, lines: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> None:
+    """Write one table.
+
+    Args:
+        columns: those of a table without lines.
+
+    Raises:
+        CannotWrite: one line.
+    """
+    import pandas as pd
+
+    shown = [{name: _shown(value) for name, value in line.items()} for line in lines]
+    frame = pd.DataFrame(shown) if lines else pd.DataFrame(columns=list(columns))
+    temporary.write(path, frame.to_csv(index=False).encode("utf-8"), sealed=True)
+
+
+def _shown(value: Any) -> Any:
+    """A value as pages and terminals may show it: what comes of tables is not looked at again."""
+    return printable(value) if isinstance(value, str) and not value.isprintable() else value
+
+
+def read(path: Path) -> pd.DataFrame:
+    """One table; what is not there is NaN.
+
+    Raises:
+        UserError: it is missing or no table.
+    """
+    import pandas as pd
+
+    try:
+        return pd.read_csv(
+            path, dtype=dict.fromkeys(TEXT, "object"), keep_default_na=False, na_values=[""]
+        )
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; `snakemake --cores 1 report` makes it") from None
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path}: not a table ({' '.join(str(error).split())})") from None
+
+
+def rows(frame: pd.DataFrame) -> list[Row]:
+    """A frame as dictionaries; what is not there is None."""
+    plain = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return [{str(name): value for name, value in row.items()} for row in plain]

@@ -1,0 +1,242 @@
+"""All mistakes of a document at once, one line each: where, what, expected, nearest spelling."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from siliconprof.errors import UserError, in_one_line, printable
+from siliconprof.plugins import PACKAGE_DIR
+from siliconprof.store import documents
+
+DEEPEST_TEXT = 400  # of a YAML text that is read at all
+LONGEST_LINE = 2000  # of what is said of one mistake
+DEEPEST = 60  # values within values; our own documents have about ten
+MOST_VALUES = 200_000  # the registry has some thousands
+_MARGIN = re.compile(rf"^[ \t?:-]{{{DEEPEST_TEXT},}}", re.M)  # a block lies right of its owner
+SCHEMA_DIR = PACKAGE_DIR.parent / "schemas"
+# What a keyword of JSON Schema asks for, said for a person.
+EXPECTATIONS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "more than {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "less than {}",
+    "minItems": "a list of at least {}",
+    "maxItems": "a list of at most {}",
+    "minProperties": "at least {} entry",
+    "minLength": "text of at least {} character",
+    "pattern": "text that matches {}",
+}
+
+
+def load_yaml(path: Path | str) -> Any:
+    """A YAML file's content.
+
+    Raises:
+        UserError: the file is missing or no YAML; the line says where.
+    """
+    import yaml
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        # libyaml reads the registry ten times as fast, with the same result
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        if _too_deep(text, loader):
+            raise UserError(f"{path}: nested too deeply")
+        document = yaml.load(text, Loader=loader)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        what = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise UserError(f"{path}: {where}not YAML: {what}") from None
+    except UserError:
+        raise
+    except Exception as error:  # a tag, or a date, that does not fit its value raises anything
+        raise UserError(f"{path}: not YAML: {in_one_line(error)}") from None
+    reason = too_large(document, plain=True)
+    if reason:
+        raise UserError(f"{path}: {reason}")
+    return document
+
+
+def _too_deep(text: str, loader: Any) -> bool:
+    """Whether a YAML text is nested beyond reason: libyaml follows it by recursion, and dies.
+
+    Without many brackets and wide margins it cannot be; only else is it gone through.
+    """
+    import yaml
+
+    if text.count("[") + text.count("{") <= DEEPEST_TEXT and not _MARGIN.search(text):
+        return False
+    depth = 0
+    for event in yaml.parse(text, Loader=loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEEPEST_TEXT:
+            return True
+    return False
+
+
+def too_large(document: Any, plain: bool = False, most_values: float = MOST_VALUES) -> str | None:
+    """Why a document must not be walked: nested without end, or grown by aliases of aliases.
+
+    Args:
+        plain: a text with what no terminal or page may show is a reason too.
+        most_values: infinite where there are no aliases, so that a file's size is a bound.
+    """
+    level, seen = [document], 0
+    for _ in range(DEEPEST):
+        below: list[Any] = []
+        for entry in level:
+            if isinstance(entry, Mapping):
+                below += entry.values()
+            elif plain and isinstance(entry, str) and printable(entry) != entry:
+                return f"a text with control characters: {one_line(entry)[:60]!r}"
+            elif isinstance(entry, list):
+                below += entry
+            if len(below) + seen > most_values:
+                return f"more than {most_values} values; aliases of aliases?"
+        if not below:
+            return None
+        level, seen = below, seen + len(below)
+    return "nested too deeply"
+
+
+@cache
+def load_schema(name: str) -> dict[str, Any]:
+    """The schema `workflow/schemas/{name}.schema.yaml`, read once; not to be changed."""
+    return load_yaml(SCHEMA_DIR / f"{name}.schema.yaml")
+
+
+def nearest(word: Any, choices: Iterable[Any]) -> str:
+    """`; did you mean 'x'?`, or nothing when no choice is near."""
+    close = difflib.get_close_matches(str(word), [str(choice) for choice in choices], n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _expected(schema: Mapping[str, Any]) -> str:
+    """`; expected …` of a schema, or nothing when it does not say."""
+    if "enum" in schema:
+        return f"; expected one of: {', '.join(map(str, schema['enum']))}"
+    wanted = schema.get("type", ())
+    words = [wanted] if isinstance(wanted, str) else list(wanted)
+    return f"; expected {' or '.join(words)}" if words else ""
+
+
+def _lines(error: Any) -> Iterable[tuple[str, str]]:
+    """(where, what) of one jsonschema error, said for a person."""
+    path = [str(part) for part in error.absolute_path]
+    where = ".".join(path)
+    if error.validator == "additionalProperties":
+        allowed = list(error.schema.get("properties", {}))
+        patterns = error.schema.get("patternProperties", {})
+        for key in error.instance:
+            if key in allowed or any(re.search(p, str(key)) for p in patterns):
+                continue
+            expected = f"expected one of: {', '.join(allowed)}" if allowed else "none is allowed"
+            yield (
+                ".".join([*path, str(key)]),
+                f"unknown key; {expected}{nearest(key, allowed)}",
+            )
+    elif error.validator == "required":
+        for key in error.validator_value:
+            if key not in error.instance:
+                wanted = _expected(error.schema.get("properties", {}).get(key, {}))
+                yield ".".join([*path, key]), f"is missing{wanted}"
+    elif error.validator in ("enum", "const"):
+        choices = error.validator_value if error.validator == "enum" else [error.validator_value]
+        wanted = _expected({"enum": choices})
+        yield where, f"is {_shown(error.instance)}{wanted}{nearest(error.instance, choices)}"
+    elif error.validator == "type":
+        yield where, f"is {_shown(error.instance)}{_expected({'type': error.validator_value})}"
+    elif error.validator in EXPECTATIONS:
+        wanted = EXPECTATIONS[error.validator].format(error.validator_value)
+        yield where, f"is {_shown(error.instance)}; expected {wanted}"
+    elif error.validator in ("anyOf", "oneOf"):
+        yield where, f"is {_shown(error.instance)}; {error.schema.get('description', 'no match')}"
+    elif error.validator == "propertyNames":
+        yield where, f"bad name {_shown(error.instance)}: use letters, digits, '.', '_' and '-'"
+    else:
+        yield where, f"is {_shown(error.instance)}; {error.message}"
+
+
+def _beyond_json(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """What YAML can say and JSON cannot: keys that are no text, numbers that are not finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield ".".join(path), f"is {value}; expected a finite number"
+    elif isinstance(value, int) and abs(value) > documents.LARGEST:
+        yield ".".join(path), "is an integer beyond 64 bits"
+    elif isinstance(value, str) and documents.SURROGATE.search(value):
+        yield ".".join(path), "has half of a surrogate pair, which is no character"
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                yield ".".join([*path, str(key)]), f"the key {key!r} is no text; put it in quotes"
+            yield from _beyond_json(inner, (*path, str(key)))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _beyond_json(inner, (*path, str(index)))
+
+
+def problems(
+    document: Any, schema: Mapping[str, Any], prefix: str = "", most_values: float = MOST_VALUES
+) -> list[str]:
+    """Every mistake of `document` against a JSON Schema, one line each, in document order.
+
+    Args:
+        prefix: what each line starts with, such as the file's name followed by `: `.
+        most_values: see `too_large`.
+    """
+    what = too_large(document, most_values=most_values)
+    if what:
+        return [f"{prefix}(top level): {what}"]
+    errors = sorted(
+        _validator()(schema).iter_errors(document),
+        key=lambda e: [str(p) for p in e.absolute_path],
+    )
+    found = [line for error in errors for line in _lines(error)]
+    found += _beyond_json(document)
+    lines = (one_line(f"{where or '(top level)'}: {what}") for where, what in found)
+    return [f"{prefix}{line}" for line in dict.fromkeys(lines)]
+
+
+def one_line(text: str) -> str:
+    """What a line may show of a key or value that may be anything."""
+    shown = printable(text).replace("\n", "\\n")
+    return shown if len(shown) <= LONGEST_LINE else f"{shown[: LONGEST_LINE - 3]}..."
+
+
+@cache
+def _validator() -> Any:
+    """Of JSON Schema, whose patterns end where the text ends.
+
+    To Python `$` matches before a line's end as well, and a name with one would pass.
+    """
+    import jsonschema
+
+    def pattern(validator: Any, wanted: str, value: Any, schema: Any) -> Iterator[Any]:
+        if validator.is_type(value, "string") and not _ends(wanted).search(value):
+            yield jsonschema.ValidationError(f"{value!r} does not match {wanted!r}")
+
+    return jsonschema.validators.extend(jsonschema.Draft202012Validator, {"pattern": pattern})
+
+
+@cache
+def _ends(pattern: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\$$", r"\\Z", pattern))

@@ -1,0 +1,244 @@
+"""A wide and a deep transformer that match in parameters and compute, for a budget of parameters.
+
+Seed 003 compares such a pair: head count equal, head dimension, width, feed-forward and number of
+layers differing. Parameters and operations are counted by `_transformer_shape`.
+
+No two such models are equal in both. At equal parameters the deep one computes more: attention's
+scores and values cost n_layer n_embd a position, which grows with depth, and its narrower
+embedding, which is looked up and not multiplied, leaves more parameters to multiply. What is left
+of that difference in the best pair is shared: half of it in parameters, half in compute. Both
+halves are bounded by `TOLERANCE` and told wherever the pair is.
+
+    python -m siliconprof.workloads._wide_deep --budget 500000 --n-head 4 --vocab-size 512 --seq-len 64
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from siliconprof import errors, plugins
+from siliconprof.errors import UserError
+from siliconprof.memory import footprint
+from siliconprof.workloads._transformer_shape import FEED_FORWARD_RATIO, Shape
+
+DEPTH_RATIO = 4
+TOLERANCE = 0.05  # largest mismatch in parameters, and in compute
+FEED_FORWARD_RATIOS = (1.0, 8.0)  # least and most of d_ff / n_embd
+LEAST_LAYERS = 2  # one layer of attention cannot build on another
+MOST_LAYERS = 256
+LEAST_HEAD_DIM = 8
+# Of the pairs that match, the one with the least of: both d_ff away from the usual 8/3 of n_embd,
+# in factors of e, and, weighed as follows, layers beyond the ratio, in factors of e, and compute.
+RATIO_WEIGHT = 0.5
+COMPUTE_WEIGHT = 10.0
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What a budget gives."""
+
+    wide: Shape
+    deep: Shape
+
+    @property
+    def parameter_mismatch(self) -> float:
+        """Parameters of the deep model over those of the wide one, less 1."""
+        return self.deep.n_parameters() / self.wide.n_parameters() - 1
+
+    @property
+    def compute_mismatch(self) -> float:
+        """Operations per token of the deep model over those of the wide one, less 1."""
+        return self.deep.flops_per_token() / self.wide.flops_per_token() - 1
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    shape: Shape
+    flops: int
+    ratio_cost: float  # how far d_ff is from the usual
+
+
+@cache
+def solve(
+    budget: int, n_head: int, vocab_size: int, seq_len: int, depth_ratio: float = DEPTH_RATIO
+) -> Pair:
+    """The pair for a budget of parameters, embedding and head included.
+
+    Args:
+        depth_ratio: the deep model has at least so many times the wide one's layers.
+
+    Raises:
+        UserError: no pair matches; the line says what comes nearest.
+    """
+    candidates = sorted(_candidates(budget, n_head, vocab_size, seq_len), key=lambda c: c.flops)
+    nearest = None
+    for most in (2 * TOLERANCE, math.inf):
+        found = _best(candidates, depth_ratio, most)
+        nearest = found and _shared(found, budget)
+        if nearest and _matches(nearest):
+            return nearest
+    where = (
+        f"parameter_budget: {budget:,} parameters with n_head {n_head}, vocab_size {vocab_size:,}, "
+        f"seq_len {seq_len:,} and depth_ratio {depth_ratio:g}"
+    )
+    if nearest is None:
+        d = LEAST_HEAD_DIM * n_head
+        layers = math.ceil(LEAST_LAYERS * depth_ratio)
+        if layers > MOST_LAYERS:
+            raise UserError(
+                f"{where}: the deep model would have {layers} layers or more, and {MOST_LAYERS} are "
+                f"the most; expected a depth_ratio of at most {MOST_LAYERS // LEAST_LAYERS}"
+            )
+        least = Shape(layers, d, n_head, d, vocab_size, seq_len).n_parameters()
+        raise UserError(
+            f"{where}: no two models have it, the smallest deep one ({layers} layers of heads of "
+            f"{LEAST_HEAD_DIM}) has {least:,}; expected a larger budget, fewer heads, a smaller "
+            "vocabulary or a smaller depth_ratio"
+        )
+    wide, deep = nearest.wide, nearest.deep
+    raise UserError(
+        f"{where}: the nearest pair, {wide.n_layer} layers of {wide.n_embd} and {deep.n_layer} of "
+        f"{deep.n_embd}, differs by {nearest.parameter_mismatch:+.1%} in parameters and "
+        f"{nearest.compute_mismatch:+.1%} in compute, more than {TOLERANCE:.0%}; expected a larger "
+        "budget, fewer heads, a smaller vocabulary, shorter sequences or a smaller depth_ratio"
+    )
+
+
+def _matches(pair: Pair) -> bool:
+    mismatches = (pair.parameter_mismatch, pair.compute_mismatch)
+    return all(abs(mismatch) <= TOLERANCE for mismatch in mismatches)
+
+
+def _candidates(budget: int, n_head: int, vocab_size: int, seq_len: int) -> Iterator[_Candidate]:
+    """Models of the budget: of each width and depth the one whose d_ff fills it."""
+    least_ratio, most_ratio = FEED_FORWARD_RATIOS
+    head_dim = LEAST_HEAD_DIM
+    while (d := n_head * head_dim) and 2 * vocab_size * d < budget:
+        inside = budget - 2 * vocab_size * d - d  # for the layers
+        # What a layer has at each end of the range bounds their number.
+        fewest = math.ceil(inside / ((4 + 3 * most_ratio) * d * d + 2 * d))
+        most = math.floor(inside / ((4 + 3 * least_ratio) * d * d + 2 * d))
+        for n_layer in range(max(fewest, LEAST_LAYERS), min(most, MOST_LAYERS) + 1):
+            filling = _filled(Shape(n_layer, d, n_head, 1, vocab_size, seq_len), budget)
+            yield _Candidate(
+                filling,
+                filling.flops_per_token(),
+                abs(math.log(filling.d_ff / d / FEED_FORWARD_RATIO)),
+            )
+        head_dim += 2
+
+
+def _filled(shape: Shape, n_parameters: float) -> Shape:
+    """The shape with the d_ff that brings it nearest to a number of parameters."""
+    per_channel = 3 * shape.n_embd * shape.n_layer
+    missing = n_parameters - shape.n_parameters()
+    return replace(shape, d_ff=max(1, shape.d_ff + round(missing / per_channel)))
+
+
+def _best(candidates: Sequence[_Candidate], depth_ratio: float, most: float) -> Pair | None:
+    """The cheapest pair whose compute differs by at most so much.
+
+    Args:
+        candidates: sorted by their operations.
+        most: infinite: the pair whose compute differs least.
+    """
+    flops = [candidate.flops for candidate in candidates]
+    best, least = None, math.inf
+    bounded = most < math.inf
+    for wide in candidates:
+        start = bisect_left(flops, wide.flops * (1 - most)) if bounded else 0
+        end = bisect_right(flops, wide.flops * (1 + most)) if bounded else None
+        for deep in candidates[start:end]:
+            ratio = deep.shape.n_layer / wide.shape.n_layer
+            if ratio < depth_ratio or deep.shape.n_embd >= wide.shape.n_embd:
+                continue
+            cost = abs(deep.flops / wide.flops - 1)
+            if bounded:
+                cost = COMPUTE_WEIGHT * cost + RATIO_WEIGHT * math.log(ratio / depth_ratio)
+                cost += wide.ratio_cost + deep.ratio_cost
+            if cost < least:
+                best, least = Pair(wide.shape, deep.shape), cost
+    return best
+
+
+def _shared(pair: Pair, budget: int) -> Pair:
+    """The pair with half of its difference in compute turned into one in parameters."""
+    share = pair.compute_mismatch / 4  # each model gives half of that half
+    return Pair(_filled(pair.wide, budget * (1 + share)), _filled(pair.deep, budget * (1 - share)))
+
+
+def described(pair: Pair, batch_size: int, backend: str, precision: str) -> str:
+    """The pair as a table, with the training memory that the memory model predicts."""
+    plugin = plugins.load("workloads", "transformer_lm")
+    rows: list[tuple[str, ...]] = [("", "wide", "deep")]
+    both = (pair.wide, pair.deep)
+    for key in ("n_layer", "n_embd", "n_head", "head_dim", "d_ff"):
+        rows.append((key, *(f"{getattr(shape, key):,}" for shape in both)))
+    parts = [shape.parameters_by_part() for shape in both]
+    for key in parts[0]:
+        rows.append((f"parameters, {key}", *(f"{part[key]:,}" for part in parts)))
+    rows.append(("parameters", *(f"{shape.n_parameters():,}" for shape in both)))
+    rows.append(("FLOPs per token", *(f"{shape.flops_per_token():.4g}" for shape in both)))
+    memory = [
+        footprint.total(
+            plugin(
+                {
+                    **shape.as_parameters(),
+                    "vocab_size": shape.vocab_size,
+                    "seq_len": shape.seq_len,
+                    "batch_size": batch_size,
+                }
+            ).memory_bytes(precision, backend)
+        )
+        for shape in both
+    ]
+    label = f"MiB to train, batch {batch_size}"
+    rows.append((label, *(f"{n_bytes / 2**20:.1f}" for n_bytes in memory)))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = [f"{a:{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}" for a, b, c in rows]
+    lines.append(
+        f"deep against wide: {pair.parameter_mismatch:+.3%} parameters, "
+        f"{pair.compute_mismatch:+.3%} compute"
+    )
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print both models and how well they match."""
+    parser = argparse.ArgumentParser(
+        prog="siliconprof.workloads._wide_deep",
+        description=__doc__.split("\n")[0] if __doc__ else None,
+    )
+    parser.add_argument("--budget", type=int, required=True, help="parameters of each model")
+    parser.add_argument("--n-head", type=int, default=4, help="attention heads of both (4)")
+    parser.add_argument("--vocab-size", type=int, default=512, help="tokens (512)")
+    parser.add_argument("--seq-len", type=int, default=64, help="tokens per sequence (64)")
+    parser.add_argument(
+        "--depth-ratio", type=float, default=DEPTH_RATIO, help="layers, deep over wide, at least"
+    )
+    parser.add_argument("--batch-size", type=int, default=8, help="for the memory (8)")
+    parser.add_argument("--backend", default="torch-cpu", help="for the memory (torch-cpu)")
+    parser.add_argument("--precision", default="fp32", help="for the memory (fp32)")
+    own = parser.parse_args(argv)
+    if own.backend not in plugins.names("backends"):
+        known = ", ".join(plugins.names("backends"))
+        raise UserError(f"--backend: is '{own.backend}'; expected one of: {known}")
+    for key in ("budget", "n_head", "vocab_size", "seq_len", "batch_size"):
+        if getattr(own, key) < 1:
+            flag = key.replace("_", "-")
+            raise UserError(f"--{flag}: is {getattr(own, key)}; expected 1 or more")
+    if not own.depth_ratio > 1:
+        raise UserError(f"--depth-ratio: is {own.depth_ratio:g}; expected more than 1")
+    pair = solve(own.budget, own.n_head, own.vocab_size, own.seq_len, own.depth_ratio)
+    print(described(pair, own.batch_size, own.backend, own.precision))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(errors.stage(main))
