@@ -56,10 +56,25 @@ def process(backend: str, what: str, threads: int, seconds: float) -> dict[str, 
     cell = a_cell(backend, threads)
     started = datetime.now(UTC)
     done = subprocess.run(
-        [sys.executable, str(PROCESS), "--backend", backend, "--threads", str(threads),
-         "--side", str(SIDE), "--products", str(PRODUCTS[what]), "--seconds", str(seconds)],
-        env=child.child_environment(cell), capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            str(PROCESS),
+            "--backend",
+            backend,
+            "--threads",
+            str(threads),
+            "--side",
+            str(SIDE),
+            "--products",
+            str(PRODUCTS[what]),
+            "--seconds",
+            str(seconds),
+        ],
+        env=child.child_environment(cell),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return {"started_at": started.isoformat(), "times_s": json.loads(done.stdout)}
 
 
@@ -69,11 +84,23 @@ def process(backend: str, what: str, threads: int, seconds: float) -> dict[str, 
 def a_cell(backend: str, threads: int) -> Cell:
     """The cell that the processes are taken to be of."""
     return Cell(
-        host="bench", device="cpu", backend=backend, workload="product", scenario="auto",
-        precision="fp32", module="matmul", trainer=None, device_kind="cpu", device_index=0,
-        device_memory_bytes=None, threads=threads, seed=0, dataset=None,
-        parameters={"shapes": [[1, SIDE, SIDE, SIDE]]}, timing={},
-    )  # fmt: skip
+        host="bench",
+        device="cpu",
+        backend=backend,
+        workload="product",
+        scenario="auto",
+        precision="fp32",
+        module="matmul",
+        trainer=None,
+        device_kind="cpu",
+        device_index=0,
+        device_memory_bytes=None,
+        threads=threads,
+        seed=0,
+        dataset=None,
+        parameters={"shapes": [[1, SIDE, SIDE, SIDE]]},
+        timing={},
+    )
 
 
 def write(template: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
@@ -81,8 +108,10 @@ def write(template: dict[str, Any], made: dict[str, Any], folder: Path) -> None:
     point = {
         "params": {"batch": 1, "m": SIDE, "k": SIDE, "n": SIDE},
         "times": {"step_s": made["times_s"]},
-        "flops": None, "bytes": None, "memory": {},
-    }  # fmt: skip
+        "flops": None,
+        "bytes": None,
+        "memory": {},
+    }
     data = template | {"started_at": made["started_at"], "points": [point]}
     data["sha256"] = record.content_sha256(data)
     record.keep_in_history(data, json.dumps(data), folder / "history")
@@ -138,8 +167,10 @@ def describe(pool: list[dict[str, Any]]) -> None:
         statistics.median(made["B"]["times_s"]) / statistics.median(made["A"]["times_s"])
         for made in pool
     ]
-    print(f"processes of the same thing     {len(medians):5d}   IQR {share:.1%} of their median, "
-          f"highest over lowest {max(medians) / min(medians):.2f}")  # fmt: skip
+    print(
+        f"processes of the same thing     {len(medians):5d}   IQR {share:.1%} of their median, "
+        f"highest over lowest {max(medians) / min(medians):.2f}"
+    )
     print(f"their own 95 % intervals                median width {statistics.median(widths):.1%}")
     print(f"B over A, pair by pair                  median {statistics.median(ratios):.3f}")
 
@@ -157,8 +188,10 @@ def look_cost() -> None:
             best = min(best, time.perf_counter() - start)
         spent += best
         look = math.ceil(LOOK_GROWTH * look)
-    print(f"all looks at the interval up to 1000 repeats: {1e3 * spent:.2f} ms; under 1 % of the "
-          f"measuring for repeats of {1e6 * spent / 1000 / 0.01:.0f} us and more")  # fmt: skip
+    print(
+        f"all looks at the interval up to 1000 repeats: {1e3 * spent:.2f} ms; under 1 % of the "
+        f"measuring for repeats of {1e6 * spent / 1000 / 0.01:.0f} us and more"
+    )
 
 
 def line(what: str, count: int, bound: str, kept: bool) -> None:
@@ -193,24 +226,37 @@ def main() -> int:
         cell, {"status": "ok", "surroundings": supervise.surroundings(cell)}, {}, datetime.now(UTC)
     )
     overlap = "no process in two" if len(pool) >= GROUPS * size else "overlapping"
-    print(f"{backend}, {threads} thread(s): {len(pool)} rounds of 3 fresh processes, "
-          f"{time.perf_counter() - began:.0f} s; {GROUPS} groups of {size} rounds, {overlap}")  # fmt: skip
+    print(
+        f"{backend}, {threads} thread(s): {len(pool)} rounds of 3 fresh processes, "
+        f"{time.perf_counter() - began:.0f} s; {GROUPS} groups of {size} rounds, {overlap}"
+    )
     describe(pool)
     few = judge(template, pool, FEW)
     usual = judge(template, pool, size)
     different = sum(word in ("slower", "faster") for word in usual["A'"])
     found = usual["B"].count("slower")
     kept = different <= MOST_CALLED_DIFFERENT, found >= LEAST_FOUND
-    line(f"{size} a side: the same thing called different", different,
-         f"at most {MOST_CALLED_DIFFERENT}", kept[0])  # fmt: skip
-    line(f"{size} a side: 10 % more work found slower", found,
-         f"at least {LEAST_FOUND}", kept[1])  # fmt: skip
+    line(
+        f"{size} a side: the same thing called different",
+        different,
+        f"at most {MOST_CALLED_DIFFERENT}",
+        kept[0],
+    )
+    line(f"{size} a side: 10 % more work found slower", found, f"at least {LEAST_FOUND}", kept[1])
     different = sum(word in ("slower", "faster") for word in few["A'"])
     found = few["B"].count("slower")
-    line(f"{FEW} a side, the least: called different", different,
-         f"at most {MOST_CALLED_DIFFERENT}", different <= MOST_CALLED_DIFFERENT)  # fmt: skip
-    line(f"{FEW} a side, the least: found slower", found,
-         f"at least {LEAST_FOUND}", found >= LEAST_FOUND)  # fmt: skip
+    line(
+        f"{FEW} a side, the least: called different",
+        different,
+        f"at most {MOST_CALLED_DIFFERENT}",
+        different <= MOST_CALLED_DIFFERENT,
+    )
+    line(
+        f"{FEW} a side, the least: found slower",
+        found,
+        f"at least {LEAST_FOUND}",
+        found >= LEAST_FOUND,
+    )
     look_cost()
     return 0 if all(kept) else 1
 

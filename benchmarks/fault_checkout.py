@@ -123,8 +123,9 @@ class Scratch:
         shutil.copytree(self.path, made.path, ignore=ignore)
         made.config = dict(self.config)
         if products:
-            named = {name: entry for name, entry in made.config["workloads"].items()
-                     if name != "nano"}  # fmt: skip
+            named = {
+                name: entry for name, entry in made.config["workloads"].items() if name != "nano"
+            }
             made.configure(workloads=dict(list(named.items())[:products]), datasets={})
         return made
 
@@ -328,9 +329,16 @@ class Scratch:
         shutil.copy2(self.path / "results/matrix.json", clean.path / "results/matrix.json")
         reference = sorted(map(str, (self.path / "results/reference").glob("*")))
         status, said = clean.run(
-            "siliconprof.analyse.aggregate", "--matrix", "results/matrix.json", "--results", "results",
-            "--reference", *reference, "--output-dir", "results/tables",
-        )  # fmt: skip
+            "siliconprof.analyse.aggregate",
+            "--matrix",
+            "results/matrix.json",
+            "--results",
+            "results",
+            "--reference",
+            *reference,
+            "--output-dir",
+            "results/tables",
+        )
         require(status == 0, f"aggregating the records alone failed:\n{said[-2000:]}")
         theirs, ours = clean.tables(), self.tables()
         for name, content in theirs.items():

@@ -60,8 +60,11 @@ def journal_lengths(base: Scratch, folder: Path, rng: Random, log: Log, count: i
         source.begin(str(number), {"params": point["params"]})
         source.add(str(number), point)
     whole = (folder / "whole.jsonl").read_bytes()
-    points = {event["name"]: event["point"] for event in map(json.loads, whole.splitlines())
-              if event["event"] == "point"}  # fmt: skip
+    points = {
+        event["name"]: event["point"]
+        for event in map(json.loads, whole.splitlines())
+        if event["event"] == "point"
+    }
     path = folder / "journal.jsonl"
     for length in rng.sample(range(len(whole)), count):
         for content in (whole[:length], whole[:length] + bytes(len(whole) - length)):
@@ -76,8 +79,11 @@ def journal_lengths(base: Scratch, folder: Path, rng: Random, log: Log, count: i
                 found = again.find(name)
                 require(found is None or found == point, f"not the point that was kept: {name}")
             kept = sum(1 for name in points if again.find(name) is not None)
-            wanted = sum(1 for line in whole[:length].splitlines()[: ended + 1]
-                         if json.loads(line)["event"] == "point")  # fmt: skip
+            wanted = sum(
+                1
+                for line in whole[:length].splitlines()[: ended + 1]
+                if json.loads(line)["event"] == "point"
+            )
             require(kept >= wanted, f"{kept} of {wanted} whole points at byte {length}")
     log.settle()
 
@@ -86,8 +92,15 @@ def cut_off_files(base: Scratch, folder: Path, rng: Random, log: Log) -> None:
     """Records and what stages made are cut off or end in zeros; the pipeline tells, and mends."""
     scratch = base.copy(folder)
     before, tables = scratch.finished(), scratch.tables()
-    made = ["matrix.json", "tables/cells.csv", "tables/points.csv", "tables/ceilings.csv",
-            "report.html", "data/words/dataset.json", "data/words/tokens.npy"]  # fmt: skip
+    made = [
+        "matrix.json",
+        "tables/cells.csv",
+        "tables/points.csv",
+        "tables/ceilings.csv",
+        "report.html",
+        "data/words/dataset.json",
+        "data/words/tokens.npy",
+    ]
     for number, name in enumerate(rng.sample(made, len(made))):
         log.inject(f"cut off: {name}")
         _damage(scratch.path / "results" / name, rng, zeros=number % 2 == 1)

@@ -105,19 +105,49 @@ def commands(scratch: Scratch, bundle: Path) -> dict[str, tuple[str, ...]]:
     analysis = (*tables, "--tables", "results/tables", "--registry", "config/devices.yaml")
     return {
         "snakemake": ("snakemake", "--cores", "1", TABLES),
-        "prepare": ("siliconprof.datasets.prepare", "--dataset", words, "--output-dir", "results/data/new"),
-        "measure": (SUPERVISOR, "--cell", json.dumps(cell), "--output", "results/records/new.json",
-                    "--keep", "results/kept", "--history", "results/history"),
+        "prepare": (
+            "siliconprof.datasets.prepare",
+            "--dataset",
+            words,
+            "--output-dir",
+            "results/data/new",
+        ),
+        "measure": (
+            SUPERVISOR,
+            "--cell",
+            json.dumps(cell),
+            "--output",
+            "results/records/new.json",
+            "--keep",
+            "results/kept",
+            "--history",
+            "results/history",
+        ),
         "aggregate": ("siliconprof.analyse.aggregate", *tables),
         "ceilings": ("siliconprof.analyse.ceilings", *analysis),
-        "render": ("siliconprof.render.page", "--matrix", "results/matrix.json", "--tables",
-                   "results/tables", "--registry", "config/devices.yaml", "--published",
-                   "config/published", "--template", "report", "--figures", "results/figures",
-                   "--output", PAGE, "--jobs", "1"),
+        "render": (
+            "siliconprof.render.page",
+            "--matrix",
+            "results/matrix.json",
+            "--tables",
+            "results/tables",
+            "--registry",
+            "config/devices.yaml",
+            "--published",
+            "config/published",
+            "--template",
+            "report",
+            "--figures",
+            "results/figures",
+            "--output",
+            PAGE,
+            "--jobs",
+            "1",
+        ),
         "pack": ("siliconprof.remote.bundle", "pack", "--output", "results/new.zip"),
         "import": ("siliconprof.remote.bundle", "import", str(bundle), "--results", ELSEWHERE),
         "hosts": ("snakemake", "--cores", "1", TABLES, "--config", "host=another"),
-    }  # fmt: skip
+    }
 
 
 def refused(name: str, status: int, said: str, why: str) -> None:

@@ -56,8 +56,11 @@ class Log:
 
     def add(self, other: Log) -> None:
         """Take in another log."""
-        for own, theirs in ((self.injected, other.injected), (self.survived, other.survived),
-                            (self.seconds, other.seconds)):  # fmt: skip
+        for own, theirs in (
+            (self.injected, other.injected),
+            (self.survived, other.survived),
+            (self.seconds, other.seconds),
+        ):
             for kind, value in theirs.items():
                 own[kind] = own.get(kind, 0) + value  # type: ignore[operator]
         self.problems += other.problems
@@ -226,9 +229,7 @@ def carrying_kills(base: Scratch, folder: Path, rng: Random, log: Log, count: in
     for n in range(count):
         # Another host's checkout: its own label differs, or its own records would be refused.
         there = _empty_checkout(base, other / str(n))
-        for checkout, command, longest_s in (
-            (scratch, pack, 0.8), (there, add, 0.8),
-        ):  # fmt: skip
+        for checkout, command, longest_s in ((scratch, pack, 0.8), (there, add, 0.8)):
             name = command[1]
             process = checkout.begin(*command)
             time.sleep(rng.uniform(0.1, longest_s))

@@ -60,9 +60,15 @@ def whisper(
 
 
 def transformer(
-    n_layer: int, n_embd: int, n_head: int, d_ff: int | None, seq_len: int, batch_size: int,
-    vocab_size: int, **more: Any,
-) -> dict[str, Any]:  # fmt: skip
+    n_layer: int,
+    n_embd: int,
+    n_head: int,
+    d_ff: int | None,
+    seq_len: int,
+    batch_size: int,
+    vocab_size: int,
+    **more: Any,
+) -> dict[str, Any]:
     """Parameters of a `transformer_lm`."""
     sizes = {"n_layer": n_layer, "n_embd": n_embd, "n_head": n_head, "d_ff": d_ff}
     return sizes | {"seq_len": seq_len, "batch_size": batch_size, "vocab_size": vocab_size} | more
@@ -98,30 +104,65 @@ SHAPES: tuple[Shape, ...] = (
     ("torch-cpu", "transformer_lm", "fp32", transformer(2, 384, 8, 512, 64, 2, 2048), False),
     ("torch-cpu", "transformer_lm", "bf16", transformer(4, 128, 4, None, 128, 8, 1024), False),
     ("torch-cpu", "transformer_lm", "amp-bf16", transformer(6, 192, 6, 512, 96, 6, 2048), False),
-    ("torch-cpu", "transformer_lm", "fp32",
-     transformer(8, 128, 4, None, 128, 8, 1024, **CHECKPOINTED), True),
-    ("torch-cpu", "transformer_lm", "amp-bf16",
-     transformer(6, 160, 4, 640, 128, 6, 512, **CHECKPOINTED), False),
+    (
+        "torch-cpu",
+        "transformer_lm",
+        "fp32",
+        transformer(8, 128, 4, None, 128, 8, 1024, **CHECKPOINTED),
+        True,
+    ),
+    (
+        "torch-cpu",
+        "transformer_lm",
+        "amp-bf16",
+        transformer(6, 160, 4, 640, 128, 6, 512, **CHECKPOINTED),
+        False,
+    ),
     ("mlx", "transformer_lm", "fp32", transformer(4, 128, 4, None, 128, 8, 1024), True),
     ("mlx", "transformer_lm", "fp32", transformer(2, 256, 4, 1024, 64, 2, 8192), True),
     ("mlx", "transformer_lm", "fp32", transformer(12, 64, 2, 256, 256, 4, 512), False),
     ("mlx", "transformer_lm", "fp32", transformer(2, 384, 8, 512, 64, 2, 2048), True),
     ("mlx", "transformer_lm", "bf16", transformer(4, 128, 4, None, 128, 4, 1024), False),
     ("mlx", "transformer_lm", "amp-bf16", transformer(6, 192, 6, 512, 96, 3, 2048), False),
-    ("mlx", "transformer_lm", "fp32",
-     transformer(8, 128, 4, None, 128, 8, 1024, **CHECKPOINTED), True),
-    ("mlx", "transformer_lm", "amp-bf16",
-     transformer(6, 160, 4, 640, 128, 3, 512, **CHECKPOINTED), True),
-    ("torch-cpu", "transformer_lm", "bf16",
-     transformer(5, 96, 3, None, 200, 3, 4096, **CHECKPOINTED), False),
+    (
+        "mlx",
+        "transformer_lm",
+        "fp32",
+        transformer(8, 128, 4, None, 128, 8, 1024, **CHECKPOINTED),
+        True,
+    ),
+    (
+        "mlx",
+        "transformer_lm",
+        "amp-bf16",
+        transformer(6, 160, 4, 640, 128, 3, 512, **CHECKPOINTED),
+        True,
+    ),
+    (
+        "torch-cpu",
+        "transformer_lm",
+        "bf16",
+        transformer(5, 96, 3, None, 200, 3, 4096, **CHECKPOINTED),
+        False,
+    ),
     ("mlx", "transformer_lm", "fp32", transformer(3, 160, 5, None, 96, 4, 3000), False),
     ("mlx", "transformer_lm", "fp32", transformer(1, 512, 8, 1024, 32, 2, 1000), False),
     ("mlx", "transformer_lm", "amp-bf16", transformer(16, 64, 4, None, 64, 4, 4096), False),
-    ("mlx", "transformer_lm", "fp32",
-     transformer(10, 96, 3, 300, 200, 3, 700, **CHECKPOINTED), False),
-    ("mlx", "transformer_lm", "bf16",
-     transformer(5, 192, 6, None, 64, 8, 1024, **CHECKPOINTED), False),
-)  # fmt: skip
+    (
+        "mlx",
+        "transformer_lm",
+        "fp32",
+        transformer(10, 96, 3, 300, 200, 3, 700, **CHECKPOINTED),
+        False,
+    ),
+    (
+        "mlx",
+        "transformer_lm",
+        "bf16",
+        transformer(5, 192, 6, None, 64, 8, 1024, **CHECKPOINTED),
+        False,
+    ),
+)
 
 
 def workload_of(module: str, parameters: Mapping[str, Any]) -> Any:

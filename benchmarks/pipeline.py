@@ -54,12 +54,16 @@ def main() -> int:
     cells_s = sum(record["accounting"]["wall_s"] for record in records)
     statuses = [record["status"] for record in records]
     print(f"default run            {wall_s:8.1f} s wall")
-    print(f"cells                  {len(records):8d}   "
-          f"({', '.join(f'{statuses.count(s)} {s}' for s in sorted(set(statuses)))})")  # fmt: skip
+    print(
+        f"cells                  {len(records):8d}   "
+        f"({', '.join(f'{statuses.count(s)} {s}' for s in sorted(set(statuses)))})"
+    )
     print(f"inside cells           {cells_s:8.1f} s   {cells_s / wall_s:.0%} of the wall clock")
     print(f"warm-up and timed      {timed_s:8.1f} s   {timed_s / wall_s:.0%} of the wall clock")
-    print(f"no-op rerun            {statistics.median(reruns):8.2f} s   "
-          f"median of {len(reruns)}, {min(reruns):.2f} to {max(reruns):.2f}")  # fmt: skip
+    print(
+        f"no-op rerun            {statistics.median(reruns):8.2f} s   "
+        f"median of {len(reruns)}, {min(reruns):.2f} to {max(reruns):.2f}"
+    )
     return 0
 
 

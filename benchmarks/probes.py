@@ -101,9 +101,13 @@ def interval(ratios: Sequence[float], drawn: random.Random) -> tuple[float, floa
 
 
 def compare(
-    step: Callable[[], float], backend: Any, only: Sequence[str] | None, pairs: int, steps: int,
+    step: Callable[[], float],
+    backend: Any,
+    only: Sequence[str] | None,
+    pairs: int,
+    steps: int,
     control: bool,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Paired blocks of one choice of probes; with `control`, no sampler on either side."""
     drawn = random.Random(0)
     first_on = [True, False] * ((pairs + 1) // 2)

@@ -65,8 +65,13 @@ def place(index: int) -> Mapping[str, Any]:
 
 def devices() -> list[Mapping[str, Any]]:
     """What this host has."""
-    ada = training_.H200 | {"id": "rtx-4090", "registry_id": "rtx-4090", "index": 1,
-                            "name": "NVIDIA GeForce RTX 4090", "memory_bytes": 24 * 2**30}  # fmt: skip
+    ada = training_.H200 | {
+        "id": "rtx-4090",
+        "registry_id": "rtx-4090",
+        "index": 1,
+        "name": "NVIDIA GeForce RTX 4090",
+        "memory_bytes": 24 * 2**30,
+    }
     return [training_.H200, ada, training_.CPU]
 
 
@@ -82,10 +87,13 @@ def trained(steps: int, draw: random.Random) -> Iterator[Made]:
         faster = 1.0 if precision in ("fp32", "tf32") else 0.6
         step_s = seconds * PLACES[at][4] * batch / 4 * faster * draw.uniform(0.9, 1.1)
         made = training_.training(
-            step_s, samples=batch, module=model.split("-")[0],
+            step_s,
+            samples=batch,
+            module=model.split("-")[0],
             workload=f"{model}-b{batch}-{trainer}",
-            parameters={"size": model.split("-")[1], "batch_size": batch}, **own,
-        )  # fmt: skip
+            parameters={"size": model.split("-")[1], "batch_size": batch},
+            **own,
+        )
         point = made["points"][0]
         half = steps // 2
         whole = [step_s * draw.lognormvariate(0, 0.02) for _ in range(half)]
@@ -104,10 +112,15 @@ def trained(steps: int, draw: random.Random) -> Iterator[Made]:
         made["scenario"]["predicted_bytes"] = int(1.05 * mib * MIB * (0.5 + batch / 8))
         gpu = own["device_kind"] == "gpu"
         made["samples"] = [
-            {"t_s": 0.1 * i, "rss_bytes": 4e8 + 1e7 * draw.random(), "minor_faults": 40 * i,
-             "major_faults": 0, "device_memory_bytes": mib * MIB if gpu else None}
+            {
+                "t_s": 0.1 * i,
+                "rss_bytes": 4e8 + 1e7 * draw.random(),
+                "minor_faults": 40 * i,
+                "major_faults": 0,
+                "device_memory_bytes": mib * MIB if gpu else None,
+            }
             for i in range(40)
-        ]  # fmt: skip
+        ]
         if draw.random() < 0.04:
             made = training_.without_result(made, draw.choice(OUTCOMES), "synthetic: not run")
         yield made
@@ -163,8 +176,10 @@ def synthetic(folder: Path, cells: int, steps: int, seed: int) -> Path:
             planned.append({"cell": data["cell"], "record": path.relative_to(folder).as_posix()})
     matrix = {
         "experiment": {"experiment": "synthetic", "report": {"title": "SYNTHETIC, not measured"}},
-        "host": training_.host_file(devices()), "cells": planned, "not_measured": [],
-    }  # fmt: skip
+        "host": training_.host_file(devices()),
+        "cells": planned,
+        "not_measured": [],
+    }
     (results / "matrix.json").write_text(json.dumps(matrix), encoding="utf-8")
     return results
 
@@ -181,15 +196,29 @@ def stages(results: Path, jobs: int | None) -> dict[str, list[str]]:
     known = ["--noise-floors", *floors] if floors else []
     analysed = [*matrix, *tables, *registry, *known]
     return {
-        "analyse.aggregate": [*matrix, "--results", "results", *out, *(["--reference", *bundles] if bundles else [])],
+        "analyse.aggregate": [
+            *matrix,
+            "--results",
+            "results",
+            *out,
+            *(["--reference", *bundles] if bundles else []),
+        ],
         "analyse.ceilings": [*analysed, *out],
         "analyse.expected": [*analysed, *out],
         "analyse.attribution": [*tables, *known, *out],
         "claims.judge": [*analysed, "--claims", str(ROOT / "config/claims.yaml"), *published, *out],
-        "render.page": [*analysed, *published, "--template", str(ROOT / "report"),
-                        "--figures", "results/figures", "--output", "results/report.html",
-                        *(["--jobs", str(jobs)] if jobs else [])],
-    }  # fmt: skip
+        "render.page": [
+            *analysed,
+            *published,
+            "--template",
+            str(ROOT / "report"),
+            "--figures",
+            "results/figures",
+            "--output",
+            "results/report.html",
+            *(["--jobs", str(jobs)] if jobs else []),
+        ],
+    }
 
 
 def run(folder: Path, module: str, arguments: Sequence[str]) -> tuple[float, float]:
@@ -202,11 +231,15 @@ def run(folder: Path, module: str, arguments: Sequence[str]) -> tuple[float, flo
     started = time.perf_counter()
     child = os.posix_spawn(
         sys.executable,
-        [sys.executable, "-c", f"import os; os.chdir({str(folder)!r}); "
-         f"import runpy, sys; sys.argv[1:] = {list(arguments)!r}; "
-         f"runpy.run_module('siliconprof.{module}', run_name='__main__')"],
+        [
+            sys.executable,
+            "-c",
+            f"import os; os.chdir({str(folder)!r}); "
+            f"import runpy, sys; sys.argv[1:] = {list(arguments)!r}; "
+            f"runpy.run_module('siliconprof.{module}', run_name='__main__')",
+        ],
         environment,
-    )  # fmt: skip
+    )
     _, status, used = os.wait4(child, 0)
     if status:
         raise SystemExit(f"siliconprof.{module} failed; see above")
@@ -253,12 +286,17 @@ def main() -> int:
             name: _lines(results / f"tables/{name}.csv") for name in ("cells", "training_steps")
         }
     found = {
-        "cells": lines["cells"], "training_steps": lines["training_steps"],
-        "page_bytes": page, "figures": html.count('<figure id="figure-'),
-        "tables": html.count('<figure class="table"'), "files": len(files),
+        "cells": lines["cells"],
+        "training_steps": lines["training_steps"],
+        "page_bytes": page,
+        "figures": html.count('<figure id="figure-'),
+        "tables": html.count('<figure class="table"'),
+        "files": len(files),
         "files_bytes": sum(files),
-        "stages": {name: {"wall_s": wall_s, "peak_rss_bytes": rss} for name, (wall_s, rss) in used.items()},
-    }  # fmt: skip
+        "stages": {
+            name: {"wall_s": wall_s, "peak_rss_bytes": rss} for name, (wall_s, rss) in used.items()
+        },
+    }
     print(json.dumps(found, indent=1) if arguments.json else told(found))
     return 0
 

@@ -62,8 +62,10 @@ def snakemake(folder: Path, *arguments: str) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
         [sys.executable, "-m", "snakemake", *OPTIONS, *arguments],
-        cwd=folder, check=True, capture_output=True,
-    )  # fmt: skip
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

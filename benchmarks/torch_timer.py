@@ -118,9 +118,18 @@ def agreement(
         ratios.append(ones[-1] / twos[-1])
         low, high = statistics.median_interval(ratios)
     return Agreement(
-        backend, shape, precision, threads, len(ratios), max(blocks), statistics.median(ones),
-        statistics.median(twos), statistics.median(ratios), low, high,
-    )  # fmt: skip
+        backend,
+        shape,
+        precision,
+        threads,
+        len(ratios),
+        max(blocks),
+        statistics.median(ones),
+        statistics.median(twos),
+        statistics.median(ratios),
+        low,
+        high,
+    )
 
 
 def _undecided(low: float, high: float) -> bool:
@@ -165,8 +174,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=0.1, help="of each turn")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--first", action="store_true",
-                        help="run before other processes, which wait (root on Linux)")  # fmt: skip
+    parser.add_argument(
+        "--first",
+        action="store_true",
+        help="run before other processes, which wait (root on Linux)",
+    )
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
     with first_in_line() if arguments.first else contextlib.nullcontext(False) as first:
@@ -179,8 +191,10 @@ def measure(arguments: argparse.Namespace) -> int:
     """Time all and print; 1 when any is missed."""
     found: list[dict[str, Any]] = []
     holds = True
-    print(f"{'backend':11} {'product':24} {'dtype':5} {'ours / ms':>10} {'Timer / ms':>10} "
-          f"{'block':>6} {'ratio':>7}  95 % interval")  # fmt: skip
+    print(
+        f"{'backend':11} {'product':24} {'dtype':5} {'ours / ms':>10} {'Timer / ms':>10} "
+        f"{'block':>6} {'ratio':>7}  95 % interval"
+    )
     for backend, shapes in SHAPES.items():
         works, why = _works(backend)
         if not works:
@@ -188,13 +202,16 @@ def measure(arguments: argparse.Namespace) -> int:
             continue
         for precision in DTYPES:
             for shape in shapes:
-                one = agreement(backend, shape, precision, arguments.threads, arguments.pairs,
-                                arguments.seconds)  # fmt: skip
+                one = agreement(
+                    backend, shape, precision, arguments.threads, arguments.pairs, arguments.seconds
+                )
                 print(line(one), flush=True)
                 found.append(asdict(one))
                 holds &= one.holds
-    print(f"{sum(LOW <= one['ratio'] <= HIGH for one in found)} of {len(found)} within {LOW} to "
-          f"{HIGH}; {arguments.pairs} pairs each, {arguments.threads} threads")  # fmt: skip
+    print(
+        f"{sum(LOW <= one['ratio'] <= HIGH for one in found)} of {len(found)} within {LOW} to "
+        f"{HIGH}; {arguments.pairs} pairs each, {arguments.threads} threads"
+    )
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 0 if holds else 1

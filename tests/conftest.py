@@ -23,8 +23,15 @@ PARTS = ("Snakefile", "workflow", "config", "profiles", "report", "pyproject.tom
 sys.path.insert(0, str(ROOT / "workflow"))
 
 # Files of some minutes: with workers they come first, lest one of them is the last to begin.
-LONGEST = ("test_fault_campaign", "test_training", "test_slurm", "test_collect", "test_fuzz",
-           "test_incremental", "test_offload")  # fmt: skip
+LONGEST = (
+    "test_fault_campaign",
+    "test_training",
+    "test_slurm",
+    "test_collect",
+    "test_fuzz",
+    "test_incremental",
+    "test_offload",
+)
 # One iteration or two of everything: tests look at behaviour, not at numbers.
 QUICK = {
     "warmup_iterations": 1,

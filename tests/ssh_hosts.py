@@ -107,21 +107,51 @@ class SshHost:
         """Begin; it answers when this returns."""
         inside = f"{self.outside}i"
         do("ip", "netns", "add", self.namespace)
-        do("ip", "link", "add", self.outside, "type", "veth", "peer", inside,
-           "netns", self.namespace)  # fmt: skip
+        do(
+            "ip",
+            "link",
+            "add",
+            self.outside,
+            "type",
+            "veth",
+            "peer",
+            inside,
+            "netns",
+            self.namespace,
+        )
         net, _, last = self.address.rpartition(".")
         do("ip", "address", "add", f"{net}.{int(last) - 1}/29", "dev", self.outside)
         do("ip", "link", "set", self.outside, "up")
-        for words in (("address", "add", f"{self.address}/29", "dev", inside),
-                      ("link", "set", inside, "up"), ("link", "set", "lo", "up")):  # fmt: skip
+        for words in (
+            ("address", "add", f"{self.address}/29", "dev", inside),
+            ("link", "set", inside, "up"),
+            ("link", "set", "lo", "up"),
+        ):
             do("ip", "-netns", self.namespace, *words)
         with open(self.folder / "sshd.log", "w") as log:
             self.process = subprocess.Popen(
-                ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "--mount", "--pid",
-                 "--fork", "--kill-child", "--mount-proc", "sh", "-euc", self._boot()],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                [
+                    "ip",
+                    "netns",
+                    "exec",
+                    self.namespace,
+                    "unshare",
+                    "--uts",
+                    "--mount",
+                    "--pid",
+                    "--fork",
+                    "--kill-child",
+                    "--mount-proc",
+                    "sh",
+                    "-euc",
+                    self._boot(),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
                 preexec_fn=_die_with_parent,
-            )  # fmt: skip
+            )
         end = time.monotonic() + 10
         while True:
             with contextlib.suppress(OSError), socket.create_connection((self.address, 22), 1):

@@ -124,15 +124,21 @@ def test_the_table_is_readable_on_a_terminal(tmp_path: Path) -> None:
         (("--model", "gpt2-lrge", "--batch", "16"), "did you mean 'gpt2-large'?"),
         (("--model", "gpt2-large", "--batch", "-3"), "--batch: is -3; expected a whole number"),
         (("--model", "gpt2-large", "--batch", "many"), "--batch: is 'many'; expected a whole"),
-        (("--model", "gpt2-large", "--batch", "1", "--precision", "fp23"), "--precision: is 'fp23'"),
+        (
+            ("--model", "gpt2-large", "--batch", "1", "--precision", "fp23"),
+            "--precision: is 'fp23'",
+        ),
         (("--model", "gpt2-large", "--batch", "1", "--seq-len", "4096"), "at most 1024 positions"),
         (("--model", "whisper-tiny", "--batch", "1", "--lora", "8"), "--lora: whisper has no LoRA"),
-        (("--model", "gpt2-large", "--batch", "1", "--budget", "0"), "--budget: is 0; expected more"),
+        (
+            ("--model", "gpt2-large", "--batch", "1", "--budget", "0"),
+            "--budget: is 0; expected more",
+        ),
         (("--model", "gpt2-large", "--batch", "1", "--device", "rtx-490"), "mean 'rtx-4090'?"),
         (("--parameters", "big", "--batch", "1"), "--parameters: is 'big'; expected a number"),
         (("--batch", "3"), "--model: is missing"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_line(words: tuple[str, ...], said: str) -> None:
     done = run(*words)
     assert done.returncode == 2 and done.stdout == ""
@@ -143,10 +149,16 @@ def test_bad_input_is_one_line(words: tuple[str, ...], said: str) -> None:
 def test_a_bad_question_of_the_config_is_found_with_the_others() -> None:
     """Beside what the schema finds, a model that nobody knows."""
     found = config.check(
-        {"experiment": "x", "devices": ["local"], "workloads": {"a": {"module": "matmul"}},
-         "report": {"advice": [{"model": "gpt2-lrge", "batch_size": 1}, {"batch_size": 0}],
-                    "prices": {"rtx-4090": -1}}}
-    )  # fmt: skip
+        {
+            "experiment": "x",
+            "devices": ["local"],
+            "workloads": {"a": {"module": "matmul"}},
+            "report": {
+                "advice": [{"model": "gpt2-lrge", "batch_size": 1}, {"batch_size": 0}],
+                "prices": {"rtx-4090": -1},
+            },
+        }
+    )
     lines = "\n".join(found)
     assert "report.advice.0.model: is 'gpt2-lrge'" in lines
     assert "report.advice.1.batch_size: is 0" in lines and "report.prices.rtx-4090: is -1" in lines
@@ -159,24 +171,46 @@ def test_a_bad_question_of_the_config_is_found_with_the_others() -> None:
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of other hosts: GPT2-large on two priced devices, with energy of two scopes."""
     folder = tmp_path_factory.mktemp("measured")
-    card = of_the_paper("gpt2", "large", 16, trainer="plain", device="rtx-a6000", host="tower",
-                        joules=90.0, parameters=SEQ)  # fmt: skip
-    mac = of_the_paper("gpt2", "large", 16, trainer="plain", device="m2-ultra-76", host="mac",
-                       backend="mlx", parameters=SEQ)  # fmt: skip
+    card = of_the_paper(
+        "gpt2",
+        "large",
+        16,
+        trainer="plain",
+        device="rtx-a6000",
+        host="tower",
+        joules=90.0,
+        parameters=SEQ,
+    )
+    mac = of_the_paper(
+        "gpt2",
+        "large",
+        16,
+        trainer="plain",
+        device="m2-ultra-76",
+        host="mac",
+        backend="mlx",
+        parameters=SEQ,
+    )
     for made, seconds in ((card, 0.5), (mac, 2.0)):
         flops = 9.64e12
         made["points"][0] |= {"flops": flops}
         made["points"][0]["times"]["unsplit_step_s"] = [seconds] * 30
     own = training(0.1)
     own["points"][0]["energy"] = {
-        "window_s": 10.0, "steps": 100, "reason": None,
-        "sources": [energy_source("nvml-counter", "gpu", "counter", 20.0),
-                    energy_source("rapl-package", "cpu-package", "counter", 7.0)],
-    }  # fmt: skip
+        "window_s": 10.0,
+        "steps": 100,
+        "reason": None,
+        "sources": [
+            energy_source("nvml-counter", "gpu", "counter", 20.0),
+            energy_source("rapl-package", "cpu-package", "counter", 7.0),
+        ],
+    }
     return make(
-        folder, [own], [card, mac],
+        folder,
+        [own],
+        [card, mac],
         experiment={"experiment": "test", "report": prices(**{"cpu-x": 500.0})},
-    )  # fmt: skip
+    )
 
 
 def test_what_was_measured_wins(measured: Path) -> None:
@@ -219,8 +253,13 @@ def test_costs_are_those_of_the_tables_by_hand(measured: Path) -> None:
     priced = {money.key(point): money.Price(4649.0, money.CARD) for point in points}
     rows = list(money.rows(points, energy, priced, TARIFF))
     lines = {(row["device"], row["scope"]): row for row in rows}
-    assert set(lines) == {("cpu-x", "gpu"), ("cpu-x", "cpu-package"), ("rtx-a6000", "gpu"),
-                          ("rtx-a6000", "cpu-package"), ("m2-ultra-76", None)}  # fmt: skip
+    assert set(lines) == {
+        ("cpu-x", "gpu"),
+        ("cpu-x", "cpu-package"),
+        ("rtx-a6000", "gpu"),
+        ("rtx-a6000", "cpu-package"),
+        ("m2-ultra-76", None),
+    }
     card = lines["rtx-a6000", "gpu"]
     assert card["seconds_per_1000_steps"] == pytest.approx(500)
     assert card["kwh_per_1000_steps"] == pytest.approx(90 * 1000 / 3.6e6)

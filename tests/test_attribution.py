@@ -26,9 +26,14 @@ from test_render import PHASES as SPLIT
 
 GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
 MAC = CPU | {
-    "id": "m2-max-38", "registry_id": "m2-max-38", "name": "Apple M2 Max", "kind": "gpu",
-    "vendor": "apple", "memory_kind": "unified", "backends": ["torch-mps", "mlx"],
-}  # fmt: skip
+    "id": "m2-max-38",
+    "registry_id": "m2-max-38",
+    "name": "Apple M2 Max",
+    "kind": "gpu",
+    "vendor": "apple",
+    "memory_kind": "unified",
+    "backends": ["torch-mps", "mlx"],
+}
 MPS = {"device": "m2-max-38", "backend": "torch-mps", "device_kind": "gpu"}
 FLOPS, PARAMETERS = 2.0e8, 198400  # of `training`
 TIMES = 7 * 4 * PARAMETERS  # bytes of AdamW's passes in fp32
@@ -55,8 +60,11 @@ def products(flop_per_s: float, of: str = "gpt2-nano-plain", **axes: Any) -> dic
 
 def beside(rate: float, memory: float, launch_s: float, **axes: Any) -> list[dict[str, Any]]:
     """All that one device and backend is measured with beside its trainings."""
-    return [products(rate, **axes), bandwidth(memory, 4 * memory, **axes),
-            launching(launch_s, **axes)]  # fmt: skip
+    return [
+        products(rate, **axes),
+        bandwidth(memory, 4 * memory, **axes),
+        launching(launch_s, **axes),
+    ]
 
 
 def explained(folder: Path, cells: Sequence[dict[str, Any]], **more: Any) -> list[dict[str, Any]]:
@@ -82,9 +90,12 @@ def two_devices(**changed: Any) -> list[dict[str, Any]]:
     slow = training(0.010)
     slow["points"][0]["steps"] = course(0.010, changed.get("faults", 40))
     return [
-        slow, training(0.002, **GPU), first_touch(),
-        *beside(**cpu), *beside(1e13, 3e12, 4e-6, **GPU),
-    ]  # fmt: skip
+        slow,
+        training(0.002, **GPU),
+        first_touch(),
+        *beside(**cpu),
+        *beside(1e13, 3e12, 4e-6, **GPU),
+    ]
 
 
 def expected_causes(
@@ -206,9 +217,14 @@ def test_products_without_a_sweep_are_held_against_the_ceiling_on_both_sides(
 def test_what_only_a_high_estimate_explains_is_perhaps_explained(tmp_path: Path) -> None:
     """Launches of a backend that queues may cost anything from 0 on."""
     mlx = {"backend": "mlx"}
-    cells = [training(0.006), training(0.016, **mlx), *beside(1e11, 3e10, 3e-6),
-             products(1e11, **mlx), bandwidth(3e10, 12e10, **mlx),
-             launching(9e-6, 120e-6, **mlx)]  # fmt: skip
+    cells = [
+        training(0.006),
+        training(0.016, **mlx),
+        *beside(1e11, 3e10, 3e-6),
+        products(1e11, **mlx),
+        bandwidth(3e10, 12e10, **mlx),
+        launching(9e-6, 120e-6, **mlx),
+    ]
     lines = explained(tmp_path, cells)
     assert line_of(lines, "launches")["share"] > 0.5
     assert line_of(lines, "gap")["verdict"] == "perhaps explained"
@@ -247,8 +263,12 @@ def test_a_sweep_serves_every_trainer_of_the_same_step(tmp_path: Path) -> None:
 def test_launches_that_a_queue_may_hide_begin_at_zero(tmp_path: Path) -> None:
     on_mac = [products(1e12, **MPS), launching(5e-6, 150e-6, **MPS)]
     mlx = MPS | {"backend": "mlx"}
-    cells = [training(0.006, **MPS), training(0.016, **mlx), products(1e12, **mlx),
-             launching(9e-6, 11e-6, **mlx)]  # fmt: skip
+    cells = [
+        training(0.006, **MPS),
+        training(0.016, **mlx),
+        products(1e12, **mlx),
+        launching(9e-6, 11e-6, **mlx),
+    ]
     line = line_of(explained(tmp_path, [*cells, *on_mac]), "launches")
     torch_s, mlx_s = (2 * 34 + 26 + 9 * 28 - COUNT) * 5e-6, (OPERATORS["mlx"] - COUNT) * 9e-6
     assert line["seconds"] == pytest.approx(mlx_s - torch_s)
@@ -259,11 +279,18 @@ def test_launches_that_a_queue_may_hide_begin_at_zero(tmp_path: Path) -> None:
 def test_a_clock_that_was_held_down_explains_its_part(tmp_path: Path) -> None:
     hot = probed(
         training(0.010, **MPS),
-        clocks={"throttled": True, "power_capped": None, "limits": {"thermal pressure heavy": 0.4},
-                "gpu_sm_clock_median_mhz": 900.0, "gpu_sm_clock_max_mhz": 1200.0},
-    )  # fmt: skip
-    cool = probed(training(0.006, **(MPS | {"backend": "mlx"})),
-                  clocks={"throttled": False, "power_capped": None, "limits": {}})  # fmt: skip
+        clocks={
+            "throttled": True,
+            "power_capped": None,
+            "limits": {"thermal pressure heavy": 0.4},
+            "gpu_sm_clock_median_mhz": 900.0,
+            "gpu_sm_clock_max_mhz": 1200.0,
+        },
+    )
+    cool = probed(
+        training(0.006, **(MPS | {"backend": "mlx"})),
+        clocks={"throttled": False, "power_capped": None, "limits": {}},
+    )
     line = line_of(explained(tmp_path, [hot, cool]), "clocks")
     assert line["seconds"] == pytest.approx(0.010 * (1 - 900 / 1200), rel=1e-3)
     assert (line["low_s"], line["high_s"]) == pytest.approx((0, line["seconds"]))
@@ -282,8 +309,12 @@ def test_offloaded_bytes_over_the_measured_copies(tmp_path: Path) -> None:
     without = explained(tmp_path / "without", cells[:2])
     assert "no copy" in line_of(without, "offload")["reason"]
     # Its optimizer works in the host's memory, of which nothing is known.
-    assert "host's memory" in line_of(explained(tmp_path / "h", [*cells, bandwidth(1e12, 4e12, **GPU)]),
-                                      "memory")["reason"]  # fmt: skip
+    assert (
+        "host's memory"
+        in line_of(explained(tmp_path / "h", [*cells, bandwidth(1e12, 4e12, **GPU)]), "memory")[
+            "reason"
+        ]
+    )
 
 
 def test_swap_is_never_guessed(tmp_path: Path) -> None:
@@ -300,11 +331,13 @@ def names(lines: Sequence[dict[str, Any]]) -> set[frozenset[str]]:
     """The pairs, without their order."""
     return {
         frozenset(
-            "/".join(str(line[f"{side}_{axis}"]) for axis in ("host", "backend", "workload", "precision"))
+            "/".join(
+                str(line[f"{side}_{axis}"]) for axis in ("host", "backend", "workload", "precision")
+            )
             for side in ("fast", "slow")
         )
         for line in lines
-    }  # fmt: skip
+    }
 
 
 def test_only_equal_work_is_paired_and_not_everything_with_everything(tmp_path: Path) -> None:
@@ -312,17 +345,27 @@ def test_only_equal_work_is_paired_and_not_everything_with_everything(tmp_path: 
     check = training(0.02, workload="gpt2-nano-offload", scenario="offload")
     check["flags"] = [{"code": "offload_on_cpu", "detail": "host and device are one"}]
     cells = [
-        training(0.010), training(0.012, precision="amp-bf16"), training(0.030, backend="mlx"),
-        training(0.050, backend="mlx", precision="amp-bf16"), training(0.011, trainer="hf"),
-        training(0.009, **lora), training(0.04, samples=8, workload="gpt2-nano-8"), check,
-    ]  # fmt: skip
+        training(0.010),
+        training(0.012, precision="amp-bf16"),
+        training(0.030, backend="mlx"),
+        training(0.050, backend="mlx", precision="amp-bf16"),
+        training(0.011, trainer="hf"),
+        training(0.009, **lora),
+        training(0.04, samples=8, workload="gpt2-nano-8"),
+        check,
+    ]
     away = {"host": "gpu-box", "device": "rtx-4090", "backend": "torch-cuda", "device_kind": "gpu"}
     lines = explained(tmp_path, cells, foreign=[training(0.001, **away)])
     first = "desk/torch-cpu/gpt2-nano-plain/fp32"
     mlx, amp = "desk/mlx/gpt2-nano-plain/fp32", "desk/torch-cpu/gpt2-nano-plain/amp-bf16"
     mlx_amp = "desk/mlx/gpt2-nano-plain/amp-bf16"
-    others = [mlx, amp, mlx_amp, "desk/torch-cpu/gpt2-nano-hf/fp32",
-              "gpu-box/torch-cuda/gpt2-nano-plain/fp32"]  # fmt: skip
+    others = [
+        mlx,
+        amp,
+        mlx_amp,
+        "desk/torch-cpu/gpt2-nano-hf/fp32",
+        "gpu-box/torch-cuda/gpt2-nano-plain/fp32",
+    ]
     assert names(lines) == {frozenset((first, o)) for o in others} | {frozenset((amp, mlx_amp))}
     assert all(line["seconds"] > 0 for line in lines if line["kind"] == "gap")
 
@@ -332,11 +375,18 @@ def test_noise_floor_widens_the_gap(tmp_path: Path) -> None:
     narrow = line_of(explained(tmp_path, cells), "gap")
     assert narrow["verdict"] != "no gap beyond noise"
     figures = [
-        {"cell": f"desk/cpu-x/{backend}/gpt2-nano-plain/auto/fp32", "device": "cpu-x",
-         "backend": backend, "point": "x", "metric": "unsplit_step_s", "group": "a",
-         "values": [0.010 * (1 + 0.1 * (i % 5 - 2)) for i in range(12)], "records": []}
+        {
+            "cell": f"desk/cpu-x/{backend}/gpt2-nano-plain/auto/fp32",
+            "device": "cpu-x",
+            "backend": backend,
+            "point": "x",
+            "metric": "unsplit_step_s",
+            "group": "a",
+            "values": [0.010 * (1 + 0.1 * (i % 5 - 2)) for i in range(12)],
+            "records": [],
+        }
         for backend in ("torch-cpu", "mlx")
-    ]  # fmt: skip
+    ]
     floor = tmp_path / "desk.json"
     floor.write_text(
         json.dumps({"floor_version": 1, "host": "desk", "runs": [{"figures": figures}]})
@@ -405,13 +455,24 @@ def stepping(backend_name: str, module: str, rank: int, precision: str, again: b
         stepper.step(batch, clock)
 
     step()
-    row = {"module": module, "size": "nano", "lora_rank": rank, "precision": precision,
-           "backend": backend_name, "gradient_checkpointing": again}  # fmt: skip
+    row = {
+        "module": module,
+        "size": "nano",
+        "lora_rank": rank,
+        "precision": precision,
+        "backend": backend_name,
+        "gradient_checkpointing": again,
+    }
     return step, row
 
 
-KINDS = [("gpt2", 0, "fp32", False), ("gpt2", 0, "amp-bf16", True), ("gpt2", 4, "fp32", True),
-         ("whisper", 0, "fp32", False), ("whisper", 0, "amp-bf16", False)]  # fmt: skip
+KINDS = [
+    ("gpt2", 0, "fp32", False),
+    ("gpt2", 0, "amp-bf16", True),
+    ("gpt2", 4, "fp32", True),
+    ("whisper", 0, "fp32", False),
+    ("whisper", 0, "amp-bf16", False),
+]
 
 
 @pytest.mark.parametrize(("module", "rank", "precision", "again"), KINDS)
@@ -426,9 +487,13 @@ def test_formula_counts_what_torch_dispatches(
 
 @pytest.mark.parametrize(("module", "rank", "precision", "again"), KINDS)
 def test_formula_counts_what_mlx_has_in_its_graph(
-    module: str, rank: int, precision: str, again: bool, tmp_path: Path,
+    module: str,
+    rank: int,
+    precision: str,
+    again: bool,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     step, row = stepping("mlx", module, rank, precision, again)
     found = evaluated_by_mlx(step, tmp_path, monkeypatch)
     told, _ = step_operators.launches(row)

@@ -341,8 +341,12 @@ def on_linux(monkeypatch: pytest.MonkeyPatch, usable: set[int], files: dict[str,
 
 def sysfs(cpu: int, last: str) -> dict[str, str]:
     """One CPU's caches as Linux lays them out; a level 3 shared with others."""
-    levels = [("1", "Data", "32K", f"{cpu}"), ("1", "Instruction", "64M", f"{cpu}"),
-              ("2", "Unified", "1024K", f"{cpu}"), ("3", "Unified", "16384K", last)]  # fmt: skip
+    levels = [
+        ("1", "Data", "32K", f"{cpu}"),
+        ("1", "Instruction", "64M", f"{cpu}"),
+        ("2", "Unified", "1024K", f"{cpu}"),
+        ("3", "Unified", "16384K", last),
+    ]
     names = ("level", "type", "size", "shared_cpu_list")
     return {
         f"cpu{cpu}/cache/index{index}/{name}": f"{value}\n"
@@ -372,13 +376,22 @@ def test_the_cache_of_a_linux_host_is_that_of_the_cpus_in_use(
 
 # Names from Apple's "Determining system capabilities"; on Apple silicon hw.l3cachesize is absent.
 MACS = [
-    ({"hw.nperflevels": "2", "hw.perflevel0.l2cachesize": "12582912",
-      "hw.perflevel0.physicalcpu": "8", "hw.perflevel0.cpusperl2": "4",
-      "hw.perflevel1.l2cachesize": "4194304", "hw.perflevel1.physicalcpu": "2",
-      "hw.perflevel1.cpusperl2": "2"}, 28 * 2**20, "all clusters"),
+    (
+        {
+            "hw.nperflevels": "2",
+            "hw.perflevel0.l2cachesize": "12582912",
+            "hw.perflevel0.physicalcpu": "8",
+            "hw.perflevel0.cpusperl2": "4",
+            "hw.perflevel1.l2cachesize": "4194304",
+            "hw.perflevel1.physicalcpu": "2",
+            "hw.perflevel1.cpusperl2": "2",
+        },
+        28 * 2**20,
+        "all clusters",
+    ),
     ({"hw.l3cachesize": "9437184", "hw.l2cachesize": "262144"}, 9 * 2**20, "hw.l3cachesize"),
     ({}, None, "tells neither"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("values", "expected", "words"), MACS)

@@ -23,36 +23,78 @@ from packaging.utils import canonicalize_name
 
 pytestmark = pytest.mark.slow
 
-OURS = ("numpy", "pandas", "yaml", "jsonschema", "psutil", "snakemake", "matplotlib",
-        "transformers", "tokenizers", "datasets")  # fmt: skip
+OURS = (
+    "numpy",
+    "pandas",
+    "yaml",
+    "jsonschema",
+    "psutil",
+    "snakemake",
+    "matplotlib",
+    "transformers",
+    "tokenizers",
+    "datasets",
+)
 DATA = {
     "words": {"source": "builtin", "vocab_size": 300, "max_bytes": 50_000},
-    "garments": {"kind": "images", "source": "builtin", "n_train": 60, "n_validation": 30,
-                 "n_test": 20},
-}  # fmt: skip
+    "garments": {
+        "kind": "images",
+        "source": "builtin",
+        "n_train": 60,
+        "n_validation": 30,
+        "n_test": 20,
+    },
+}
 ENOUGH = {"energy_window_s": 0}
 SMALL = {"n_layer": [1], "n_embd": [16], "n_head": [2], "seq_len": [8], "batch_size": [1]}
 OF_TORCH = {
     "product": {"module": "matmul", "shapes": [[1, 16, 16, 16]], "burst": 0},
     "bandwidth": {"module": "bandwidth", "sweep_factor": 16, "burst": 0},
     "first-touch": {"module": "first_touch", "pages": [64]},
-    "gpt2": {"module": "gpt2", "trainer": "plain", "size": "nano", "batch_size": 2, "seq_len": 16,
-             "dataset": "words", "timing": ENOUGH},
-}  # fmt: skip
+    "gpt2": {
+        "module": "gpt2",
+        "trainer": "plain",
+        "size": "nano",
+        "batch_size": 2,
+        "seq_len": 16,
+        "dataset": "words",
+        "timing": ENOUGH,
+    },
+}
 OF_MLX = {
     "vector": {"module": "matvec", "shapes": [[16, 16]], "burst": 0},
     "gradient": {"module": "vjp", "shapes": [[1, 16, 16, 16]], "burst": 0},
     "launch": {"module": "kernel_launch", "repeats": 10},
     "grid": {"module": "transformer_grid", "vocab_size": 64} | SMALL,
-    "mlp": {"module": "mlp", "trainer": "epochs", "batch_sizes": [8], "max_steps": 4,
-            "max_validation_steps": 1, "max_test_steps": 1, "dataset": "garments",
-            "timing": ENOUGH},
-    "lm": {"module": "transformer_lm", "trainer": "training_run", "parameter_budget": 60_000,
-           "aspect": "wide", "n_head": 2, "seq_len": 16, "batch_size": 2, "steps": 4,
-           "warmup_steps": 1, "decay_steps": 4, "evaluate_every": 2,
-           "evaluation_batches_limit": 1, "checkpoint_every": 2, "sample_tokens": 1,
-           "dataset": "words", "timing": ENOUGH},
-}  # fmt: skip
+    "mlp": {
+        "module": "mlp",
+        "trainer": "epochs",
+        "batch_sizes": [8],
+        "max_steps": 4,
+        "max_validation_steps": 1,
+        "max_test_steps": 1,
+        "dataset": "garments",
+        "timing": ENOUGH,
+    },
+    "lm": {
+        "module": "transformer_lm",
+        "trainer": "training_run",
+        "parameter_budget": 60_000,
+        "aspect": "wide",
+        "n_head": 2,
+        "seq_len": 16,
+        "batch_size": 2,
+        "steps": 4,
+        "warmup_steps": 1,
+        "decay_steps": 4,
+        "evaluate_every": 2,
+        "evaluation_batches_limit": 1,
+        "checkpoint_every": 2,
+        "sample_tokens": 1,
+        "dataset": "words",
+        "timing": ENOUGH,
+    },
+}
 
 
 def with_requirements(name: str) -> Iterator[metadata.Distribution]:
@@ -132,9 +174,13 @@ def test_torch_alone(checkout: Checkout, tmp_path: Path) -> None:
     assert box.has("torch")
     assert [name for name in (*OURS, "mlx") if box.has(name)] == []
     checkout.configure(
-        cpu_threads=1, timing=QUICK, precisions=["fp32"], datasets=DATA, workloads=OF_TORCH,
+        cpu_threads=1,
+        timing=QUICK,
+        precisions=["fp32"],
+        datasets=DATA,
+        workloads=OF_TORCH,
         backends=["torch-cpu"],
-    )  # fmt: skip
+    )
     left_out, made = box.asked_by(checkout)
     assert {name: (r["status"], r["reason"]) for name, r in made.items()} == {
         name: ("ok", None) for name in OF_TORCH if name != "gpt2"
@@ -168,9 +214,13 @@ def test_mlx_alone_and_then_numpy(checkout: Checkout, tmp_path: Path) -> None:
     assert box.has("mlx.core")
     assert [name for name in (*OURS, "torch", "jinja2") if box.has(name)] == []
     checkout.configure(
-        cpu_threads=1, timing=QUICK, precisions=["fp32"], datasets=DATA, workloads=OF_MLX,
+        cpu_threads=1,
+        timing=QUICK,
+        precisions=["fp32"],
+        datasets=DATA,
+        workloads=OF_MLX,
         backends=["mlx"],
-    )  # fmt: skip
+    )
     left_out, first = box.asked_by(checkout)
     bare = ("vector", "gradient", "launch")
     assert {name: r["status"] for name, r in first.items()} == dict.fromkeys(bare, "ok")

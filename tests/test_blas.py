@@ -43,8 +43,13 @@ def environment(**more: str) -> dict[str, str]:
 
 def python(program: str, **more: str) -> str:
     """What a fresh interpreter prints."""
-    done = subprocess.run([sys.executable, "-c", program], env=environment(**more),
-                          capture_output=True, text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -59,10 +64,16 @@ def product(shape: list[int]) -> Cell:
 def measured(wanted: Cell, folder: Path, **more: str) -> dict[str, Any]:
     """The record that the measuring command leaves of a cell."""
     lock = {"SILICONPROF_LOCK_FILE": str(folder / "lock")}
-    command = [sys.executable, "-m", "siliconprof.measure", f"--cell={wanted.to_json()}",
-               f"--output={folder / 'record.json'}"]  # fmt: skip
-    done = subprocess.run(command, env=environment(**lock, **more), capture_output=True, text=True,
-                          check=False)  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "siliconprof.measure",
+        f"--cell={wanted.to_json()}",
+        f"--output={folder / 'record.json'}",
+    ]
+    done = subprocess.run(
+        command, env=environment(**lock, **more), capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return record.read(folder / "record.json")
 
@@ -156,8 +167,9 @@ def test_the_switch_is_part_of_what_a_cell_depends_on(
         # the second time the file is there and is looked into again, since a quick fact changed
         host = host_file.resolve(tmp_path, "here", devices)
         of_cpu = host["devices"][-1]["id"]
-        slices.append([host_file.environment_slice(host, of_cpu, name, []) for name in
-                       ("mlx", "torch-cpu")])  # fmt: skip
+        slices.append(
+            [host_file.environment_slice(host, of_cpu, name, []) for name in ("mlx", "torch-cpu")]
+        )
     (fast, torch), (own, torch_again) = slices
     assert fast["blas"].startswith("OpenBLAS ") and own["blas"].startswith("reference BLAS ")
     assert torch == torch_again and "OpenBLAS" not in torch["blas"]
@@ -202,13 +214,21 @@ def results_of(folder: Path, name: str | None, declared: str | None = None, **ax
     failed = of_mlx(base_record("gpt2", "gpt2-nano-hf", trainer="hf", **mlx), name, declared)
     lora = {"parameters": {"lora_rank": 8}, "trained": 8192, "workload": "gpt2-nano-lora-plain"}
     own = [
-        probed(training(0.010), **cost), matmul(), kernel_launch(),
+        probed(training(0.010), **cost),
+        matmul(),
+        kernel_launch(),
         failed | {"status": "unsupported", "reason": "this trainer drives torch only"},
-        *(of_mlx(made, name, declared) for made in (
-            probed(training(0.030, **mlx), **cost), training(0.020, precision="amp-bf16", **mlx),
-            training(0.025, **lora, **mlx), matmul(**mlx), kernel_launch(**mlx),
-        )),
-    ]  # fmt: skip
+        *(
+            of_mlx(made, name, declared)
+            for made in (
+                probed(training(0.030, **mlx), **cost),
+                training(0.020, precision="amp-bf16", **mlx),
+                training(0.025, **lora, **mlx),
+                matmul(**mlx),
+                kernel_launch(**mlx),
+            )
+        ),
+    ]
     return make(folder, own)
 
 

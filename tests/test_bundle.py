@@ -79,11 +79,27 @@ def a_point(seconds: float) -> dict[str, Any]:
 
 def a_host(label: str, fingerprint: str = OTHER_FINGERPRINT) -> dict[str, Any]:
     """A host file of the least that a host can be."""
-    cpu = {"model": "x", "physical_cores": 1, "logical_cores": 1, "usable_cores": 1,
-           "memory_bytes": 1, "features": []}  # fmt: skip
-    device = {"id": "cpu-x", "registry_id": None, "name": "x", "kind": "cpu", "vendor": "unknown",
-              "memory_bytes": 1, "memory_kind": "system", "index": 0, "gpu_cores": None,
-              "driver": None, "backends": ["mlx"]}  # fmt: skip
+    cpu = {
+        "model": "x",
+        "physical_cores": 1,
+        "logical_cores": 1,
+        "usable_cores": 1,
+        "memory_bytes": 1,
+        "features": [],
+    }
+    device = {
+        "id": "cpu-x",
+        "registry_id": None,
+        "name": "x",
+        "kind": "cpu",
+        "vendor": "unknown",
+        "memory_bytes": 1,
+        "memory_kind": "system",
+        "index": 0,
+        "gpu_cores": None,
+        "driver": None,
+        "backends": ["mlx"],
+    }
     return {
         "schema_version": 1,
         "label": label,
@@ -381,9 +397,22 @@ def test_no_name_is_left_in_an_anonymised_bundle(named, here, tmp_path, monkeypa
     said = capsys.readouterr().out
     inside = unpacked(tmp_path / "a.zip")
     host_file = json.loads((named / "hosts/marias-laptop.json").read_text())
-    for secret in ("maria", "laptop", "example.org", "mgarcia", "/home", "users", "thesis",
-                   "scratch", "packer77", "0123456789ab", "5" * 64, data["sha256"],
-                   host_file["fingerprint"], host_file["quick_facts_sha256"]):  # fmt: skip
+    for secret in (
+        "maria",
+        "laptop",
+        "example.org",
+        "mgarcia",
+        "/home",
+        "users",
+        "thesis",
+        "scratch",
+        "packer77",
+        "0123456789ab",
+        "5" * 64,
+        data["sha256"],
+        host_file["fingerprint"],
+        host_file["quick_facts_sha256"],
+    ):
         assert secret not in inside, secret
     packed = bundle_check.read_bundle(tmp_path / "a.zip")
     (label,) = packed.hosts
@@ -391,8 +420,13 @@ def test_no_name_is_left_in_an_anonymised_bundle(named, here, tmp_path, monkeypa
     for line in (f"marias-laptop -> {label}", f"{NAMED} -> {label}", "mgarcia -> user-"):
         assert f"replaced: {line}" in said
     (reason,) = (d["reason"] for d in packed.records.values() if d["cell"]["workload"] == "product")
-    for kept in ("/site-packages/torch/nn/functional.py", "/notes.txt", "3 tokens /s of",
-                 "/proc/self/statm", f"@{label}: File"):  # fmt: skip
+    for kept in (
+        "/site-packages/torch/nn/functional.py",
+        "/notes.txt",
+        "3 tokens /s of",
+        "/proc/self/statm",
+        f"@{label}: File",
+    ):
         assert kept in reason
     member = f"records/{label}/cpu-x/mlx/{label}-product/auto/fp32.json"
     assert packed.records[member]["modules_loaded"][1].endswith("/workflow/siliconprof/x.py")
@@ -534,8 +568,10 @@ def test_a_wrong_signature_is_refused_before_the_bundle_is_opened(there, here, k
     wrong["foreign"] = (tmp_path / "b.zip.sig").read_bytes()
     wrong["of another purpose"] = subprocess.run(
         ["ssh-keygen", "-Y", "sign", "-n", "file", "-f", keys / "ann"],
-        input=b"no zip at all", capture_output=True, check=True,
-    ).stdout  # fmt: skip
+        input=b"no zip at all",
+        capture_output=True,
+        check=True,
+    ).stdout
     wrong["too long"] = b"x" * 10**5
     before = tree(here)
     for what, content in wrong.items():
@@ -978,8 +1014,16 @@ def test_two_references_of_one_cell_are_refused_unless_they_are_the_same(tmp_pat
 
     def aggregated(*names: str) -> int:
         folders = [str(results / "reference" / name) for name in names]
-        aggregate.main(["--matrix", "results/matrix.json", "--output-dir", "results/tables",
-                        "--reference", *folders])  # fmt: skip
+        aggregate.main(
+            [
+                "--matrix",
+                "results/matrix.json",
+                "--output-dir",
+                "results/tables",
+                "--reference",
+                *folders,
+            ]
+        )
         return (results / "tables/cells.csv").read_text().count("\nreference,")
 
     assert aggregated("a", "b") == 1

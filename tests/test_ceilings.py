@@ -26,10 +26,15 @@ GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
 def point(params: Mapping[str, Any], seconds: float, **more: Any) -> dict[str, Any]:
     """A measured point whose single calls lie within 1 % of `seconds`."""
     return {
-        "params": dict(params), "flops": None, "bytes": None, "memory": {}, "result_error": 2e-7,
+        "params": dict(params),
+        "flops": None,
+        "bytes": None,
+        "memory": {},
+        "result_error": 2e-7,
         "times": {"step_s": [seconds * (1 + 0.001 * (i % 11 - 5)) for i in range(30)]},
-        "stopped_by": "interval", "burst_mean_s": 0.98 * seconds,
-    } | more  # fmt: skip
+        "stopped_by": "interval",
+        "burst_mean_s": 0.98 * seconds,
+    } | more
 
 
 def product(shape: Sequence[int], flop_per_s: float, **params: Any) -> dict[str, Any]:
@@ -62,9 +67,10 @@ def bandwidth(memory: float, cached: float, **axes: Any) -> dict[str, Any]:
                 made["points"].append(point(params, size / rate, bytes=size))
     made["method"] = {
         "bandwidth": {
-            "last_level_cache_bytes": CACHE_BYTES, "last_level_cache_source": "the kernel",
+            "last_level_cache_bytes": CACHE_BYTES,
+            "last_level_cache_source": "the kernel",
         }
-    }  # fmt: skip
+    }
     return made
 
 
@@ -153,22 +159,40 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         matmul([product((8, 64, 64, 64), 110e9, **SHARED)], workload="matmul-of"),
         wrong | {"status": "failed", "reason": "asked for fp32, but the arithmetic was tf32"},
         slow,
-        bandwidth(12e9, 60e9), bandwidth(6e9, 20e9, backend="mlx"),
+        bandwidth(12e9, 60e9),
+        bandwidth(6e9, 20e9, backend="mlx"),
         matvec({(256, 256, "cold"): 14e9}, backend="mlx"),
-        matvec({(256, 256, "warm"): 55e9, (256, 256, "cold"): 11e9, (4096, 4096, "warm"): 12e9,
-                (4096, 4096, "cold"): 40e9}),
+        matvec(
+            {
+                (256, 256, "warm"): 55e9,
+                (256, 256, "cold"): 11e9,
+                (4096, 4096, "warm"): 12e9,
+                (4096, 4096, "cold"): 40e9,
+            }
+        ),
         vjp({(256, "without"): 80e9, (512, "with"): 130e9, (512, "without"): 330e9}),
-        first_touch(), kernel_launch(), training(0.010),
-        matmul([product((1, 4096, 4096, 4096), 60e12), product((1, 64, 64, 64), 70e12)],
-               workload="matmul-large", **GPU),
-        bandwidth(4.0e12, 9e12, **GPU), transfers(50e9, **GPU),
+        first_touch(),
+        kernel_launch(),
+        training(0.010),
+        matmul(
+            [product((1, 4096, 4096, 4096), 60e12), product((1, 64, 64, 64), 70e12)],
+            workload="matmul-large",
+            **GPU,
+        ),
+        bandwidth(4.0e12, 9e12, **GPU),
+        transfers(50e9, **GPU),
         base_record("vjp", "vjp", **GPU)
         | {"status": "oom", "reason": "out of memory at the second shape"},
-    ]  # fmt: skip
+    ]
     there = {"host": "lab", "device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
     too_fast = matmul([product((1, 4096, 4096, 4096), 68e12)], **there)
-    return make(tmp_path_factory.mktemp("ceilings"), own, foreign=[too_fast],
-                reference=[too_fast], devices=(H200, CPU))  # fmt: skip
+    return make(
+        tmp_path_factory.mktemp("ceilings"),
+        own,
+        foreign=[too_fast],
+        reference=[too_fast],
+        devices=(H200, CPU),
+    )
 
 
 def test_a_ceiling_is_the_best_that_was_measured_and_says_where(results: Path) -> None:
@@ -208,11 +232,16 @@ def test_what_is_missing_says_why(results: Path) -> None:
 def test_a_throughput_above_the_peak_is_caught_wherever_it_is_from(results: Path) -> None:
     above = "above the datasheet's peak"
     assert verdicts(results, "matmul", "flop_per_s", device="h200", source="this host") == [
-        "ok", above]  # fmt: skip
+        "ok",
+        above,
+    ]
     for source in ("another host", "reference"):
         assert verdicts(results, "matmul", "flop_per_s", source=source) == [above]
-    (check,) = [c for c in table(results, "checks") if c["source"] == "reference"
-                and c["quantity"] == "flop_per_s"]  # fmt: skip
+    (check,) = [
+        c
+        for c in table(results, "checks")
+        if c["source"] == "reference" and c["quantity"] == "flop_per_s"
+    ]
     assert check["reason"].startswith(
         "1×4096×4096×4096: 68034 GFLOP/s is 1.02 times the data sheet"
     )
@@ -227,8 +256,11 @@ def test_a_throughput_above_our_ceiling_is_caught_from_noise_on(results: Path) -
     assert verdicts(results, quantity="bytes_per_s", **ours) == ["not compared", "ok", "ok", above]
     # MLX's own kernels get 6.6 GB/s here, but torch shows that the memory gives 13
     assert verdicts(results, "matvec", "bytes_per_s", backend="mlx") == ["ok"]
-    (cached,) = [c for c in table(results, "checks") if c["how"] == "1×256×256×1, warm"
-                 and c["quantity"] == "bytes_per_s"]  # fmt: skip
+    (cached,) = [
+        c
+        for c in table(results, "checks")
+        if c["how"] == "1×256×256×1, warm" and c["quantity"] == "bytes_per_s"
+    ]
     assert cached["reason"] == (
         "its 258 KiB fit the last-level cache of 32 MiB, so memory is no limit to it"
     )
@@ -238,9 +270,18 @@ def test_a_throughput_above_our_ceiling_is_caught_from_noise_on(results: Path) -
 def floor(path: Path, spread: float, cell: str = "desk/cpu-x/torch-cpu/vjp/auto/fp32") -> Path:
     """A noise floor of the host: six processes of one point."""
     point = canonical_json({"batch": 1, "m": 512, "k": 512, "n": 512, "forward": "with"})
-    figures = [{"cell": cell, "device": "cpu-x", "backend": "torch-cpu", "point": point,
-                "metric": "step_s", "group": "g", "records": [],
-                "values": [1 + spread * (i % 3 - 1) for i in range(6)]}]  # fmt: skip
+    figures = [
+        {
+            "cell": cell,
+            "device": "cpu-x",
+            "backend": "torch-cpu",
+            "point": point,
+            "metric": "step_s",
+            "group": "g",
+            "records": [],
+            "values": [1 + spread * (i % 3 - 1) for i in range(6)],
+        }
+    ]
     document = {"floor_version": 1, "host": "desk", "runs": [{"figures": figures}]}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document), encoding="utf-8")
@@ -251,9 +292,16 @@ def test_noise_is_the_host_s_own_where_it_was_measured(results: Path, tmp_path: 
     known = tmp_path / "results"
     shutil.copytree(results / "tables", known / "tables")
     calm = floor(tmp_path / "desk.json", 0.01)
-    arguments = ["--matrix", str(results / "matrix.json"), "--tables", str(known / "tables"),
-                 "--registry", str(ROOT / "config/devices.yaml"),
-                 "--output-dir", str(known / "tables")]  # fmt: skip
+    arguments = [
+        "--matrix",
+        str(results / "matrix.json"),
+        "--tables",
+        str(known / "tables"),
+        "--registry",
+        str(ROOT / "config/devices.yaml"),
+        "--output-dir",
+        str(known / "tables"),
+    ]
     assert ceilings.main([*arguments, "--noise-floors", str(calm)]) == 0
     above = "above our own ceiling by more than noise"
     assert verdicts(known, "vjp", "flop_per_s") == ["ok", above, above]
@@ -349,14 +397,21 @@ def test_measured_cells_come_to_their_ceilings(checkout: Checkout) -> None:
     """Three tiny cells through Snakemake, then a noise floor, which reruns this stage alone."""
     quick = {"module": "matmul", "backends": ["mlx"], "burst": 2, "burst_warmup": 1}
     checkout.configure(
-        host="desk", timing=QUICK, precisions=["fp32"],
+        host="desk",
+        timing=QUICK,
+        precisions=["fp32"],
         workloads={
             "products": quick | {"shapes": [[1, 32, 32, 32], [1, 128, 128, 128]]},
             "gradients": quick | {"module": "vjp", "shapes": [[1, 32, 32, 32]]},
-            "curve": quick | {"module": "bandwidth", "kernels": ["copy"], "caches": ["warm"],
-                              "working_sets_bytes": [65536]},
+            "curve": quick
+            | {
+                "module": "bandwidth",
+                "kernels": ["copy"],
+                "caches": ["warm"],
+                "working_sets_bytes": [65536],
+            },
         },
-    )  # fmt: skip
+    )
     checkout.snakemake("report")
     folder = checkout.path / "results"
     records = checkout.records()
@@ -374,9 +429,18 @@ def test_measured_cells_come_to_their_ceilings(checkout: Checkout) -> None:
 
     before = checkout.stamps()
     cell = made["cell"]
-    values = [{"cell": "a", "device": cell["device"], "backend": "mlx", "point": "{}",
-               "metric": "step_s", "group": "g", "records": [],
-               "values": [1.0, 1.1, 1.0, 1.05, 1.0]}]  # fmt: skip
+    values = [
+        {
+            "cell": "a",
+            "device": cell["device"],
+            "backend": "mlx",
+            "point": "{}",
+            "metric": "step_s",
+            "group": "g",
+            "records": [],
+            "values": [1.0, 1.1, 1.0, 1.05, 1.0],
+        }
+    ]
     path = folder / "noise-floor/desk.json"
     path.parent.mkdir()
     path.write_text(json.dumps({"floor_version": 1, "host": "desk", "runs": [{"figures": values}]}))

@@ -19,7 +19,7 @@ import pytest
 import yaml
 from conftest import ROOT, Checkout
 from siliconprof.analyse.published_values import Published
-from siliconprof.claims import claims_file, judge, operations, system
+from siliconprof.claims import claims_file, judge, quantities, system
 from siliconprof.claims import consistency as claim_consistency
 from siliconprof.claims.consistency import CONSISTENT, INCONSISTENT
 from siliconprof.claims.quantities import QUANTITIES
@@ -44,11 +44,23 @@ DESK: dict[str, Any] = {}  # the processor of this host
 def cell(module: str, workload: str, **more: Any) -> dict[str, Any]:
     """A cell of cells.csv, as far as claims read it."""
     row = {
-        "source": HERE, "host": "desk", "device": "cpu-x", "backend": "torch-cpu",
-        "workload": workload, "scenario": "auto", "precision": "fp32", "module": module,
-        "trainer": None, "device_kind": "cpu", "status": "ok", "reason": None, "seed": 0,
-        "data_sha256": "ab", "method_version": 4, "gradient_checkpointing": False,
-    } | more  # fmt: skip
+        "source": HERE,
+        "host": "desk",
+        "device": "cpu-x",
+        "backend": "torch-cpu",
+        "workload": workload,
+        "scenario": "auto",
+        "precision": "fp32",
+        "module": module,
+        "trainer": None,
+        "device_kind": "cpu",
+        "status": "ok",
+        "reason": None,
+        "seed": 0,
+        "data_sha256": "ab",
+        "method_version": 4,
+        "gradient_checkpointing": False,
+    } | more
     if row["device"] in ("m4-10", "rtx-4090", "m2-max-30"):
         row["device_kind"] = "gpu"
     names = ("source", "host", "device", "backend", "workload")
@@ -57,12 +69,24 @@ def cell(module: str, workload: str, **more: Any) -> dict[str, Any]:
 
 def point(of: Mapping[str, Any], step_s: float | None = None, **more: Any) -> dict[str, Any]:
     """A point of points.csv; its steps lie within 1 %."""
-    names = ("source", "host", "device", "backend", "workload", "scenario", "precision", "module",
-             "trainer")  # fmt: skip
+    names = (
+        "source",
+        "host",
+        "device",
+        "backend",
+        "workload",
+        "scenario",
+        "precision",
+        "module",
+        "trainer",
+    )
     timed = {}
     if step_s:
-        timed = {"unsplit_step_median_s": step_s, "unsplit_step_low_s": 0.995 * step_s,
-                 "unsplit_step_high_s": 1.005 * step_s}  # fmt: skip
+        timed = {
+            "unsplit_step_median_s": step_s,
+            "unsplit_step_low_s": 0.995 * step_s,
+            "unsplit_step_high_s": 1.005 * step_s,
+        }
     row = {name: of[name] for name in names} | {"point": 0, "params": "{}", "point_status": "ok"}
     return row | {"batch_size": 4} | timed | more
 
@@ -81,18 +105,43 @@ def judged(
 ) -> list[dict[str, Any]]:
     """What the stage writes of some claims."""
     folder.mkdir(parents=True, exist_ok=True)
-    columns = ["source", "host", "device", "backend", "workload", "scenario", "precision", "point",
-               "step", "about"]  # fmt: skip
+    columns = [
+        "source",
+        "host",
+        "device",
+        "backend",
+        "workload",
+        "scenario",
+        "precision",
+        "point",
+        "step",
+        "about",
+    ]
     for name in judge.TABLES:
         table_files.write(folder / f"{name}.csv", given.get(name, []), columns)
     (folder / "claims.yaml").write_text(yaml.safe_dump({"claims": list(entries)}))
     matrix = {"experiment": {}, "host": host_file([CPU]), "cells": [], "not_measured": []}
     (folder / "matrix.json").write_text(json.dumps(matrix))
-    assert judge.main(
-        ["--matrix", str(folder / "matrix.json"), "--tables", str(folder), "--registry",
-         str(ROOT / "config/devices.yaml"), "--claims", str(folder / "claims.yaml"),
-         "--published", str(ROOT / "config/published"), "--output-dir", str(folder), *more]
-    ) == 0  # fmt: skip
+    assert (
+        judge.main(
+            [
+                "--matrix",
+                str(folder / "matrix.json"),
+                "--tables",
+                str(folder),
+                "--registry",
+                str(ROOT / "config/devices.yaml"),
+                "--claims",
+                str(folder / "claims.yaml"),
+                "--published",
+                str(ROOT / "config/published"),
+                "--output-dir",
+                str(folder),
+                *more,
+            ]
+        )
+        == 0
+    )
     return table_files.rows(table_files.read(folder / "claims.csv"))
 
 
@@ -109,21 +158,70 @@ PAIR = {
     "a": {"device": "rtx-4090", "like": {"device_kind": "gpu"}},
     "b": {"device": "m4-10", "like": {"device_kind": "cpu"}},
 }
-TWENTY = claim("ratio", **ON_BOTH, **PAIR, expect="about", value=20, tolerance=0.5,
-               tolerance_reason="wide, for the noise that is assumed")  # fmt: skip
+TWENTY = claim(
+    "ratio",
+    **ON_BOTH,
+    **PAIR,
+    expect="about",
+    value=20,
+    tolerance=0.5,
+    tolerance_reason="wide, for the noise that is assumed",
+)
 FASTER = claim("direction", **ON_BOTH, **PAIR, expect="more")
-MORE_STEPS = claim("difference", workloads=["transformer_lm"], quantity="norm_elevated_until",
-                   a={"model": "deep"}, b={"model": "wide"}, cases="typical", expect="more")  # fmt: skip
-WORSE = claim("range", workloads=["transformer_grid"], quantity="over_datasheet",
-              of={"device": "m4-10"}, cases="all", expect="more", value=1)  # fmt: skip
-GROWS = claim("trend", workloads=["transformer_grid"], quantity="throughput", of={},
-              along="batch_size", cases="typical", expect="more")  # fmt: skip
-OFTEN = claim("share", workloads=["transformer_grid"], quantity="iteration_over_min_run_time",
-              of={}, expect="at_least", value=0.5)  # fmt: skip
-MOST = claim("largest", workloads=["mlp", "lstm"], quantity="epoch_speed", batch_sizes=[32],
-             a={"device": "m2-max-30"}, b={"device_kind": "cpu"}, same_host=True, largest="lstm")  # fmt: skip
-BOTH = claim("finding", workloads=["transformer_grid"], quantity="bound", of={}, cases="typical",
-             words=["both"], unclear=["inconclusive"])  # fmt: skip
+MORE_STEPS = claim(
+    "difference",
+    workloads=["transformer_lm"],
+    quantity="norm_elevated_until",
+    a={"model": "deep"},
+    b={"model": "wide"},
+    cases="typical",
+    expect="more",
+)
+WORSE = claim(
+    "range",
+    workloads=["transformer_grid"],
+    quantity="over_datasheet",
+    of={"device": "m4-10"},
+    cases="all",
+    expect="more",
+    value=1,
+)
+GROWS = claim(
+    "trend",
+    workloads=["transformer_grid"],
+    quantity="throughput",
+    of={},
+    along="batch_size",
+    cases="typical",
+    expect="more",
+)
+OFTEN = claim(
+    "share",
+    workloads=["transformer_grid"],
+    quantity="iteration_over_min_run_time",
+    of={},
+    expect="at_least",
+    value=0.5,
+)
+MOST = claim(
+    "largest",
+    workloads=["mlp", "lstm"],
+    quantity="epoch_speed",
+    batch_sizes=[32],
+    a={"device": "m2-max-30"},
+    b={"device_kind": "cpu"},
+    same_host=True,
+    largest="lstm",
+)
+BOTH = claim(
+    "finding",
+    workloads=["transformer_grid"],
+    quantity="bound",
+    of={},
+    cases="typical",
+    words=["both"],
+    unclear=["inconclusive"],
+)
 
 
 def two_devices(fast_s: float, slow_s: float | None) -> Tables:
@@ -160,10 +258,23 @@ def grid(seconds: Mapping[int, float], minimum_s: float | None = 0.2, **where: A
     of = cell("transformer_grid", "grid", **where)
     shape = {"n_layer": 2, "n_embd": 64, "n_head": 4, "d_ff": 168, "seq_len": 64, "vocab_size": 512}
     return tables(
-        (of, [point(of, s, batch_size=b, tokens_per_s=64 * b / s, flops=1e12,
-                    autorange_median_s=s, autorange_min_run_time_s=minimum_s, **shape)
-              for b, s in seconds.items()])
-    )  # fmt: skip
+        (
+            of,
+            [
+                point(
+                    of,
+                    s,
+                    batch_size=b,
+                    tokens_per_s=64 * b / s,
+                    flops=1e12,
+                    autorange_median_s=s,
+                    autorange_min_run_time_s=minimum_s,
+                    **shape,
+                )
+                for b, s in seconds.items()
+            ],
+        )
+    )
 
 
 def networks(mlp: float, lstm: float, batch_size: int = 32) -> Tables:
@@ -229,7 +340,7 @@ SLOW_PEAK_S = 1e12 / 4.26e12  # of 1e12 operations, if an M4 had this peak; see 
         (BOTH, finding("inconclusive", "inconclusive"), OPEN, "decides nothing"),
         (BOTH, finding(), ABSENT, "no transformer_grid cell"),
     ],
-)  # fmt: skip
+)
 def test_every_comparison_has_every_verdict(
     tmp_path: Path, entry: dict[str, Any], given: Tables, verdict: str, says: str
 ) -> None:
@@ -253,12 +364,23 @@ def courses(of: Mapping[str, Any], **series: Sequence[float]) -> dict[str, list[
     """Samples over time, or page faults of steps, of a cell without warm-up."""
     own = {name: of[name] for name in claims_key()}
     n = max(map(len, series.values()))
-    steps = [own | {"point": 0, "iteration": i, "kind": "unsplit", "started_s": float(i),
-                    "minor_faults": (series.get("faults") or [0] * n)[i], "major_faults": 0}
-             for i in range(n)]  # fmt: skip
+    steps = [
+        own
+        | {
+            "point": 0,
+            "iteration": i,
+            "kind": "unsplit",
+            "started_s": float(i),
+            "minor_faults": (series.get("faults") or [0] * n)[i],
+            "major_faults": 0,
+        }
+        for i in range(n)
+    ]
     columns = ("rss_bytes", "device_memory_bytes")
-    samples = [own | {"t_s": float(i)} | {c: series[c][i] for c in columns if c in series}
-               for i in range(n)]  # fmt: skip
+    samples = [
+        own | {"t_s": float(i)} | {c: series[c][i] for c in columns if c in series}
+        for i in range(n)
+    ]
     return {"training_steps": steps, "samples": samples}
 
 
@@ -305,17 +427,29 @@ def energetic(size: str, scope: str, *joules: float | None) -> Tables:
     for index, value in enumerate(joules):
         of = sized(size, host=f"mac-{index}")
         key = {name: of[name] for name in claims_key()} | {"point": 0, "name": "meter"}
-        line = {"scope": scope, "energy_per_sample_j": value, "energy_j": value,
-                "window_s": 1.0, "reason": None if value else "root only"}  # fmt: skip
+        line = {
+            "scope": scope,
+            "energy_per_sample_j": value,
+            "energy_j": value,
+            "window_s": 1.0,
+            "reason": None if value else "root only",
+        }
         found.append(tables((of, [point(of, 0.01)]), energy=[key | line]))
     return together(*found)
 
 
 def launched(size: str, cold_s: float | None, wait_s: float | None, spread: float = 1.01) -> Tables:
     of = sized(size, "kernel_launch")
-    cold = {} if cold_s is None else {
-        "cold_median_s": cold_s, "cold_low_s": cold_s / spread, "cold_high_s": cold_s * spread,
-        "cold_n": 10}  # fmt: skip
+    cold = (
+        {}
+        if cold_s is None
+        else {
+            "cold_median_s": cold_s,
+            "cold_low_s": cold_s / spread,
+            "cold_high_s": cold_s * spread,
+            "cold_n": 10,
+        }
+    )
     wait = {} if wait_s is None else {"launch_and_wait_median_s": wait_s}
     return tables((of, [point(of, None, launch="dispatch", **cold, **wait)]))
 
@@ -369,78 +503,210 @@ def from_memory(size: str, bytes_per_s: float, cache: str = "cold") -> Tables:
 
 # quantity -> kind, what is expected, the tables of each verdict in the order of VERDICTS.
 FLIPS: dict[str, tuple[dict[str, Any], Sequence[Tables]]] = {
-    "rss_growth": ({"expect": "more", "value": 1.02}, [
-        grown("rss_bytes", YES, 2), grown("rss_bytes", NO, 0.5),
-        grown("rss_bytes", OPEN, 1.05, 0.3), faulted(ABSENT, [])]),
-    "device_memory_growth": ({"expect": "at_most", "value": 1.02}, [
-        grown("device_memory_bytes", YES, 1), grown("device_memory_bytes", NO, 2),
-        grown("device_memory_bytes", OPEN, 1.05, 0.3), grown("rss_bytes", ABSENT, 2)]),
-    "rss_growth_rate": ({"expect": "more", "value": 0}, [
-        grown("rss_bytes", YES, 2), grown("rss_bytes", NO, 0.5),
-        grown("rss_bytes", OPEN, 1.05, 0.3), faulted(ABSENT, [])]),
-    "rss_over_theory": ({"expect": "less", "value": 10}, [
-        grown("rss_bytes", YES, 2), grown("rss_bytes", NO, 9),
-        together(grown("rss_bytes", OPEN, 2),
-                 grown("rss_bytes", OPEN, 2, n_parameters=1e3, host="other")),
-        faulted(ABSENT, [])]),
-    "memory_over_theory": ({"expect": "about", "value": 1.25, "tolerance": 0.25}, [
-        simple(YES, 0.1, device_peak_bytes=20e6, n_parameters=1e6),
-        simple(NO, 0.1, device_peak_bytes=60e6, n_parameters=1e6),
-        simple(OPEN, 0.1, 0.1, device_peak_bytes=[20e6, 60e6], n_parameters=1e6),
-        simple(ABSENT, 0.1, n_parameters=1e6)]),
-    "parameters": ({"expect": "about", "value": 774, "tolerance": 0.01}, [
-        simple(YES, 0.1, n_parameters=774e6), simple(NO, 0.1, n_parameters=124e6),
-        simple(OPEN, 0.1, 0.1, n_parameters=[774e6, 124e6]), simple(ABSENT, 0.1)]),
-    "faults_per_step": ({"expect": "more", "value": 0}, [
-        faulted(YES, [7.0] * 20), faulted(NO, [0.0] * 20),
-        faulted(OPEN, [0.0, 0.0, 9.0] * 4), simple(ABSENT, 0.1)]),
-    "fault_traffic": ({"expect": "at_least", "value": 0.5}, [  # an M4's data sheet: 120 GB/s
-        faulted(YES, [], minor_faulted_bytes_per_step=1e9, major_faulted_bytes_per_step=0),
-        faulted(NO, [], minor_faulted_bytes_per_step=0, major_faulted_bytes_per_step=0),
-        faulted(OPEN, [], minor_faulted_bytes_per_step=6.1e8, major_faulted_bytes_per_step=0),
-        faulted(ABSENT, [])]),
-    "step_spread": ({"expect": "more", "value": 0.1}, [
-        simple(size, 1.0, unsplit_step_n=n, unsplit_step_q25_s=1.0, unsplit_step_q75_s=1 + spread)
-        for size, n, spread in ((YES, 99, 0.3), (NO, 99, 0.03), (OPEN, 99, 0.11), (ABSENT, 3, 1))]),
-    "energy_per_sample": ({"expect": "less", "value": 100}, [
-        energetic(YES, "gpu", 20.0), energetic(NO, "gpu", 300.0), energetic(OPEN, "gpu", 99.0),
-        energetic(ABSENT, "gpu", None)]),
-    "host_power": ({"expect": "about", "value": 70, "tolerance": 0.25}, [
-        energetic(YES, "cpu-package", 70.0), energetic(NO, "cpu-package", 200.0),
-        energetic(OPEN, "cpu-package", 70.0, 200.0), energetic(ABSENT, "gpu", 70.0)]),
-    "cold_launch": ({"expect": "less", "value": 1e-3}, [
-        launched(YES, 1e-4, None), launched(NO, 1e-2, None), launched(OPEN, 1e-3, None),
-        launched(ABSENT, None, 1e-4)]),
-    "followup_launch": ({"expect": "less", "value": 1e-3}, [
-        launched(YES, None, 1e-4), launched(NO, None, 1e-2), launched(OPEN, None, 1e-3),
-        launched(ABSENT, 1e-4, None)]),
-    "cold_over_followup": ({"expect": "more", "value": 1}, [
-        launched(YES, 1e-3, 1e-4), launched(NO, 1e-5, 1e-4), launched(OPEN, 1e-4, 1e-4),
-        launched(ABSENT, 1e-4, None)]),
-    "heat": ({"words": ["throttled"]}, [
-        told(YES, True, True), told(NO, False, False), told(OPEN, True, False), told(ABSENT, None)]),
-    "scenario": ({"words": ["fits"]}, [
-        celled(size, "scenario_derived", *values)
-        for size, values in ((YES, ["fits"]), (NO, ["offload"]), (OPEN, ["fits", "offload"]),
-                             (ABSENT, [None]))]),
-    "support": ({"words": ["unsupported"]}, [
-        celled(size, "status", *values)
-        for size, values in ((YES, ["unsupported", "unsupported"]), (NO, ["ok"]),
-                             (OPEN, ["ok", "unsupported"]))] + [tables()]),
-    "sample_speed": ({"expect": "more", "value": 100}, [
-        simple(YES, 0.01, samples_per_s=400.0), simple(NO, 0.01, samples_per_s=4.0),
-        simple(OPEN, 0.01, samples_per_s=101.0),
-        simple(ABSENT, 0.01)]),
-    "fp16_gain": ({"expect": "about", "value": 2, "tolerance": 0.5}, [
-        halves(YES, 0.1, 0.2), halves(NO, 0.2, 0.1), halves(OPEN, 0.1, 0.14),
-        halves(ABSENT, 0.1, None)]),
-    "of_products": ({"expect": "at_least", "value": 0.5}, [
-        against_products(YES, 9e11, 1e12), against_products(NO, 1e11, 1e12),
-        against_products(OPEN, 5e11, 1e12), against_products(ABSENT, 9e11, None)]),
-    "memory_bound": ({"expect": "more", "value": 1}, [
-        from_memory(YES, 9e9), from_memory(NO, 1e6), from_memory(OPEN, 1e7),
-        from_memory(ABSENT, 9e9, "warm")]),
-}  # fmt: skip
+    "rss_growth": (
+        {"expect": "more", "value": 1.02},
+        [
+            grown("rss_bytes", YES, 2),
+            grown("rss_bytes", NO, 0.5),
+            grown("rss_bytes", OPEN, 1.05, 0.3),
+            faulted(ABSENT, []),
+        ],
+    ),
+    "device_memory_growth": (
+        {"expect": "at_most", "value": 1.02},
+        [
+            grown("device_memory_bytes", YES, 1),
+            grown("device_memory_bytes", NO, 2),
+            grown("device_memory_bytes", OPEN, 1.05, 0.3),
+            grown("rss_bytes", ABSENT, 2),
+        ],
+    ),
+    "rss_growth_rate": (
+        {"expect": "more", "value": 0},
+        [
+            grown("rss_bytes", YES, 2),
+            grown("rss_bytes", NO, 0.5),
+            grown("rss_bytes", OPEN, 1.05, 0.3),
+            faulted(ABSENT, []),
+        ],
+    ),
+    "rss_over_theory": (
+        {"expect": "less", "value": 10},
+        [
+            grown("rss_bytes", YES, 2),
+            grown("rss_bytes", NO, 9),
+            together(
+                grown("rss_bytes", OPEN, 2),
+                grown("rss_bytes", OPEN, 2, n_parameters=1e3, host="other"),
+            ),
+            faulted(ABSENT, []),
+        ],
+    ),
+    "memory_over_theory": (
+        {"expect": "about", "value": 1.25, "tolerance": 0.25},
+        [
+            simple(YES, 0.1, device_peak_bytes=20e6, n_parameters=1e6),
+            simple(NO, 0.1, device_peak_bytes=60e6, n_parameters=1e6),
+            simple(OPEN, 0.1, 0.1, device_peak_bytes=[20e6, 60e6], n_parameters=1e6),
+            simple(ABSENT, 0.1, n_parameters=1e6),
+        ],
+    ),
+    "parameters": (
+        {"expect": "about", "value": 774, "tolerance": 0.01},
+        [
+            simple(YES, 0.1, n_parameters=774e6),
+            simple(NO, 0.1, n_parameters=124e6),
+            simple(OPEN, 0.1, 0.1, n_parameters=[774e6, 124e6]),
+            simple(ABSENT, 0.1),
+        ],
+    ),
+    "faults_per_step": (
+        {"expect": "more", "value": 0},
+        [
+            faulted(YES, [7.0] * 20),
+            faulted(NO, [0.0] * 20),
+            faulted(OPEN, [0.0, 0.0, 9.0] * 4),
+            simple(ABSENT, 0.1),
+        ],
+    ),
+    "fault_traffic": (
+        {"expect": "at_least", "value": 0.5},
+        [  # an M4's data sheet: 120 GB/s
+            faulted(YES, [], minor_faulted_bytes_per_step=1e9, major_faulted_bytes_per_step=0),
+            faulted(NO, [], minor_faulted_bytes_per_step=0, major_faulted_bytes_per_step=0),
+            faulted(OPEN, [], minor_faulted_bytes_per_step=6.1e8, major_faulted_bytes_per_step=0),
+            faulted(ABSENT, []),
+        ],
+    ),
+    "step_spread": (
+        {"expect": "more", "value": 0.1},
+        [
+            simple(
+                size, 1.0, unsplit_step_n=n, unsplit_step_q25_s=1.0, unsplit_step_q75_s=1 + spread
+            )
+            for size, n, spread in (
+                (YES, 99, 0.3),
+                (NO, 99, 0.03),
+                (OPEN, 99, 0.11),
+                (ABSENT, 3, 1),
+            )
+        ],
+    ),
+    "energy_per_sample": (
+        {"expect": "less", "value": 100},
+        [
+            energetic(YES, "gpu", 20.0),
+            energetic(NO, "gpu", 300.0),
+            energetic(OPEN, "gpu", 99.0),
+            energetic(ABSENT, "gpu", None),
+        ],
+    ),
+    "host_power": (
+        {"expect": "about", "value": 70, "tolerance": 0.25},
+        [
+            energetic(YES, "cpu-package", 70.0),
+            energetic(NO, "cpu-package", 200.0),
+            energetic(OPEN, "cpu-package", 70.0, 200.0),
+            energetic(ABSENT, "gpu", 70.0),
+        ],
+    ),
+    "cold_launch": (
+        {"expect": "less", "value": 1e-3},
+        [
+            launched(YES, 1e-4, None),
+            launched(NO, 1e-2, None),
+            launched(OPEN, 1e-3, None),
+            launched(ABSENT, None, 1e-4),
+        ],
+    ),
+    "followup_launch": (
+        {"expect": "less", "value": 1e-3},
+        [
+            launched(YES, None, 1e-4),
+            launched(NO, None, 1e-2),
+            launched(OPEN, None, 1e-3),
+            launched(ABSENT, 1e-4, None),
+        ],
+    ),
+    "cold_over_followup": (
+        {"expect": "more", "value": 1},
+        [
+            launched(YES, 1e-3, 1e-4),
+            launched(NO, 1e-5, 1e-4),
+            launched(OPEN, 1e-4, 1e-4),
+            launched(ABSENT, 1e-4, None),
+        ],
+    ),
+    "heat": (
+        {"words": ["throttled"]},
+        [
+            told(YES, True, True),
+            told(NO, False, False),
+            told(OPEN, True, False),
+            told(ABSENT, None),
+        ],
+    ),
+    "scenario": (
+        {"words": ["fits"]},
+        [
+            celled(size, "scenario_derived", *values)
+            for size, values in (
+                (YES, ["fits"]),
+                (NO, ["offload"]),
+                (OPEN, ["fits", "offload"]),
+                (ABSENT, [None]),
+            )
+        ],
+    ),
+    "support": (
+        {"words": ["unsupported"]},
+        [
+            celled(size, "status", *values)
+            for size, values in (
+                (YES, ["unsupported", "unsupported"]),
+                (NO, ["ok"]),
+                (OPEN, ["ok", "unsupported"]),
+            )
+        ]
+        + [tables()],
+    ),
+    "sample_speed": (
+        {"expect": "more", "value": 100},
+        [
+            simple(YES, 0.01, samples_per_s=400.0),
+            simple(NO, 0.01, samples_per_s=4.0),
+            simple(OPEN, 0.01, samples_per_s=101.0),
+            simple(ABSENT, 0.01),
+        ],
+    ),
+    "fp16_gain": (
+        {"expect": "about", "value": 2, "tolerance": 0.5},
+        [
+            halves(YES, 0.1, 0.2),
+            halves(NO, 0.2, 0.1),
+            halves(OPEN, 0.1, 0.14),
+            halves(ABSENT, 0.1, None),
+        ],
+    ),
+    "of_products": (
+        {"expect": "at_least", "value": 0.5},
+        [
+            against_products(YES, 9e11, 1e12),
+            against_products(NO, 1e11, 1e12),
+            against_products(OPEN, 5e11, 1e12),
+            against_products(ABSENT, 9e11, None),
+        ],
+    ),
+    "memory_bound": (
+        {"expect": "more", "value": 1},
+        [
+            from_memory(YES, 9e9),
+            from_memory(NO, 1e6),
+            from_memory(OPEN, 1e7),
+            from_memory(ABSENT, 9e9, "warm"),
+        ],
+    ),
+}
 
 
 @pytest.mark.parametrize("quantity", FLIPS)
@@ -473,7 +739,7 @@ def test_every_quantity_is_tried_and_used() -> None:
     used = {entry["compare"]["quantity"] for entry in shipped if "compare" in entry}
     assert set(FLIPS) <= used
     assert used <= set(QUANTITIES)
-    assert {*system.QUANTITIES, *operations.QUANTITIES} == set(FLIPS)
+    assert {*system.QUANTITIES, *quantities.QUANTITIES} == set(FLIPS)
 
 
 # -- what stands on a side -----------------------------------------------------------------------
@@ -483,23 +749,45 @@ def on(device: Mapping[str, Any], seconds: float, **more: Any) -> Tables:
     """A training of 4 samples a step on a device."""
     of = cell("gpt2", "gpt2", trainer="plain", size="large", **device)
     samples = more.pop("batch_size", 4)
-    row = point(of, seconds, n_parameters=1e6, batch_size=samples, samples_per_step=samples,
-                samples_per_s=samples / seconds, **more)  # fmt: skip
+    row = point(
+        of,
+        seconds,
+        n_parameters=1e6,
+        batch_size=samples,
+        samples_per_step=samples,
+        samples_per_s=samples / seconds,
+        **more,
+    )
     return tables((of, [row]))
 
 
-ULTRA = {"device": "m2-ultra-76", "backend": "mlx", "source": REFERENCE, "host": "studio",
-         "device_kind": "gpu"}  # fmt: skip
-A6000 = {"device": "rtx-a6000", "backend": "torch-cuda", "source": REFERENCE, "host": "rack",
-         "device_kind": "gpu"}  # fmt: skip
+ULTRA = {
+    "device": "m2-ultra-76",
+    "backend": "mlx",
+    "source": REFERENCE,
+    "host": "studio",
+    "device_kind": "gpu",
+}
+A6000 = {
+    "device": "rtx-a6000",
+    "backend": "torch-cuda",
+    "source": REFERENCE,
+    "host": "rack",
+    "device_kind": "gpu",
+}
 PRO = ULTRA | {"device": "m2-pro-19", "host": "mini"}
 FASTER_THAN = {"workloads": ["gpt2"], "quantity": "sample_speed", "cases": "all", "expect": "more"}
 
 
 def test_two_backends_are_compared_on_one_device_alone(tmp_path: Path) -> None:
     """MLX on one Mac is never held against MPS on another."""
-    entry = claim("direction", **FASTER_THAN, devices=["m2-ultra-76"],
-                  a={"backend": "mlx"}, b={"backend": "torch-mps"})  # fmt: skip
+    entry = claim(
+        "direction",
+        **FASTER_THAN,
+        devices=["m2-ultra-76"],
+        a={"backend": "mlx"},
+        b={"backend": "torch-mps"},
+    )
     mps = ULTRA | {"backend": "torch-mps"}
     (row,) = judged(tmp_path / "one", [entry], together(on(ULTRA, 0.01), on(mps, 0.02)))
     assert row["verdict"] == YES and row["measured_value"] == pytest.approx(2)
@@ -523,8 +811,16 @@ def test_batches_may_differ_only_where_it_is_asked_for(tmp_path: Path) -> None:
 def test_price_decides_who_is_compared(tmp_path: Path) -> None:
     """An M2 Ultra costs about what an RTX A6000 does; an M2 Pro less than half of it."""
     sides = {"a": {"like": {"vendor": "nvidia"}}, "b": {"like": {"vendor": "apple"}}}
-    entry = claim("ratio", **FASTER_THAN | {"expect": "about"}, **sides, similar_price=1.5, value=3.5,
-                  tolerance=0.3, tolerance_reason="a test", pairs=[["rtx-a6000", "m2-ultra-76"]])  # fmt: skip
+    entry = claim(
+        "ratio",
+        **FASTER_THAN | {"expect": "about"},
+        **sides,
+        similar_price=1.5,
+        value=3.5,
+        tolerance=0.3,
+        tolerance_reason="a test",
+        pairs=[["rtx-a6000", "m2-ultra-76"]],
+    )
     given = together(on(A6000, 0.01), on(ULTRA, 0.035), on(PRO, 0.5))
     (row,) = judged(tmp_path / "ultra", [entry], given)
     assert row["verdict"] == YES and row["analogue_says"] is None
@@ -541,9 +837,17 @@ def test_near_capacity_is_held_against_room_to_spare(tmp_path: Path) -> None:
         of = sized(scenario, scenario_applied=scenario)
         row = point(of, 0.01, batch_size=len(scenario), n_parameters=len(scenario))
         parts.append(tables((of, [row]), **courses(of, faults=counts)))
-    entry = claim("difference", workloads=["gpt2"], quantity="faults_per_step", devices=["m4-10"],
-                  a={"scenario_applied": "near-capacity"}, b={"scenario_applied": "fits"},
-                  same=["module", "precision"], cases="typical", expect="more")  # fmt: skip
+    entry = claim(
+        "difference",
+        workloads=["gpt2"],
+        quantity="faults_per_step",
+        devices=["m4-10"],
+        a={"scenario_applied": "near-capacity"},
+        b={"scenario_applied": "fits"},
+        same=["module", "precision"],
+        cases="typical",
+        expect="more",
+    )
     (row,) = judged(tmp_path, [entry], together(*parts))
     assert (row["verdict"], row["measured_value"]) == (YES, 85)
 
@@ -552,10 +856,19 @@ def test_a_printed_number_of_each_device_is_the_measure(tmp_path: Path) -> None:
     """Table 6: 0.9080 ms cold on an M2 Max; the unit is the column's."""
     of = cell("kernel_launch", "launch", **ULTRA | {"device": "m2-max-38"})
     times = {"cold_median_s": 0.908e-3, "cold_low_s": 0.9e-3, "cold_high_s": 0.91e-3, "cold_n": 10}
-    entry = claim("range", workloads=["kernel_launch"], quantity="cold_launch", of={}, value=1,
-                  devices=["m2-max-38"], cases="all", expect="about", tolerance=0.1,
-                  tolerance_reason="a test",
-                  over_printed={"table": "table6_kernel_launch", "column": "cold_launch_ms"})  # fmt: skip
+    entry = claim(
+        "range",
+        workloads=["kernel_launch"],
+        quantity="cold_launch",
+        of={},
+        value=1,
+        devices=["m2-max-38"],
+        cases="all",
+        expect="about",
+        tolerance=0.1,
+        tolerance_reason="a test",
+        over_printed={"table": "table6_kernel_launch", "column": "cold_launch_ms"},
+    )
     (row,) = judged(tmp_path, [entry], tables((of, [point(of, None, **times)])))
     assert row["verdict"] == YES and row["measured_value"] == pytest.approx(1)
     assert row["unit"] == "times the printed" and row["analogue_says"] is None
@@ -563,8 +876,15 @@ def test_a_printed_number_of_each_device_is_the_measure(tmp_path: Path) -> None:
 
 def test_other_sizes_are_analogues_of_the_papers(tmp_path: Path) -> None:
     """A small model of this host stands beside a claim about large ones, and decides nothing."""
-    entry = claim("range", workloads=["gpt2"], quantity="parameters", cases="all", expect="less",
-                  value=800, of={"size": ["large", "xl"], "like": {"size": None}})  # fmt: skip
+    entry = claim(
+        "range",
+        workloads=["gpt2"],
+        quantity="parameters",
+        cases="all",
+        expect="less",
+        value=800,
+        of={"size": ["large", "xl"], "like": {"size": None}},
+    )
     nano = cell("gpt2", "gpt2-nano", size="nano")
     (row,) = judged(tmp_path / "small", [entry], tables((nano, [point(nano, 1, n_parameters=2e5)])))
     assert (row["verdict"], row["analogue_says"]) == (ABSENT, "agrees")
@@ -577,8 +897,15 @@ def test_other_sizes_are_analogues_of_the_papers(tmp_path: Path) -> None:
 
 
 def test_times_of_a_mechanism_check_count_for_nothing(tmp_path: Path) -> None:
-    entry = claim("range", workloads=["gpt2"], quantity="sample_speed", cases="all", expect="more",
-                  value=1, of={})  # fmt: skip
+    entry = claim(
+        "range",
+        workloads=["gpt2"],
+        quantity="sample_speed",
+        cases="all",
+        expect="more",
+        value=1,
+        of={},
+    )
     of = cell("gpt2", "gpt2", flags="noisy;offload_on_cpu")
     (row,) = judged(tmp_path, [entry], tables((of, [point(of, 0.01, samples_per_s=400.0)])))
     assert row["verdict"] == ABSENT and "a mechanism check" in row["reason"]
@@ -594,14 +921,32 @@ def whole_paper() -> Tables:
         scenario = more.get("scenario_applied", "fits")
         batch = more.pop("batch_size", 4)
         name = f"{module}-{more.get('size')}-{more.get('trainer')}-{batch}-{scenario}"
-        of = cell(module, name, device=device, backend=backend, source=REFERENCE,
-                  host=f"host-of-{device}", rss_at_start_bytes=1e8, batch_size=batch,
-                  **{"device_kind": "gpu", "scenario_applied": scenario,
-                     "scenario_derived": scenario} | more)  # fmt: skip
-        row = point(of, 0.01, batch_size=batch, n_parameters=1e9, samples_per_s=batch / 0.01,
-                    flop_per_s=1e12, device_peak_bytes=2e10, unsplit_step_n=30,
-                    unsplit_step_q25_s=0.009, unsplit_step_q75_s=0.011,
-                    minor_faulted_bytes_per_step=4096, major_faulted_bytes_per_step=0)  # fmt: skip
+        of = cell(
+            module,
+            name,
+            device=device,
+            backend=backend,
+            source=REFERENCE,
+            host=f"host-of-{device}",
+            rss_at_start_bytes=1e8,
+            batch_size=batch,
+            **{"device_kind": "gpu", "scenario_applied": scenario, "scenario_derived": scenario}
+            | more,
+        )
+        row = point(
+            of,
+            0.01,
+            batch_size=batch,
+            n_parameters=1e9,
+            samples_per_s=batch / 0.01,
+            flop_per_s=1e12,
+            device_peak_bytes=2e10,
+            unsplit_step_n=30,
+            unsplit_step_q25_s=0.009,
+            unsplit_step_q75_s=0.011,
+            minor_faulted_bytes_per_step=4096,
+            major_faulted_bytes_per_step=0,
+        )
         key = {column: of[column] for column in claims_key()}
         meter = {"point": 0, "name": "meter", "scope": "gpu", "energy_per_sample_j": 20.0}
         heat = {"probe": "clocks", "throttled": False}
@@ -613,15 +958,38 @@ def whole_paper() -> Tables:
     def add_operations(device: str, backend: str) -> None:
         for module in ("matmul", "matvec", "vjp"):
             for precision in ("fp32", "fp16"):
-                of = cell(module, module, device=device, backend=backend, source=REFERENCE,
-                          host=f"host-of-{device}", precision=precision, device_kind="gpu")  # fmt: skip
+                of = cell(
+                    module,
+                    module,
+                    device=device,
+                    backend=backend,
+                    source=REFERENCE,
+                    host=f"host-of-{device}",
+                    precision=precision,
+                    device_kind="gpu",
+                )
                 shapes = [{"batch": b, "m": m, "k": m, "n": m} for b, m in ((1, 500), (8, 2000))]
                 points = [point(of, 0.01, flop_per_s=1e12, batch_size=None, **s) for s in shapes]
                 parts.append(tables((of, points)))
-        of = cell("kernel_launch", "launch", device=device, backend=backend, source=REFERENCE,
-                  host=f"host-of-{device}", device_kind="gpu")  # fmt: skip
-        row = point(of, None, launch="empty kernel", batch_size=None, cold_median_s=1e-3,
-                    cold_low_s=9e-4, cold_high_s=1.1e-3, launch_and_wait_median_s=1e-4)  # fmt: skip
+        of = cell(
+            "kernel_launch",
+            "launch",
+            device=device,
+            backend=backend,
+            source=REFERENCE,
+            host=f"host-of-{device}",
+            device_kind="gpu",
+        )
+        row = point(
+            of,
+            None,
+            launch="empty kernel",
+            batch_size=None,
+            cold_median_s=1e-3,
+            cold_low_s=9e-4,
+            cold_high_s=1.1e-3,
+            launch_and_wait_median_s=1e-4,
+        )
         parts.append(tables((of, [row])))
 
     for device in (*macs, *cards):
@@ -641,8 +1009,15 @@ def whole_paper() -> Tables:
         if device in ("rtx-4090", "m2-max-38"):
             how = "offload" if device == "rtx-4090" else "near-capacity"
             size, batch = ("medium", 4) if device == "rtx-4090" else ("large", 32)
-            add("whisper", device, backends[0], size=size, trainer="hf", batch_size=batch,
-                scenario_applied=how)  # fmt: skip
+            add(
+                "whisper",
+                device,
+                backends[0],
+                size=size,
+                trainer="hf",
+                batch_size=batch,
+                scenario_applied=how,
+            )
     return together(*parts)
 
 
@@ -655,10 +1030,17 @@ def test_every_claim_of_the_paper_is_answered_by_its_own_experiment(tmp_path: Pa
         for row in judged(tmp_path, asked, whole_paper())
         if row["verdict"] == ABSENT and row["kind"]
     }
-    here = {"paper-host-70-w", "paper-no-amp-on-apple", "paper-gpt2-lighter-than-whisper",
-            "paper-runtime-memory-slightly-larger", "paper-matvec-bandwidth-bound",
-            "paper-parameters-whisper-medium", "paper-parameters-whisper-large",
-            "paper-parameters-gpt2-large", "paper-parameters-gpt2-xl"}  # fmt: skip
+    here = {
+        "paper-host-70-w",
+        "paper-no-amp-on-apple",
+        "paper-gpt2-lighter-than-whisper",
+        "paper-runtime-memory-slightly-larger",
+        "paper-matvec-bandwidth-bound",
+        "paper-parameters-whisper-medium",
+        "paper-parameters-whisper-large",
+        "paper-parameters-gpt2-large",
+        "paper-parameters-gpt2-xl",
+    }
     assert set(left) == here, {name: why for name, why in left.items() if name not in here}
 
 
@@ -699,14 +1081,22 @@ def test_the_sources_disagree_with_themselves_where_they_do() -> None:
         ("paper-lower-raw-compute", CONSISTENT, "7 over 83"),
         ("paper-unified-less-latency-and-energy", INCONSISTENT, "0 of 12 agree"),
         ("paper-sizes-as-large-as-possible", INCONSISTENT, "NVIDIA GeForce RTX 4090: 4 over 4 = 1"),
-        ("paper-same-batch-size", INCONSISTENT, "batch size 8 and 4 and 2 in seeds 001 and 002, Table 4"),
-        ("paper-mlx-faster-than-mps", CONSISTENT, "M2 Max: mlx against torch-mps: 2.924 over 3.645"),
+        (
+            "paper-same-batch-size",
+            INCONSISTENT,
+            "batch size 8 and 4 and 2 in seeds 001 and 002, Table 4",
+        ),
+        (
+            "paper-mlx-faster-than-mps",
+            CONSISTENT,
+            "M2 Max: mlx against torch-mps: 2.924 over 3.645",
+        ),
         ("paper-memory-costs-more-with-nvidia", CONSISTENT, "10 of 12 agree"),
         ("seed003-20x-expected", CONSISTENT, "82.6 over 4.26 = 19.4"),
         ("seed003-consistent-20x", INCONSISTENT, "deep model B"),
         ("seed004-theoretically-15-percent", CONSISTENT, "10.7 over 9.3 = 1.15"),
         ("seed004-mlp-no-gain-from-gpu", INCONSISTENT, "any type of model"),
-    ):  # fmt: skip
+    ):
         assert found[name][0] == word and says in found[name][1], (name, found[name])
     assert all(reason for _, reason in found.values())
 
@@ -715,19 +1105,65 @@ def test_the_sources_disagree_with_themselves_where_they_do() -> None:
     ("table", "old", "new", "name", "was", "says"),
     [
         ("table4_pass_time", "2.710", "3.910", "paper-mlx-faster-than-mps", CONSISTENT, "3.910"),
-        ("table4_pass_time", "2.771", "0.400", "paper-scenario-1-nvidia-faster", INCONSISTENT, "6 of 6"),
-        ("table4_pass_time", "2.771", "0.790", "paper-3x-4x-slower-at-similar-price", INCONSISTENT, "3.43"),
+        (
+            "table4_pass_time",
+            "2.771",
+            "0.400",
+            "paper-scenario-1-nvidia-faster",
+            INCONSISTENT,
+            "6 of 6",
+        ),
+        (
+            "table4_pass_time",
+            "2.771",
+            "0.790",
+            "paper-3x-4x-slower-at-similar-price",
+            INCONSISTENT,
+            "3.43",
+        ),
         ("table5_energy", "108.58", "58.58", "paper-energy-similar-to-4090", CONSISTENT, "58.58"),
-        ("table6_kernel_launch", "0.0225,0.0036", "0.0025,0.0036", "paper-cold-slower", CONSISTENT, "6 of 7"),
-        ("table2_workloads", "GPT2-large,774,12.094", "GPT2-large,774,11.000",
-         "paper-gpt2-lighter-than-whisper", INCONSISTENT, "24.344"),
-        ("table1_devices", "27,6599", "27,9599", "paper-3x-4x-slower-at-similar-price", INCONSISTENT, None),
-        ("table3_configurations", "3,Whisper-large", "2,Whisper-large",
-         "paper-scenario-3-whisper-large", INCONSISTENT, "scenario 2"),
-        ("seed003_speedups", "deep model B,,16x for the deep model B,16,16",
-         "deep model B,,16x for the deep model B,19,19", "seed003-consistent-20x", INCONSISTENT, "19"),
+        (
+            "table6_kernel_launch",
+            "0.0225,0.0036",
+            "0.0025,0.0036",
+            "paper-cold-slower",
+            CONSISTENT,
+            "6 of 7",
+        ),
+        (
+            "table2_workloads",
+            "GPT2-large,774,12.094",
+            "GPT2-large,774,11.000",
+            "paper-gpt2-lighter-than-whisper",
+            INCONSISTENT,
+            "24.344",
+        ),
+        (
+            "table1_devices",
+            "27,6599",
+            "27,9599",
+            "paper-3x-4x-slower-at-similar-price",
+            INCONSISTENT,
+            None,
+        ),
+        (
+            "table3_configurations",
+            "3,Whisper-large",
+            "2,Whisper-large",
+            "paper-scenario-3-whisper-large",
+            INCONSISTENT,
+            "scenario 2",
+        ),
+        (
+            "seed003_speedups",
+            "deep model B,,16x for the deep model B,16,16",
+            "deep model B,,16x for the deep model B,19,19",
+            "seed003-consistent-20x",
+            INCONSISTENT,
+            "19",
+        ),
     ],
-)  # fmt: skip
+)
 def test_consistency_follows_the_published_row(
     tmp_path: Path, table: str, old: str, new: str, name: str, was: str, says: str | None
 ) -> None:
@@ -751,8 +1187,11 @@ def test_consistency_follows_the_published_row(
 
 def test_two_statements_can_hold_or_not(tmp_path: Path) -> None:
     """Their expectations are compared, and neither is called right."""
-    less = GROWS | {"id": "shrinks", "compare": GROWS["compare"] | {"expect": "less"},
-                    "consistency": [{"kind": "claim", "id": "trend"}]}  # fmt: skip
+    less = GROWS | {
+        "id": "shrinks",
+        "compare": GROWS["compare"] | {"expect": "less"},
+        "consistency": [{"kind": "claim", "id": "trend"}],
+    }
     more = GROWS | {"id": "again", "consistency": [{"kind": "claim", "id": "trend"}]}
     rows = judged(tmp_path, [GROWS, less, more], grid({1: 0.01, 8: 0.02}))
     assert [row["consistency"] for row in rows] == [None, INCONSISTENT, CONSISTENT]
@@ -766,8 +1205,13 @@ def test_two_statements_can_hold_or_not(tmp_path: Path) -> None:
 def test_an_analogue_changes_no_verdict(tmp_path: Path) -> None:
     """Two other devices that do what is claimed of named ones stand beside it."""
     parts = []
-    h200 = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu", "source": REFERENCE,
-            "host": "lab"}  # fmt: skip
+    h200 = {
+        "device": "h200",
+        "backend": "torch-cuda",
+        "device_kind": "gpu",
+        "source": REFERENCE,
+        "host": "lab",
+    }
     for where, seconds in ((h200, 0.01), (DESK, 0.20)):
         of = cell("transformer_lm", "lm", trainer="training_run", **where)
         parts.append((of, [point(of, seconds, n_parameters=1e6)]))
@@ -798,10 +1242,15 @@ def test_noise_of_the_host_decides(tmp_path: Path) -> None:
     given = grid({1: 0.01, 8: 0.0667})
     (assumed,) = judged(tmp_path / "assumed", [GROWS], given)
     figure = {
-        "cell": "desk/cpu-x/torch-cpu/grid/auto/fp32", "device": "cpu-x", "backend": "torch-cpu",
-        "point": "{}", "metric": "unsplit_step_s", "group": "g", "values": [1.0, 1.01, 0.99] * 4,
+        "cell": "desk/cpu-x/torch-cpu/grid/auto/fp32",
+        "device": "cpu-x",
+        "backend": "torch-cpu",
+        "point": "{}",
+        "metric": "unsplit_step_s",
+        "group": "g",
+        "values": [1.0, 1.01, 0.99] * 4,
         "records": [],
-    }  # fmt: skip
+    }
     run = {"added_at": "2026-01-01", "source": "x", "figures": [figure]}
     floor = tmp_path / "desk.json"
     floor.write_text(
@@ -826,9 +1275,17 @@ def test_one_case_contradicts_always_and_not_typically(tmp_path: Path) -> None:
 
 def test_half_an_answer_is_none(tmp_path: Path) -> None:
     """Agreement at one of two batch sizes reproduces nothing; a counterexample stays one."""
-    entry = claim("direction", workloads=["mlp", "lstm"], quantity="epoch_speed",
-                  batch_sizes=[32, 128], a={"device": "m2-max-30"}, b={"device_kind": "cpu"},
-                  same_host=True, cases="all", expect="more")  # fmt: skip
+    entry = claim(
+        "direction",
+        workloads=["mlp", "lstm"],
+        quantity="epoch_speed",
+        batch_sizes=[32, 128],
+        a={"device": "m2-max-30"},
+        b={"device_kind": "cpu"},
+        same_host=True,
+        cases="all",
+        expect="more",
+    )
     (half,) = judged(tmp_path / "half", [entry], networks(3, 3))
     assert half["verdict"] == ABSENT
     assert "not measured on both sides: mlp with batch 128; lstm with batch 128" in half["reason"]
@@ -870,8 +1327,17 @@ PUBLISHED = {"table": "seed004_speedups", "statement": "M2 Max is always faster 
 
 def test_a_published_row_gives_devices_workloads_and_value(tmp_path: Path) -> None:
     """The number is read from config/published, where the page's tables read it too."""
-    entry = claim("ratio", workloads=["mlp", "cnn", "lstm"], quantity="epoch_speed", a={}, b={},
-                  cases="all", expect="about", tolerance=0.1, tolerance_reason="one run")  # fmt: skip
+    entry = claim(
+        "ratio",
+        workloads=["mlp", "cnn", "lstm"],
+        quantity="epoch_speed",
+        a={},
+        b={},
+        cases="all",
+        expect="about",
+        tolerance=0.1,
+        tolerance_reason="one run",
+    )
     statement = "faster up to 1.77 times for MLP with a batch size of 1024"
     del entry["source"]
     entry["published"] = {"table": "seed004_speedups", "statement": statement}
@@ -959,8 +1425,9 @@ def test_all_mistakes_are_said_at_once(tmp_path: Path) -> None:
 def test_the_shipped_claims_name_every_printed_statement() -> None:
     """No statement of a seed's table is without its claim."""
     listed = yaml.safe_load((ROOT / "config/claims.yaml").read_text(encoding="utf-8"))["claims"]
-    named = {(c["published"]["table"], c["published"]["statement"]) for c in listed
-             if "published" in c}  # fmt: skip
+    named = {
+        (c["published"]["table"], c["published"]["statement"]) for c in listed if "published" in c
+    }
     for name in ("seed001_statements", "seed003_speedups", "seed004_speedups"):
         rows = table_files.rows(table_files.read(ROOT / f"config/published/{name}.csv"))
         assert {(name, row["statement"]) for row in rows} <= named
@@ -1007,8 +1474,16 @@ def test_page_shows_verdicts_with_their_reasons(tmp_path: Path) -> None:
 
 def whisper(device: str, backend: str, step_s: float, joules: float, **more: Any) -> dict[str, Any]:
     """The paper's Whisper-medium at batch 4, on one of its devices."""
-    made = of_the_paper("whisper", "medium", 4, device=device, backend=backend, joules=joules,
-                        host=f"host-of-{device}", **more)  # fmt: skip
+    made = of_the_paper(
+        "whisper",
+        "medium",
+        4,
+        device=device,
+        backend=backend,
+        joules=joules,
+        host=f"host-of-{device}",
+        **more,
+    )
     scale = step_s / 0.4
     times = made["points"][0]["times"]
     times |= {name: [scale * value for value in values] for name, values in times.items()}
@@ -1024,8 +1499,9 @@ def test_the_papers_devices_decide_its_claims(tmp_path: Path) -> None:
         whisper("m2-max-38", "torch-mps", 3.0, 129.30),
     ]
     results = make_page(tmp_path / "all", [], reference=made)
-    rows = {row["id"]: row for row in
-            table_files.rows(table_files.read(results / "tables/claims.csv"))}  # fmt: skip
+    rows = {
+        row["id"]: row for row in table_files.rows(table_files.read(results / "tables/claims.csv"))
+    }
     for name, verdict in (
         ("paper-energy-superior", OPEN),  # by 6 % against the RTX 4090, within noise
         ("paper-energy-much-better-than-a6000", OPEN),
@@ -1042,14 +1518,16 @@ def test_the_papers_devices_decide_its_claims(tmp_path: Path) -> None:
     assert partly["measured_value"] == pytest.approx(0.4)  # of an M2 Ultra against an RTX A6000
     costly = [*made[:2], whisper("m2-ultra-76", "torch-mps", 1.5, 900.0), made[3]]
     results = make_page(tmp_path / "costly", [], reference=costly)
-    rows = {row["id"]: row for row in
-            table_files.rows(table_files.read(results / "tables/claims.csv"))}  # fmt: skip
+    rows = {
+        row["id"]: row for row in table_files.rows(table_files.read(results / "tables/claims.csv"))
+    }
     assert rows["paper-energy-superior"]["verdict"] == NO
     dear = rows["paper-table5"]
     assert dear["verdict"] == OPEN and "3 agree, 1 are against it" in dear["reason"], dear
     short = make_page(tmp_path / "short", [], reference=made[:3])
-    rows = {row["id"]: row for row in
-            table_files.rows(table_files.read(short / "tables/claims.csv"))}  # fmt: skip
+    rows = {
+        row["id"]: row for row in table_files.rows(table_files.read(short / "tables/claims.csv"))
+    }
     assert rows["paper-energy-similar-to-4090"]["verdict"] == ABSENT
     assert (
         "Apple M2 Max, 38 GPU cores was not measured"
@@ -1071,8 +1549,11 @@ def test_section_marks_what_is_no_verdict_and_knows_its_cells(tmp_path: Path) ->
     assert [value.text for value in counts.rows[-1]][:2] == ["all", note.text.split()[1]]
     text = (results / "figures/table-claims.csv").read_text(encoding="utf-8")
     lines = list(csv.DictReader(io.StringIO(text)))
-    (at,) = [i for i, line in enumerate(lines)
-             if "The MLX framework has a better" in line["Claim and source"]]  # fmt: skip
+    (at,) = [
+        i
+        for i, line in enumerate(lines)
+        if "The MLX framework has a better" in line["Claim and source"]
+    ]
     assert lines[at]["Verdict"] == ABSENT
     assert lines[at]["Analogue (no verdict)"].startswith("disagrees")
     own = lines[at]["Sources' own numbers (no verdict)"]
@@ -1087,9 +1568,18 @@ def test_section_marks_what_is_no_verdict_and_knows_its_cells(tmp_path: Path) ->
 def test_rule_judges_again_when_the_claims_change(checkout: Checkout) -> None:
     """Claims, schema and code are inputs of the rule, and the page waits for it."""
     text = checkout.snakemake("-n", "-p", "results/report.html").stdout
-    blocks = {name: part for part in text.split("\n\n") for name in ("claims", "render")
-              if f"rule {name}:" in part}  # fmt: skip
-    for name in ("config/claims.yaml", "claims.schema.yaml", "siliconprof/claims/cases.py",
-                 "config/published/seed004_speedups.csv", "results/tables/curves.csv"):  # fmt: skip
+    blocks = {
+        name: part
+        for part in text.split("\n\n")
+        for name in ("claims", "render")
+        if f"rule {name}:" in part
+    }
+    for name in (
+        "config/claims.yaml",
+        "claims.schema.yaml",
+        "siliconprof/claims/cases.py",
+        "config/published/seed004_speedups.csv",
+        "results/tables/curves.csv",
+    ):
         assert name in blocks["claims"]
     assert "results/tables/claims.csv" in blocks["render"]

@@ -29,7 +29,7 @@ from siliconprof.session.trial import Trial
 from siliconprof.store import record
 from siliconprof.store.cell import Cell
 from siliconprof.store.journal import Journal
-from siliconprof.trainers._judging import judged
+from siliconprof.trainers.epochs import judged
 
 NETWORKS = ("mlp", "cnn", "lstm")
 BACKENDS = ("torch-cpu", "mlx")
@@ -87,11 +87,23 @@ def garments(n_train: int, n_validation: int, n_test: int) -> image_data.ImageDa
 def cell(backend: str, module: str, timing: dict[str, Any] | None = None, **more: Any) -> Cell:
     """A training on this machine's CPU."""
     return Cell(
-        host="desk", device="cpu", backend=backend, workload=module, scenario="auto",
-        precision="fp32", module=module, trainer="epochs", device_kind="cpu", device_index=0,
-        device_memory_bytes=10**13, threads=1, seed=0, dataset=None,
-        parameters=workload(module, **more).parameters, timing={**QUICK, **(timing or {})},
-    )  # fmt: skip
+        host="desk",
+        device="cpu",
+        backend=backend,
+        workload=module,
+        scenario="auto",
+        precision="fp32",
+        module=module,
+        trainer="epochs",
+        device_kind="cpu",
+        device_index=0,
+        device_memory_bytes=10**13,
+        threads=1,
+        seed=0,
+        dataset=None,
+        parameters=workload(module, **more).parameters,
+        timing={**QUICK, **(timing or {})},
+    )
 
 
 def trained(asked: Cell, data: image_data.ImageData, journal: Journal | None = None) -> Session:
@@ -162,8 +174,10 @@ def test_initial_weights_are_drawn_as_keras_draws_them() -> None:
                 assert not array.any()
         again, other = (dict(workload(name).initial_weights(seed)) for seed in (3, 4))
         assert all(np.array_equal(again[weight], array) for weight, array in drawn.items())
-        assert not np.array_equal(other["0/kernel" if name != "mlp" else "1/kernel"],
-                                  drawn["0/kernel" if name != "mlp" else "1/kernel"])  # fmt: skip
+        assert not np.array_equal(
+            other["0/kernel" if name != "mlp" else "1/kernel"],
+            drawn["0/kernel" if name != "mlp" else "1/kernel"],
+        )
     lstm = dict(workload("lstm").initial_weights(3))
     recurrent = lstm["0/recurrent_kernel"]  # (128, 512)
     assert np.allclose(recurrent @ recurrent.T, np.eye(128), atol=1e-5)
@@ -319,19 +333,30 @@ def test_whole_epochs_are_measured(folder: Path) -> None:
         kinds, times, epoch = point["steps"]["kind"], point["times"], point["epoch"]
         assert len(kinds) == len(point["loss"]) == 2 * steps
         assert [at for at, kind in enumerate(kinds) if kind == "partial"] == [
-            steps - 1, 2 * steps - 1,
-        ]  # fmt: skip
+            steps - 1,
+            2 * steps - 1,
+        ]
         assert kinds[0] == "warm-up" and {"split", "unsplit"} <= set(kinds)
-        for kind, series in (("warm-up", "warmup_step_s"), ("split", "step_s"),
-                             ("unsplit", "unsplit_step_s"), ("partial", "partial_step_s")):  # fmt: skip
+        for kind, series in (
+            ("warm-up", "warmup_step_s"),
+            ("split", "step_s"),
+            ("unsplit", "unsplit_step_s"),
+            ("partial", "partial_step_s"),
+        ):
             assert len(times[series]) == kinds.count(kind), kind
         assert epoch["means"] == "measured"
         assert epoch["steps"] == epoch["measured_steps"] == steps
         assert epoch["validation_steps"] == math.ceil(40 / size)
         assert epoch["measured_validation_steps"] == epoch["validation_steps"]
-        spent = {kind: iter(times[series]) for kind, series in (
-            ("warm-up", "warmup_step_s"), ("split", "step_s"),
-            ("unsplit", "unsplit_step_s"), ("partial", "partial_step_s"))}  # fmt: skip
+        spent = {
+            kind: iter(times[series])
+            for kind, series in (
+                ("warm-up", "warmup_step_s"),
+                ("split", "step_s"),
+                ("unsplit", "unsplit_step_s"),
+                ("partial", "partial_step_s"),
+            )
+        }
         in_order = [next(spent[kind]) for kind in kinds]
         assert epoch["train_s"] == pytest.approx([sum(in_order[:steps]), sum(in_order[steps:])])
         evaluations = point["evaluations"]
@@ -349,9 +374,14 @@ def test_whole_epochs_are_measured(folder: Path) -> None:
 
 def test_steps_are_extrapolated_to_an_epoch_and_say_so() -> None:
     asked = cell(
-        "mlx", "mlp", {"iterations": 3, "max_iterations": 3},
-        batch_sizes=[8], max_steps=14, max_validation_steps=2, max_test_steps=1,
-    )  # fmt: skip
+        "mlx",
+        "mlp",
+        {"iterations": 3, "max_iterations": 3},
+        batch_sizes=[8],
+        max_steps=14,
+        max_validation_steps=2,
+        max_test_steps=1,
+    )
     (point,) = trained(asked, garments(60, 41, 30)).points
     times, epoch = point["times"], point["epoch"]
     assert epoch["means"] == "extrapolated"
@@ -456,12 +486,22 @@ def test_what_cannot_be_is_said_in_a_line() -> None:
         "devices": ["local"],
         "datasets": {"garments": {k: v for k, v in (SPEC | COUNTS).items() if k != "name"}},
         "workloads": {
-            "big": {"module": "cnn", "trainer": "epochs", "batch_sizes": [8, 128], "dataset": "garments"},
+            "big": {
+                "module": "cnn",
+                "trainer": "epochs",
+                "batch_sizes": [8, 128],
+                "dataset": "garments",
+            },
             "none": {"module": "lstm", "trainer": "epochs", "batch_sizes": [8]},
-            "plain": {"module": "mlp", "trainer": "plain", "batch_sizes": [8, 8], "max_steps": 1,
-                      "dataset": "garments"},
+            "plain": {
+                "module": "mlp",
+                "trainer": "plain",
+                "batch_sizes": [8, 8],
+                "max_steps": 1,
+                "dataset": "garments",
+            },
         },
-    }  # fmt: skip
+    }
     said = "\n".join(config.check(experiment))
     assert "workloads.big.batch_sizes.1: is 128; the data set has 100 training images" in said
     assert "workloads.none.dataset: is missing; the LSTM trains on " in said

@@ -86,9 +86,12 @@ def configure(project: Checkout, about: str | None = None, **workloads: dict[str
     common = {"device_kinds": ["cpu"]}
     entries = {name: common | entry for name, entry in workloads.items()}
     project.configure(
-        backends=["mlx"], precisions=["fp32"], timing=QUICK, workloads=entries,
+        backends=["mlx"],
+        precisions=["fp32"],
+        timing=QUICK,
+        workloads=entries,
         report={"host": about},
-    )  # fmt: skip
+    )
 
 
 def write_hosts(project: Checkout, **entries: dict[str, Any]) -> None:
@@ -113,11 +116,16 @@ def begin(project: Checkout, network: Any, *words: str) -> subprocess.Popen:
     environment = os.environ | project.environment | {"PYTHONPATH": "workflow"}
     command = ["-m", "siliconprof.pipeline.cli", "collect", "--ssh-config", str(network[1]), *words]
     return subprocess.Popen(
-        [sys.executable, *command], cwd=project.path, env=environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        [sys.executable, *command],
+        cwd=project.path,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
         # whoever runs these tests in the background has Ctrl-C ignored, and that is inherited
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+    )
 
 
 def until(condition: Callable[[], Any], seconds: float = 90) -> None:
@@ -185,10 +193,13 @@ def test_two_hosts_side_by_side_and_only_what_is_new_later(project, network, col
     gone = "workflow/siliconprof/workloads/obsolete.py"
     assert (far / gone).exists()
     (project.path / gone).unlink()
-    assert collect(project, network) == (0, {
-        "studio-7": "0 new, 2 already here, 0 replaced",
-        "server-9": "0 new, 2 already here, 0 replaced",
-    })  # fmt: skip
+    assert collect(project, network) == (
+        0,
+        {
+            "studio-7": "0 new, 2 already here, 0 replaced",
+            "server-9": "0 new, 2 already here, 0 replaced",
+        },
+    )
     assert not (far / gone).exists()
     assert not (far / "config" / "hosts.yaml").exists()
     assert project.stamps() == stamps and Checkout(far).stamps().items() <= stamps.items()
@@ -196,8 +207,9 @@ def test_two_hosts_side_by_side_and_only_what_is_new_later(project, network, col
     # Another cell, and one that changed: those two are measured, and those alone travel.
     configure(project, more=PRODUCT, product=PRODUCT | {"shapes": [[1, 8, 8, 8]]}, wait=WAIT)
     assert collect(project, network, "server-9") == (
-        0, {"server-9": "1 new, 1 already here, 1 replaced"}
-    )  # fmt: skip
+        0,
+        {"server-9": "1 new, 1 already here, 1 replaced"},
+    )
     after = project.stamps()
     changed = {key.split("/")[3] for key, stamp in after.items() if stamps.get(key) != stamp}
     assert changed == {"more", "product"}
@@ -336,8 +348,9 @@ def test_a_folder_with_an_active_run_is_left_alone(tmp_path, monkeypatch):
         command = f"(echo '{asked}'; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.2; echo; done)"
         done = subprocess.run(
             ["sh", "-c", f'{command} | "$0" -c "$1"', sys.executable, program],
-            capture_output=True, text=True,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+        )
         os.close(holder)
         waiting, refused = map(json.loads, done.stdout.splitlines())
         assert waiting == {"event": "waiting"}
@@ -382,20 +395,30 @@ def test_every_mistake_in_the_hosts_file_is_one_line(project, tmp_path):
         collect_hosts.load(path)
     lines = str(error.value).splitlines()
     for start in (
-        "'x; touch pwned': is no label", "target.ssh: is ", "option.ssh: is ",
-        "user.ssh: is ", "folder.folder: is ", "dash.folder: is ", "hidden.folder: is ",
+        "'x; touch pwned': is no label",
+        "target.ssh: is ",
+        "option.ssh: is ",
+        "user.ssh: is ",
+        "folder.folder: is ",
+        "dash.folder: is ",
+        "hidden.folder: is ",
         "environment.environment: is ",
-        "environment.identity: is ", "key.foldr: unknown key", "key.folder: is 2; expected string",
-        "empty.ssh: is missing", "empty.folder: is missing",
-    ):  # fmt: skip
+        "environment.identity: is ",
+        "key.foldr: unknown key",
+        "key.folder: is 2; expected string",
+        "empty.ssh: is missing",
+        "empty.folder: is missing",
+    ):
         assert [line for line in lines if line.startswith(f"{path}: {start}")], (start, lines)
     assert "did you mean 'folder'?" in str(error.value)
     path.write_text(yaml.safe_dump({key: entries[key] for key in ("auto", "root", "up")}))
     with pytest.raises(UserError) as error:
         collect_hosts.load(path)
     assert [line.split(":")[1].strip() for line in str(error.value).splitlines()] == [
-        "auto.ssh", "root.folder", "up.folder"
-    ]  # fmt: skip
+        "auto.ssh",
+        "root.folder",
+        "up.folder",
+    ]
     shipped = Path(conftest.ROOT / "config" / "hosts.yaml")
     assert collect_hosts.load(shipped) == {}
     example = re.findall("^# (  .*|studio:.*|server:.*)$", shipped.read_text(), re.M)

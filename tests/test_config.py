@@ -352,9 +352,31 @@ SMALL: dict[str, Any] = {
     "report": {"title": "t"},
 }
 VALUES: list[Any] = [
-    None, True, 0, -1, 3, 1.5, 10**30, float("nan"), float("inf"), "", "zzz", "a b", "../x", "auto",
-    datetime.date(2026, 1, 1), [], {}, [1], [[]], [None], ["x", 1], {"a": 1}, {"a": {}}, {1: 2},
-]  # fmt: skip
+    None,
+    True,
+    0,
+    -1,
+    3,
+    1.5,
+    10**30,
+    float("nan"),
+    float("inf"),
+    "",
+    "zzz",
+    "a b",
+    "../x",
+    "auto",
+    datetime.date(2026, 1, 1),
+    [],
+    {},
+    [1],
+    [[]],
+    [None],
+    ["x", 1],
+    {"a": 1},
+    {"a": {}},
+    {1: 2},
+]
 
 
 def test_no_config_ends_in_a_traceback(quick_schema: None) -> None:
@@ -497,9 +519,14 @@ SOME = {
     },
 }
 PAPER_DEVICES = {
-    "quadro-rtx-4000", "rtx-2080-ti", "rtx-4090", "rtx-a6000", "m2-ultra-76", "m2-max-38",
+    "quadro-rtx-4000",
+    "rtx-2080-ti",
+    "rtx-4090",
+    "rtx-a6000",
+    "m2-ultra-76",
+    "m2-max-38",
     "m2-pro-19",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("host", [RTX, ULTRA], ids=["rtx-4090", "m2-ultra-76"])
@@ -538,8 +565,11 @@ def test_a_config_makes_the_cells_that_it_says(
             for backend in item["backends"]
             if item["kind"] == kind and only in (None, backend)
         }
-        has = {(c.device, c.backend) for c in cells
-               if (c.device_kind, c.workload, c.precision) == (kind, workload, precision)}  # fmt: skip
+        has = {
+            (c.device, c.backend)
+            for c in cells
+            if (c.device_kind, c.workload, c.precision) == (kind, workload, precision)
+        }
         assert has == wanted, workload
     here = {item["id"] for item in host["devices"]}
     assert {entry["device"] for entry in expansion.not_measured} == elsewhere - here

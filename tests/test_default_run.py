@@ -52,13 +52,22 @@ def test_every_cell_has_a_record_and_the_promised_ones_are_ok(default_run):
         assert ("mlx", workload, "fp32") in trained
     assert ("torch-cpu", "gpt2-tiny-lora-hf", "fp32") in trained
     assert ("torch-cpu", "gpt2-tiny-offload", "fp32") in trained
-    done = {(r["cell"]["backend"], r["cell"]["module"]) for r in records.values()
-            if r["status"] == "ok"}  # fmt: skip
+    done = {
+        (r["cell"]["backend"], r["cell"]["module"]) for r in records.values() if r["status"] == "ok"
+    }
     for backend in ("torch-cpu", "mlx"):
         for module in (
-            "matmul", "matvec", "vjp", "bandwidth", "kernel_launch",
-            "transformer_grid", "transformer_lm", "mlp", "cnn", "lstm",
-        ):  # fmt: skip
+            "matmul",
+            "matvec",
+            "vjp",
+            "bandwidth",
+            "kernel_launch",
+            "transformer_grid",
+            "transformer_lm",
+            "mlp",
+            "cnn",
+            "lstm",
+        ):
             assert (backend, module) in done
     assert {("torch-cpu", "first_touch"), ("torch-cpu", "optimizer_sweep")} <= done
     for record in records.values():
@@ -93,8 +102,9 @@ def test_ceilings_of_both_backends_and_nothing_above_them_by_far(default_run):
 def test_both_other_studies_have_what_they_promise(default_run):
     """Seed 003's grid, pair and sweep, seed 004's networks; every point of them measured."""
     trained = training(default_run)
-    records = {(r["cell"]["backend"], r["cell"]["workload"]): r
-               for r in default_run.records().values()}  # fmt: skip
+    records = {
+        (r["cell"]["backend"], r["cell"]["workload"]): r for r in default_run.records().values()
+    }
     for backend in ("torch-cpu", "mlx"):
         points = records[backend, "transformer-grid"]["points"]
         assert len(points) >= 12 and {point["status"] for point in points} == {"ok"}
@@ -123,9 +133,9 @@ def test_both_other_studies_have_what_they_promise(default_run):
         first, *_, last = ours["evaluations"]
         assert last["loss"] < first["loss"] - 0.5
         assert ours["checkpoints"].keys() == {"latest", "best"} and ours["texts"]
-    assert [p["outcome"]["diverged"] for p in records["torch-cpu", "optimizer-sweep"]["points"]] == [
-        False, False, True,
-    ]  # fmt: skip
+    assert [
+        p["outcome"]["diverged"] for p in records["torch-cpu", "optimizer-sweep"]["points"]
+    ] == [False, False, True]
     assert len(rows(default_run, "expected")) >= 24
     assert all(float(row["expected_ceiling_s"]) > 0 for row in rows(default_run, "expected"))
     claims = rows(default_run, "claims")
@@ -184,9 +194,12 @@ def test_phases_sum_to_the_step_and_nothing_is_lost_on_the_way_to_the_tables(def
             times = point["times"]
             raw += sum(map(len, times.values())) + len(point.get("loss", []))
             if record["cell"]["trainer"] in ("plain", "hf", "epochs"):
-                phases = [values for name, values in times.items()
-                          if name in ("data_s", "trace_s", "forward_s", "backward_s",
-                                      "optimizer_s", "other_s")]  # fmt: skip
+                phases = [
+                    values
+                    for name, values in times.items()
+                    if name
+                    in ("data_s", "trace_s", "forward_s", "backward_s", "optimizer_s", "other_s")
+                ]
                 assert len(phases) >= 5, key
                 for step, parts in zip(times["step_s"], zip(*phases, strict=True), strict=True):
                     assert math.isclose(step, sum(parts), rel_tol=1e-9), key
@@ -277,8 +290,11 @@ def test_plan_says_what_is_due_and_a_planned_cell_can_be_measured_by_hand(defaul
     assert {cell["cell"]["workload"] for cell in due} == {"gpt2-nano-plain"}
     assert all("parameters.batch_size changed from 4 to 2" in cell["why"] for cell in due)
 
-    (launch,) = [cell["cell"] for cell in plan["cells"]
-                 if cell["cell"]["module"] == "kernel_launch" and cell["cell"]["backend"] == "mlx"]  # fmt: skip
+    (launch,) = [
+        cell["cell"]
+        for cell in plan["cells"]
+        if cell["cell"]["module"] == "kernel_launch" and cell["cell"]["backend"] == "mlx"
+    ]
     record = tmp_path / "record.json"
     default_run.stage("measure", "--cell", json.dumps(launch), "--output", str(record))
     assert json.loads(record.read_text())["status"] == "ok"
@@ -303,8 +319,14 @@ def test_the_readme_s_commands_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = {words[1] for words in commands if words[:1] == ["make"]}
     assert targets and all(f"\n{target}:" in makefile for target in targets)
-    for link in ("config/config.yaml", "config/paper.yaml", "config/README.md",
-                 "results/README.md", "CHANGELOG.md", "report/images/report.png"):  # fmt: skip
+    for link in (
+        "config/config.yaml",
+        "config/paper.yaml",
+        "config/README.md",
+        "results/README.md",
+        "CHANGELOG.md",
+        "report/images/report.png",
+    ):
         assert f"({link})" in text and (ROOT / link).exists(), link
 
 

@@ -41,16 +41,23 @@ def point(
     n_parameters = shape["n_layer"] * layer + 2 * vocab_size * d + d
     tokens = batch_size * seq_len
     params = dict(shape) | {
-        "head_dim": d // shape["n_head"], "seq_len": seq_len, "batch_size": batch_size,
-        "vocab_size": vocab_size, "n_parameters": n_parameters, "tokens_per_step": tokens,
+        "head_dim": d // shape["n_head"],
+        "seq_len": seq_len,
+        "batch_size": batch_size,
+        "vocab_size": vocab_size,
+        "n_parameters": n_parameters,
+        "tokens_per_step": tokens,
         "samples_per_step": batch_size,
-    }  # fmt: skip
+    }
     flops = (6 * (n_parameters - vocab_size * d) + 12 * shape["n_layer"] * d * seq_len) * tokens
     times = {} if seconds is None else {"step_s": [seconds * (0.99 + 0.01 * i) for i in range(3)]}
     return {
-        "params": params, "times": times, "flops": float(flops), "bytes": None,
+        "params": params,
+        "times": times,
+        "flops": float(flops),
+        "bytes": None,
         "memory": {"predicted_bytes": 20 * n_parameters},
-    } | more  # fmt: skip
+    } | more
 
 
 def grid(points: Sequence[dict[str, Any]], **axes: Any) -> dict[str, Any]:
@@ -148,8 +155,10 @@ UNSURE = [point(SMALL, 1, 1.5 * FEW), point(SMALL, 2, 2.2 * FEW)]
         # A quarter of the cost, and bytes cannot explain the rest; then a memory that can.
         (steps(SMALL, 1.5 * FEW, 1e-5), beside(launch_s=5e-7), "launch-bound", "1 of 1"),
         (
-            steps(SMALL, 1.5 * FEW, 1e-5), beside(launch_s=5e-7, memory=MEMORY / 3),
-            "inconclusive", "undecided in 1",
+            steps(SMALL, 1.5 * FEW, 1e-5),
+            beside(launch_s=5e-7, memory=MEMORY / 3),
+            "inconclusive",
+            "undecided in 1",
         ),
         # The same launches, in steps that grow with the batch.
         (steps(SMALL, FEW / 50, FEW), beside(), "neither", "not grow with the batch"),
@@ -157,8 +166,10 @@ UNSURE = [point(SMALL, 1, 1.5 * FEW), point(SMALL, 2, 2.2 * FEW)]
         (UNSURE, beside(), "inconclusive", "undecided in 1"),
         # One shape says no, the other nothing.
         (
-            [*UNSURE, *steps(SMALL | {"n_layer": 3}, FEW / 50, FEW)], beside(),
-            "inconclusive", "Launch-bound in 0 of 2 model shapes, undecided in 1",
+            [*UNSURE, *steps(SMALL | {"n_layer": 3}, FEW / 50, FEW)],
+            beside(),
+            "inconclusive",
+            "Launch-bound in 0 of 2 model shapes, undecided in 1",
         ),
         # Launches dearer than the step: they say nothing.
         (steps(SMALL, 1.5 * FEW, 1e-5), beside(launch_s=2e-5), "inconclusive", "undecided in 1"),
@@ -169,19 +180,23 @@ UNSURE = [point(SMALL, 1, 1.5 * FEW), point(SMALL, 2, 2.2 * FEW)]
         (steps(LARGE, 1.5 * MOVED_S, 1e-2), beside(memory=100 * MEMORY), "neither", "0 of 1"),
         # Four times as fast: too little to be sure, too much to deny it.
         (
-            steps(LARGE, 1.5 * MOVED_S, 1e-2), beside(memory=4 * MEMORY),
-            "inconclusive", "Memory-bound in 0 of 1 model shapes, undecided in 1",
+            steps(LARGE, 1.5 * MOVED_S, 1e-2),
+            beside(memory=4 * MEMORY),
+            "inconclusive",
+            "Memory-bound in 0 of 1 model shapes, undecided in 1",
         ),
         (steps(LARGE, 1.5 * MOVED_S, 1e-2), beside(memory=None), "inconclusive", "no bandwidth"),
         # A memory so slow that the step could not have been: the estimate says nothing.
         (steps(LARGE, 1.5 * MOVED_S, 1e-2), beside(memory=MEMORY / 10), "inconclusive", "0 of 1"),
         (
-            [*steps(SMALL, 1.5 * FEW, 1e-5), *steps(LARGE, 1.5 * MOVED_S, 1e-2)], beside(),
-            "both", "Launch-bound in 1 of 2",
+            [*steps(SMALL, 1.5 * FEW, 1e-5), *steps(LARGE, 1.5 * MOVED_S, 1e-2)],
+            beside(),
+            "both",
+            "Launch-bound in 1 of 2",
         ),
         (steps(SMALL, 1.5 * FEW, 1e-5), [], "inconclusive", "no kernel_launch"),
     ],
-)  # fmt: skip
+)
 def test_verdict_follows_the_numbers(
     tmp_path: Path, points: list[Any], cells: list[Any], verdict: str, says: str
 ) -> None:
@@ -216,9 +231,11 @@ def test_points_are_named_by_what_tells_them_apart(tmp_path: Path) -> None:
     which = "(n_layer=2 n_embd=64 n_head=4 d_ff=168 seq_len=64 batch_size=4)"
     assert flags == [
         ("split_differs", f"the phases {which} sum to +100.0% of the whole step"),
-        ("forward_differs", f"a forward pass by itself {which} takes 2.00 times as long as inside "
-         "a step"),
-    ]  # fmt: skip
+        (
+            "forward_differs",
+            f"a forward pass by itself {which} takes 2.00 times as long as inside a step",
+        ),
+    ]
 
 
 def test_steps_off_the_line_decide_nothing(tmp_path: Path) -> None:
@@ -258,18 +275,33 @@ def test_noise_floor_of_the_host_widens_or_narrows_the_line(tmp_path: Path) -> N
     floor = tmp_path / "desk.json"
     name = "desk/cpu-x/torch-cpu/grid/auto/fp32"
     figure = {
-        "cell": name, "device": "cpu-x", "backend": "torch-cpu", "point": "{}", "metric": "step_s",
-        "group": "g", "values": [1.0, 1.01, 0.99] * 4, "records": [],
-    }  # fmt: skip
+        "cell": name,
+        "device": "cpu-x",
+        "backend": "torch-cpu",
+        "point": "{}",
+        "metric": "step_s",
+        "group": "g",
+        "values": [1.0, 1.01, 0.99] * 4,
+        "records": [],
+    }
     run = {"added_at": "2026-01-01", "source": "x", "figures": [figure]}
     floor.write_text(
         json.dumps({"floor_version": noise_floors.VERSION, "host": "desk", "runs": [run]})
     )
     expected.main(
-        ["--matrix", str(results / "matrix.json"), "--tables", str(results / "tables"),
-         "--registry", str(ROOT / "config/devices.yaml"), "--noise-floors", str(floor),
-         "--output-dir", str(results / "tables")]
-    )  # fmt: skip
+        [
+            "--matrix",
+            str(results / "matrix.json"),
+            "--tables",
+            str(results / "tables"),
+            "--registry",
+            str(ROOT / "config/devices.yaml"),
+            "--noise-floors",
+            str(floor),
+            "--output-dir",
+            str(results / "tables"),
+        ]
+    )
     (known,), _ = scaled(results)
     assert "assumed" in assumed["noise_basis"] and "noisiest of 1 points" in known["noise_basis"]
     assert known["fixed_s"] == pytest.approx(assumed["fixed_s"])
@@ -343,21 +375,34 @@ def test_whole_trainings_in_tables(tmp_path: Path) -> None:
     losses: list[float | None] = [6.0 - 0.05 * i for i in range(39)]
     whole = {
         "params": {"batch_size": 8, "tokens_per_step": 512, "samples_per_step": 8, "n_layer": 3},
-        "times": {"step_s": [], "unsplit_step_s": times}, "flops": 1e9, "bytes": None,
+        "times": {"step_s": [], "unsplit_step_s": times},
+        "flops": 1e9,
+        "bytes": None,
         "memory": {"device_peak_bytes": 10, "predicted_bytes": 11},
         "loss": [*losses, None],
-        "curve": {"loss": [*losses, None], "gradient_norm": [2.0] * 40,
-                  "learning_rate": [0.01] * 40},
-        "evaluations": [{"step": 0, "loss": 6.25, "perplexity": 518.0, "seconds": 0.1},
-                        {"step": 40, "loss": None, "accuracy": 0.5, "seconds": 0.2}],
+        "curve": {
+            "loss": [*losses, None],
+            "gradient_norm": [2.0] * 40,
+            "learning_rate": [0.01] * 40,
+        },
+        "evaluations": [
+            {"step": 0, "loss": 6.25, "perplexity": 518.0, "seconds": 0.1},
+            {"step": 40, "loss": None, "accuracy": 0.5, "seconds": 0.2},
+        ],
         "outcome": {"diverged": True, "reason": "loss not finite at step 39", "final_loss": None},
         "texts": [{"temperature": 0.8, "prompt": "a,", "text": 'two\nlines, "quoted"'}],
-    }  # fmt: skip
+    }
     swept = [point(SMALL, 8, 0.01) for _ in range(2)]
     for one, rate in zip(swept, (1e-3, 1e-2), strict=True):
         one["params"] |= {"learning_rate": rate, "beta1": 0.9, "beta2": 0.95}
-    settings = {"learning_rate": 0.01, "betas": [0.9, 0.95], "weight_decay": 0.1, "n_layer": None,
-                "max_gradient_norm": 1.0, "decay_steps": 90}  # fmt: skip
+    settings = {
+        "learning_rate": 0.01,
+        "betas": [0.9, 0.95],
+        "weight_decay": 0.1,
+        "n_layer": None,
+        "max_gradient_norm": 1.0,
+        "decay_steps": 90,
+    }
     run = base_record("transformer_lm", "deep", trainer="training_run", parameters=settings)
     sweep = base_record(
         "optimizer_sweep", "sweep", parameters={"sweep": {"learning_rate": [1e-3, 1e-2]}}
@@ -393,11 +438,22 @@ def test_whole_trainings_in_tables(tmp_path: Path) -> None:
 
 def test_solved_sizes_are_those_of_the_model_that_was_trained(tmp_path: Path) -> None:
     plugin = plugins.load("workloads", "transformer_lm")
-    asked = {"parameter_budget": 500_000, "aspect": "deep", "n_head": 4, "seq_len": 64,
-             "batch_size": 8, "vocab_size": 512}  # fmt: skip
+    asked = {
+        "parameter_budget": 500_000,
+        "aspect": "deep",
+        "n_head": 4,
+        "seq_len": 64,
+        "batch_size": 8,
+        "vocab_size": 512,
+    }
     model = plugin(asked)
-    trained = {"params": {"batch_size": 8, "n_parameters": model.n_parameters()},
-               "times": {"unsplit_step_s": [0.1]}, "flops": 1e9, "bytes": None, "memory": {}}  # fmt: skip
+    trained = {
+        "params": {"batch_size": 8, "n_parameters": model.n_parameters()},
+        "times": {"unsplit_step_s": [0.1]},
+        "flops": 1e9,
+        "bytes": None,
+        "memory": {},
+    }
     cells = [
         base_record(
             "transformer_lm", name, trainer="training_run", parameters=model.parameters | more
@@ -418,8 +474,14 @@ def test_a_quiet_run_has_no_unusual_steps(tmp_path: Path) -> None:
     """Steps that hardly differ: the one that is 2 % slower is far out by quartiles alone."""
     times = [0.01] * 39 + [0.0102]
     curve = {"loss": [1.0] * 40, "gradient_norm": [None] * 40, "learning_rate": [0.1] * 40}
-    quiet = {"params": {}, "times": {"unsplit_step_s": times}, "flops": None, "bytes": None,
-             "memory": {}, "curve": curve}  # fmt: skip
+    quiet = {
+        "params": {},
+        "times": {"unsplit_step_s": times},
+        "flops": None,
+        "bytes": None,
+        "memory": {},
+        "curve": curve,
+    }
     partly = quiet | {"times": {"unsplit_step_s": times[:30]}}  # not every step's time is known
     run = base_record("transformer_lm", "deep", trainer="training_run")
     results = make(tmp_path, [run | {"points": [quiet, partly]}])
@@ -429,14 +491,20 @@ def test_a_quiet_run_has_no_unusual_steps(tmp_path: Path) -> None:
 
 
 def test_epochs_and_both_timings_in_points(tmp_path: Path) -> None:
-    timer = {"reason": None, "min_run_time_s": 0.2, "number_per_run": 1, "times_s": [0.3],
-             "shorter_than_one_iteration": True}  # fmt: skip
+    timer = {
+        "reason": None,
+        "min_run_time_s": 0.2,
+        "number_per_run": 1,
+        "times_s": [0.3],
+        "shorter_than_one_iteration": True,
+    }
     epoch = {"means": "measured", "steps": 100, "measured_steps": 100, "train_s": [4.0, 5.0, 9.0],
              "validation_s": [1.0, 1.0, 1.0], "epoch_s": [5.0, 6.0, 10.0]}  # fmt: skip
     timed = point(SMALL, 4, 0.25, blocked_autorange=timer)
     in_mlx = point(SMALL, 4, 0.25, blocked_autorange={"reason": "torch's own tool"})
-    trained = point(SMALL, 32, 0.04, epoch=epoch,
-                    test={"accuracy": 0.7, "loss": 0.9, "samples": 10000})  # fmt: skip
+    trained = point(
+        SMALL, 32, 0.04, epoch=epoch, test={"accuracy": 0.7, "loss": 0.9, "samples": 10000}
+    )
     trained["params"]["network"] = "mlp"
     classic = base_record("mlp", "mlp", trainer="epochs") | {"points": [trained]}
     results = make(tmp_path, [grid([timed, in_mlx]), classic])
@@ -452,11 +520,29 @@ def test_epochs_and_both_timings_in_points(tmp_path: Path) -> None:
 
 # -- the operators of a step ---------------------------------------------------------------------
 
-QUIET = ("aten::empty", "aten::new_empty", "aten::_unsafe_view", "aten::_local_scalar_dense",
-         "aten::lift_fresh", "profiler::")  # fmt: skip
+QUIET = (
+    "aten::empty",
+    "aten::new_empty",
+    "aten::_unsafe_view",
+    "aten::_local_scalar_dense",
+    "aten::lift_fresh",
+    "profiler::",
+)
 # MLX's operations that only look at their input in another way.
-VIEWS = {"AsStrided", "Broadcast", "Copy", "ExpandDims", "Flatten", "Reshape", "Slice", "Split",
-         "Squeeze", "StopGradient", "Transpose", "Unflatten"}  # fmt: skip
+VIEWS = {
+    "AsStrided",
+    "Broadcast",
+    "Copy",
+    "ExpandDims",
+    "Flatten",
+    "Reshape",
+    "Slice",
+    "Split",
+    "Squeeze",
+    "StopGradient",
+    "Transpose",
+    "Unflatten",
+}
 
 
 def stepping(backend_name: str, n_layer: int, precision: str, checkpointing: bool) -> Any:
@@ -467,10 +553,18 @@ def stepping(backend_name: str, n_layer: int, precision: str, checkpointing: boo
     defaults = {name: value.get("default") for name, value in plugin.PARAMETERS.items()}
     workload = plugin(
         defaults
-        | {"n_layer": n_layer, "n_embd": 32, "n_head": 4, "d_ff": 48, "seq_len": 16,
-           "vocab_size": 64, "dataset_vocab_size": 64, "batch_size": 2,
-           "gradient_checkpointing": checkpointing}
-    )  # fmt: skip
+        | {
+            "n_layer": n_layer,
+            "n_embd": 32,
+            "n_head": 4,
+            "d_ff": 48,
+            "seq_len": 16,
+            "vocab_size": 64,
+            "dataset_vocab_size": 64,
+            "batch_size": 2,
+            "gradient_checkpointing": checkpointing,
+        }
+    )
     backend = plugins.load("backends", backend_name)()
     backend.import_framework()
     backend.open("cpu", 0, 1, precision)
@@ -486,8 +580,13 @@ def stepping(backend_name: str, n_layer: int, precision: str, checkpointing: boo
     return step, backend
 
 
-KINDS = [("fp32", False, 1), ("fp32", False, 3), ("fp32", True, 3), ("amp-bf16", True, 2),
-         ("bf16", False, 2)]  # fmt: skip
+KINDS = [
+    ("fp32", False, 1),
+    ("fp32", False, 3),
+    ("fp32", True, 3),
+    ("amp-bf16", True, 2),
+    ("bf16", False, 2),
+]
 
 
 def dispatched_by_torch(step: Callable[[], Any]) -> Counter[str]:

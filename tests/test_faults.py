@@ -221,9 +221,14 @@ def begin(project: Checkout, *command: str) -> subprocess.Popen:
     environment[PROGRESS_VARIABLE] = str(progress_file(project))
     with open(project.path.parent / "output.txt", "a") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", *command], cwd=project.path, env=environment, stdout=output,
-            stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=hear_ctrl_c,
-        )  # fmt: skip
+            [sys.executable, "-m", *command],
+            cwd=project.path,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=hear_ctrl_c,
+        )
 
 
 def hear_ctrl_c() -> None:
@@ -236,11 +241,23 @@ def cell(mode: str, workload: str = "faulty", backend: str = "mlx", **more: Any)
     timing = QUICK | {"time_limit_s": more.pop("time_limit_s", 60)}
     parameters = {"seconds": 0, "mib": 16, "folder": ""} | more | {"mode": mode}
     return Cell(
-        host="desk", device="cpu", backend=backend, workload=workload, scenario="auto",
-        precision="fp32", module="faulty", trainer=None, device_kind="cpu", device_index=0,
-        device_memory_bytes=None, threads=2, seed=0, dataset=None, parameters=parameters,
+        host="desk",
+        device="cpu",
+        backend=backend,
+        workload=workload,
+        scenario="auto",
+        precision="fp32",
+        module="faulty",
+        trainer=None,
+        device_kind="cpu",
+        device_index=0,
+        device_memory_bytes=None,
+        threads=2,
+        seed=0,
+        dataset=None,
+        parameters=parameters,
         timing=timing,
-    )  # fmt: skip
+    )
 
 
 def arguments(cell: Cell) -> list[str]:
@@ -642,8 +659,9 @@ def test_cells_of_one_host_never_overlap(project, tmp_path):
     accounting = made["second"]["accounting"]
     assert accounting["waited_for_lock_s"] > 3 > accounting["child_wall_s"]
     assert made["first"]["accounting"]["waited_for_lock_s"] < 1
-    (_, ended), (began, _) = (map(float, line.split()) for line in
-                              (tmp_path / "spans").read_text().splitlines())  # fmt: skip
+    (_, ended), (began, _) = (
+        map(float, line.split()) for line in (tmp_path / "spans").read_text().splitlines()
+    )
     assert ended <= began
 
 

@@ -352,7 +352,7 @@ SAME = {
     "a module in full": (
         ONE + "x = one.f()",
         "import siliconprof.method.one\nx = siliconprof.method.one.f()",
-    ),  # fmt: skip
+    ),
     "a name of a module": (
         ONE + "x = one.f()",
         "from siliconprof.method.one import f as g\nx = g()",
@@ -396,7 +396,10 @@ SAME = {
     ),
 }
 DIFFERENT = {
-    "another module, same name": (ONE + "x = one.f()", ONE.replace("one", "two as one") + "x = one.f()"),
+    "another module, same name": (
+        ONE + "x = one.f()",
+        ONE.replace("one", "two as one") + "x = one.f()",
+    ),
     "another module's name": (
         "from siliconprof.method.one import f\nf()",
         "from siliconprof.method.two import f\nf()",
@@ -426,7 +429,10 @@ DIFFERENT = {
         "try:\n    from a import b\nexcept ImportError:\n    x = 1",
         "try:\n    from a import c\nexcept ImportError:\n    x = 1",
     ),
-    "a parameter, not the module": (ONE + "def g(x): return one.f", ONE + "def g(one): return one.f"),
+    "a parameter, not the module": (
+        ONE + "def g(x): return one.f",
+        ONE + "def g(one): return one.f",
+    ),
     "a variable, not the module": (
         ONE + "def g(x):\n    return one.f()",
         ONE + "def g(x):\n    one = x\n    return one.f()",
@@ -437,7 +443,7 @@ DIFFERENT = {
         "if a:\n    from siliconprof.method import two as m\n"
         "else:\n    from siliconprof.method import one as m\nm.f()",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", SAME)

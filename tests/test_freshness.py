@@ -114,8 +114,9 @@ def test_what_answers_no_more_is_measured_again_and_kept(measured, tmp_path):
     host["packages"]["mlx-lm"] = "0.0.1"
     path.write_text(json.dumps(host))
     shutil.rmtree(project.path / "results/history")
-    old = {name: json.loads(file_of(project, name).read_text()) for name in
-           ("small", "launch", "nano")}  # fmt: skip
+    old = {
+        name: json.loads(file_of(project, name).read_text()) for name in ("small", "launch", "nano")
+    }
     expected = [
         "1 cell: measured again: parameters.shapes changed from [[1, 8, 8, 8]] to [[1, 4, 4, 4]]",
         "1 cell: measured again: code changed: workloads.kernel_launch",

@@ -191,8 +191,20 @@ with zipfile.ZipFile(
 RECORD_FILES = [json.dumps(sealed(data)).encode() for data in RECORDS]
 
 
-FREE = ("environment", "method", "probes", "accounting", "points", "samples", "precision", "checks",
-        "dataset", "flags", "captures", "scenario")  # fmt: skip
+FREE = (
+    "environment",
+    "method",
+    "probes",
+    "accounting",
+    "points",
+    "samples",
+    "precision",
+    "checks",
+    "dataset",
+    "flags",
+    "captures",
+    "scenario",
+)
 
 
 def forged(chance: Random) -> Input:
@@ -213,11 +225,17 @@ def rows_of(path: Path) -> None:
     data = record.read(path)
     cell_columns.cell_row(record_rows.HERE, path, data, path.parent / "history")
     for rows in (
-        record_rows.point_rows, record_rows.step_rows, record_rows.training_step_rows,
-        record_rows.sample_rows, record_rows.energy_rows, record_rows.probe_rows,
-        record_rows.capture_rows, record_rows.curve_rows, record_rows.evaluation_rows,
+        record_rows.point_rows,
+        record_rows.step_rows,
+        record_rows.training_step_rows,
+        record_rows.sample_rows,
+        record_rows.energy_rows,
+        record_rows.probe_rows,
+        record_rows.capture_rows,
+        record_rows.curve_rows,
+        record_rows.evaluation_rows,
         record_rows.text_rows,
-    ):  # fmt: skip
+    ):
         for row in rows(record_rows.HERE, data):
             for name, value in row.items():
                 assert not isinstance(value, float) or math.isfinite(value), f"{name} = {value}"
@@ -227,11 +245,18 @@ def bundle_of(files: Mapping[str, bytes], manifest: Mapping[str, Any] | None = N
     """A bundle whose manifest fits what is in it."""
     labels = sorted({name.split("/")[1] for name in files if name.startswith("records/")})
     told = {
-        "bundle_version": 1, "created_at": "2026-01-02T03:04:05+00:00", "schema_version": 2,
-        "method_versions": [2], "hosts": labels, "siliconprof_version": "0.1", "git_commits": [],
-        "files": [{"path": name, "sha256": bundle_check.sha256(content), "bytes": len(content)}
-                  for name, content in files.items()],
-    } | dict(manifest or {})  # fmt: skip
+        "bundle_version": 1,
+        "created_at": "2026-01-02T03:04:05+00:00",
+        "schema_version": 2,
+        "method_versions": [2],
+        "hosts": labels,
+        "siliconprof_version": "0.1",
+        "git_commits": [],
+        "files": [
+            {"path": name, "sha256": bundle_check.sha256(content), "bytes": len(content)}
+            for name, content in files.items()
+        ],
+    } | dict(manifest or {})
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in {**files, "manifest.json": json.dumps(told).encode()}.items():
@@ -241,16 +266,24 @@ def bundle_of(files: Mapping[str, bytes], manifest: Mapping[str, Any] | None = N
 
 FAR = sealed(base_record("matmul", "product", host="far"))
 MEMBER = "records/far/cpu-x/torch-cpu/product/auto/fp32.json"
-MEMBERS = {
-    MEMBER: json.dumps(FAR).encode(),
-    "hosts/far.json": json.dumps(a_host("far")).encode(),
-}
+MEMBERS = {MEMBER: json.dumps(FAR).encode(), "hosts/far.json": json.dumps(a_host("far")).encode()}
 NAMES = [
-    "../up.json", "/abs.json", "records/far/../../x.json", "C:/x.json", "hosts/auto.json", "x\0y",
-    "hosts/far.json\n", "records/far/cpu-x/torch-cpu/a b/auto/fp32.json", "records\\far", "hosts/",
-    "records/far/cpu-x/torch-cpu/; touch pwned/auto/fp32.json", "hosts/" + "x" * 300 + ".json",
-    "records/FAR/cpu-x/torch-cpu/product/auto/fp32.json", "hosts/é.json", "manifest.json/x",
-]  # fmt: skip
+    "../up.json",
+    "/abs.json",
+    "records/far/../../x.json",
+    "C:/x.json",
+    "hosts/auto.json",
+    "x\0y",
+    "hosts/far.json\n",
+    "records/far/cpu-x/torch-cpu/a b/auto/fp32.json",
+    "records\\far",
+    "hosts/",
+    "records/far/cpu-x/torch-cpu/; touch pwned/auto/fp32.json",
+    "hosts/" + "x" * 300 + ".json",
+    "records/FAR/cpu-x/torch-cpu/product/auto/fp32.json",
+    "hosts/é.json",
+    "manifest.json/x",
+]
 
 
 def bundle_with_changes(chance: Random) -> Input:
@@ -298,12 +331,27 @@ def configured(path: Path) -> None:
 
 
 FLOOR = {
-    "floor_version": 1, "host": "desk",
-    "runs": [{"added_at": "2026-01-02", "source": "x", "figures": [
-        {"cell": "desk/cpu-x/torch-cpu/product/auto/fp32", "device": "cpu-x", "metric": "step_s",
-         "backend": "torch-cpu", "point": "{}", "group": "a" * 64, "records": ["b" * 64],
-         "values": [0.1, 0.11, 0.12, 0.1, 0.11, 0.12, 0.13]}]}],
-}  # fmt: skip
+    "floor_version": 1,
+    "host": "desk",
+    "runs": [
+        {
+            "added_at": "2026-01-02",
+            "source": "x",
+            "figures": [
+                {
+                    "cell": "desk/cpu-x/torch-cpu/product/auto/fp32",
+                    "device": "cpu-x",
+                    "metric": "step_s",
+                    "backend": "torch-cpu",
+                    "point": "{}",
+                    "group": "a" * 64,
+                    "records": ["b" * 64],
+                    "values": [0.1, 0.11, 0.12, 0.1, 0.11, 0.12, 0.13],
+                }
+            ],
+        }
+    ],
+}
 
 
 def floor_lines(path: Path) -> None:
@@ -348,10 +396,15 @@ def journal_answers(path: Path) -> None:
 
 
 MATRIX = {
-    "experiment": EXPERIMENT, "host": HOST, "hosts": [HOST], "not_measured": [{"device": "h200", "reason": "none"}],
-    "cells": [{"cell": data["cell"],
-               "record": f"results/records/{record.cell_path(data)}.json"} for data in RECORDS[:2]],
-}  # fmt: skip
+    "experiment": EXPERIMENT,
+    "host": HOST,
+    "hosts": [HOST],
+    "not_measured": [{"device": "h200", "reason": "none"}],
+    "cells": [
+        {"cell": data["cell"], "record": f"results/records/{record.cell_path(data)}.json"}
+        for data in RECORDS[:2]
+    ],
+}
 
 
 def of_matrix(path: Path) -> None:
@@ -364,9 +417,11 @@ def of_matrix(path: Path) -> None:
 
 TOKENS = np.arange(40, dtype=np.uint16)
 FACTS = {
-    "name": "d", "kind": "text", "vocab_size": 512,
+    "name": "d",
+    "kind": "text",
+    "vocab_size": 512,
     "tokens_sha256": token_data.prepared.array_sha256(TOKENS),
-}  # fmt: skip
+}
 
 
 def saved(array: np.ndarray) -> bytes:
@@ -386,9 +441,15 @@ def source_state(path: Path) -> None:
     assert isinstance(source_files.state(path.parent), str)
 
 
-SOURCES = {"state": "x", "roots": {str(ROOT / "config"): {
-    "names_sha256": None,
-    "files": {"config.yaml": {"bytes": 1, "mtime_ns": 1, "sha256": "a" * 64}, "gone": None}}}}  # fmt: skip
+SOURCES = {
+    "state": "x",
+    "roots": {
+        str(ROOT / "config"): {
+            "names_sha256": None,
+            "files": {"config.yaml": {"bytes": 1, "mtime_ns": 1, "sha256": "a" * 64}, "gone": None},
+        }
+    },
+}
 
 
 def shown_progress(path: Path) -> None:
@@ -421,12 +482,29 @@ def published() -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in (ROOT / "config" / "published").glob("*.csv")}
 
 
-CLAIMS = {"claims": [{
-    "id": "x", "text": "twice as fast", "source": "seed 000", "compare": {
-        "kind": "ratio", "quantity": "sample_speed", "workloads": ["gpt2"], "any_batch": True,
-        "pairs": [["m2-ultra-76", "rtx-a6000"]], "a": {"lora": False}, "b": {"lora": False},
-        "cases": "typical", "expect": "at_most", "value": 0.8, "tolerance": 0.1,
-        "tolerance_reason": "a reason"}}]}  # fmt: skip
+CLAIMS = {
+    "claims": [
+        {
+            "id": "x",
+            "text": "twice as fast",
+            "source": "seed 000",
+            "compare": {
+                "kind": "ratio",
+                "quantity": "sample_speed",
+                "workloads": ["gpt2"],
+                "any_batch": True,
+                "pairs": [["m2-ultra-76", "rtx-a6000"]],
+                "a": {"lora": False},
+                "b": {"lora": False},
+                "cases": "typical",
+                "expect": "at_most",
+                "value": 0.8,
+                "tolerance": 0.1,
+                "tolerance_reason": "a reason",
+            },
+        }
+    ]
+}
 
 
 def claimed(path: Path) -> None:
@@ -449,13 +527,29 @@ def recognised(path: Path) -> None:
     registry.recognise(known, facts)
 
 
-CLUSTER = {"cluster": {"hall": {"device": "h200", "resources": {
-    "slurm_partition": "gpu", "constraint": "h200", "gres": "gpu:h200:1", "runtime": 30}}}}  # fmt: skip
+CLUSTER = {
+    "cluster": {
+        "hall": {
+            "device": "h200",
+            "resources": {
+                "slurm_partition": "gpu",
+                "constraint": "h200",
+                "gres": "gpu:h200:1",
+                "runtime": 30,
+            },
+        }
+    }
+}
 HOSTS = {
     "mac": {"ssh": "me@mac.example:22", "folder": "~/study", "environment": "make"},
-    "box": {"ssh": "box", "folder": "/srv/study", "environment": "/srv/python",
-            "identity": "~/.ssh/id_box", "configfile": "config/config.yaml"},
-}  # fmt: skip
+    "box": {
+        "ssh": "box",
+        "folder": "/srv/study",
+        "environment": "/srv/python",
+        "identity": "~/.ssh/id_box",
+        "configfile": "config/config.yaml",
+    },
+}
 CELLS_CSV = (
     b"source,host,device,status,flops\r\nthis host,desk,cpu-x,ok,1.5\r\nthis host,desk,cpu-x,,\r\n"
 )
@@ -464,43 +558,77 @@ REGISTRY = registered()
 PUBLISHED = published()
 READERS = {
     "record, damaged": Reader(
-        "results/records/desk/cpu-x/torch-cpu/p/auto/fp32.json", bytewise(*RECORD_FILES),
-        record.read, 26_000),
+        "results/records/desk/cpu-x/torch-cpu/p/auto/fp32.json",
+        bytewise(*RECORD_FILES),
+        record.read,
+        26_000,
+    ),
     "record, forged": Reader(
-        "results/records/desk/cpu-x/torch-cpu/p/auto/fp32.json", forged, rows_of, 2_500),
+        "results/records/desk/cpu-x/torch-cpu/p/auto/fp32.json", forged, rows_of, 2_500
+    ),
     "bundle, damaged": Reader(
-        "far.zip", bytewise(bundle_of(MEMBERS)),
-        lambda path: bundle_check.check(path.read_bytes(), path), 12_000),
-    "bundle, changed": Reader("far.zip", bundle_with_changes, imported, 3_000,
-                              beside={"results/hosts/auto.json": b'{"label":"desk","fingerprint":"x"}'}),
+        "far.zip",
+        bytewise(bundle_of(MEMBERS)),
+        lambda path: bundle_check.check(path.read_bytes(), path),
+        12_000,
+    ),
+    "bundle, changed": Reader(
+        "far.zip",
+        bundle_with_changes,
+        imported,
+        3_000,
+        beside={"results/hosts/auto.json": b'{"label":"desk","fingerprint":"x"}'},
+    ),
     "host file, damaged": Reader(
-        "results/hosts/desk.json", bytewise(json.dumps(HOST).encode()), host_file.load, 8_000),
+        "results/hosts/desk.json", bytewise(json.dumps(HOST).encode()), host_file.load, 8_000
+    ),
     "host file, changed": Reader("results/hosts/desk.json", structured(HOST), expanded, 2_500),
     "config, damaged": Reader(
-        "config/config.yaml", bytewise(yaml.safe_dump(CONFIG).encode()), configured, 1_500),
+        "config/config.yaml", bytewise(yaml.safe_dump(CONFIG).encode()), configured, 1_500
+    ),
     "config, changed": Reader("config/config.yaml", yamlwise(CONFIG | CLUSTER), configured, 1_500),
     "hosts.yaml, changed": Reader("config/hosts.yaml", yamlwise(HOSTS), collect_hosts.load, 1_500),
     "registry, changed": Reader("config/devices.yaml", yamlwise(REGISTRY), recognised, 700),
     "claims, changed": Reader("config/claims.yaml", yamlwise(CLAIMS), claimed, 1_500),
     "published tables": Reader(
-        "config/published/table4_pass_time.csv", bytewise(PUBLISHED["table4_pass_time.csv"]),
-        published_values.read_table, 6_000),
+        "config/published/table4_pass_time.csv",
+        bytewise(PUBLISHED["table4_pass_time.csv"]),
+        published_values.read_table,
+        6_000,
+    ),
     "noise floor, damaged": Reader(
-        "results/noise-floor/desk.json", bytewise(json.dumps(FLOOR).encode()), floor_lines, 8_000),
+        "results/noise-floor/desk.json", bytewise(json.dumps(FLOOR).encode()), floor_lines, 8_000
+    ),
     "noise floor, changed": Reader(
-        "results/noise-floor/desk.json", structured(FLOOR), floor_lines, 5_000),
+        "results/noise-floor/desk.json", structured(FLOOR), floor_lines, 5_000
+    ),
     "matrix.json, changed": Reader("results/matrix.json", structured(MATRIX), of_matrix, 1_500),
     "journal": Reader("results/kept/journal.jsonl", journal_lines, journal_answers, 8_000),
-    "dataset.json": Reader("results/data/d/dataset.json", structured(FACTS), tokens, 4_000, "results/data/d",
-                           beside={"results/data/d/tokens.npy": saved(TOKENS)}),
-    "arrays": Reader("results/data/d/tokens.npy", bytewise(saved(TOKENS)), tokens, 6_000,
-                     beside={"results/data/d/dataset.json": json.dumps(FACTS).encode()}),
+    "dataset.json": Reader(
+        "results/data/d/dataset.json",
+        structured(FACTS),
+        tokens,
+        4_000,
+        "results/data/d",
+        beside={"results/data/d/tokens.npy": saved(TOKENS)},
+    ),
+    "arrays": Reader(
+        "results/data/d/tokens.npy",
+        bytewise(saved(TOKENS)),
+        tokens,
+        6_000,
+        beside={"results/data/d/dataset.json": json.dumps(FACTS).encode()},
+    ),
     "sources.json": Reader("results/data/d/sources.json", structured(SOURCES), source_state, 3_000),
     "progress": Reader("x.progress", structured({"doing": "x", "step": 1}), shown_progress, 2_000),
-    "checkpoints": Reader("results/kept/x.safetensors", bytewise(checkpoint()),
-                          lambda path: _saved.read_metadata(path, WEIGHTS), 3_000),
+    "checkpoints": Reader(
+        "results/kept/x.safetensors",
+        bytewise(checkpoint()),
+        lambda path: _saved.read_metadata(path, WEIGHTS),
+        3_000,
+    ),
     "tables": Reader("results/tables/cells.csv", bytewise(CELLS_CSV), table_files.read, 700),
-}  # fmt: skip
+}
 
 
 def lay_out(project: Path, reader: Reader) -> Path:
@@ -551,9 +679,12 @@ def test_a_reader_answers_with_a_value_or_with_lines(
 
     @seed(SEED)
     @settings(
-        max_examples=batches, deadline=None, database=None, phases=[Phase.generate],
+        max_examples=batches,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
     @given(strategies.integers(0, 2**64 - 1))
     def batch(number: int) -> None:
         chance = Random(number)
@@ -767,7 +898,10 @@ def code_from_data(tree: ast.AST) -> Iterator[str]:
 def test_no_file_of_the_package_runs_what_a_file_says() -> None:
     """No pickle, no shell, no unsafe loader, nothing evaluated."""
     assert list(code_from_data(ast.parse("import pickle; eval('1'); f(shell=True)"))) == [
-        "pickle", "eval", "f(shell=…)"]  # fmt: skip
+        "pickle",
+        "eval",
+        "f(shell=…)",
+    ]
     package = ROOT / "workflow" / "siliconprof"
     found = {
         (path.relative_to(package).as_posix(), what)

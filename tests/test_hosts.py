@@ -117,9 +117,11 @@ def test_the_blas_that_is_named_is_the_one_that_is_mapped(host: dict[str, Any]) 
         "print(open('/proc/self/maps').read())"
     )
     maps = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True,
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
         env=os.environ | {"PYTHONPATH": str(ROOT / "workflow")},
-    ).stdout  # fmt: skip
+    ).stdout
     name = host["blas"]["mlx"].rpartition("(")[2].rstrip(")")
     assert "blas" in name and f"/{name}\n" in maps
 
@@ -333,9 +335,13 @@ def test_a_missing_host_file_and_a_bad_label_are_named(
 
 @pytest.mark.parametrize(
     ("hostname", "label"),
-    [("Annas-MacBook-Pro.local", "annas-macbook-pro"), ("gpu_01", "gpu-01"), ("--", "host"),
-     ("auto", "host")],
-)  # fmt: skip
+    [
+        ("Annas-MacBook-Pro.local", "annas-macbook-pro"),
+        ("gpu_01", "gpu-01"),
+        ("--", "host"),
+        ("auto", "host"),
+    ],
+)
 def test_labels_are_file_names(hostname: str, label: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: hostname)
     assert host_file.default_label() == label
@@ -355,10 +361,18 @@ PLATFORM_TREE = """+-o J475cAP  <class IOPlatformExpertDevice, id 0x100000118, r
       "IOPlatformUUID" = "11111111-2222-3333-4444-555555555555"
     }
 """
-TORCH_MAC = {"blas": "Accelerate (macOS 15.5)", "cuda_runtime": None, "rocm_runtime": None,
-             "mps_built": True}  # fmt: skip
-TORCH_CUDA = {"blas": "oneMKL 2024.2 (in torch)", "cuda_runtime": "12.8", "rocm_runtime": None,
-              "mps_built": False}  # fmt: skip
+TORCH_MAC = {
+    "blas": "Accelerate (macOS 15.5)",
+    "cuda_runtime": None,
+    "rocm_runtime": None,
+    "mps_built": True,
+}
+TORCH_CUDA = {
+    "blas": "oneMKL 2024.2 (in torch)",
+    "cuda_runtime": "12.8",
+    "rocm_runtime": None,
+    "mps_built": False,
+}
 TORCH_CPU = TORCH_CUDA | {"cuda_runtime": None}
 MLX_CPU = {"blas": "reference BLAS 3.10.0 (libblas-bd8a282c.so.3.10.0)", "gpu": None}
 
@@ -512,8 +526,12 @@ def test_an_old_card_beside_a_new_one_is_listed_and_not_used(
 ) -> None:
     listed = cards("NVIDIA GeForce RTX 4090")["devices"]
     listed += cards("NVIDIA GeForce GT 710", gib=2, error="no kernel image")["devices"]
-    answers = {"torch": TORCH_CUDA, "torch-cuda": {"devices": listed}, "mlx": MLX_CPU,
-               "numpy": {"blas": None}}  # fmt: skip
+    answers = {
+        "torch": TORCH_CUDA,
+        "torch-cuda": {"devices": listed},
+        "mlx": MLX_CPU,
+        "numpy": {"blas": None},
+    }
     pretend(monkeypatch, answers, files={"/proc/driver/nvidia/version": NVIDIA_VERSION})
     good, old, _ = as_host(devices)["devices"]
     assert good["backends"] == ["torch-cuda"]
@@ -741,9 +759,13 @@ def test_a_cpu_cell_depends_on_its_blas_and_a_gpu_cell_on_the_driver(
         with pytest.raises(LookupError):
             host_file.environment_slice(host, wrong[0], "torch-cpu", wrong[1])
 
-    answers = {"torch": TORCH_CUDA, "torch-cuda": cards("NVIDIA GeForce RTX 4090"),
-               "mlx": MLX_CPU | {"gpu": "cuda"}, "mlx-gpu": cards("NVIDIA GeForce RTX 4090"),
-               "numpy": {"blas": None}}  # fmt: skip
+    answers = {
+        "torch": TORCH_CUDA,
+        "torch-cuda": cards("NVIDIA GeForce RTX 4090"),
+        "mlx": MLX_CPU | {"gpu": "cuda"},
+        "mlx-gpu": cards("NVIDIA GeForce RTX 4090"),
+        "numpy": {"blas": None},
+    }
     pretend(monkeypatch, answers, files={"/proc/driver/nvidia/version": NVIDIA_VERSION})
     made = as_host(devices)
     under_torch = host_file.environment_slice(made, "rtx-4090", "torch-cuda", ["torch"])

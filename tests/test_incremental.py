@@ -76,8 +76,9 @@ def rerun(project: Checkout, target: str = "results/tables/cells.csv") -> set[st
     project.snakemake(target)
     after = project.stamps()
     changed = {key for key, stamp in after.items() if before.get(key) != stamp}
-    return {"/".join(part for i, part in enumerate(key.split("/")) if i in (2, 3, 5))
-            for key in changed}  # fmt: skip
+    return {
+        "/".join(part for i, part in enumerate(key.split("/")) if i in (2, 3, 5)) for key in changed
+    }
 
 
 def reconfigure(project: Checkout, change: Callable[[dict[str, Any]], None]) -> None:
@@ -105,11 +106,7 @@ def test_new_axes_run_exactly_the_new_cells(project):
         }
 
     reconfigure(project, grow)
-    assert rerun(project) == {
-        "mlx/product/bf16",
-        "mlx/nano-3/fp32",
-        "torch-cpu/nano-2-hf/fp32",
-    }
+    assert rerun(project) == {"mlx/product/bf16", "mlx/nano-3/fp32", "torch-cpu/nano-2-hf/fp32"}
 
 
 def test_a_shape_added_to_a_sweep_reruns_that_cell_alone(project):
@@ -129,8 +126,12 @@ def test_an_edited_module_reruns_its_cells_and_the_record_shows_the_edit(project
     assert counted in text
     module.write_text(text.replace(counted, '"flops": 3.5 * step_shapes.flops(shape)'))
     assert rerun(project) == {"mlx/product/fp32", "torch-cpu/product-torch/fp32"}
-    flops = {p["flops"] for r in project.records().values() for p in r["points"]
-             if r["cell"]["module"] == "matmul"}  # fmt: skip
+    flops = {
+        p["flops"]
+        for r in project.records().values()
+        for p in r["points"]
+        if r["cell"]["module"] == "matmul"
+    }
     assert flops == {7.0 * 16**3}
 
 
@@ -187,8 +188,9 @@ def test_what_a_stage_loads_was_declared(project, tmp_path):
 
     def loaded(rule: str) -> set[str]:
         command = jobs[rule][1].split(">results/logs")[0] + " 2>&1"
-        done = subprocess.run(command, shell=True, cwd=project.path, env=environment,
-                              capture_output=True, text=True)  # fmt: skip
+        done = subprocess.run(
+            command, shell=True, cwd=project.path, env=environment, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stdout
         return set(done.stdout.splitlines()[-1].split())
 
@@ -308,9 +310,14 @@ def test_records_outside_the_experiment_are_named_and_used_in_nothing(project):
 def test_every_stage_refuses_the_code_of_another_checkout(project, measured):
     foreign = {"PYTHONPATH": str(measured.path / "workflow")}
     for module in (
-        "measure", "analyse.aggregate", "analyse.ceilings", "datasets.prepare", "cells.matrix",
-        "render.page", "remote.bundle",
-    ):  # fmt: skip
+        "measure",
+        "analyse.aggregate",
+        "analyse.ceilings",
+        "datasets.prepare",
+        "cells.matrix",
+        "render.page",
+        "remote.bundle",
+    ):
         done = project.stage(module, "--help", check=False, env=foreign)
         assert done.returncode == 2, module
         assert "this folder is a checkout, but the code that runs lies in" in done.stderr, module

@@ -98,13 +98,18 @@ def test_a_config_with_such_names_is_refused_name_by_name(checkout: Checkout) ->
     harmless(checkout, done.stdout + done.stderr)
     assert done.returncode != 0 and "control characters" in done.stderr  # before anything is read
     names = [name for name in NASTY if not {"\x1b", "\u202e"} & {*name}]
-    checkout.configure(**TINY | {
-        "host": "x; touch pwned",
-        "devices": names,
-        "workloads": {name: matmul for name in names},
-        "datasets": {name: {"source": "builtin", "vocab_size": 300} for name in names},
-        "cluster": {name: {"device": name, "resources": {"slurm_partition": name}} for name in names},
-    })  # fmt: skip
+    checkout.configure(
+        **TINY
+        | {
+            "host": "x; touch pwned",
+            "devices": names,
+            "workloads": {name: matmul for name in names},
+            "datasets": {name: {"source": "builtin", "vocab_size": 300} for name in names},
+            "cluster": {
+                name: {"device": name, "resources": {"slurm_partition": name}} for name in names
+            },
+        }
+    )
     done = checkout.snakemake("-n", "report", check=False)
     said = done.stdout + done.stderr
     harmless(checkout, said)
@@ -181,9 +186,12 @@ def run(project: Checkout) -> tuple[Checkout, str]:
     chip = machine.cpu()["model"]
     vendor = next((name for name in machine.CPU_VENDORS if name in chip.lower()), "other")
     entry = whole["devices"]["h200"] | {
-        "name": SHOWN, "kind": "cpu", "vendor": vendor, "match": {"names": [chip]},
+        "name": SHOWN,
+        "kind": "cpu",
+        "vendor": vendor,
+        "match": {"names": [chip]},
         "memory_gib": None,
-    }  # fmt: skip
+    }
     whole["devices"]["this-cpu"] = entry
     path.write_text(yaml.safe_dump(whole, allow_unicode=True))
     folder = project.path / "texts; touch pwned $(touch pwned) {x}"
@@ -257,10 +265,12 @@ def test_our_commands_show_them_without_escapes(run: tuple[Checkout, str]) -> No
     """What a record or the registry says reaches the terminal as text."""
     project, _ = run
     for command in (
-        ["plan"], ["doctor"], ["pack", "-o", "$(touch pwned).zip", "--host", "far"],
+        ["plan"],
+        ["doctor"],
+        ["pack", "-o", "$(touch pwned).zip", "--host", "far"],
         ["compare", "results", "results"],
         ["advise", "--model", "gpt2-large", "--batch", "4"],
-    ):  # fmt: skip
+    ):
         tried(project, "pipeline.cli", *command)
 
 

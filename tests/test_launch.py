@@ -81,11 +81,23 @@ Plugin = Compiling
 def launch_cell(**timing: Any) -> Cell:
     """A cell as `measure` takes it by hand."""
     return Cell(
-        host="desk", device="cpu", backend="mlx", workload="launch", scenario="auto",
-        precision="fp32", module="kernel_launch", trainer=None, device_kind="cpu", device_index=0,
-        device_memory_bytes=None, threads=2, seed=0, dataset=None,
-        parameters={"burst": 100, "repeats": 10, "processes": PROCESSES}, timing=QUICK | timing,
-    )  # fmt: skip
+        host="desk",
+        device="cpu",
+        backend="mlx",
+        workload="launch",
+        scenario="auto",
+        precision="fp32",
+        module="kernel_launch",
+        trainer=None,
+        device_kind="cpu",
+        device_index=0,
+        device_memory_bytes=None,
+        threads=2,
+        seed=0,
+        dataset=None,
+        parameters={"burst": 100, "repeats": 10, "processes": PROCESSES},
+        timing=QUICK | timing,
+    )
 
 
 def plant(checkout: Checkout, faults: dict[int, str]) -> None:
@@ -114,10 +126,15 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
         host="desk",
         timing=QUICK | {"iterations": 30, "max_iterations": 30},
         workloads={
-            "launch": {"module": "kernel_launch", "repeats": 20, "backends": ["mlx"],
-                       "device_kinds": ["cpu"], "precisions": ["fp32"]},
+            "launch": {
+                "module": "kernel_launch",
+                "repeats": 20,
+                "backends": ["mlx"],
+                "device_kinds": ["cpu"],
+                "precisions": ["fp32"],
+            }
         },
-    )  # fmt: skip
+    )
     copy.snakemake("report")
     return copy
 

@@ -22,9 +22,17 @@ from siliconprof import plugins
 PACKAGE = ROOT / "workflow" / "siliconprof"
 RULES = [ROOT / "Snakefile", *sorted((ROOT / "workflow" / "rules").glob("*.smk"))]
 FRAMEWORKS = {
-    "torch", "mlx", "mlx_lm", "mlx_audio", "transformers", "datasets", "tokenizers", "accelerate", "peft",
+    "torch",
+    "mlx",
+    "mlx_lm",
+    "mlx_audio",
+    "transformers",
+    "datasets",
+    "tokenizers",
+    "accelerate",
+    "peft",
     "deepspeed",
-}  # fmt: skip
+}
 # Find out what a host has, so they must name it; everything else asks a backend.
 DETECTION = {"detect.py", "frameworks.py", "host_file.py", "machine.py"}
 

@@ -42,11 +42,23 @@ def parameters(module: str = "gpt2", **own: Any) -> dict[str, Any]:
 def cell(**own: Any) -> Cell:
     """A GPT-2 nano on this machine's CPU, in MLX, as `measure` takes it by hand."""
     whole: dict[str, Any] = {
-        "host": "desk", "device": "cpu", "backend": "mlx", "workload": "gpt2", "scenario": "auto",
-        "precision": "fp32", "module": "gpt2", "trainer": "plain", "device_kind": "cpu",
-        "device_index": 0, "device_memory_bytes": 8 * GIB, "threads": 2, "seed": 0,
-        "dataset": "words", "timing": QUICK, "parameters": parameters(seq_len=64),
-    }  # fmt: skip
+        "host": "desk",
+        "device": "cpu",
+        "backend": "mlx",
+        "workload": "gpt2",
+        "scenario": "auto",
+        "precision": "fp32",
+        "module": "gpt2",
+        "trainer": "plain",
+        "device_kind": "cpu",
+        "device_index": 0,
+        "device_memory_bytes": 8 * GIB,
+        "threads": 2,
+        "seed": 0,
+        "dataset": "words",
+        "timing": QUICK,
+        "parameters": parameters(seq_len=64),
+    }
     return Cell(**(whole | own))
 
 
@@ -54,8 +66,11 @@ def cell(**own: Any) -> Cell:
 
 
 def workloads() -> list[tuple[str, dict[str, Any]]]:
-    cases = [(m, {"size": s}) for m in ("gpt2", "whisper")
-             for s in plugins.load("workloads", m).PARAMETERS["size"]["enum"]]  # fmt: skip
+    cases = [
+        (m, {"size": s})
+        for m in ("gpt2", "whisper")
+        for s in plugins.load("workloads", m).PARAMETERS["size"]["enum"]
+    ]
     return [*cases, ("gpt2", {"size": "large", "lora_rank": 8})]
 
 
@@ -73,8 +88,12 @@ def test_the_stages_hold_every_weight_once(module: str, own: dict[str, Any]) -> 
 def test_theoretical_memory_is_the_papers_by_its_formula() -> None:
     """Its Table 2 to the digit from its own rounded counts, and 4.6 % less in true GiB."""
     table = {(row["model"], row["size"]): row for row in memory_model.model_table()}
-    counts = {("gpt2", "large"): 774_030_080, ("gpt2", "xl"): 1_557_611_200,
-              ("whisper", "medium"): 763_857_920, ("whisper", "large"): 1_543_304_960}  # fmt: skip
+    counts = {
+        ("gpt2", "large"): 774_030_080,
+        ("gpt2", "xl"): 1_557_611_200,
+        ("whisper", "medium"): 763_857_920,
+        ("whisper", "large"): 1_543_304_960,
+    }
     assert {key: table[key]["n_parameters"] for key in counts} == counts
     assert table["gpt2", "large"]["lora_trainable"] == 1_474_560
     assert table["whisper", "large"]["lora_trainable"] is None
@@ -90,15 +109,19 @@ def test_theoretical_memory_is_the_papers_by_its_formula() -> None:
         assert ours["theoretical_gib"] == pytest.approx(0.9537 * ours["paper_gib"], rel=1e-3)
 
 
-COUNTED = [
-    ("torch-cpu", module, precision, own, fused)
-    for module, own in (("gpt2", {}), ("gpt2", {"lora_rank": 4}), ("whisper", {}))
-    for precision in ("fp32", "bf16", "amp-bf16")
-    for fused in (True, False)
-] + [
-    ("mlx", module, "fp32", own, False)
-    for module, own in (("gpt2", {}), ("gpt2", {"lora_rank": 4}), ("whisper", {}))
-] + [("mlx", "gpt2", "bf16", {}, False)]  # fmt: skip
+COUNTED = (
+    [
+        ("torch-cpu", module, precision, own, fused)
+        for module, own in (("gpt2", {}), ("gpt2", {"lora_rank": 4}), ("whisper", {}))
+        for precision in ("fp32", "bf16", "amp-bf16")
+        for fused in (True, False)
+    ]
+    + [
+        ("mlx", module, "fp32", own, False)
+        for module, own in (("gpt2", {}), ("gpt2", {"lora_rank": 4}), ("whisper", {}))
+    ]
+    + [("mlx", "gpt2", "bf16", {}, False)]
+)
 
 
 @pytest.mark.parametrize(("backend", "module", "precision", "own", "fused"), COUNTED, ids=str)
@@ -188,44 +211,85 @@ TABLE: list[tuple[str, dict[str, Any], str, str | None, str]] = [
     ("auto", FITS, "fits", None, ""),
     ("auto", FULL, "near-capacity", None, ""),
     ("auto", OVER, "offload", None, ""),
-    ("auto", OVER | {"offloaded_bytes": 9 * GIB}, "offload", "skipped",
-     "even offloaded it is predicted 9 GiB, the device has 8 GiB"),
+    (
+        "auto",
+        OVER | {"offloaded_bytes": 9 * GIB},
+        "offload",
+        "skipped",
+        "even offloaded it is predicted 9 GiB, the device has 8 GiB",
+    ),
     ("auto", OVER | {"offloaded_bytes": 9 * GIB, "force": True}, "offload", None, ""),
-    ("auto", OVER | NO_OFFLOAD, "fits", "skipped", "predicted 12 GiB, the device has 8 GiB: it "
-     "does not fit, and it has no host to offload to; force: true measures it all the same"),
+    (
+        "auto",
+        OVER | NO_OFFLOAD,
+        "fits",
+        "skipped",
+        "predicted 12 GiB, the device has 8 GiB: it "
+        "does not fit, and it has no host to offload to; force: true measures it all the same",
+    ),
     ("auto", OVER | {"on_cpu": True}, "fits", "skipped", "a CPU has no other memory"),
     ("auto", OVER | {"on_cpu": True, "force": True}, "fits", None, ""),
     ("auto", OVER | NO_OFFLOAD | {"force": True}, "fits", None, ""),
     ("fits", FULL, "fits", None, ""),
     ("fits", OVER, "fits", "skipped", "predicted 12 GiB, the device has 8 GiB: it does not fit;"),
-    ("fits", OVER | {"capacity_source": memory_model.BUDGET_SOURCE}, "fits", "skipped",
-     "predicted 12 GiB, the budget is 8 GiB"),
+    (
+        "fits",
+        OVER | {"capacity_source": memory_model.BUDGET_SOURCE},
+        "fits",
+        "skipped",
+        "predicted 12 GiB, the budget is 8 GiB",
+    ),
     ("fits", OVER | {"force": True}, "fits", None, ""),
     ("offload", FITS, "offload", None, ""),
     ("offload", FITS | {"on_cpu": True}, "offload", None, ""),
     ("offload", FITS | NO_OFFLOAD, "offload", "unsupported", "it has no host to offload to"),
     ("offload", FITS | {"trains": False}, "offload", "unsupported", "trainings only"),
     ("near-capacity", FULL, "near-capacity", None, ""),
-    ("near-capacity", FITS | {"found_batch": 7}, "near-capacity", "skipped",
-     "predicted 4 GiB, the device has 8 GiB: 50% of it, near-capacity is 81% to 100%; "
-     "batch_size 7 would do, as would batch_size: auto"),
+    (
+        "near-capacity",
+        FITS | {"found_batch": 7},
+        "near-capacity",
+        "skipped",
+        "predicted 4 GiB, the device has 8 GiB: 50% of it, near-capacity is 81% to 100%; "
+        "batch_size 7 would do, as would batch_size: auto",
+    ),
     ("near-capacity", FITS | {"force": True, "found_batch": 7}, "near-capacity", "skipped", "50%"),
     ("near-capacity", OVER | {"found_batch": 0}, "near-capacity", "skipped", "not even a batch"),
     ("near-capacity", OVER | {"force": True}, "near-capacity", None, ""),
     ("near-capacity", OVER | {"force": 1.5}, "near-capacity", None, ""),
     ("near-capacity", OVER | {"force": 1.4, "found_batch": 0}, "near-capacity", "skipped", "150%"),
     ("fits", OVER | {"force": 1.4}, "fits", "skipped", "it does not fit"),
-    ("near-capacity", FITS | {"batch_is_found": True, "found_batch": 7}, "near-capacity", "skipped",
-     "a batch of 7 is predicted 4 GiB, the device has 8 GiB, and one sample more is too many; "
-     "near-capacity is 81% to 90% of it here"),
-    ("near-capacity", FITS | {"batch_is_found": True, "found_batch": 7, "share": 0.55},
-     "near-capacity", None, ""),
-    ("near-capacity", FULL | {"batch_is_found": True, "found_batch": 0}, "near-capacity",
-     "skipped", "a batch of 1 is predicted 9.5 GiB"),
-    ("near-capacity", {"predicted_bytes": GIB, "capacity_bytes": None}, "near-capacity",
-     "skipped", "nobody knows the device's memory"),
+    (
+        "near-capacity",
+        FITS | {"batch_is_found": True, "found_batch": 7},
+        "near-capacity",
+        "skipped",
+        "a batch of 7 is predicted 4 GiB, the device has 8 GiB, and one sample more is too many; "
+        "near-capacity is 81% to 90% of it here",
+    ),
+    (
+        "near-capacity",
+        FITS | {"batch_is_found": True, "found_batch": 7, "share": 0.55},
+        "near-capacity",
+        None,
+        "",
+    ),
+    (
+        "near-capacity",
+        FULL | {"batch_is_found": True, "found_batch": 0},
+        "near-capacity",
+        "skipped",
+        "a batch of 1 is predicted 9.5 GiB",
+    ),
+    (
+        "near-capacity",
+        {"predicted_bytes": GIB, "capacity_bytes": None},
+        "near-capacity",
+        "skipped",
+        "nobody knows the device's memory",
+    ),
     ("near-capacity", FULL | {"trains": False}, "near-capacity", "unsupported", "trainings only"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("requested", "known", "applied", "status", "reason"), TABLE)
@@ -276,33 +340,58 @@ def test_scenarios_of_the_papers_cells_in_the_plan() -> None:
         ("torch", "mlx", "mlx-lm", "transformers", "accelerate", "numpy", "deepspeed"), "1"
     )
     host = {
-        "label": "fake", "cpu": {"usable_cores": 8}, "packages": {"python": "3.11.0"} | packages,
-        "driver": {}, "blas": {"torch": None, "mlx": None}, "backends": {},
+        "label": "fake",
+        "cpu": {"usable_cores": 8},
+        "packages": {"python": "3.11.0"} | packages,
+        "driver": {},
+        "blas": {"torch": None, "mlx": None},
+        "backends": {},
         "devices": [
-            common | {"id": "rtx-4090", "name": "RTX 4090", "vendor": "nvidia",
-                      "memory_bytes": 24 * GIB, "memory_kind": "dedicated",
-                      "backends": ["torch-cuda"]},
-            common | {"id": "m2-pro-19", "name": "Apple M2 Pro", "vendor": "apple",
-                      "memory_bytes": 16 * GIB, "memory_kind": "unified",
-                      "backends": ["torch-mps", "mlx"]},
+            common
+            | {
+                "id": "rtx-4090",
+                "name": "RTX 4090",
+                "vendor": "nvidia",
+                "memory_bytes": 24 * GIB,
+                "memory_kind": "dedicated",
+                "backends": ["torch-cuda"],
+            },
+            common
+            | {
+                "id": "m2-pro-19",
+                "name": "Apple M2 Pro",
+                "vendor": "apple",
+                "memory_bytes": 16 * GIB,
+                "memory_kind": "unified",
+                "backends": ["torch-mps", "mlx"],
+            },
         ],
-    }  # fmt: skip
+    }
     entry = {"module": "gpt2", "trainer": "plain", "seq_len": 256, "dataset": "text"}
-    experiment = config.resolve({
-        "datasets": {"text": {"source": "builtin", "vocab_size": 8192}},
-        "workloads": {
-            "xl": entry | {"size": "xl", "batch_size": 4},
-            "full": entry | {"size": "large", "batch_size": "auto", "scenarios": ["near-capacity"],
-                             "backends": ["torch-cuda"]},
-            "tiny": entry | {"size": "tiny", "batch_size": 4},
-        },
-    })  # fmt: skip
+    experiment = config.resolve(
+        {
+            "datasets": {"text": {"source": "builtin", "vocab_size": 8192}},
+            "workloads": {
+                "xl": entry | {"size": "xl", "batch_size": 4},
+                "full": entry
+                | {
+                    "size": "large",
+                    "batch_size": "auto",
+                    "scenarios": ["near-capacity"],
+                    "backends": ["torch-cuda"],
+                },
+                "tiny": entry | {"size": "tiny", "batch_size": 4},
+            },
+        }
+    )
     made = plan.make(experiment, devices, host)
     told = {(e["cell"]["backend"], e["cell"]["workload"]): e for e in made["cells"]}
     big = told["torch-cuda", "xl"]
     assert (big["scenario_derived"], big["scenario_applied"], big["state"]) == (
-        "offload", "offload", "to measure",
-    )  # fmt: skip
+        "offload",
+        "offload",
+        "to measure",
+    )
     # Weights and moments alone are 17 GiB; without the moments and the gradients it fits.
     assert sum(big["offloaded_parts_bytes"].values()) < 24 * GIB < big["predicted_memory_bytes"]
     for backend in ("torch-mps", "mlx"):
@@ -374,10 +463,12 @@ def test_every_row_of_table_3_would_be_run_in_its_scenario() -> None:
 def test_auto_needs_a_scenario_that_says_how_large() -> None:
     """One line, in the config and by hand alike."""
     entry = {"module": "gpt2", "trainer": "plain", "size": "nano", "batch_size": "auto"}
-    found = config.check({
-        "datasets": {"words": {"source": "builtin", "vocab_size": 300}},
-        "workloads": {"a": entry | {"dataset": "words"}},
-    })  # fmt: skip
+    found = config.check(
+        {
+            "datasets": {"words": {"source": "builtin", "vocab_size": 300}},
+            "workloads": {"a": entry | {"dataset": "words"}},
+        }
+    )
     assert len(found) == 1 and found[0].startswith("workloads.a.batch_size: is 'auto'")
     with pytest.raises(UserError, match="batch_size is 'auto' in scenario auto"):
         Trial(cell(parameters=parameters(batch_size="auto")))
@@ -402,8 +493,7 @@ def measure(project: Checkout, wanted: Cell) -> dict[str, Any]:
 
 
 def cgroups_left() -> list[str]:
-    return [str(f) for parent, _ in cgroups.parents()
-            for f in parent.glob(f"{cgroups.PREFIX}*")]  # fmt: skip
+    return [str(f) for parent, _ in cgroups.parents() for f in parent.glob(f"{cgroups.PREFIX}*")]
 
 
 LIMITED = {"capacity_source": memory_model.BUDGET_SOURCE, "applied": "fits", "capacity_bytes": 1}
@@ -517,8 +607,13 @@ def test_a_forced_cell_that_outgrows_its_limit_is_oom(project: Checkout) -> None
 
 def test_some_shapes_are_predicted_within_the_bound() -> None:
     """Fresh processes, both frameworks, LoRA and checkpointing; the benchmark has the rest."""
-    command = [sys.executable, str(ROOT / "benchmarks" / "memory_model.py"), "--json", "--only",
-               "gpt2-tiny (2x96|4x128).*(lora8 bf16|fp32)|6x128.*checkpointed fp32"]  # fmt: skip
+    command = [
+        sys.executable,
+        str(ROOT / "benchmarks" / "memory_model.py"),
+        "--json",
+        "--only",
+        "gpt2-tiny (2x96|4x128).*(lora8 bf16|fp32)|6x128.*checkpointed fp32",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(done.stdout)
@@ -636,15 +731,19 @@ def test_gpus_are_limited_by_their_framework() -> None:
     asked: list[tuple[Any, ...]] = []
     cuda = plugins.load("backends", "torch-cuda")()
     cuda.device = "cuda:0"
-    cuda.torch = SimpleNamespace(cuda=SimpleNamespace(
-        get_device_properties=lambda device: SimpleNamespace(total_memory=24 * GIB),
-        set_per_process_memory_fraction=lambda share, device: asked.append((share, device)),
-    ))  # fmt: skip
+    cuda.torch = SimpleNamespace(
+        cuda=SimpleNamespace(
+            get_device_properties=lambda device: SimpleNamespace(total_memory=24 * GIB),
+            set_per_process_memory_fraction=lambda share, device: asked.append((share, device)),
+        )
+    )
     mps = plugins.load("backends", "torch-mps")()
-    mps.torch = SimpleNamespace(mps=SimpleNamespace(
-        recommended_max_memory=lambda: 12 * GIB,
-        set_per_process_memory_fraction=lambda share: asked.append((share,)),
-    ))  # fmt: skip
+    mps.torch = SimpleNamespace(
+        mps=SimpleNamespace(
+            recommended_max_memory=lambda: 12 * GIB,
+            set_per_process_memory_fraction=lambda share: asked.append((share,)),
+        )
+    )
     for backend, limit in ((cuda, 6 * GIB), (cuda, 48 * GIB), (mps, 6 * GIB)):
         kept = memory_limit.enforce(backend, limit)
         assert kept["enforced"] and kept["limit_bytes"] == limit

@@ -107,8 +107,15 @@ def test_what_is_not_of_its_version_is_refused(tmp_path, change, why, kind):
 
 
 def test_a_noise_floor_is_of_the_method_that_made_it(tmp_path):
-    figure = {"cell": "c", "device": "d", "backend": "b", "point": "{}", "metric": "step_s",
-              "group": "g", "values": [1.0]}  # fmt: skip
+    figure = {
+        "cell": "c",
+        "device": "d",
+        "backend": "b",
+        "point": "{}",
+        "metric": "step_s",
+        "group": "g",
+        "values": [1.0],
+    }
     figures_ = [figure | {"method_version": method} for method in (1, record.METHOD_VERSION)]
     document = {"floor_version": noise_floor.VERSION, "host": "h", "runs": [{"figures": figures_}]}
     path = tmp_path / "h.json"

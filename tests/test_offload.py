@@ -31,24 +31,25 @@ TWELVE_STEPS = QUICK | {
     "energy_window_s": 0,
 }
 TEXT = {"module": "gpt2", "size": "nano", "batch_size": 4, "seq_len": 32, "dataset": "words"}
-SPEECH = {"module": "whisper", "size": "nano", "batch_size": 2, "target_len": 24,
-          "dataset": "talk"}  # fmt: skip
+SPEECH = {"module": "whisper", "size": "nano", "batch_size": 2, "target_len": 24, "dataset": "talk"}
 COMMON = {"backends": ["torch-cpu"], "precisions": ["fp32"], "probes": []}
 FITS, BOTH = {"scenarios": ["fits"]}, {"scenarios": ["fits", "offload"]}
 OFFLOAD = {"scenarios": ["offload"]}
 WORKLOADS = {
     "text-plain": TEXT | BOTH | {"trainer": "plain"},
     "amp-plain": TEXT | OFFLOAD | {"trainer": "plain", "precisions": ["amp-bf16"]},
-    "text-plain-3": TEXT | OFFLOAD | {"trainer": "plain", "zero_stage": 3,
-                                      "precisions": ["fp32", "bf16"]},
+    "text-plain-3": TEXT
+    | OFFLOAD
+    | {"trainer": "plain", "zero_stage": 3, "precisions": ["fp32", "bf16"]},
     "text-hf": TEXT | OFFLOAD | {"trainer": "hf"},
-    "text-hf-3": TEXT | OFFLOAD | {"trainer": "hf", "zero_stage": 3,
-                                   "precisions": ["fp32", "amp-bf16"]},
+    "text-hf-3": TEXT
+    | OFFLOAD
+    | {"trainer": "hf", "zero_stage": 3, "precisions": ["fp32", "amp-bf16"]},
     "lora": TEXT | BOTH | {"trainer": "plain", "lora_rank": 4},
     "speech-plain": SPEECH | FITS | {"trainer": "plain"},
     "speech-hf": SPEECH | OFFLOAD | {"trainer": "hf", "zero_stage": 3},
     "unified": TEXT | OFFLOAD | {"trainer": "plain", "backends": ["mlx"]},
-}  # fmt: skip
+}
 # Takes DeepSpeed away from every process that has it on its path.
 BLOCKER = 'import sys\nsys.modules["deepspeed"] = None\n'
 
@@ -178,8 +179,10 @@ def test_phases_of_an_offloaded_step(study: dict) -> None:
         for phase in ("forward_s", "backward_s", "optimizer_s"):
             assert len(times[phase]) == 4, (name, phase)
             assert min(times[phase]) > 0, (name, phase)
-        whole = [sum(parts) for parts in zip(*(times[p] for p in timing.PHASES if p in times),
-                                             strict=True)]  # fmt: skip
+        whole = [
+            sum(parts)
+            for parts in zip(*(times[p] for p in timing.PHASES if p in times), strict=True)
+        ]
         assert whole == pytest.approx(times["step_s"])
         assert min(times["backward_s"]) > min(times["optimizer_s"]), name
         assert max(times["other_s"]) < max(times["step_s"]) / 2, name
@@ -247,8 +250,10 @@ def test_deepspeed_and_its_adam_count_for_offloaded_cells_only(project: Checkout
     found = {(p.cell.workload, p.cell.device_kind, p.cell.scenario): p for p in planned}
     offloaded = {("asked", "cpu", "offload"), ("derived", "gpu", "auto")}
     assert found.keys() == offloaded | {
-        ("asked", "cpu", "fits"), ("fitting", "gpu", "auto"), ("derived", "cpu", "auto")
-    }  # fmt: skip
+        ("asked", "cpu", "fits"),
+        ("fitting", "gpu", "auto"),
+        ("derived", "cpu", "auto"),
+    }
     for key, one in found.items():
         assert ("deepspeed" in one.environment["packages"]) == (key in offloaded), key
         assert one.environment.get("cpu_adam") == ("0" * 64 if key in offloaded else None), key

@@ -16,7 +16,7 @@ from siliconprof.cells import config, matrix
 from siliconprof.hosts import registry
 from siliconprof.session import step_shapes
 from siliconprof.stats import statistics
-from siliconprof.workloads import _search
+from siliconprof.workloads import matmul
 from siliconprof.workloads._operation import WRONG_ABOVE
 from test_config import cpu_host
 
@@ -25,8 +25,14 @@ pytestmark = pytest.mark.slow
 BATCH, SEQ_LEN, VOCAB = 3, 32, 512
 D, LAYERS, HEADS = 64, 2, 2  # of nano
 KEPT = 5  # of the step's shapes
-NANO = {"module": "gpt2", "trainer": "plain", "size": "nano", "batch_size": BATCH,
-        "seq_len": SEQ_LEN, "dataset": "words"}  # fmt: skip
+NANO = {
+    "module": "gpt2",
+    "trainer": "plain",
+    "size": "nano",
+    "batch_size": BATCH,
+    "seq_len": SEQ_LEN,
+    "dataset": "words",
+}
 FAST = QUICK | {"retries": 0}
 EXPERIMENT: dict[str, Any] = {
     "cpu_threads": 1,  # two would wait for each other wherever tests share the cores
@@ -37,15 +43,22 @@ EXPERIMENT: dict[str, Any] = {
     },
     "workloads": {
         "nano": NANO,
-        "matvec": {"module": "matvec", "shapes": [[96, 160], [3, 64, 32]], "cold_bytes": 2**18,
-                   "precisions": ["fp32", "bf16"]},
-        "vjp": {"module": "vjp", "shapes": [[1, 320, 320, 320], [2, 48, 80, 32]],
-                "timing": FAST | {"iterations": 20, "max_iterations": 20}},
+        "matvec": {
+            "module": "matvec",
+            "shapes": [[96, 160], [3, 64, 32]],
+            "cold_bytes": 2**18,
+            "precisions": ["fp32", "bf16"],
+        },
+        "vjp": {
+            "module": "vjp",
+            "shapes": [[1, 320, 320, 320], [2, 48, 80, 32]],
+            "timing": FAST | {"iterations": 20, "max_iterations": 20},
+        },
         "step": {"module": "matmul", "of": "nano", "max_shapes": KEPT, "burst": 0},
         "search": {"module": "matmul", "search_budget_s": 1.5, "burst_budget_s": 0.05},
         "product": {"module": "matmul", "shapes": [[2, 40, 24, 56]]},
     },
-}  # fmt: skip
+}
 
 
 def planned(raw: dict[str, Any] = EXPERIMENT) -> dict[tuple[str, str, str], matrix.PlannedCell]:
@@ -94,8 +107,10 @@ def test_matvec_from_a_warm_and_a_cold_cache(
     width = {"fp32": 4, "bf16": 2}[precision]
     found = points(measured(project, "matvec", backend, precision))
     shapes = [(1, 96, 160), (3, 64, 32)]
-    assert [(p["params"]["batch"], p["params"]["m"], p["params"]["k"], p["params"]["cache"])
-            for p in found] == [(*s, c) for s in shapes for c in ("warm", "cold")]  # fmt: skip
+    assert [
+        (p["params"]["batch"], p["params"]["m"], p["params"]["k"], p["params"]["cache"])
+        for p in found
+    ] == [(*s, c) for s in shapes for c in ("warm", "cold")]
     for point in found:
         batch, m, k = (point["params"][name] for name in ("batch", "m", "k"))
         assert point["params"]["n"] == 1
@@ -114,8 +129,10 @@ def test_matvec_from_a_warm_and_a_cold_cache(
 @pytest.mark.alone
 @pytest.mark.parametrize("backend", ["torch-cpu", "mlx"])
 def test_vjp_with_and_without_its_forward_pass(project: Checkout, backend: str) -> None:
-    found = {(p["params"]["batch"], p["params"]["forward"]): p
-             for p in points(measured(project, "vjp", backend))}  # fmt: skip
+    found = {
+        (p["params"]["batch"], p["params"]["forward"]): p
+        for p in points(measured(project, "vjp", backend))
+    }
     assert len(found) == 4
     for (batch, forward), point in found.items():
         m, k, n = (point["params"][name] for name in "mkn")
@@ -195,8 +212,10 @@ def test_a_step_s_shapes_follow_from_the_architecture(project: Checkout) -> None
     weights = LAYERS * 12 * D * D + VOCAB * D
     assert work(expected) == 6 * weights * tokens + 12 * LAYERS * D * SEQ_LEN * tokens
     record = measured(project, "step", "mlx")
-    found = {tuple(p["params"][name] for name in ("batch", "m", "k", "n")): p["params"]["count"]
-             for p in points(record)}  # fmt: skip
+    found = {
+        tuple(p["params"][name] for name in ("batch", "m", "k", "n")): p["params"]["count"]
+        for p in points(record)
+    }
     assert len(found) == KEPT
     assert found.items() <= expected.items()
     assert {p["params"]["of"] for p in record["points"]} == {"nano"}
@@ -307,19 +326,19 @@ def test_the_search_finds_its_best_within_its_budget(project: Checkout, backend:
 def test_the_search_climbs_and_ends() -> None:
     """On a device that likes deep batches of tall matrices up to a size, then no more."""
 
-    def search(limit_bytes: int, cost_s: float = 0.0) -> tuple[_search.Search, str]:
+    def search(limit_bytes: int, cost_s: float = 0.0) -> tuple[matmul.Search, str]:
         def rate(shape: tuple[int, ...]) -> float:
             batch, m, k, n = shape
             small = min(1.0, batch * m * k * n / 1024**3)
             return small * (1 + 0.1 * math.log2(min(batch, 16)) + 0.2 * (m > n) - 0.3 * (k > n))
 
-        found = _search.Search(
+        found = matmul.Search(
             rate, lambda shape: cost_s, lambda s: 4 * math.prod(s), 1.0, limit_bytes
         )
         return found, found.run()
 
     found, why = search(2**60)
-    assert why == _search.SETTLED
+    assert why == matmul.SETTLED
     assert found.best is not None
     batch, m, k, n = found.best
     assert batch >= 16 and m > n and k <= n

@@ -41,14 +41,27 @@ class Browser:
     def __init__(self) -> None:
         options = Options()
         options.binary_location = str(CHROMIUM)
-        for flag in ("headless=new", "no-sandbox", "disable-gpu", "no-first-run", "hide-scrollbars",
-                     "disable-background-networking", "force-prefers-reduced-motion"):  # fmt: skip
+        for flag in (
+            "headless=new",
+            "no-sandbox",
+            "disable-gpu",
+            "no-first-run",
+            "hide-scrollbars",
+            "disable-background-networking",
+            "force-prefers-reduced-motion",
+        ):
             options.add_argument(f"--{flag}")
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(options, Service(str(CHROMEDRIVER)))
 
-    def open(self, page: Path, place: str = "", size: tuple[int, int] = DESK,
-             theme: str = "light", media: str = "") -> None:  # fmt: skip
+    def open(
+        self,
+        page: Path,
+        place: str = "",
+        size: tuple[int, int] = DESK,
+        theme: str = "light",
+        media: str = "",
+    ) -> None:
         """Load the page anew; a change of the address's end alone would not."""
         self.look(size, theme, media)
         self.driver.get("about:blank")
@@ -57,10 +70,14 @@ class Browser:
     def look(self, size: tuple[int, int] = DESK, theme: str = "light", media: str = "") -> None:
         """Choose width and height in CSS pixels, light or dark, screen or print."""
         width, height = size
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
-            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600})  # fmt: skip
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {
-            "media": media, "features": [{"name": "prefers-color-scheme", "value": theme}]})  # fmt: skip
+        self.driver.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600},
+        )
+        self.driver.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia",
+            {"media": media, "features": [{"name": "prefers-color-scheme", "value": theme}]},
+        )
 
     def js(self, script: str, *given: Any) -> Any:
         """What a script returns."""
@@ -84,10 +101,14 @@ class Browser:
 
     def asked_for(self) -> set[str]:
         """Addresses asked for since the last question, but for data within the page."""
-        messages = [json.loads(line["message"])["message"]
-                    for line in self.driver.get_log("performance")]  # fmt: skip
-        urls = {message["params"]["request"]["url"] for message in messages
-                if message["method"] == "Network.requestWillBeSent"}  # fmt: skip
+        messages = [
+            json.loads(line["message"])["message"] for line in self.driver.get_log("performance")
+        ]
+        urls = {
+            message["params"]["request"]["url"]
+            for message in messages
+            if message["method"] == "Network.requestWillBeSent"
+        }
         return {url.split("#")[0] for url in urls if not url.startswith("data:")} - {"about:blank"}
 
 
@@ -390,11 +411,14 @@ def test_the_filter_obeys_the_keyboard(browser: Browser, report: Path) -> None:
 def test_paper_gets_every_row_and_no_control(browser: Browser, report: Path) -> None:
     browser.open(report, "#summary?backend=mlx", media="print")
     hidden = ["nav", "#filter", ".skip", ".find", ".files", "#theme"]
-    assert browser.js(
-        """return arguments[0].filter((selector) =>
+    assert (
+        browser.js(
+            """return arguments[0].filter((selector) =>
             Array.from(document.querySelectorAll(selector)).some((e) => e.getClientRects().length))""",
-        hidden,
-    ) == []  # fmt: skip
+            hidden,
+        )
+        == []
+    )
     assert "A filter was on: backend mlx." in browser.one("#filtered").text
     browser.js("dispatchEvent(new Event('beforeprint'))")
     cut = browser.js(
@@ -526,10 +550,12 @@ def test_no_name_becomes_markup(browser: Browser, tmp_path: Path) -> None:
     cells[0]["dataset"]["name"] = evil
     cells[1]["flags"] = [{"code": "noisy", "detail": evil}]
     results = make(
-        tmp_path, cells, devices=[CPU | {"name": evil}],
+        tmp_path,
+        cells,
+        devices=[CPU | {"name": evil}],
         experiment={"experiment": "test", "report": {"title": evil}},
         not_measured=[{"device": "m2-max-38", "reason": evil}],
-    )  # fmt: skip
+    )
     assert page.main(arguments(results)) == 0
     browser.said()
     browser.open(results / "report.html")
@@ -547,6 +573,8 @@ def test_no_name_becomes_markup(browser: Browser, tmp_path: Path) -> None:
     # The same strings in the files: an SVG opened alone runs nothing either.
     for drawing in sorted((results / "figures").glob("*.svg")):
         browser.open(drawing)
-        found = browser.js("return [window.caught, document.documentElement.tagName,"
-                           " document.querySelectorAll('script, parsererror').length]")  # fmt: skip
+        found = browser.js(
+            "return [window.caught, document.documentElement.tagName,"
+            " document.querySelectorAll('script, parsererror').length]"
+        )
         assert found == [None, "svg", 0], drawing.name

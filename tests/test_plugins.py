@@ -220,9 +220,13 @@ def test_a_broken_framework_is_a_reason(name: str, monkeypatch: pytest.MonkeyPat
 def test_a_backend_computes_in_the_precision_asked_for(name: str) -> None:
     """The error of a product against float64 lies in the band of what was asked, or it refuses."""
     bands = {
-        "fp32": "fp32", "tf32": "tf32-or-fp16", "fp16": "tf32-or-fp16", "bf16": "bf16",
-        "amp-fp16": "tf32-or-fp16", "amp-bf16": "bf16",
-    }  # fmt: skip
+        "fp32": "fp32",
+        "tf32": "tf32-or-fp16",
+        "fp16": "tf32-or-fp16",
+        "bf16": "bf16",
+        "amp-fp16": "tf32-or-fp16",
+        "amp-bf16": "bf16",
+    }
     proved = set()
     for precision in usable(name):
         try:
@@ -499,9 +503,13 @@ def test_gpt2_counts_its_parameters_as_transformers_does(size: str) -> None:
 
 @pytest.mark.parametrize(
     ("size", "expected"),
-    [("small", 124_439_808), ("medium", 354_823_168), ("large", 774_030_080),
-     ("xl", 1_557_611_200)],
-)  # fmt: skip
+    [
+        ("small", 124_439_808),
+        ("medium", 354_823_168),
+        ("large", 774_030_080),
+        ("xl", 1_557_611_200),
+    ],
+)
 def test_gpt2_sizes_are_openais(size: str, expected: int) -> None:
     """The published models' exact counts; a data set's smaller vocabulary changes nothing."""
     workload = gpt2(size, dataset_vocab_size=300)
@@ -551,8 +559,9 @@ def test_gpt2_predicts_memory_by_the_papers_rule() -> None:
     halves = gpt2("large").memory_bytes("bf16", "torch-cpu")
     assert sum(halves[name] for name in ("weights", "gradients", "optimizer")) * 2 == states
     # With few tokens the peak is the optimizer's, when activations are gone; with many, it is not.
-    many, more = (gpt2("large", seq_len=512, batch_size=b).memory_bytes("fp32", "torch-cpu")
-                  for b in (8, 16))  # fmt: skip
+    many, more = (
+        gpt2("large", seq_len=512, batch_size=b).memory_bytes("fp32", "torch-cpu") for b in (8, 16)
+    )
     assert more["activations"] > 1.9 * many["activations"] > 0
 
 
@@ -834,8 +843,9 @@ def test_touched_memory_shows_in_page_faults_and_resident_size() -> None:
 @pytest.mark.alone
 def test_a_busy_foreign_process_is_flagged() -> None:
     """One process that spins beside the measurement shows as about a core, and marks the record."""
-    burn = subprocess.Popen([sys.executable, "-c", "print(1, flush=True)\nwhile True: pass"],
-                            stdout=subprocess.PIPE)  # fmt: skip
+    burn = subprocess.Popen(
+        [sys.executable, "-c", "print(1, flush=True)\nwhile True: pass"], stdout=subprocess.PIPE
+    )
     try:
         assert burn.stdout is not None
         burn.stdout.readline()

@@ -215,8 +215,10 @@ def test_folder(
     assert facts["revision"] is None
     (root,) = json.loads((output / "sources.json").read_text())["roots"].items()
     assert root[0] == str(repository) and root[1]["names_sha256"]
-    assert {"README.md", f"{subset or 'plain'}/{(split or 'train').split('[')[0]}-00000-of-00001"
-            ".parquet"} <= root[1]["files"].keys()  # fmt: skip
+    assert {
+        "README.md",
+        f"{subset or 'plain'}/{(split or 'train').split('[')[0]}-00000-of-00001.parquet",
+    } <= root[1]["files"].keys()
 
 
 def test_files_of_a_folder_are_looked_at_again(gpt2_like: Path, tmp_path: Path) -> None:
@@ -226,8 +228,13 @@ def test_files_of_a_folder_are_looked_at_again(gpt2_like: Path, tmp_path: Path) 
     shutil.copytree(gpt2_like, given)
     lines, more, card = folder / "train.jsonl", folder / "train-2.jsonl", folder / "README.md"
     lines.write_text('{"text": "one"}\n{"text": "two"}\n')
-    dataset = {"name": "own", "source": "folder", "path": str(folder), "tokenizer": str(given),
-               "vocab_size": 1000}  # fmt: skip
+    dataset = {
+        "name": "own",
+        "source": "folder",
+        "path": str(folder),
+        "tokenizer": str(given),
+        "vocab_size": 1000,
+    }
     assert source_files.state(output) == source_files.NEW
     prepared(run_stage(dataset, output, tmp_path / "home"), output)
     same = source_files.state(output)

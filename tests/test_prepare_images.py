@@ -460,10 +460,17 @@ def resolved(**datasets: dict[str, Any]) -> list[dict[str, Any]]:
 def test_config_knows_which_keys_images_have() -> None:
     (entry,) = resolved(garments={"kind": "images", "source": "builtin"})
     assert entry == {
-        "kind": "images", "source": "builtin", "path": None, "subset": None, "revision": None,
-        "n_train": 50_000, "n_validation": 10_000, "n_test": 10_000, "image_column": "image",
+        "kind": "images",
+        "source": "builtin",
+        "path": None,
+        "subset": None,
+        "revision": None,
+        "n_train": 50_000,
+        "n_validation": 10_000,
+        "n_test": 10_000,
+        "image_column": "image",
         "label_column": "label",
-    }  # fmt: skip
+    }
     gpt2 = {"module": "gpt2", "trainer": "plain", "size": "small", "batch_size": 1, "dataset": "a"}
     wrong = experiment(
         a={"kind": "images", "source": "hub", "vocab_size": 512, "tokenizer": "gpt2", "split": "x"},

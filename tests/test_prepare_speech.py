@@ -155,9 +155,12 @@ def test_builtin_speech(tmp_path: Path) -> None:
     # Whisper's special tokens come first, in a fixed order.
     tokens = json.loads((output / "tokenizer.json").read_text())["added_tokens"]
     assert [(token["id"], token["content"]) for token in tokens] == [
-        (0, END), (1, "<|startoftranscript|>"), (2, "<|en|>"), (3, "<|transcribe|>"),
+        (0, END),
+        (1, "<|startoftranscript|>"),
+        (2, "<|en|>"),
+        (3, "<|transcribe|>"),
         (4, "<|notimestamps|>"),
-    ]  # fmt: skip
+    ]
     for number in (0, 17):
         samples, text = speech_synthesis.clip(number, 2)
         assert text == texts[number] and samples.dtype == np.int16
@@ -452,8 +455,9 @@ def test_audio_folder_keeps_every_sample(audio_folder: Path, tmp_path: Path) -> 
     (seen,) = json.loads((output / "sources.json").read_text())["roots"].values()
     clip_files = {f"train/c{number}.wav" for number in range(3)}
     assert seen["names_sha256"] and seen["files"].keys() - {"README.md"} == {
-        "train/metadata.csv", *clip_files
-    }  # fmt: skip
+        "train/metadata.csv",
+        *clip_files,
+    }
     with hub_server.served({"datasets/owner/af": {"main": audio_folder}}) as endpoint:
         named = dataset | {"source": "hub", "path": "owner/af"}
         run = run_stage(named, output, tmp_path / "home", HF_ENDPOINT=endpoint)
@@ -556,9 +560,16 @@ def test_config_tells_all_mistakes_of_data_sets_and_resolves_by_kind() -> None:
         "b": {"source": "builtin", "vocab_size": 512, "clip_seconds": 3, "n_mels": 80},
         "c": {"kind": "speech", "source": "folder", "vocab_size": 260, "revision": "main"},
         "d": {"kind": "speech", "source": "builtin", "vocab_size": 512, "max_bytes": 5000},
-        "e": {"kind": "speech", "source": "hub", "path": "x", "vocab_size": 512, "n_mels": 64,
-              "clip_seconds": 31, "split": "train+test"},
-    }  # fmt: skip
+        "e": {
+            "kind": "speech",
+            "source": "hub",
+            "path": "x",
+            "vocab_size": 512,
+            "n_mels": 64,
+            "clip_seconds": 31,
+            "split": "train+test",
+        },
+    }
     lines = dict(line.split(": ", 1) for line in config.check(asked))
     assert "did you mean 'speech'" in lines.pop("datasets.a.kind")
     for where, what in (

@@ -48,12 +48,23 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, which L
 
 
 PRODUCTS = Cell(
-    host="here", device="cpu", backend="torch-cpu", workload="products", scenario="auto",
-    precision="fp32", module="matmul", trainer=None, device_kind="cpu", device_index=0,
-    device_memory_bytes=None, threads=2, seed=0, dataset=None,
+    host="here",
+    device="cpu",
+    backend="torch-cpu",
+    workload="products",
+    scenario="auto",
+    precision="fp32",
+    module="matmul",
+    trainer=None,
+    device_kind="cpu",
+    device_index=0,
+    device_memory_bytes=None,
+    threads=2,
+    seed=0,
+    dataset=None,
     parameters={"shapes": [[1, 64, 64, 64]], "burst_warmup": 1, "burst": 2, "burst_budget_s": 0.1},
     timing=QUICK | {"iterations": 30, "max_iterations": 30},
-)  # fmt: skip
+)
 
 
 def opened(name: str = "torch-cpu") -> Any:
@@ -320,8 +331,9 @@ def test_swap_is_the_host_s_in_bytes_or_none_with_a_reason(
     assert probe.sample()["swap_in_bytes"] == 13 * mmap.PAGESIZE
     summary = probe.stop(1.0)
     assert (summary["swap_in_bytes"], summary["swap_out_bytes"]) == (
-        3 * mmap.PAGESIZE, 7 * mmap.PAGESIZE,
-    )  # fmt: skip
+        3 * mmap.PAGESIZE,
+        7 * mmap.PAGESIZE,
+    )
     assert "whole host" in summary["swap_means"]
     monkeypatch.setattr(page_faults, "VMSTAT", linux.KernelFile(str(tmp_path / "none")))
     probe = page_faults.Plugin()
@@ -342,9 +354,15 @@ class Nvidia:
         library.fake_set.argtypes = (ctypes.c_char_p, ctypes.c_double)
         library.fake_reset()
         self.show(
-            power_mw=250_000, limit_mw=700_000, sm_mhz=1980, memory_mhz=3201, temperature_c=61,
-            pstate=0, busy_percent=0, reasons=0,
-        )  # fmt: skip
+            power_mw=250_000,
+            limit_mw=700_000,
+            sm_mhz=1980,
+            memory_mhz=3201,
+            temperature_c=61,
+            pstate=0,
+            busy_percent=0,
+            reasons=0,
+        )
         self.backend = opened()
 
     def show(self, **values: float) -> None:
@@ -446,12 +464,20 @@ def test_a_training_measures_the_energy_of_its_unsplit_steps(
     own = plugins.load("workloads", "gpt2").PARAMETERS
     defaults = {key: schema["default"] for key, schema in own.items() if "default" in schema}
     parameters = defaults | {
-        "size": "nano", "batch_size": 4, "seq_len": 32, "dataset_vocab_size": 300,
-    }  # fmt: skip
+        "size": "nano",
+        "batch_size": 4,
+        "seq_len": 32,
+        "dataset_vocab_size": 300,
+    }
     cell = dataclasses.replace(
-        PRODUCTS, module="gpt2", trainer="plain", parameters=parameters, dataset=str(tmp_path),
-        threads=1, timing=QUICK | {"energy_window_s": 1.0, "energy_idle_s": 0.3},
-    )  # fmt: skip
+        PRODUCTS,
+        module="gpt2",
+        trainer="plain",
+        parameters=parameters,
+        dataset=str(tmp_path),
+        threads=1,
+        timing=QUICK | {"energy_window_s": 1.0, "energy_idle_s": 0.3},
+    )
     found = measurement.measure(Trial(cell), lambda message: None)
     (point,) = found["points"]
     assert record_problems(found["points"], "points") == []
@@ -567,8 +593,9 @@ def test_a_gpu_that_nvml_does_not_know_is_a_reason(
         assert says in taken.summaries["interference"]["gpu_means"]
     gpu.show(absent=1)
     assert nvml.available() == (
-        False, "no NVIDIA GPU with a working driver (NVML Shared Library Not Found)",
-    )  # fmt: skip
+        False,
+        "no NVIDIA GPU with a working driver (NVML Shared Library Not Found)",
+    )
 
 
 def test_throttling_and_a_power_cap_are_told_apart(gpu: Nvidia) -> None:
@@ -655,9 +682,11 @@ def test_a_gpu_busy_before_the_cell_began_is_flagged(gpu: Nvidia) -> None:
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two CPU packages, a core zone that is inside one of them, and the platform's zone."""
     for zone, name in (
-        ("intel-rapl:0", "package-0"), ("intel-rapl:0:0", "core"),
-        ("intel-rapl:1", "package-1"), ("intel-rapl:2", "psys"),
-    ):  # fmt: skip
+        ("intel-rapl:0", "package-0"),
+        ("intel-rapl:0:0", "core"),
+        ("intel-rapl:1", "package-1"),
+        ("intel-rapl:2", "psys"),
+    ):
         (tmp_path / zone).mkdir()
         (tmp_path / zone / "name").write_text(f"{name}\n")
         (tmp_path / zone / "max_energy_range_uj").write_text("262143328850\n")
@@ -793,8 +822,10 @@ def test_savers_of_power_are_flagged_where_they_limit(
     monkeypatch.setattr(interference, "CPUFREQ", tmp_path)
     monkeypatch.setattr(interference, "PLATFORM_PROFILE", str(tmp_path / "platform_profile"))
     for file, text in (
-        ("scaling_driver", driver), ("scaling_governor", name), ("platform_profile", profile),
-    ):  # fmt: skip
+        ("scaling_driver", driver),
+        ("scaling_governor", name),
+        ("platform_profile", profile),
+    ):
         if text:
             (tmp_path / file).write_text(f"{text}\n")
     battery = None if plugged is None else SimpleNamespace(power_plugged=plugged, percent=80.0)
@@ -830,8 +861,11 @@ class Mac:
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
         self.powers: dict[str, float | None] = {
-            "cpu_total_mj": 4000, "gpu_mj": 20_000, "dram_mj": 1000, "ane_mj": 0,
-        }  # fmt: skip
+            "cpu_total_mj": 4000,
+            "gpu_mj": 20_000,
+            "dram_mj": 1000,
+            "ane_mj": 0,
+        }
         self.energy = dict.fromkeys(self.powers, 1e6)
         self.at_s = time.perf_counter()
         self.chip = "Apple M2 Max"
@@ -886,8 +920,9 @@ def test_a_mac_s_gpu_and_soc_are_two_scopes(
     assert len(waits) >= before + 2  # at both ends of the window
     sources, window_s = by_name(meter), meter.summary()["window_s"]
     assert {name: (s["scope"], s["quality"]) for name, s in sources.items()} == {
-        "apple-gpu": ("gpu", "model"), "apple-soc": ("soc", "model"),
-    }  # fmt: skip
+        "apple-gpu": ("gpu", "model"),
+        "apple-soc": ("soc", "model"),
+    }
     assert sources["apple-gpu"]["energy_j"] == pytest.approx(20 * window_s, rel=0.05)
     assert sources["apple-soc"]["energy_j"] == pytest.approx(25 * window_s, rel=0.05)
     assert sources["apple-soc"]["idle_before_w"] == pytest.approx(25, rel=0.1)
@@ -963,8 +998,9 @@ def test_a_mac_s_swap_and_low_power_mode(mac: Mac, monkeypatch: pytest.MonkeyPat
     mac.pressure(swapped=(105, 207))
     found = probe.stop(1.0)
     assert (found["swap_in_bytes"], found["swap_out_bytes"]) == (
-        5 * mmap.PAGESIZE, 7 * mmap.PAGESIZE,
-    )  # fmt: skip
+        5 * mmap.PAGESIZE,
+        7 * mmap.PAGESIZE,
+    )
     monkeypatch.setattr(interference.environment, "power_source", lambda: "mains")
     session = Sampled(on_its_gpu(monkeypatch))
     summary = run(session, 0.15, only=["interference"]).summaries["interference"]

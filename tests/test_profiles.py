@@ -41,12 +41,28 @@ def test_what_kubernetes_is_given_is_one_document(tmp_path: Path) -> None:
     kubectl.chmod(0o755)
     hostile = "x; touch pwned"
     done = subprocess.run(
-        [sys.executable, PROFILES / "kubernetes" / "job.py", "submit", "--image", "i",
-         "--claim", "work:/work", "--node", f"kind={hostile}", "--gpus", "1", "--minutes", "7",
-         "job 1.sh"],
-        cwd=tmp_path, capture_output=True, text=True, check=True,
+        [
+            sys.executable,
+            PROFILES / "kubernetes" / "job.py",
+            "submit",
+            "--image",
+            "i",
+            "--claim",
+            "work:/work",
+            "--node",
+            f"kind={hostile}",
+            "--gpus",
+            "1",
+            "--minutes",
+            "7",
+            "job 1.sh",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
         env=os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
-    )  # fmt: skip
+    )
     assert done.stdout == "j-1\n"
     pod = json.loads((tmp_path / "given.json").read_text())["spec"]["template"]["spec"]
     (container,) = pod["containers"]

@@ -41,14 +41,28 @@ PUBLISH = figures.publish
 LATEX = shutil.which("xelatex") or shutil.which("lualatex")
 SHA = "ab" * 32
 CPU = {
-    "id": "cpu-x", "registry_id": None, "name": "Example CPU", "kind": "cpu", "vendor": "amd",
-    "memory_bytes": 2**34, "memory_kind": "system", "index": 0, "gpu_cores": None, "driver": None,
+    "id": "cpu-x",
+    "registry_id": None,
+    "name": "Example CPU",
+    "kind": "cpu",
+    "vendor": "amd",
+    "memory_bytes": 2**34,
+    "memory_kind": "system",
+    "index": 0,
+    "gpu_cores": None,
+    "driver": None,
     "backends": ["torch-cpu", "mlx"],
-}  # fmt: skip
+}
 H200 = CPU | {
-    "id": "h200", "registry_id": "h200", "name": "NVIDIA H200", "kind": "gpu", "vendor": "nvidia",
-    "memory_bytes": 140 * 2**30, "memory_kind": "dedicated", "backends": ["torch-cuda", "mlx"],
-}  # fmt: skip
+    "id": "h200",
+    "registry_id": "h200",
+    "name": "NVIDIA H200",
+    "kind": "gpu",
+    "vendor": "nvidia",
+    "memory_bytes": 140 * 2**30,
+    "memory_kind": "dedicated",
+    "backends": ["torch-cuda", "mlx"],
+}
 PHASES = {"data_s": 0.01, "forward_s": 0.3, "backward_s": 0.5, "optimizer_s": 0.17, "other_s": 0.02}
 
 
@@ -58,51 +72,113 @@ PHASES = {"data_s": 0.01, "forward_s": 0.3, "backward_s": 0.5, "optimizer_s": 0.
 def host_file(devices: Sequence[Mapping[str, Any]] = (CPU,)) -> dict[str, Any]:
     """A host file's content."""
     return {
-        "schema_version": 1, "label": "desk", "hostname": "desk.example", "fingerprint": SHA,
-        "fingerprint_parts": {"machine_id_sha256": None, "cpu_model": "Example CPU",
-                              "architecture": "x86_64"},
-        "os": {"system": "Linux", "release": "6.1", "distribution": "Debian GNU/Linux 12",
-               "machine": "x86_64"},
-        "cpu": {"model": "Example CPU", "physical_cores": 2, "logical_cores": 2,
-                "usable_cores": 2, "memory_bytes": 2**34, "features": ["avx2"]},
+        "schema_version": 1,
+        "label": "desk",
+        "hostname": "desk.example",
+        "fingerprint": SHA,
+        "fingerprint_parts": {
+            "machine_id_sha256": None,
+            "cpu_model": "Example CPU",
+            "architecture": "x86_64",
+        },
+        "os": {
+            "system": "Linux",
+            "release": "6.1",
+            "distribution": "Debian GNU/Linux 12",
+            "machine": "x86_64",
+        },
+        "cpu": {
+            "model": "Example CPU",
+            "physical_cores": 2,
+            "logical_cores": 2,
+            "usable_cores": 2,
+            "memory_bytes": 2**34,
+            "features": ["avx2"],
+        },
         "devices": list(devices),
         "backends": {
             "torch-cpu": {"available": True, "reason": None, "mend": None, "devices": ["cpu-x"]},
-            "torch-cuda": {"available": False, "reason": "no NVIDIA GPU or driver",
-                           "mend": "install a driver", "devices": []},
+            "torch-cuda": {
+                "available": False,
+                "reason": "no NVIDIA GPU or driver",
+                "mend": "install a driver",
+                "devices": [],
+            },
         },
         "packages": {"python": "3.11.7", "torch": "2.13.0+cpu", "triton": None},
         "blas": {"torch": "oneMKL 2024.2", "mlx": None, "numpy": None},
-        "driver": {"nvidia": None, "macos": None, "cuda_runtime": None, "rocm_runtime": None,
-                   "cublas": None},
+        "driver": {
+            "nvidia": None,
+            "macos": None,
+            "cuda_runtime": None,
+            "rocm_runtime": None,
+            "cublas": None,
+        },
         "quick_facts_sha256": SHA,
-    }  # fmt: skip
+    }
 
 
 def base_record(module: str, workload: str, **axes: Any) -> dict[str, Any]:
     """A record without points, status ok."""
     cell = {
-        "host": "desk", "device": "cpu-x", "backend": "torch-cpu", "workload": workload,
-        "scenario": "auto", "precision": "fp32", "module": module, "trainer": None,
-        "device_kind": "cpu", "device_index": 0, "device_memory_bytes": 2**34, "threads": 2,
-        "seed": 0, "dataset": None, "parameters": {}, "timing": {},
-    } | axes  # fmt: skip
+        "host": "desk",
+        "device": "cpu-x",
+        "backend": "torch-cpu",
+        "workload": workload,
+        "scenario": "auto",
+        "precision": "fp32",
+        "module": module,
+        "trainer": None,
+        "device_kind": "cpu",
+        "device_index": 0,
+        "device_memory_bytes": 2**34,
+        "threads": 2,
+        "seed": 0,
+        "dataset": None,
+        "parameters": {},
+        "timing": {},
+    } | axes
     return {
-        "schema_version": 3, "method_version": 2, "cell": cell, "status": "ok", "reason": None,
+        "schema_version": 3,
+        "method_version": 2,
+        "cell": cell,
+        "status": "ok",
+        "reason": None,
         "started_at": "2026-01-02T03:04:05+00:00",
-        "scenario": {"requested": cell["scenario"], "derived": "fits", "applied": "fits",
-                     "predicted_bytes": 10**6, "predicted_parts_bytes": {},
-                     "device_memory_bytes": 2**34, "capacity_bytes": 2**34,
-                     "capacity_source": "the device's memory"},
-        "precision": {"requested": cell["precision"], "effective": cell["precision"],
-                      "evidence": {"product_error": 2e-7}},
-        "points": [], "samples": [], "probes": {}, "flags": [], "dataset": None,
-        "method": {}, "code": {"fingerprint": None, "modules": {}}, "modules_loaded": [], "progress": None,
-        "environment": {"hostname": "desk.example", "system": "Linux-6.1", "python": "3.11.7",
-                        "git_commit": "c" * 40, "declared": {"blas": "oneMKL 2024.2"},
-                        "backend": {"framework_version": "2.13.0", "device_name": None}},
+        "scenario": {
+            "requested": cell["scenario"],
+            "derived": "fits",
+            "applied": "fits",
+            "predicted_bytes": 10**6,
+            "predicted_parts_bytes": {},
+            "device_memory_bytes": 2**34,
+            "capacity_bytes": 2**34,
+            "capacity_source": "the device's memory",
+        },
+        "precision": {
+            "requested": cell["precision"],
+            "effective": cell["precision"],
+            "evidence": {"product_error": 2e-7},
+        },
+        "points": [],
+        "samples": [],
+        "probes": {},
+        "flags": [],
+        "dataset": None,
+        "method": {},
+        "code": {"fingerprint": None, "modules": {}},
+        "modules_loaded": [],
+        "progress": None,
+        "environment": {
+            "hostname": "desk.example",
+            "system": "Linux-6.1",
+            "python": "3.11.7",
+            "git_commit": "c" * 40,
+            "declared": {"blas": "oneMKL 2024.2"},
+            "backend": {"framework_version": "2.13.0", "device_name": None},
+        },
         "accounting": {"wall_s": 5.0, "child_wall_s": 4.9, "timed_s": 3.0},
-    }  # fmt: skip
+    }
 
 
 def training(step_s: float, losses: Sequence[float] = (6.0, 5.5, 5.25), **axes: Any) -> dict:
@@ -114,34 +190,53 @@ def training(step_s: float, losses: Sequence[float] = (6.0, 5.5, 5.25), **axes: 
     """
     trainer, samples = axes.setdefault("trainer", "plain"), axes.pop("samples", 4)
     trained = axes.pop("trained", 198400)
-    axes["parameters"] = {"size": "nano", "lora_rank": 0, "weights": "random",
-                          "allocator": "default"} | axes.pop("parameters", {})  # fmt: skip
+    axes["parameters"] = {
+        "size": "nano",
+        "lora_rank": 0,
+        "weights": "random",
+        "allocator": "default",
+    } | axes.pop("parameters", {})
     made = base_record(
         axes.pop("module", "gpt2"), axes.pop("workload", f"gpt2-nano-{trainer}"), **axes
     )
     jitter = [1 + 0.001 * (i % 11 - 5) for i in range(30)]
     made["dataset"] = {"name": "text", "data_sha256": SHA, "vocab_size": 512}
     made["samples"] = [
-        {"t_s": 0.1 * i, "rss_bytes": 2.0e8 + 1e6 * i, "minor_faults": 10 * i, "major_faults": 0,
-         "device_memory_bytes": None} for i in range(5)
-    ]  # fmt: skip
+        {
+            "t_s": 0.1 * i,
+            "rss_bytes": 2.0e8 + 1e6 * i,
+            "minor_faults": 10 * i,
+            "major_faults": 0,
+            "device_memory_bytes": None,
+        }
+        for i in range(5)
+    ]
     made["points"] = [
         {
-            "params": {"batch_size": samples, "n_parameters": 198400,
-                       "n_trainable_parameters": trained, "samples_per_step": samples,
-                       "tokens_per_step": 64 * samples, "audio_s_per_step": None},
+            "params": {
+                "batch_size": samples,
+                "n_parameters": 198400,
+                "n_trainable_parameters": trained,
+                "samples_per_step": samples,
+                "tokens_per_step": 64 * samples,
+                "audio_s_per_step": None,
+            },
             "times": {
                 "step_s": [1.02 * step_s * j for j in jitter],
                 "unsplit_step_s": [step_s * j for j in jitter],
                 "warmup_step_s": [step_s * 3, step_s],
-                **{name: [share * 1.02 * step_s * j for j in jitter]
-                   for name, share in PHASES.items()},
+                **{
+                    name: [share * 1.02 * step_s * j for j in jitter]
+                    for name, share in PHASES.items()
+                },
             },
-            "flops": 2.0e8, "bytes": None, "loss": list(losses),
+            "flops": 2.0e8,
+            "bytes": None,
+            "loss": list(losses),
             "memory": {"device_bytes": None, "device_peak_bytes": None},
             "steps": course(step_s),
         }
-    ]  # fmt: skip
+    ]
     return made
 
 
@@ -159,20 +254,34 @@ def course(step_s: float, faults: int = 40) -> dict[str, list[Any]]:
 def energy_source(name: str, scope: str, quality: str, joules: float | None) -> dict[str, Any]:
     """One source of energy in a point, or one that could not be read."""
     return {
-        "name": name, "scope": scope, "quality": quality, "means": "a meter",
-        "energy_j": joules and 100 * joules, "updates": joules and 200,
-        "energy_per_step_j": joules, "energy_per_sample_j": joules and joules / 4,
-        "idle_before_w": joules and 50.0, "idle_after_w": joules and 60.0,
+        "name": name,
+        "scope": scope,
+        "quality": quality,
+        "means": "a meter",
+        "energy_j": joules and 100 * joules,
+        "updates": joules and 200,
+        "energy_per_step_j": joules,
+        "energy_per_sample_j": joules and joules / 4,
+        "idle_before_w": joules and 50.0,
+        "idle_after_w": joules and 60.0,
         "net_energy_per_step_j": joules and joules - 5.5,
         "reason": None if joules else "permission denied: readable by root only",
-    }  # fmt: skip
+    }
 
 
 def probed(made: dict[str, Any], **summaries: Any) -> dict[str, Any]:
     """The same cell with what probes answer."""
     for name, summary in summaries.items():
-        cost = {"samples": 40, "sample_cost_median_s": 2e-5, "sample_cost_p95_s": 9e-5,
-                "share_of_wall": 2e-4} if summary.get("available", True) else {}  # fmt: skip
+        cost = (
+            {
+                "samples": 40,
+                "sample_cost_median_s": 2e-5,
+                "sample_cost_p95_s": 9e-5,
+                "share_of_wall": 2e-4,
+            }
+            if summary.get("available", True)
+            else {}
+        )
         made["probes"][name] = {"available": True, "means": f"reads {name}"} | cost | summary
     return made
 
@@ -191,34 +300,59 @@ def of_the_paper(module: str, size: str, samples: int, **axes: Any) -> dict[str,
     workload = plugin(parameters)
     place = {"device": "rtx-4090", "backend": "torch-cuda", "device_kind": "gpu", "trainer": "hf"}
     own = place | {"workload": f"{module}-{size}"} | axes
-    made = training(0.4, module=module, samples=samples, parameters=parameters,
-                    trained=workload.n_trainable_parameters(), **own)  # fmt: skip
+    made = training(
+        0.4,
+        module=module,
+        samples=samples,
+        parameters=parameters,
+        trained=workload.n_trainable_parameters(),
+        **own,
+    )
     made["points"][0]["params"] |= {
-        "n_parameters": workload.n_parameters(), "tokens_per_step": workload.tokens_per_step(),
+        "n_parameters": workload.n_parameters(),
+        "tokens_per_step": workload.tokens_per_step(),
         "audio_s_per_step": workload.audio_s_per_step(),
-    }  # fmt: skip
+    }
     made["scenario"] |= {"batch_size": samples, "applied": own.get("scenario", "fits")}
     if joules:
-        sources = [energy_source("nvml-counter", "gpu", "counter", joules),
-                   energy_source("rapl-package", "cpu-package", "counter", 55.0)]  # fmt: skip
+        sources = [
+            energy_source("nvml-counter", "gpu", "counter", joules),
+            energy_source("rapl-package", "cpu-package", "counter", 55.0),
+        ]
         made["points"][0]["energy"] = {
-            "window_s": 10.0, "steps": 25, "reason": None, "sources": sources,
-        }  # fmt: skip
+            "window_s": 10.0,
+            "steps": 25,
+            "reason": None,
+            "sources": sources,
+        }
     return made
 
 
 def matmul(**axes: Any) -> dict[str, Any]:
     """A measured matrix product cell of two shapes, the second without a burst."""
     made = base_record("matmul", "matmul-small", **axes)
-    for n, seconds, burst in ((64, 1e-4, {"burst_mean_s": 9e-5}),
-                              (512, 5e-3, {"burst_mean_s": None,
-                                           "burst_reason": "110 launches would take about 0.6 s, "
-                                           "the budget is 0.5 s"})):  # fmt: skip
+    for n, seconds, burst in (
+        (64, 1e-4, {"burst_mean_s": 9e-5}),
+        (
+            512,
+            5e-3,
+            {
+                "burst_mean_s": None,
+                "burst_reason": "110 launches would take about 0.6 s, the budget is 0.5 s",
+            },
+        ),
+    ):
         made["points"].append(
-            {"params": {"batch": 1, "m": n, "k": n, "n": n}, "flops": 2.0 * n**3,
-             "times": {"step_s": [seconds * (1 + 0.01 * (i % 5)) for i in range(20)]},
-             "bytes": 12 * n * n, "memory": {}, "result_error": 2e-7, **burst}
-        )  # fmt: skip
+            {
+                "params": {"batch": 1, "m": n, "k": n, "n": n},
+                "flops": 2.0 * n**3,
+                "times": {"step_s": [seconds * (1 + 0.01 * (i % 5)) for i in range(20)]},
+                "bytes": 12 * n * n,
+                "memory": {},
+                "result_error": 2e-7,
+                **burst,
+            }
+        )
     return made
 
 
@@ -227,10 +361,16 @@ def kernel_launch(**axes: Any) -> dict[str, Any]:
     made = base_record("kernel_launch", "kernel-launch", **axes)
     times = {"cold_s": 1e-4, "launch_and_wait_s": 3e-6, "enqueue_s": 2e-6, "amortised_s": 2.5e-6}
     made["points"] = [
-        {"params": {"launch": "dispatch", "note": "a + 1 on one element", "burst": 100},
-         "times": {name: [value] * (1 if name == "cold_s" else 9) for name, value in times.items()},
-         "flops": None, "bytes": None, "memory": {}}
-    ]  # fmt: skip
+        {
+            "params": {"launch": "dispatch", "note": "a + 1 on one element", "burst": 100},
+            "times": {
+                name: [value] * (1 if name == "cold_s" else 9) for name, value in times.items()
+            },
+            "flops": None,
+            "bytes": None,
+            "memory": {},
+        }
+    ]
     return made
 
 
@@ -328,35 +468,69 @@ def make(
                 cells.append({"cell": cell, "record": path.as_posix()})
     document = {
         "experiment": {"experiment": "test", "report": {"title": "A test"}},
-        "host": host_file(devices), "cells": cells, "not_measured": [],
-    } | more  # fmt: skip
+        "host": host_file(devices),
+        "cells": cells,
+        "not_measured": [],
+    } | more
     matrix = results / "matrix.json"
     matrix.parent.mkdir(parents=True, exist_ok=True)
     matrix.write_text(json.dumps(document), encoding="utf-8")
     bundles = ["--reference", str(results / "reference/lab")] if reference else []
-    aggregate.main(["--matrix", str(matrix), "--results", str(results),
-                    "--output-dir", str(results / "tables"), *bundles])  # fmt: skip
+    aggregate.main(
+        [
+            "--matrix",
+            str(matrix),
+            "--results",
+            str(results),
+            "--output-dir",
+            str(results / "tables"),
+            *bundles,
+        ]
+    )
     for stage in (ceilings, expected):
-        stage.main(["--matrix", str(matrix), "--tables", str(results / "tables"), "--registry",
-                    str(ROOT / "config/devices.yaml"), "--output-dir",
-                    str(results / "tables")])  # fmt: skip
-    attribution.main(["--tables", str(results / "tables"), "--output-dir",
-                      str(results / "tables")])  # fmt: skip
-    judge.main(["--matrix", str(matrix), "--tables", str(results / "tables"), "--registry",
-                 str(ROOT / "config/devices.yaml"), "--claims", str(ROOT / "config/claims.yaml"),
-                 "--published", str(ROOT / "config/published"), "--output-dir",
-                 str(results / "tables")])  # fmt: skip
+        stage.main(
+            [
+                "--matrix",
+                str(matrix),
+                "--tables",
+                str(results / "tables"),
+                "--registry",
+                str(ROOT / "config/devices.yaml"),
+                "--output-dir",
+                str(results / "tables"),
+            ]
+        )
+    attribution.main(["--tables", str(results / "tables"), "--output-dir", str(results / "tables")])
+    judge.main(
+        [
+            "--matrix",
+            str(matrix),
+            "--tables",
+            str(results / "tables"),
+            "--registry",
+            str(ROOT / "config/devices.yaml"),
+            "--claims",
+            str(ROOT / "config/claims.yaml"),
+            "--published",
+            str(ROOT / "config/published"),
+            "--output-dir",
+            str(results / "tables"),
+        ]
+    )
     return results
 
 
 def arguments(results: Path, **changed: Path) -> list[str]:
     """The stage's command line."""
     values = {
-        "matrix": results / "matrix.json", "tables": results / "tables",
-        "published": ROOT / "config/published", "registry": ROOT / "config/devices.yaml",
-        "template": ROOT / "report", "figures": results / "figures",
+        "matrix": results / "matrix.json",
+        "tables": results / "tables",
+        "published": ROOT / "config/published",
+        "registry": ROOT / "config/devices.yaml",
+        "template": ROOT / "report",
+        "figures": results / "figures",
         "output": results / "report.html",
-    } | changed  # fmt: skip
+    } | changed
     return [word for name, value in values.items() for word in (f"--{name}", str(value))]
 
 
@@ -380,8 +554,10 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     mlx = training(0.030, backend="mlx")
     mlx["points"][0]["times"]["trace_s"] = [0.0005] * 30
     flagged = training(0.011, backend="torch-cpu", trainer="hf")
-    flagged["flags"] = [{"code": "noisy", "detail": "step_s has an IQR of 15% of its median; odd"},
-                        {"code": "contended", "detail": "other processes used 0.50 cores"}]  # fmt: skip
+    flagged["flags"] = [
+        {"code": "noisy", "detail": "step_s has an IQR of 15% of its median; odd"},
+        {"code": "contended", "detail": "other processes used 0.50 cores"},
+    ]
     oom = training(0.01, backend="mlx", precision="amp-bf16")
     record.write(dict(oom), folder / "before.json", folder / "results/history")
     away = {"host": "gpu-box", "device": "rtx-4090", "backend": "torch-cuda", "device_kind": "gpu"}
@@ -393,15 +569,22 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
             mlx,
             flagged,
             without_result(oom, "oom", "Unable to allocate <8 GB>"),
-            without_result(training(1, backend="mlx", trainer="hf"), "unsupported",
-                           "this trainer drives torch only"),
+            without_result(
+                training(1, backend="mlx", trainer="hf"),
+                "unsupported",
+                "this trainer drives torch only",
+            ),
             matmul(),
             kernel_launch(),
         ],
-        foreign=[training(0.001, (6.0, 5.5, 5.2501), **away), matmul(**away), kernel_launch(**away)],
+        foreign=[
+            training(0.001, (6.0, 5.5, 5.2501), **away),
+            matmul(**away),
+            kernel_launch(**away),
+        ],
         reference=[training(0.002, **away | {"host": "lab"})],
         not_measured=[{"device": "m2-max-38", "reason": "host 'desk' has no such device"}],
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")
@@ -442,8 +625,14 @@ def test_the_same_tables_make_the_same_bytes(full: Path, full_page: Page) -> Non
     assert render(full).html == full_page.html
     assert {p.name: p.read_bytes() for p in (full / "figures").iterdir()} == before
     assert {name.rsplit(".")[-1] for name in before} == {
-        "svg", "png", "pdf", "csv", "md", "tex", "json",
-    }  # fmt: skip
+        "svg",
+        "png",
+        "pdf",
+        "csv",
+        "md",
+        "tex",
+        "json",
+    }
 
 
 def test_figures_keep_the_numbers_in_their_labels() -> None:
@@ -467,11 +656,24 @@ def test_figures_follow_the_theme(full_page: Page) -> None:
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 def test_a_browser_runs_it_without_complaint(full: Path, full_page: Page, tmp_path: Path) -> None:
     done = subprocess.run(
-        [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-         "--disable-background-networking", "--enable-logging=stderr", "--v=0",
-         f"--user-data-dir={tmp_path}", "--dump-dom", (full / "report.html").as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
+        [
+            str(CHROMIUM),
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--enable-logging=stderr",
+            "--v=0",
+            f"--user-data-dir={tmp_path}",
+            "--dump-dom",
+            (full / "report.html").as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     assert said == []
     assert re.search(r'id="theme"[^>]*>(Dark|Light)<', done.stdout)  # the script ran to its end
@@ -536,8 +738,16 @@ def test_records_that_are_used_in_nothing_are_listed(tmp_path: Path) -> None:
     damaged = results / "damaged/desk/cpu-x/fp32.0123456789ab.json"
     damaged.parent.mkdir(parents=True)
     damaged.write_text("{", encoding="utf-8")
-    aggregate.main(["--matrix", str(results / "matrix.json"), "--results", str(results),
-                    "--output-dir", str(results / "tables")])  # fmt: skip
+    aggregate.main(
+        [
+            "--matrix",
+            str(results / "matrix.json"),
+            "--results",
+            str(results),
+            "--output-dir",
+            str(results / "tables"),
+        ]
+    )
     quality = render(results).of("quality")
     assert f"{stray.as_posix()}: not in this experiment" in quality
     assert "1 damaged record set aside, used in nothing: " + damaged.as_posix() in quality
@@ -600,9 +810,10 @@ def printed_numbers() -> Iterator[str]:
 
 def test_published_numbers_carry_their_mark(full_page: Page) -> None:
     marked = [
-        (section, "".join(text)) for section, css, text in full_page.cells
+        (section, "".join(text))
+        for section, css, text in full_page.cells
         if "published" in css.split()
-    ]  # fmt: skip
+    ]
     # Table 2 twice; the statements of the texts among the claims once more
     where = {"paper", "memory", "money", "published", "claims"}
     assert {section for section, _ in marked} == where
@@ -633,10 +844,13 @@ def test_other_hosts_are_badged_and_apart(full_page: Page) -> None:
     assert "gpu-box" not in own and "rtx-4090" not in own
     others = full_page.of("others")
     assert "gpu-box other host" in others and "lab reference" in others
-    for number, caption in re.findall(r"<b>((?:Figure|Table) \d+)\.</b>(.*?)</figcaption>",
-                                      full_page.html[full_page.html.index('id="others"'):
-                                                     full_page.html.index('id="across-hosts"')],
-                                      re.S):  # fmt: skip
+    for number, caption in re.findall(
+        r"<b>((?:Figure|Table) \d+)\.</b>(.*?)</figcaption>",
+        full_page.html[
+            full_page.html.index('id="others"') : full_page.html.index('id="across-hosts"')
+        ],
+        re.S,
+    ):
         assert 'class="badge"' in caption, number
     across = full_page.tables["table-across-gpt2-nano-4-256-198400-method2"]
     assert {line[0] for line in across[1:]} == {"desk", "gpu-box other host", "lab reference"}
@@ -651,44 +865,68 @@ def test_other_hosts_are_badged_and_apart(full_page: Page) -> None:
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Adapters, offloading, near capacity, energy, clocks, allocators and a cell without probes."""
     plain = probed(
-        training(0.030), memory={"rss_at_start_bytes": 2**28, "rss_peak_sampled_bytes": 2**29},
+        training(0.030),
+        memory={"rss_at_start_bytes": 2**28, "rss_peak_sampled_bytes": 2**29},
         page_faults={"page_size_bytes": 4096, "minor_faults": 9000, "major_faults": 0},
-        clocks={"throttled": False, "power_capped": None, "limits_means": "a count of throttlings",
-                "cpu_clock_median_mhz": 3000.0, "cpu_clock_min_mhz": 2900.0,
-                "cpu_clock_max_mhz": 3100.0},
+        clocks={
+            "throttled": False,
+            "power_capped": None,
+            "limits_means": "a count of throttlings",
+            "cpu_clock_median_mhz": 3000.0,
+            "cpu_clock_min_mhz": 2900.0,
+            "cpu_clock_max_mhz": 3100.0,
+        },
         interference={"foreign_load_cores": 0.03, "power_source": "mains"},
-    )  # fmt: skip
-    plain["samples"] = [sample | {"cpu_clock_mhz": 3000.0 - i}
-                        for i, sample in enumerate(plain["samples"])]  # fmt: skip
+    )
+    plain["samples"] = [
+        sample | {"cpu_clock_mhz": 3000.0 - i} for i, sample in enumerate(plain["samples"])
+    ]
     plain["points"][0]["energy"] = {
-        "window_s": 10.0, "steps": 100, "reason": None,
-        "sources": [energy_source("nvml-counter", "gpu", "counter", 20.0),
-                    energy_source("rapl-package", "cpu-package", "counter", None)],
-    }  # fmt: skip
+        "window_s": 10.0,
+        "steps": 100,
+        "reason": None,
+        "sources": [
+            energy_source("nvml-counter", "gpu", "counter", 20.0),
+            energy_source("rapl-package", "cpu-package", "counter", None),
+        ],
+    }
     peak(plain, 1.1)
-    hot = probed(training(0.031, trainer="hf"),
-                 clocks={"throttled": True, "limits_means": "a count of throttlings"})  # fmt: skip
+    hot = probed(
+        training(0.031, trainer="hf"),
+        clocks={"throttled": True, "limits_means": "a count of throttlings"},
+    )
     peak(hot, 0.5)
     lora = training(0.020, workload="gpt2-lora-plain", parameters={"lora_rank": 8}, trained=8192)
     phases = lora["points"][0]["times"]
     phases["optimizer_s"] = [value / 10 for value in phases["optimizer_s"]]
-    offload = training(0.007, workload="gpt2-offload", scenario="offload",
-                       parameters={"zero_stage": 2})  # fmt: skip
+    offload = training(
+        0.007, workload="gpt2-offload", scenario="offload", parameters={"zero_stage": 2}
+    )
     offload["method"] = {"offload": {"library": "DeepSpeed", "zero_stage": 2}}
-    offload["flags"] = [{"code": "offload_on_cpu", "detail": "one memory"},
-                        {"code": "split_differs", "detail": "sums to +9 %"}]  # fmt: skip
+    offload["flags"] = [
+        {"code": "offload_on_cpu", "detail": "one memory"},
+        {"code": "split_differs", "detail": "sums to +9 %"},
+    ]
     offload["scenario"] |= {"applied": "offload"}
     retain = training(0.028, workload="gpt2-retain", parameters={"allocator": "retain"})
     retain["points"][0]["steps"] = course(0.028, faults=0)
-    bare = probed(training(0.0299, workload="gpt2-bare"), memory={
-        "available": False, "means": "switched off for this cell"})  # fmt: skip
+    bare = probed(
+        training(0.0299, workload="gpt2-bare"),
+        memory={"available": False, "means": "switched off for this cell"},
+    )
     bare["samples"] = []
-    enforced = near_capacity("torch-cpu", {"enforced": True, "how": "a cgroup's limit",
-                                           "limit_bytes": 2**27, "reason": None})  # fmt: skip
-    model_only = near_capacity("mlx", {"enforced": False, "how": "model only",
-                                       "limit_bytes": 2**27, "reason": "no cgroup"})  # fmt: skip
-    too_large = without_result(training(1, workload="gpt2-large-plain"), "skipped",
-                               "predicted 17.2 GiB, the device has 16 GiB")  # fmt: skip
+    enforced = near_capacity(
+        "torch-cpu",
+        {"enforced": True, "how": "a cgroup's limit", "limit_bytes": 2**27, "reason": None},
+    )
+    model_only = near_capacity(
+        "mlx", {"enforced": False, "how": "model only", "limit_bytes": 2**27, "reason": "no cgroup"}
+    )
+    too_large = without_result(
+        training(1, workload="gpt2-large-plain"),
+        "skipped",
+        "predicted 17.2 GiB, the device has 16 GiB",
+    )
     too_large["scenario"] |= {"derived": "offload", "predicted_bytes": 18_500_000_000}
     own = [plain, hot, lora, offload, retain, bare, enforced, model_only, too_large]
     return make(tmp_path_factory.mktemp("study"), own)
@@ -697,21 +935,28 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def peak(made: dict[str, Any], predicted_over_measured: float) -> None:
     """Give a cell a measured peak."""
     made["points"][0]["memory"] = {
-        "device_bytes": None, "device_peak_bytes": int(1e6 / predicted_over_measured),
+        "device_bytes": None,
+        "device_peak_bytes": int(1e6 / predicted_over_measured),
         "device_peak_means": "all tensors",
-    }  # fmt: skip
+    }
 
 
 def near_capacity(backend: str, limit: dict[str, Any]) -> dict[str, Any]:
     """A cell whose batch the memory model found."""
-    made = training(0.5, workload="gpt2-near", scenario="near-capacity", backend=backend,
-                    samples=87)  # fmt: skip
+    made = training(
+        0.5, workload="gpt2-near", scenario="near-capacity", backend=backend, samples=87
+    )
     made["scenario"] |= {
-        "derived": "near-capacity", "applied": "near-capacity", "batch_size": 87,
-        "batch_size_found": True, "predicted_bytes": 120 * 2**20, "capacity_bytes": 2**27,
-        "capacity_source": "memory_budget_gib of the workload", "limit": limit,
+        "derived": "near-capacity",
+        "applied": "near-capacity",
+        "batch_size": 87,
+        "batch_size_found": True,
+        "predicted_bytes": 120 * 2**20,
+        "capacity_bytes": 2**27,
+        "capacity_source": "memory_budget_gib of the workload",
+        "limit": limit,
         "confirmed_peak_bytes": 110 * 2**20,
-    }  # fmt: skip
+    }
     return made
 
 
@@ -857,29 +1102,51 @@ def test_the_papers_configurations_stand_beside_what_is_like_them(tmp_path: Path
     skipped = without_result(skipped, "skipped", "predicted 217 GiB, the device has 48 GiB")
     skipped["scenario"] |= {"derived": "offload"}
     own = [
-        large(), large(precision="tf32"), large(trainer="plain", workload="gpt2-large-plain"),
-        large(scenario="offload", workload="gpt2-large-offload"), adapted, xl(precision="bf16"),
+        large(),
+        large(precision="tf32"),
+        large(trainer="plain", workload="gpt2-large-plain"),
+        large(scenario="offload", workload="gpt2-large-offload"),
+        adapted,
+        xl(precision="bf16"),
         xl(scenario="offload", parameters={"zero_stage": 3}),
-        of_the_paper("whisper", "medium", 4), skipped,
-        of_the_paper("whisper", "medium", 4, workload="whisper-medium-checkpointed",
-                     parameters={"gradient_checkpointing": True}),
-    ]  # fmt: skip
+        of_the_paper("whisper", "medium", 4),
+        skipped,
+        of_the_paper(
+            "whisper",
+            "medium",
+            4,
+            workload="whisper-medium-checkpointed",
+            parameters={"gradient_checkpointing": True},
+        ),
+    ]
     for made in own:
         if made["cell"]["workload"] == "gpt2-xl":
             made["scenario"] |= {"derived": "offload"}
     a6000 = partial(of_the_paper, "gpt2", "large", 8, device="rtx-a6000")
-    own += [a6000(trainer="plain"), a6000(workload="gpt2-large-hf"), a6000(trainer="plain", scenario="offload"),
-            a6000(trainer="plain", precision="bf16")]  # fmt: skip
-    devices = [CPU, *(H200 | {"id": name, "registry_id": name}
-                      for name in ("rtx-4090", "rtx-a6000", "m2-max-38"))]  # fmt: skip
+    own += [
+        a6000(trainer="plain"),
+        a6000(workload="gpt2-large-hf"),
+        a6000(trainer="plain", scenario="offload"),
+        a6000(trainer="plain", precision="bf16"),
+    ]
+    devices = [
+        CPU,
+        *(
+            H200 | {"id": name, "registry_id": name}
+            for name in ("rtx-4090", "rtx-a6000", "m2-max-38")
+        ),
+    ]
     found = load(make(tmp_path, own, devices=devices))
     table = published.table3(found)
     heads = [column.head.partition(":")[0] for column in table.columns]
     derived, measured = heads.index("derived here"), heads.index("measured")
 
     def row(scenario: str, workload: str, device: str) -> list[str]:
-        (line,) = [line for line in table.rows if (line[0].text, line[2].text) ==
-                   (scenario, workload) and device in line[4].text]  # fmt: skip
+        (line,) = [
+            line
+            for line in table.rows
+            if (line[0].text, line[2].text) == (scenario, workload) and device in line[4].text
+        ]
         refused.append(line[measured].reason)
         return [" ".join(line[index].text.split()) for index in (derived, measured)]
 
@@ -890,10 +1157,14 @@ def test_the_papers_configurations_stand_beside_what_is_like_them(tmp_path: Path
     assert told[1].count("400 ms") == 2 and told[1].count("hf") == 2 and "LoRA" not in told[1]
     assert told[1].startswith("400 ms (torch-cuda · hf · fp32; 128 tokens) [here: desk]; 400 ms")
     told = row("1", "Whisper-medium", "4090")
-    assert told[0] == "; ".join(f"1 fits (fp32; {said}30 s clips, 32 tokens) [here: desk]"
-                                for said in ("", "checkpointed, "))  # fmt: skip
-    assert told[1] == "; ".join(f"400 ms (torch-cuda · hf · fp32{said}; 30 s clips, 32 tokens) "
-                                "[here: desk]" for said in ("", " · checkpointed"))  # fmt: skip
+    assert told[0] == "; ".join(
+        f"1 fits (fp32; {said}30 s clips, 32 tokens) [here: desk]"
+        for said in ("", "checkpointed, ")
+    )
+    assert told[1] == "; ".join(
+        f"400 ms (torch-cuda · hf · fp32{said}; 30 s clips, 32 tokens) [here: desk]"
+        for said in ("", " · checkpointed")
+    )
     told = row("2", "GPT2-XL", "4090")
     assert told[0].startswith("2 offload (") and "offload stage 3" in told[1]
     assert told[1].count("400 ms") == 1
@@ -908,15 +1179,20 @@ def test_the_papers_configurations_stand_beside_what_is_like_them(tmp_path: Path
 
 
 def test_the_assumed_host_is_that_of_an_nvidia_gpu_only(tmp_path: Path) -> None:
-    sources = [energy_source("nvml-counter", "gpu", "counter", 20.0),
-               energy_source("nvml-power", "gpu", "integral", 21.0),
-               energy_source("apple-gpu", "gpu", "model", 4.0),
-               energy_source("apple-soc", "soc", "model", 5.0),
-               energy_source("another-gpu", "gpu", "counter", 6.0)]  # fmt: skip
+    sources = [
+        energy_source("nvml-counter", "gpu", "counter", 20.0),
+        energy_source("nvml-power", "gpu", "integral", 21.0),
+        energy_source("apple-gpu", "gpu", "model", 4.0),
+        energy_source("apple-soc", "soc", "model", 5.0),
+        energy_source("another-gpu", "gpu", "counter", 6.0),
+    ]
     made = training(0.1)
     made["points"][0]["energy"] = {
-        "window_s": 10.0, "steps": 100, "reason": None, "sources": sources,
-    }  # fmt: skip
+        "window_s": 10.0,
+        "steps": 100,
+        "reason": None,
+        "sources": sources,
+    }
     with open(make(tmp_path, [made]) / "tables/energy.csv", encoding="utf-8") as stream:
         rows = {row["name"]: row for row in csv.DictReader(stream)}
     watts = {name: row["assumed_host_w"] for name, row in rows.items()}
@@ -931,20 +1207,28 @@ def test_what_is_offloaded_is_compared_like_with_like(tmp_path: Path) -> None:
     place = {"scenario": "offload", "parameters": {"zero_stage": 2}}
     check = training(0.01, workload="check", **place)
     check["flags"] = [{"code": "offload_on_cpu", "detail": "one memory"}]
-    gpu = training(0.02, workload="away", device="h200", backend="torch-cuda", device_kind="gpu",
-                   **place)  # fmt: skip
+    gpu = training(
+        0.02, workload="away", device="h200", backend="torch-cuda", device_kind="gpu", **place
+    )
     for made in (check, gpu):
         parts = {"weights": 600_000 if made is gpu else 500_000}
-        made["scenario"] |= {"applied": "offload", "derived": "offload",
-                             "offloaded_parts_bytes": parts}  # fmt: skip
-        made["points"][0]["memory"] |= {"device_peak_bytes": 590_000,
-                                        "device_peak_means": "all tensors"}  # fmt: skip
+        made["scenario"] |= {
+            "applied": "offload",
+            "derived": "offload",
+            "offloaded_parts_bytes": parts,
+        }
+        made["points"][0]["memory"] |= {
+            "device_peak_bytes": 590_000,
+            "device_peak_means": "all tensors",
+        }
     plain = training(0.01, workload="kept")
     for made, joules in ((check, 20.0), (gpu, 30.0), (plain, 40.0)):
         made["points"][0]["energy"] = {
-            "window_s": 10.0, "steps": 100, "reason": None,
+            "window_s": 10.0,
+            "steps": 100,
+            "reason": None,
             "sources": [energy_source("nvml-counter", "gpu", "counter", joules)],
-        }  # fmt: skip
+        }
     said = render(make(tmp_path, [check, gpu, plain], devices=(H200, CPU)))
 
     def row(table: str, workload: str) -> dict[str, str]:
@@ -984,8 +1268,15 @@ OFFLOADED = {"scenario": "offload", "device": "h200", "backend": "torch-cuda", "
         ("differ by at most", {"learning_rate": 1e-3}, {"learning_rate": 3e-4}, {}),
         ("differ by at most", {"lora_alpha": 16}, {"lora_alpha": 32}, {}),
     ],
-    ids=["target_len", "target_len losses", "zero_stage", "checkpointing", "learning_rate", "lora_alpha"],
-)  # fmt: skip
+    ids=[
+        "target_len",
+        "target_len losses",
+        "zero_stage",
+        "checkpointing",
+        "learning_rate",
+        "lora_alpha",
+    ],
+)
 def test_only_equal_work_is_compared(
     tmp_path: Path, said: str, alike: dict[str, Any], other: dict[str, Any], axes: dict[str, Any]
 ) -> None:
@@ -994,8 +1285,10 @@ def test_only_equal_work_is_compared(
     twin = {"trainer": "hf"} if "h200" in axes.values() else {"backend": "mlx"}
 
     def sentences(folder: Path, theirs: dict[str, Any]) -> str:
-        own = [training(0.010, parameters=alike | rank, **axes),
-               training(0.030, (6.0, 5.5, 5.2505), parameters=theirs | rank, **axes | twin)]  # fmt: skip
+        own = [
+            training(0.010, parameters=alike | rank, **axes),
+            training(0.030, (6.0, 5.5, 5.2505), parameters=theirs | rank, **axes | twin),
+        ]
         for made in own:
             made["scenario"]["applied"] = axes.get("scenario", "fits")
         found = summary_.findings(load(make(folder, own, devices=(H200, CPU))))
@@ -1009,12 +1302,17 @@ def test_groups_of_losses_that_differ_in_a_setting_have_figures_of_their_own(
     tmp_path: Path,
 ) -> None:
     own = [
-        training(0.01, parameters={"learning_rate": rate}, workload=f"gpt2-{rate:g}", backend=backend)
-        for rate in (1e-3, 3e-4) for backend in ("torch-cpu", "mlx")
-    ]  # fmt: skip
+        training(
+            0.01, parameters={"learning_rate": rate}, workload=f"gpt2-{rate:g}", backend=backend
+        )
+        for rate in (1e-3, 3e-4)
+        for backend in ("torch-cpu", "mlx")
+    ]
     said = render(make(tmp_path, own))
-    drawn = {path.stem.rpartition("-cpu-x")[0] for path in
-             (tmp_path / "results/figures").glob("loss-*.svg")}  # fmt: skip
+    drawn = {
+        path.stem.rpartition("-cpu-x")[0]
+        for path in (tmp_path / "results/figures").glob("loss-*.svg")
+    }
     assert drawn == {
         "loss-gpt2-nano-4-256-learningrate0.001",
         "loss-gpt2-nano-4-256-learningrate0.0003",
@@ -1030,8 +1328,12 @@ def test_what_the_paper_printed_of_a_model_is_read_from_its_table(tmp_path: Path
     rows = models.table(load(make(tmp_path, []), folder)).rows
     shown = {(row[0].text, row[1].text): row[6] for row in rows if row[6].mark == "published"}
     assert shown["gpt2", "large"].text == "12.5" and "Table 2" in shown["gpt2", "large"].title
-    assert set(shown) == {("gpt2", "large"), ("gpt2", "xl"), ("whisper", "medium"),
-                          ("whisper", "large")}  # fmt: skip
+    assert set(shown) == {
+        ("gpt2", "large"),
+        ("gpt2", "xl"),
+        ("whisper", "medium"),
+        ("whisper", "large"),
+    }
 
 
 def test_captures_are_linked_or_say_why_there_is_none(tmp_path: Path, full_page: Page) -> None:
@@ -1046,14 +1348,17 @@ def test_captures_are_linked_or_say_why_there_is_none(tmp_path: Path, full_page:
             "perf-stat": none | {"files": [file | {"path": gone}]},
             "nsight": none | {"reason": "no nsys on the PATH", "steps": None, "files": []},
         }
-    }  # fmt: skip
+    }
     results = make(tmp_path, [made])
     kept = results / "captures" / path
     kept.parent.mkdir(parents=True)
     kept.write_text("{}", encoding="utf-8")
     said = render(results)
-    (link,) = [values["href"] for tag, values in said.tags
-               if tag == "a" and not (values["href"] or "#").startswith(("#", "figures/"))]  # fmt: skip
+    (link,) = [
+        values["href"]
+        for tag, values in said.tags
+        if tag == "a" and not (values["href"] or "#").startswith(("#", "figures/"))
+    ]
     assert link and link.startswith("captures/") and " " not in link
     assert (results / unquote(link)).samefile(kept)
     rows = {
@@ -1069,11 +1374,16 @@ def test_captures_are_linked_or_say_why_there_is_none(tmp_path: Path, full_page:
 
 
 def test_no_cell_was_measured(tmp_path: Path) -> None:
-    said = render(make(tmp_path, [
-        without_result(training(1), "failed", "ValueError: broken"),
-        without_result(matmul(), "timeout", "still running after its limit of 9 s"),
-        without_result(kernel_launch(), "oom", "killed"),
-    ]))  # fmt: skip
+    said = render(
+        make(
+            tmp_path,
+            [
+                without_result(training(1), "failed", "ValueError: broken"),
+                without_result(matmul(), "timeout", "still running after its limit of 9 s"),
+                without_result(kernel_launch(), "oom", "killed"),
+            ],
+        )
+    )
     assert said.problems == []
     assert "There is nothing to compare" in said.of("summary")
     assert "0 of 3 cells measured" in said.html
@@ -1093,8 +1403,9 @@ def test_an_experiment_without_any_cell(tmp_path: Path) -> None:
 
 def test_a_gpu_host_with_products_only(tmp_path: Path) -> None:
     gpu = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
-    said = render(make(tmp_path, [matmul(**gpu), matmul(**gpu, precision="tf32")],
-                       devices=(H200, CPU)))  # fmt: skip
+    said = render(
+        make(tmp_path, [matmul(**gpu), matmul(**gpu, precision="tf32")], devices=(H200, CPU))
+    )
     assert "torch-cuda on h200, fp32" in said.of("summary")
     share = said.column("table-matmul", "of peak")["512³/torch-cuda/fp32"]
     assert float(share) == pytest.approx(100 * 2 * 512**3 / 0.0051 / 67e12, rel=0.05)
@@ -1105,15 +1416,26 @@ def test_a_gpu_host_with_products_only(tmp_path: Path) -> None:
 def test_two_hundred_cells_stay_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     precisions = ("fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16")
     own = [
-        training(0.01 * size, device=device, backend=backend, precision=precision,
-                 device_kind="cpu" if device == "cpu-x" else "gpu", trainer=trainer,
-                 workload=f"gpt2-b{size}-{trainer}", samples=size)
-        for device, backend in (("cpu-x", "torch-cpu"), ("cpu-x", "mlx"), ("h200", "torch-cuda"),
-                                ("h200", "mlx"))
+        training(
+            0.01 * size,
+            device=device,
+            backend=backend,
+            precision=precision,
+            device_kind="cpu" if device == "cpu-x" else "gpu",
+            trainer=trainer,
+            workload=f"gpt2-b{size}-{trainer}",
+            samples=size,
+        )
+        for device, backend in (
+            ("cpu-x", "torch-cpu"),
+            ("cpu-x", "mlx"),
+            ("h200", "torch-cuda"),
+            ("h200", "mlx"),
+        )
         for precision in precisions
         for trainer in ("plain", "hf")
         for size in (1, 2, 4, 8)
-    ]  # fmt: skip
+    ]
     assert len(own) == 192
     heights = {}
 
@@ -1169,9 +1491,12 @@ def fails(results: Path, **changed: Path) -> str:
     """What the stage says on its standard error when it stops."""
     done = subprocess.run(
         [sys.executable, "-m", "siliconprof.render.page", *arguments(results, **changed)],
-        capture_output=True, text=True, timeout=120, cwd=results,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=results,
         env={"PYTHONPATH": str(ROOT / "workflow"), "PATH": "", "PYTHONDONTWRITEBYTECODE": "1"},
-    )  # fmt: skip
+    )
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     return done.stderr
@@ -1182,9 +1507,17 @@ def fails(results: Path, **changed: Path) -> str:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (1.7, "1.70"), (0.00123456, "0.00123"), (9.996, "10.0"), (99.96, "100"),
-     (1234.5, "1234"), (12345, f"12{words.THIN}345"), (-0.5, "−0.500")],
-)  # fmt: skip
+    [
+        (0, "0"),
+        (1.7, "1.70"),
+        (0.00123456, "0.00123"),
+        (9.996, "10.0"),
+        (99.96, "100"),
+        (1234.5, "1234"),
+        (12345, f"12{words.THIN}345"),
+        (-0.5, "−0.500"),
+    ],
+)
 def test_three_significant_digits(value: float, text: str) -> None:
     assert words.significant(value) == text
 
@@ -1210,8 +1543,13 @@ def test_thinning_keeps_the_outliers() -> None:
 def test_tables_are_files_too(full: Path, full_page: Page) -> None:
     with open(full / "figures/table-training-times.csv", encoding="utf-8") as stream:
         lines = list(csv.DictReader(io.StringIO(stream.read())))
-    ours = next(line for line in lines if line["Backend"] == "mlx" and line["Precision"] == "fp32"
-                and line["Workload"] == "gpt2-nano-plain")  # fmt: skip
+    ours = next(
+        line
+        for line in lines
+        if line["Backend"] == "mlx"
+        and line["Precision"] == "fp32"
+        and line["Workload"] == "gpt2-nano-plain"
+    )
     assert float(ours["unsplit step (ms)"]) == pytest.approx(30.0, rel=1e-3)
     assert ours["Device"] == "cpu-x"  # folded away on the page, not in the file
     markdown = (full / "figures/table-published-4.md").read_text(encoding="utf-8")
@@ -1232,10 +1570,12 @@ OF_NO_CELL = re.compile(
 def facet_cells(page_: str) -> list[tuple[str, ...]]:
     """The cells that the page's filter knows, by number."""
     values = {
-        axis: [html.unescape(value) for value in
-               re.findall(rf'<input type="checkbox" name="{axis}" value="([^"]*)"', page_)]
+        axis: [
+            html.unescape(value)
+            for value in re.findall(rf'<input type="checkbox" name="{axis}" value="([^"]*)"', page_)
+        ]
         for axis in AXES
-    }  # fmt: skip
+    }
     found = re.search(r'<script type="application/json" id="cells">(.*?)</script>', page_)
     assert found
     return [
@@ -1254,8 +1594,10 @@ def blocks(page_: str) -> dict[str, str]:
 def rows_of(table: str) -> list[str]:
     """The `data-of` of each row of a table; empty where it has none."""
     body = table.split("<tbody>")[1]
-    return [(re.findall(r'data-of="([^"]*)"', row) or [""])[0]
-            for row in re.findall(r"<tr([^>]*)>", body)]  # fmt: skip
+    return [
+        (re.findall(r'data-of="([^"]*)"', row) or [""])[0]
+        for row in re.findall(r"<tr([^>]*)>", body)
+    ]
 
 
 def lines_of(folder: Path, table: str) -> list[dict[str, str]]:
@@ -1285,8 +1627,9 @@ def test_every_mark_and_row_leads_to_its_cells(full: Path, full_page: Page) -> N
             (cell,) = {known[int(n)] for n in of.split()}
             said = {
                 axis: line[axis.capitalize()].split(" (")[0]  # (manual), (reference BLAS)
-                for axis in AXES if axis.capitalize() in line
-            }  # fmt: skip
+                for axis in AXES
+                if axis.capitalize() in line
+            }
             assert said.items() <= dict(zip(AXES, cell, strict=True)).items(), table
 
 
@@ -1303,8 +1646,12 @@ def test_hover_titles_hold_the_medians_of_the_table(full: Path, full_page: Page)
             assert "oom: " in titles[of] or "unsupported: " in titles[of]
             continue
         timed += 1
-        for phase, what in (("forward", "IQR"), ("backward", "IQR"), ("optimizer", "IQR"),
-                            ("unsplit step", "95 %")):  # fmt: skip
+        for phase, what in (
+            ("forward", "IQR"),
+            ("backward", "IQR"),
+            ("optimizer", "IQR"),
+            ("unsplit step", "95 %"),
+        ):
             median = words.duration(float(line[f"{phase} (ms)"]) * 1e-3)
             assert f": {phase} {median} ({what} " in titles[of], (line, phase)
     assert timed == 4
@@ -1340,8 +1687,11 @@ def test_every_table_is_sound_latex(full: Path, full_page: Page) -> None:
         assert columns and text.count("\\end{longtable}") == 1, name
         body = re.sub(r"\\label\{[^}]*\}", "", text)
         assert not re.search(r"(?<!\\)[#%$_^~]", body), name
-        rows = [line for line in text.splitlines()
-                if line.endswith(r"\\") and not line.startswith((r"\caption", r"\multicolumn"))]  # fmt: skip
+        rows = [
+            line
+            for line in text.splitlines()
+            if line.endswith(r"\\") and not line.startswith((r"\caption", r"\multicolumn"))
+        ]
         assert rows, name
         for row in rows:
             assert len(re.split(r"(?<!\\)&", row)) == len(columns[1]), (name, row)
@@ -1352,9 +1702,15 @@ def test_latex_reads_every_table(full: Path, full_page: Page, tmp_path: Path) ->
     made = [path.read_text(encoding="utf-8") for path in sorted((full / "figures").glob("*.tex"))]
     (tmp_path / "a.tex").write_text(
         "\\documentclass{article}\\usepackage{booktabs,longtable}\\begin{document}\n"
-        + "\n\\clearpage\n".join(made) + "\n\\end{document}\n", encoding="utf-8",
-    )  # fmt: skip
-    done = subprocess.run([str(LATEX), "-halt-on-error", "-interaction=nonstopmode", "a.tex"],
-                          cwd=tmp_path, timeout=120, capture_output=True)  # fmt: skip
+        + "\n\\clearpage\n".join(made)
+        + "\n\\end{document}\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run(
+        [str(LATEX), "-halt-on-error", "-interaction=nonstopmode", "a.tex"],
+        cwd=tmp_path,
+        timeout=120,
+        capture_output=True,
+    )
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
     assert (tmp_path / "a.pdf").stat().st_size > 10_000

@@ -41,29 +41,47 @@ def network(
     for batch, seconds in steps_s.items():
         steps = 32_000 // batch
         train = steps * seconds
-        phases = {"data_s": 0.02, "forward_s": 0.3, "backward_s": 0.5, "optimizer_s": 0.15,
-                  "other_s": 0.03}  # fmt: skip
+        phases = {
+            "data_s": 0.02,
+            "forward_s": 0.3,
+            "backward_s": 0.5,
+            "optimizer_s": 0.15,
+            "other_s": 0.03,
+        }
         made["points"].append(
             {
-                "params": {"batch_size": batch, "samples_per_step": batch, "network": name,
-                           "n_parameters": PARAMETERS[name]},
+                "params": {
+                    "batch_size": batch,
+                    "samples_per_step": batch,
+                    "network": name,
+                    "n_parameters": PARAMETERS[name],
+                },
                 "times": {
                     "step_s": [seconds * 1.02 * j for j in jitter],
                     "unsplit_step_s": [seconds * j for j in jitter],
                     "warmup_step_s": [3 * seconds],
-                    **{k: [share * 1.02 * seconds * j for j in jitter]
-                       for k, share in phases.items()},
+                    **{
+                        k: [share * 1.02 * seconds * j for j in jitter]
+                        for k, share in phases.items()
+                    },
                 },
-                "flops": 1e6 * batch, "bytes": None, "loss": [2.3, 2.0, 1.8],
+                "flops": 1e6 * batch,
+                "bytes": None,
+                "loss": [2.3, 2.0, 1.8],
                 "memory": {"device_bytes": None, "device_peak_bytes": None},
-                "epoch": {"means": means, "steps": steps, "validation_steps": 10,
-                          "train_s": [train],
-                          "measured_validation_steps": 10 if means == "measured" else 4,
-                          "measured_steps": steps if means == "measured" else 40,
-                          "validation_s": [train / 4], "epoch_s": [1.25 * train]},
+                "epoch": {
+                    "means": means,
+                    "steps": steps,
+                    "validation_steps": 10,
+                    "train_s": [train],
+                    "measured_validation_steps": 10 if means == "measured" else 4,
+                    "measured_steps": steps if means == "measured" else 40,
+                    "validation_s": [train / 4],
+                    "epoch_s": [1.25 * train],
+                },
                 "test": {"accuracy": 0.75, "loss": 0.7, "samples": 400, "trained_steps": 63},
             }
-        )  # fmt: skip
+        )
     return made
 
 
@@ -120,8 +138,14 @@ def test_ranges_have_both_means_and_what_products_say(both: tuple[Page, Path]) -
     rows = {row["Network"]: row for row in csv_rows(both[1], "classic-ranges")}
     assert list(rows) == ["MLP", "LSTM", "all"]
     everything = rows["all"]
-    wanted = {"min (×)": 0.5, "geometric mean (×)": 200**0.25, "arithmetic mean (×)": 8.125,
-              "max (×)": 20.0, "by products (×)": 100.0, "cases": 4.0}  # fmt: skip
+    wanted = {
+        "min (×)": 0.5,
+        "geometric mean (×)": 200**0.25,
+        "arithmetic mean (×)": 8.125,
+        "max (×)": 20.0,
+        "by products (×)": 100.0,
+        "cases": 4.0,
+    }
     for name, value in wanted.items():
         assert float(everything[name]) == pytest.approx(value), name
     assert everything["min (×): case"] == "MLP, batch 32"
@@ -143,8 +167,9 @@ def test_large_counts_are_whole_and_grouped(both: tuple[Page, Path]) -> None:
     shown = both[0].column("table-classic-times", "parameters")
     assert {cell.strip() for cell in shown.values()} == {"435 402", "81 674"}
     assert {row["parameters"] for row in csv_rows(both[1], "classic-times")} == {
-        "435402.0", "81674.0"
-    }  # fmt: skip
+        "435402.0",
+        "81674.0",
+    }
 
 
 def test_where_tflops_would_have_misled_is_said_with_numbers(both: tuple[Page, Path]) -> None:
@@ -175,8 +200,14 @@ def test_whole_epochs_are_not_called_extrapolated(both: tuple[Page, Path]) -> No
     assert not re.search(r"\b[Hh]ollow\b", said.of("classic"))
     assert {row["Epoch is"] for row in csv_rows(folder, "classic-times")} == {"measured"}
     drawn = {path.stem for path in folder.glob("classic-*.svg")}
-    assert drawn == {"classic-epochs", "classic-phases-mlp", "classic-phases-lstm",
-                     "classic-rates", "classic-accuracy", "classic-ratios"}  # fmt: skip
+    assert drawn == {
+        "classic-epochs",
+        "classic-phases-mlp",
+        "classic-phases-lstm",
+        "classic-rates",
+        "classic-accuracy",
+        "classic-ratios",
+    }
 
 
 def test_accuracy_stands_beside_chance_and_steps(both: tuple[Page, Path]) -> None:
@@ -194,8 +225,12 @@ def test_accuracy_stands_beside_chance_and_steps(both: tuple[Page, Path]) -> Non
 def test_extrapolated_epochs_are_marked_everywhere(tmp_path: Path) -> None:
     steps = {"mlp": CPU_STEPS["mlp"]}
     slow = {"mlp": {batch: 3 * seconds for batch, seconds in steps["mlp"].items()}}
-    own = [*cells(steps, means="extrapolated"), *cells(slow, **MLX), product(9e10),
-           product(3e10, **MLX)]  # fmt: skip
+    own = [
+        *cells(steps, means="extrapolated"),
+        *cells(slow, **MLX),
+        product(9e10),
+        product(3e10, **MLX),
+    ]
     said, folder = page(tmp_path, own)
     rows = csv_rows(folder, "classic-times")
     known = {(row["Backend"], row["batch size"]): row["Epoch is"] for row in rows}
@@ -256,8 +291,10 @@ def test_published_ratios_are_marked_and_get_ours_beside_them(tmp_path: Path) ->
     rows = said.tables["table-classic-published"]
     published = [line[3].strip() for line in rows[1:]]
     assert len(published) == 23 and all(cell.endswith("P") for cell in published)
-    line = {(row[1].strip(), row[2].strip(), row[0].partition("against")[2].strip()): row
-            for row in rows}  # fmt: skip
+    line = {
+        (row[1].strip(), row[2].strip(), row[0].partition("against")[2].strip()): row
+        for row in rows
+    }
     assert not [cell for row in rows[1:] for cell in row if "“" in cell]  # some are not verbatim
     beside = line["LSTM", "1024P", "NVIDIA Tesla P100 PCIe 16 GB"]
     assert beside[3].strip() == "1.43P" and beside[4].startswith("1.50 × [1.50, 1.50]")
@@ -268,8 +305,14 @@ def test_published_ratios_are_marked_and_get_ours_beside_them(tmp_path: Path) ->
     ids = [values["id"] for _, values in said.tags if values.get("id")]
     assert len(ids) == len(set(ids)) and "figure-reference-lab-classic-epochs" in ids
     # no ratio between hosts is among our own
-    assert "p100" not in said.html[said.html.index('id="table-classic-ranges"'):
-                                   said.html.index('id="table-classic-published"')]  # fmt: skip
+    assert (
+        "p100"
+        not in said.html[
+            said.html.index('id="table-classic-ranges"') : said.html.index(
+                'id="table-classic-published"'
+            )
+        ]
+    )
 
 
 def test_markup_in_names_is_harmless(tmp_path: Path) -> None:
@@ -279,9 +322,13 @@ def test_markup_in_names_is_harmless(tmp_path: Path) -> None:
         made["points"][0]["params"]["network"] = sly
     own[1]["points"].append(
         own[1]["points"][0]
-        | {"params": own[1]["points"][0]["params"] | {"batch_size": 64, "samples_per_step": 64},
-           "status": "failed", "reason": "<b>bad</b> & worse", "times": {}}
-    )  # fmt: skip
+        | {
+            "params": own[1]["points"][0]["params"] | {"batch_size": 64, "samples_per_step": 64},
+            "status": "failed",
+            "reason": "<b>bad</b> & worse",
+            "times": {},
+        }
+    )
     said, folder = page(tmp_path, own)
     assert said.problems == [] and said.stack == []
     scripts = re.findall(r"<script[^>]*>(.*?)</script>", said.html, re.S)
@@ -302,36 +349,62 @@ def whole_training(workload: str, layers: int, width: int, losses: Sequence[floa
     seconds, course = 0.01 * layers, [6.0 - 0.01 * i for i in range(30)]
     made["points"] = [
         {
-            "params": {"n_layer": layers, "n_embd": width, "n_head": 4, "seq_len": 64,
-                       "batch_size": 8, "n_parameters": 400_000, "tokens_per_step": 512},
+            "params": {
+                "n_layer": layers,
+                "n_embd": width,
+                "n_head": 4,
+                "seq_len": 64,
+                "batch_size": 8,
+                "n_parameters": 400_000,
+                "tokens_per_step": 512,
+            },
             "times": {"step_s": [], "unsplit_step_s": [seconds] * 30},
-            "flops": 1e9, "bytes": None, "loss": course,
+            "flops": 1e9,
+            "bytes": None,
+            "loss": course,
             "memory": {"device_bytes": None, "device_peak_bytes": None},
             "curve": {"loss": course, "gradient_norm": [1.0] * 30, "learning_rate": [1e-3] * 30},
-            "evaluations": [{"step": 15 * i, "loss": loss, "perplexity": math.exp(loss),
-                             "seconds": 0.1} for i, loss in enumerate(losses)],
+            "evaluations": [
+                {"step": 15 * i, "loss": loss, "perplexity": math.exp(loss), "seconds": 0.1}
+                for i, loss in enumerate(losses)
+            ],
             "outcome": {"diverged": False, "reason": None, "final_loss": course[-1]},
         }
-    ]  # fmt: skip
+    ]
     return made
 
 
 def test_what_is_asked_first_leads_and_five_stay_on_top(tmp_path: Path) -> None:
     own = [
-        *cells({"mlp": {32: 0.002}}), *cells({"mlp": {32: 0.003}}, **MLX),
-        training(0.01), training(0.03, **MLX),
-        training(0.02, precision="amp-bf16"), training(0.02, trainer="hf"), matmul(),
+        *cells({"mlp": {32: 0.002}}),
+        *cells({"mlp": {32: 0.003}}, **MLX),
+        training(0.01),
+        training(0.03, **MLX),
+        training(0.02, precision="amp-bf16"),
+        training(0.02, trainer="hf"),
+        matmul(),
         whole_training("lm-wide", 2, 128, (6.2, 4.0, 3.625)),
         whole_training("lm-deep", 6, 64, (6.2, 3.75, 3.5)),
-    ]  # fmt: skip
+    ]
     results = make(tmp_path, own)
-    where = dict(zip(("source", "host", "device", "backend", "workload", "scenario", "precision"),
-                     ("this host", "desk", "cpu-x", "mlx", "grid", "auto", "fp32"),
-                     strict=True))  # fmt: skip
-    shape = where | {"about": "model shape", "n_layer": 4, "n_embd": 64, "verdict": "",
-                     "launch_bound": "yes", "memory_bound": "no", "launch_share_smallest": 0.5,
-                     "smallest_step_s": 0.01,
-                     "launch_why": "67% of a step does not grow with the batch"}  # fmt: skip
+    where = dict(
+        zip(
+            ("source", "host", "device", "backend", "workload", "scenario", "precision"),
+            ("this host", "desk", "cpu-x", "mlx", "grid", "auto", "fp32"),
+            strict=True,
+        )
+    )
+    shape = where | {
+        "about": "model shape",
+        "n_layer": 4,
+        "n_embd": 64,
+        "verdict": "",
+        "launch_bound": "yes",
+        "memory_bound": "no",
+        "launch_share_smallest": 0.5,
+        "smallest_step_s": 0.01,
+        "launch_why": "67% of a step does not grow with the batch",
+    }
     larger = shape | {"n_embd": 256, "launch_bound": "unknown", "launch_share_smallest": 1.5}
     verdict = dict.fromkeys(shape, "") | where | {"about": "backend", "verdict": "launch-bound"}
     # Of the other backend nobody knows whether memory bounds it: it does not lead.
@@ -356,8 +429,19 @@ def test_what_is_asked_first_leads_and_five_stay_on_top(tmp_path: Path) -> None:
     assert "a step of lm-deep takes 3.00 × [3.00, 3.00] as long as one of lm-wide" in summary
     top, _, folded = said.html.partition("more findings</summary>")
     titles = [re.findall(r"<li><h3>(.*?)</h3>", part) for part in (top, folded)]
-    assert titles[0] == ["Backends", "Mixed precision", "How close to the hardware", "Losses",
-                         "Noise"]  # fmt: skip
-    assert titles[1] == ["Why", "MLP, CNN and LSTM", "Small transformers: launches or memory",
-                         "Wide against deep", "Trainer", "Fastest matrix product"]  # fmt: skip
+    assert titles[0] == [
+        "Backends",
+        "Mixed precision",
+        "How close to the hardware",
+        "Losses",
+        "Noise",
+    ]
+    assert titles[1] == [
+        "Why",
+        "MLP, CNN and LSTM",
+        "Small transformers: launches or memory",
+        "Wide against deep",
+        "Trainer",
+        "Fastest matrix product",
+    ]
     assert "counter-reset: n 5" in folded

@@ -126,7 +126,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ],
         foreign=[training(0.001, **bundled)],
         devices=(CPU, H200),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")
@@ -161,8 +161,15 @@ def test_a_line_of_the_stack_is_a_measured_cell(drawn: Drawn) -> None:
 
 def test_boxes_of_the_stack_name_what_was_loaded(drawn: Drawn) -> None:
     texts = drawn.texts("stack")
-    for text in ("2.13.0", "CPU, oneMKL 2024.2", "CUDA", "NVIDIA H200", "140\u2009GiB · desk",
-                 "NVIDIA RTX 4090", "other host"):  # fmt: skip
+    for text in (
+        "2.13.0",
+        "CPU, oneMKL 2024.2",
+        "CUDA",
+        "NVIDIA H200",
+        "140\u2009GiB · desk",
+        "NVIDIA RTX 4090",
+        "other host",
+    ):
         assert text in texts
     one(drawn.said("stack"), "NVIDIA RTX 4090, ", "· box, other host: 1 of 1 cell measured")
 
@@ -200,9 +207,22 @@ def asked(module: str, gib: float, backend: str, **parameters: Any) -> Mapping[s
     defaults = {key: v["default"] for key, v in plugin.PARAMETERS.items() if "default" in v}
     own = {"zero_stage": 3, "dataset_vocab_size": 1024} | parameters
     cell = Cell(
-        "h", "d", backend, "w", "auto", "fp32", module, "hf", "gpu", 0, int(gib * 2**30), 1, 0,
-        None, defaults | own,
-    )  # fmt: skip
+        "h",
+        "d",
+        backend,
+        "w",
+        "auto",
+        "fp32",
+        module,
+        "hf",
+        "gpu",
+        0,
+        int(gib * 2**30),
+        1,
+        0,
+        None,
+        defaults | own,
+    )
     assert asdict(cell)["backend"] == backend
     return Trial(cell).scenario()
 
@@ -210,24 +230,47 @@ def asked(module: str, gib: float, backend: str, **parameters: Any) -> Mapping[s
 @pytest.mark.parametrize(
     ("name", "device", "expected"),
     [
-        ("GPT2-XL, batch 16", "NVIDIA GeForce RTX 4090",
-         ("gpt2", 24, "torch-cuda", {"size": "xl", "batch_size": 16, "seq_len": 128})),
-        ("Whisper-medium, batch 4", "NVIDIA RTX A6000",
-         ("whisper", 48, "torch-cuda", {"size": "medium", "batch_size": 4, "target_len": 128,
-                                        "dataset_clip_seconds": 30})),
-        ("Whisper-large, batch 32, checkpointed", "Apple M2 Max, 38 GPU cores",
-         ("whisper", 48, "torch-mps", {"size": "large", "batch_size": 32, "target_len": 128,
-                                       "dataset_clip_seconds": 30,
-                                       "gradient_checkpointing": True})),
+        (
+            "GPT2-XL, batch 16",
+            "NVIDIA GeForce RTX 4090",
+            ("gpt2", 24, "torch-cuda", {"size": "xl", "batch_size": 16, "seq_len": 128}),
+        ),
+        (
+            "Whisper-medium, batch 4",
+            "NVIDIA RTX A6000",
+            (
+                "whisper",
+                48,
+                "torch-cuda",
+                {"size": "medium", "batch_size": 4, "target_len": 128, "dataset_clip_seconds": 30},
+            ),
+        ),
+        (
+            "Whisper-large, batch 32, checkpointed",
+            "Apple M2 Max, 38 GPU cores",
+            (
+                "whisper",
+                48,
+                "torch-mps",
+                {
+                    "size": "large",
+                    "batch_size": 32,
+                    "target_len": 128,
+                    "dataset_clip_seconds": 30,
+                    "gradient_checkpointing": True,
+                },
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_scenario_is_what_the_memory_model_derives(
     drawn: Drawn, name: str, device: str, expected: tuple[str, float, str, dict[str, Any]]
 ) -> None:
     module, gib, backend, parameters = expected
     truth = asked(module, gib, backend, **parameters)
-    row = next(r for r in drawn.table("scenario-parts") if r["Training"] == name
-               and r["Device"] == device)  # fmt: skip
+    row = next(
+        r for r in drawn.table("scenario-parts") if r["Training"] == name and r["Device"] == device
+    )
     number = {"fits": "1", "offload": "2", "near-capacity": "3"}[truth["derived"]]
     assert row["Scenario"].startswith(number)
     assert row["Evidence"] == "predicted"
@@ -246,8 +289,12 @@ def as_number(text: str) -> float:
 
 def test_own_trainings_are_drawn_as_their_records_hold_them(drawn: Drawn) -> None:
     said = drawn.said("scenarios")
-    one(said, "gpt2-nano", "torch-cpu amp-bf16", "predicted 10.0\u2009MiB of 16.0\u2009MiB "
-        "(62.5\u2009%), 1 fits")  # fmt: skip
+    one(
+        said,
+        "gpt2-nano",
+        "torch-cpu amp-bf16",
+        "predicted 10.0\u2009MiB of 16.0\u2009MiB (62.5\u2009%), 1 fits",
+    )
     one(said, "gpt2-nano: activations 6.00\u2009MiB, 60.0\u2009% of the prediction")
     whole = next(n for n in scenario_needs.trainings(drawn.own) if n.precision == "amp-bf16")
     figure = scenario_drawing.draw([whole], [], [], False)
@@ -267,13 +314,20 @@ def test_a_dot_lies_where_its_numbers_say(drawn: Drawn) -> None:
     figure = roofline.draw(dots, False)
     places = [
         (float(line.get_xdata()[0]), float(line.get_ydata()[0]))
-        for line in figure.axes[1].lines if len(line.get_xdata()) == 1
-    ]  # fmt: skip
+        for line in figure.axes[1].lines
+        if len(line.get_xdata()) == 1
+    ]
     intensity = 2 * 512**3 / (3 * 4 * 512**2)  # operations over three fp32 matrices
     assert pytest.approx((intensity, PRODUCTS / 1e9), rel=1e-3) in places
     said = drawn.said("roofline-cpu-x")
-    one(said, "matmul", "512×512×512", f"{intensity:.3g} FLOP/byte", "200\u2009GFLOP/s",
-        "100\u2009% of the roof (products)")  # fmt: skip
+    one(
+        said,
+        "matmul",
+        "512×512×512",
+        f"{intensity:.3g} FLOP/byte",
+        "200\u2009GFLOP/s",
+        "100\u2009% of the roof (products)",
+    )
     cold = one(said, "matvec", "4000×4000×1, cold")
     assert "0.500 FLOP/byte" in cold  # two operations for each of four bytes
     # Half of what a triad, the best of the kernels, gets: MEMORY / 2 over 1.1 × MEMORY.
@@ -321,8 +375,11 @@ def test_efficiency_has_the_numbers_of_the_table_of_rates(drawn: Drawn) -> None:
     assert "25.0\u2009% (" in said and "data sheet's peak (MFU), 67.0\u2009TFLOP/s" in said
     rate = 67e12 / 4 / 4e13
     assert f"{100 * rate:.3g}\u2009% (" in said and "of the best measured product" in said
-    of_product = {e.row["device"]: e.of_product for e in mfu.efficiencies(
-        drawn.own, drawn.own.training()) if e.row["precision"] == "fp32"}  # fmt: skip
+    of_product = {
+        e.row["device"]: e.of_product
+        for e in mfu.efficiencies(drawn.own, drawn.own.training())
+        if e.row["precision"] == "fp32"
+    }
     assert of_product["h200"] == pytest.approx(rate, rel=1e-3)
     assert of_product["cpu-x"] == pytest.approx(2e8 / 0.01 / PRODUCTS, rel=1e-3)
     figure = drawn.blocks["figure-mfu"]

@@ -14,16 +14,7 @@ from typing import Any
 import pytest
 from siliconprof.render import figures, wide_deep
 from test_ceilings import matmul, product
-from test_render import (
-    CPU,
-    SHA,
-    Page,
-    base_record,
-    make,
-    render,
-    training,
-    without_result,
-)
+from test_render import CPU, SHA, Page, base_record, make, render, training, without_result
 
 MARKUP = CPU | {"name": 'Evil <b>& "Co"</b> CPU'}
 PEAK = 1e11  # FLOP/s of the fastest product, which is what is expected of a grid
@@ -35,12 +26,19 @@ FIGURES = ("expected", "scaling", "timers", "optimizer", "optimizer-curves")
 def params(n_layer: int, n_embd: int, batch_size: int = 4, **more: Any) -> dict[str, Any]:
     """Parameters of a point, as the model gives them; sizes need not be exact here."""
     return {
-        "n_layer": n_layer, "n_embd": n_embd, "n_head": 4, "head_dim": n_embd // 4,
-        "d_ff": 8 * n_embd // 3, "seq_len": 64, "batch_size": batch_size, "vocab_size": 512,
+        "n_layer": n_layer,
+        "n_embd": n_embd,
+        "n_head": 4,
+        "head_dim": n_embd // 4,
+        "d_ff": 8 * n_embd // 3,
+        "seq_len": 64,
+        "batch_size": batch_size,
+        "vocab_size": 512,
         "n_parameters": 12 * n_layer * n_embd**2,
         "n_trainable_parameters": 12 * n_layer * n_embd**2,
-        "samples_per_step": batch_size, "tokens_per_step": 64 * batch_size,
-    } | more  # fmt: skip
+        "samples_per_step": batch_size,
+        "tokens_per_step": 64 * batch_size,
+    } | more
 
 
 def grid_point(n_layer: int, n_embd: int, batch_size: int, tool: bool, **more: Any) -> dict:
@@ -50,21 +48,38 @@ def grid_point(n_layer: int, n_embd: int, batch_size: int, tool: bool, **more: A
     seconds = each / PEAK * (SLOW + 1.5 * (batch_size - 1))
     autorange: dict[str, Any] = {"reason": "torch.utils.benchmark times torch alone"}
     if tool:
-        autorange = {"reason": None, "min_run_time_s": 0.01, "number_per_run": 2,
-                     "times_s": [(1.1 if n_layer == 2 else 1.2) * seconds] * 3,
-                     "shorter_than_one_iteration": seconds > 0.01}  # fmt: skip
+        autorange = {
+            "reason": None,
+            "min_run_time_s": 0.01,
+            "number_per_run": 2,
+            "times_s": [(1.1 if n_layer == 2 else 1.2) * seconds] * 3,
+            "shorter_than_one_iteration": seconds > 0.01,
+        }
     return {
-        "params": told, "status": "ok", "reason": None, "bytes": None, "flops": each * batch_size,
+        "params": told,
+        "status": "ok",
+        "reason": None,
+        "bytes": None,
+        "flops": each * batch_size,
         "times": {"step_s": [seconds * (1 + 0.01 * (i - 2)) for i in range(5)]},
         "memory": {"device_peak_bytes": 2**20, "predicted_bytes": 2**20},
         "blocked_autorange": autorange,
-    } | more  # fmt: skip
+    } | more
 
 
 def lost(status: str, reason: str) -> dict[str, Any]:
     """A point that was not measured."""
-    return grid_point(4, 256, 64, True, status=status, reason=reason, times={},
-                      blocked_autorange={"reason": "not measured"}, memory={})  # fmt: skip
+    return grid_point(
+        4,
+        256,
+        64,
+        True,
+        status=status,
+        reason=reason,
+        times={},
+        blocked_autorange={"reason": "not measured"},
+        memory={},
+    )
 
 
 def grid(points: Sequence[dict[str, Any]], **axes: Any) -> dict[str, Any]:
@@ -85,10 +100,15 @@ def course(losses: Sequence[float | None], norms: Sequence[float], step_s: float
     """What a whole training records of its steps; the eleventh took ten times as long."""
     times = [step_s * (1 + 0.001 * (i % 5)) * (10 if i == 10 else 1) for i in range(len(losses))]
     return {
-        "times": {"step_s": [], "unsplit_step_s": times}, "loss": list(losses), "bytes": None,
-        "curve": {"loss": list(losses), "gradient_norm": list(norms),
-                  "learning_rate": [0.001] * len(losses)},
-    }  # fmt: skip
+        "times": {"step_s": [], "unsplit_step_s": times},
+        "loss": list(losses),
+        "bytes": None,
+        "curve": {
+            "loss": list(losses),
+            "gradient_norm": list(norms),
+            "learning_rate": [0.001] * len(losses),
+        },
+    }
 
 
 def run(aspect: str, step_s: float, **axes: Any) -> dict[str, Any]:
@@ -99,9 +119,15 @@ def run(aspect: str, step_s: float, **axes: Any) -> dict[str, Any]:
     made["cell"]["parameters"] = {"aspect": aspect, "seq_len": 64, "max_gradient_norm": 1.0}
     made["dataset"] = {"name": "text", "data_sha256": SHA, "vocab_size": 512}
     made["samples"] = [
-        {"t_s": 0.1 * i, "rss_bytes": 2e8 + 1e6 * i, "minor_faults": 0, "major_faults": 0,
-         "device_memory_bytes": None} for i in range(9)
-    ]  # fmt: skip
+        {
+            "t_s": 0.1 * i,
+            "rss_bytes": 2e8 + 1e6 * i,
+            "minor_faults": 0,
+            "major_faults": 0,
+            "device_memory_bytes": None,
+        }
+        for i in range(9)
+    ]
     ends = WIDE_ENDS if wide else DEEP_ENDS
     told = params(4, 128) if wide else params(16, 64)
     final = 3.0 if wide else 2.5
@@ -110,18 +136,25 @@ def run(aspect: str, step_s: float, **axes: Any) -> dict[str, Any]:
         for step, loss in ((0, 6.0), (50, final + 0.1), (100, final + 0.25))
     ]
     point = {
-        "params": told, "flops": 6.0 * told["n_parameters"] * 256,
+        "params": told,
+        "flops": 6.0 * told["n_parameters"] * 256,
         "memory": {"device_peak_bytes": 2**22, "predicted_bytes": 2**22},
-        "steps": {"kind": ["unsplit"] * STEPS, "started_s": [0.01 * i for i in range(STEPS)],
-                  "minor_faults": [0] * STEPS, "major_faults": [0] * STEPS},
+        "steps": {
+            "kind": ["unsplit"] * STEPS,
+            "started_s": [0.01 * i for i in range(STEPS)],
+            "minor_faults": [0] * STEPS,
+            "major_faults": [0] * STEPS,
+        },
         "evaluations": evaluations,
         "outcome": {"diverged": False, "reason": None, "final_loss": final},
-        "texts": [{"temperature": 0, "prompt": "The <i>", "text": "the </blockquote> & the\n\n \n\nrest"}],
+        "texts": [
+            {"temperature": 0, "prompt": "The <i>", "text": "the </blockquote> & the\n\n \n\nrest"}
+        ],
         "checkpoints": {
             name: {"path": f"{name}.safetensors", "step": step, "bytes": 2**21, "sha256": SHA}
             for name, step in (("latest", 100), ("best", 50))
         },
-    }  # fmt: skip
+    }
     losses = [6.0 - 0.03 * i for i in range(STEPS)]
     norms = [5.0] * ends + [1.0] * (STEPS - ends)
     norms[80] = 500.0  # a lone spike, which is no course
@@ -142,11 +175,20 @@ def sweep(**axes: Any) -> dict[str, Any]:
             losses = [6.0, 9.0, None]
         told = params(2, 64, learning_rate=rate, max_gradient_norm=clip, warmup_steps=5)
         made["points"].append(
-            {"params": told, "flops": 1e9, "memory": {}, "status": "ok", "reason": None,
-             "outcome": {"diverged": diverged, "reason": "loss not finite" if diverged else None,
-                         "final_loss": None if diverged else 4.0 + rate}}
+            {
+                "params": told,
+                "flops": 1e9,
+                "memory": {},
+                "status": "ok",
+                "reason": None,
+                "outcome": {
+                    "diverged": diverged,
+                    "reason": "loss not finite" if diverged else None,
+                    "final_loss": None if diverged else 4.0 + rate,
+                },
+            }
             | course(losses, [1.0] * len(losses), 0.01)
-        )  # fmt: skip
+        )
     return made
 
 
@@ -193,7 +235,8 @@ def test_names_with_markup_are_text(said: Page) -> None:
     assert MARKUP["name"] in said.of("grid")
     assert "Evil <b>" not in said.html
     assert "the </blockquote> & the\nrest" in said.html.replace("&lt;", "<").replace(
-        "&gt;", ">").replace("&amp;", "&")  # fmt: skip
+        "&gt;", ">"
+    ).replace("&amp;", "&")
     assert "The <i>" in said.of("grid")
     assert "cannot allocate <3 GiB>" in said.of("grid")
 
@@ -251,9 +294,19 @@ def test_wide_against_deep_is_told_with_its_mismatch_and_outcome(said: Page) -> 
     heads = [" ".join(head.split()) for head in results[0]]
     rows = {(line[0].strip(), line[heads.index("Backend")].strip()): line for line in results[1:]}
     wide, deep = rows["lm-wide", "torch-cpu"], rows["lm-deep", "torch-cpu"]
-    at = {name: next(i for i, head in enumerate(heads) if head.startswith(name)) for name in
-          ("final", "evaluation", "perplexity", "norm", "over", "unusual", "Checkpoints",
-           "Resumed")}  # fmt: skip
+    at = {
+        name: next(i for i, head in enumerate(heads) if head.startswith(name))
+        for name in (
+            "final",
+            "evaluation",
+            "perplexity",
+            "norm",
+            "over",
+            "unusual",
+            "Checkpoints",
+            "Resumed",
+        )
+    }
     assert wide[at["final"]].strip() == "3.000"
     assert wide[at["evaluation"]].split() == ["3.2503.100", "at", "50"]
     assert wide[at["perplexity"]].strip() == f"{math.exp(3.25):.2f}"
@@ -307,8 +360,11 @@ def test_whole_trainings_are_in_no_figure_of_phases(study: Path, said: Page) -> 
 
 
 def test_printed_numbers_are_marked_and_ours_stand_apart(said: Page) -> None:
-    classes = [" ".join(text) for section, css, text in said.cells
-               if section == "grid" and "published" in css]  # fmt: skip
+    classes = [
+        " ".join(text)
+        for section, css, text in said.cells
+        if section == "grid" and "published" in css
+    ]
     assert len(classes) == 5
     rows = said.tables["table-seed003"]
     wide, norms = rows[1], rows[-1]
@@ -321,8 +377,12 @@ def test_speedups_of_the_printed_devices_stand_beside_them(tmp_path: Path) -> No
     """An RTX 4090 ten times as fast as an M4, both from reference bundles."""
     fast = {"host": "box", "device": "rtx-4090", "backend": "torch-cuda", "device_kind": "gpu"}
     slow = {"host": "mini", "device": "m4-10", "backend": "torch-mps", "device_kind": "gpu"}
-    reference = [run("wide", 0.01, **fast), run("deep", 0.02, **fast),
-                 run("wide", 0.10, **slow), run("deep", 0.10, **slow)]  # fmt: skip
+    reference = [
+        run("wide", 0.01, **fast),
+        run("deep", 0.02, **fast),
+        run("wide", 0.10, **slow),
+        run("deep", 0.10, **slow),
+    ]
     reference += [matmul([product((1, 512, 512, 512), PEAK)], **fast), grid(small_grid(), **fast)]
     found = render(make(tmp_path, [], reference=reference))
     assert "20 points" not in found.of("grid")

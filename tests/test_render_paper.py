@@ -39,18 +39,25 @@ def operation(
         flops = 2.0 * batch * m * k * n
         seconds = flops / (rate * 1e9)
         made["points"].append(
-            {"params": {"batch": batch, "m": m, "k": k, "n": n, **apart}, "flops": flops,
-             "times": {"step_s": [seconds * (1 + 0.001 * (i % 5 - 2)) for i in range(20)]},
-             "bytes": 4.0 * m * k, "memory": {}, "result_error": 2e-7,
-             "burst_mean_s": seconds / 1.1}
-        )  # fmt: skip
+            {
+                "params": {"batch": batch, "m": m, "k": k, "n": n, **apart},
+                "flops": flops,
+                "times": {"step_s": [seconds * (1 + 0.001 * (i % 5 - 2)) for i in range(20)]},
+                "bytes": 4.0 * m * k,
+                "memory": {},
+                "result_error": 2e-7,
+                "burst_mean_s": seconds / 1.1,
+            }
+        )
     return made
 
 
 def products(backend: dict[str, Any], **formats: float) -> list[dict[str, Any]]:
     """The paper's batched product in some number formats."""
-    return [operation("matmul", "matmul-paper", {PAIR: rate}, precision=name, **backend)
-            for name, rate in formats.items()]  # fmt: skip
+    return [
+        operation("matmul", "matmul-paper", {PAIR: rate}, precision=name, **backend)
+        for name, rate in formats.items()
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -59,25 +66,60 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     foreign = [
         paced(of_the_paper("whisper", "medium", 4, joules=200.0, **A6000), 0.4),
         paced(of_the_paper("whisper", "medium", 4, **ULTRA), 1.2),
-        paced(of_the_paper("gpt2", "large", 16, workload="gpt2-large-hf-16",
-                           parameters={"lora_rank": 8}, **A6000), 1.0),
-        paced(of_the_paper("gpt2", "large", 8, trainer="plain", workload="gpt2-large-plain-8",
-                           **A6000), 2.0),
-        paced(of_the_paper("gpt2", "large", 8, trainer="plain", workload="gpt2-large-plain-8",
-                           **mlx), 3.0),
-        paced(of_the_paper("gpt2", "large", 8, trainer="plain", workload="gpt2-large-plain-8",
-                           **ULTRA), 4.5),
-        paced(of_the_paper("gpt2", "xl", 16, scenario="offload", parameters={"zero_stage": 3},
-                           workload="gpt2-xl-hf-16", **A6000), 40.0),
+        paced(
+            of_the_paper(
+                "gpt2",
+                "large",
+                16,
+                workload="gpt2-large-hf-16",
+                parameters={"lora_rank": 8},
+                **A6000,
+            ),
+            1.0,
+        ),
+        paced(
+            of_the_paper(
+                "gpt2", "large", 8, trainer="plain", workload="gpt2-large-plain-8", **A6000
+            ),
+            2.0,
+        ),
+        paced(
+            of_the_paper("gpt2", "large", 8, trainer="plain", workload="gpt2-large-plain-8", **mlx),
+            3.0,
+        ),
+        paced(
+            of_the_paper(
+                "gpt2", "large", 8, trainer="plain", workload="gpt2-large-plain-8", **ULTRA
+            ),
+            4.5,
+        ),
+        paced(
+            of_the_paper(
+                "gpt2",
+                "xl",
+                16,
+                scenario="offload",
+                parameters={"zero_stage": 3},
+                workload="gpt2-xl-hf-16",
+                **A6000,
+            ),
+            40.0,
+        ),
         paced(of_the_paper("gpt2", "xl", 16, workload="gpt2-xl-hf-16", **ULTRA), 16.0),
         *products(A6000, fp32=20e3, fp16=80e3),
         *products(mlx, fp32=16e3, fp16=20e3),
         *products(ULTRA, fp32=15e3, fp16=15e3),
-        operation("vjp", "vjp-paper", {(1, 500, 500, 500): 1e3, (1, 4000, 4000, 4000): 10e3},
-                  **A6000),
-        operation("vjp", "vjp-paper", {(1, 500, 500, 500): 5e3, (1, 4000, 4000, 4000): 50e3},
-                  precision="fp16", **A6000),
-    ]  # fmt: skip
+        operation(
+            "vjp", "vjp-paper", {(1, 500, 500, 500): 1e3, (1, 4000, 4000, 4000): 10e3}, **A6000
+        ),
+        operation(
+            "vjp",
+            "vjp-paper",
+            {(1, 500, 500, 500): 5e3, (1, 4000, 4000, 4000): 50e3},
+            precision="fp16",
+            **A6000,
+        ),
+    ]
     near = training(0.05, workload="gpt2-nano-near-capacity", scenario="near-capacity", samples=35)
     near["scenario"] |= {"applied": "near-capacity", "derived": "near-capacity", "batch_size": 35}
     near["points"][0]["steps"] = course(0.05, faults=900)
@@ -127,10 +169,15 @@ def test_figure3_is_by_sample_and_names_the_papers_workloads(folder: Path, whole
     assert number_after(slow, "backward") == pytest.approx(1200 / 4 * BACKWARD, rel=0.01)
     assert re.search(r"forward [\d.]+ ms \([\d.]+–[\d.]+\)", fast)
     lines = rows(folder, "paper-figure-3")
-    by_panel = {(line["Panel"], line["Device"].split(",")[0], line["Ran as"]): line
-                for line in lines if line["Model"].startswith("gpt2-xl")}  # fmt: skip
-    assert set(by_panel) == {("(b)(2)", "NVIDIA RTX A6000", "offload"),
-                             ("(b)(2)", "Apple M2 Ultra", "fits")}  # fmt: skip
+    by_panel = {
+        (line["Panel"], line["Device"].split(",")[0], line["Ran as"]): line
+        for line in lines
+        if line["Model"].startswith("gpt2-xl")
+    }
+    assert set(by_panel) == {
+        ("(b)(2)", "NVIDIA RTX A6000", "offload"),
+        ("(b)(2)", "Apple M2 Ultra", "fits"),
+    }
     offloaded = by_panel["(b)(2)", "NVIDIA RTX A6000", "offload"]
     assert float(offloaded["forward (ms per sample)"]) == pytest.approx(
         40e3 / 16 * FORWARD, rel=0.01
@@ -140,8 +187,10 @@ def test_figure3_is_by_sample_and_names_the_papers_workloads(folder: Path, whole
     assert any(text.startswith("batch 4, 30 s clips") and "paper" in text for text in texts)
     assert any(text.startswith("batch 4, length") and "this run" in text for text in texts)
     section = whole.of("paper")
-    assert "(a)(1) pre-training Whisper: Whisper-medium, batch 4, on NVIDIA GeForce RTX 4090 " \
-           "and M2 Max." in section  # fmt: skip
+    assert (
+        "(a)(1) pre-training Whisper: Whisper-medium, batch 4, on NVIDIA GeForce RTX 4090 "
+        "and M2 Max." in section
+    )
     assert "GPT2-large, batch 16, on NVIDIA GeForce RTX 4090, NVIDIA RTX A6000, M2 Ultra" in section
     assert "which are published only as a picture, not as numbers" in section
 
@@ -169,16 +218,31 @@ def test_table4_divides_by_the_batch_and_compares_alike(folder: Path, whole: Pag
     ours = said_at(whole, "gpt2-large-plain-8, NVIDIA RTX A6000", "per sample, batch 8", "0.2")
     assert number_after(ours, "fp32:") == pytest.approx(2.0 / 8, rel=0.01)
     lines = rows(folder, "paper-table-4")
-    gain = {(line["Compared: where from"].split(",")[0], line["Compared"], line["Device"],
-             line["Of what"]): line["second / first (×)"] for line in lines}  # fmt: skip
+    gain = {
+        (
+            line["Compared: where from"].split(",")[0],
+            line["Compared"],
+            line["Device"],
+            line["Of what"],
+        ): line["second / first (×)"]
+        for line in lines
+    }
     name = "Apple M2 Ultra, 76 GPU cores"
-    assert gain["published: “30%-40% speed advantage”", "MLX against MPS", "",
-                "GPT2-large pre-training and kernels"] == "1.3 to 1.4"  # fmt: skip
+    assert (
+        gain[
+            "published: “30%-40% speed advantage”",
+            "MLX against MPS",
+            "",
+            "GPT2-large pre-training and kernels",
+        ]
+        == "1.3 to 1.4"
+    )
     assert float(gain["published: Table 4", "MLX against MPS", name, "GPT2-large"]) == (
         pytest.approx(3.239 / 2.710)
     )
-    assert float(gain["measured", "MLX against torch-mps", f"{name} [other host: mac]",
-                      "gpt2-large"]) == pytest.approx(1.5, rel=0.01)  # fmt: skip
+    assert float(
+        gain["measured", "MLX against torch-mps", f"{name} [other host: mac]", "gpt2-large"]
+    ) == pytest.approx(1.5, rel=0.01)
     assert float(gain["measured", "MLX against torch-cpu", "Example CPU", "gpt2-nano"]) == (
         pytest.approx(1 / 3, rel=0.01)
     )
@@ -197,8 +261,11 @@ def test_pairs_are_compared_and_the_missing_ones_said_in_words(folder: Path, who
     lines = rows(folder, "paper-figure-5")
     statement = lines[0]
     assert statement["fp16 / fp32 (×)"] == "1.2 to 1.3" and "20%-30%" in statement["Device"]
-    measured = {(line["Backend"], line["Device"].split(" [")[0]): line for line in lines
-                if line["fp32 (GFLOP/s)"]}  # fmt: skip
+    measured = {
+        (line["Backend"], line["Device"].split(" [")[0]): line
+        for line in lines
+        if line["fp32 (GFLOP/s)"]
+    }
     cuda = measured["torch-cuda", "NVIDIA RTX A6000"]
     mlx = measured["mlx", "Apple M2 Ultra, 76 GPU cores"]
     mps = measured["torch-mps", "Apple M2 Ultra, 76 GPU cores"]

@@ -55,9 +55,11 @@ def everything() -> list[Made]:
         interference={"foreign_load_cores": 0.1},
     )
     trained["points"][0]["energy"] = {
-        "window_s": 10.0, "steps": 100, "reason": None,
+        "window_s": 10.0,
+        "steps": 100,
+        "reason": None,
         "sources": [energy_source("rapl-package", "cpu-package", "counter", 4.0)],
-    }  # fmt: skip
+    }
     trained["flags"] = [{"code": "noisy", "detail": "step_s has an IQR of 15% of its median"}]
     return [
         trained,
@@ -191,9 +193,13 @@ def test_no_cell_came_to_be_measured(tmp_path: Path) -> None:
     own = [
         without_result(named(made, f"lost-{i}-{made['cell']['module']}"), status, f"{status}, alas")
         for i, (made, status) in enumerate(
-            zip(everything(), ("oom", "failed", "timeout", "unsupported", "skipped") * 2, strict=False)
+            zip(
+                everything(),
+                ("oom", "failed", "timeout", "unsupported", "skipped") * 2,
+                strict=False,
+            )
         )
-    ]  # fmt: skip
+    ]
     page = render(make(tmp_path, own))
     assert page.problems == []
     assert "0 of 8 cells measured" in page.html
@@ -213,10 +219,18 @@ def many(devices: int) -> tuple[list[Made], list[Made], list[Mapping[str, Any]]]
     own, foreign = [], []
     here = [H200 | {"id": f"gpu-{i:02}", "name": f"Example GPU {i}"} for i in (0, 1)]
     for i in range(devices):
-        axes = {"host": "desk" if i < 2 else f"host-{i // 2:02}", "device": f"gpu-{i:02}",
-                "backend": ("torch-cuda", "torch-mps", "mlx")[i % 3], "device_kind": "gpu"}  # fmt: skip
-        cells = [training(0.001 * (i + 5), **axes), training(0.002 * (i + 5), precision="bf16", **axes),
-                 matmul(**axes), kernel_launch(**axes)]  # fmt: skip
+        axes = {
+            "host": "desk" if i < 2 else f"host-{i // 2:02}",
+            "device": f"gpu-{i:02}",
+            "backend": ("torch-cuda", "torch-mps", "mlx")[i % 3],
+            "device_kind": "gpu",
+        }
+        cells = [
+            training(0.001 * (i + 5), **axes),
+            training(0.002 * (i + 5), precision="bf16", **axes),
+            matmul(**axes),
+            kernel_launch(**axes),
+        ]
         (own if i < 2 else foreign).extend(cells)
     return own, foreign, here
 
@@ -309,15 +323,23 @@ def test_words_of_records_are_words_everywhere(tmp_path: Path) -> None:
     lost = without_result(training(0.01, workload="gpt2-lost"), "failed", EVIL)
     flagged = training(0.01, workload="gpt2-flagged")
     flagged["flags"] = [{"code": "noisy", "detail": EVIL}]
-    flagged["environment"] |= {"hostname": EVIL, "git_commit": EVIL,
-                               "backend": {"framework_version": EVIL, "device_name": EVIL}}  # fmt: skip
+    flagged["environment"] |= {
+        "hostname": EVIL,
+        "git_commit": EVIL,
+        "backend": {"framework_version": EVIL, "device_name": EVIL},
+    }
     launch = kernel_launch()
     launch["points"][0]["params"]["note"] = EVIL
     far = training(0.01, host="away")
     far["environment"]["hostname"] = EVIL
     own = [lost, flagged, launch, run("wide", 0.01), base_record("matmul", "empty")]
-    results = make(tmp_path, own, [far], devices=(CPU | {"name": EVIL},),
-                   not_measured=[{"device": "m1-8", "reason": EVIL}])  # fmt: skip
+    results = make(
+        tmp_path,
+        own,
+        [far],
+        devices=(CPU | {"name": EVIL},),
+        not_measured=[{"device": "m1-8", "reason": EVIL}],
+    )
     page = render(results)
     assert page.problems == []
     assert not [values for tag, values in page.tags if tag == "img" or "onerror" in values]

@@ -105,10 +105,16 @@ class Unsynchronised(Device):
 @pytest.mark.parametrize(
     ("unsplit_s", "differs", "flagged"),
     [
-        (0.020, 0.051, True), (0.020, -0.051, True), (0.020, 0.049, False), (0.020, -0.049, False),
-        (0.0199, 0.5, False), (0.0199, -0.5, False), (1.0, 0.051, True), (1.0, 0.0, False),
+        (0.020, 0.051, True),
+        (0.020, -0.051, True),
+        (0.020, 0.049, False),
+        (0.020, -0.049, False),
+        (0.0199, 0.5, False),
+        (0.0199, -0.5, False),
+        (1.0, 0.051, True),
+        (1.0, 0.0, False),
     ],
-)  # fmt: skip
+)
 def test_phases_that_do_not_sum_to_the_step_are_flagged(
     unsplit_s: float, differs: float, flagged: bool
 ) -> None:

@@ -33,21 +33,37 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
         precisions=["fp32", "amp-bf16"],
         workloads={
             "full-plain": NANO
-            | {"trainer": "plain", "precisions": ["fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16"]},
+            | {
+                "trainer": "plain",
+                "precisions": ["fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16"],
+            },
             "full-hf": NANO | {"trainer": "hf", "precisions": ["fp32", "amp-fp16", "amp-bf16"]},
             "lora-plain": NANO | {"trainer": "plain", "lora_rank": 4},
             "lora-hf": NANO | {"trainer": "hf", "lora_rank": 4, "precisions": ["fp32"]},
             "checkpointed-plain": NANO | {"trainer": "plain", "gradient_checkpointing": True},
-            "checkpointed-hf": NANO | {"trainer": "hf", "gradient_checkpointing": True,
-                                       "precisions": ["fp32"]},
-            "retained": NANO | {"trainer": "plain", "allocator": "retain", "precisions": ["fp32"],
-                                "backends": ["torch-cpu"], "batch_size": 16, "seq_len": 128},
-            "not-retained": NANO | {"trainer": "plain", "precisions": ["fp32"],
-                                    "backends": ["torch-cpu"], "batch_size": 16, "seq_len": 128},
-            "unprobed": NANO | {"trainer": "plain", "probes": [], "precisions": ["fp32"],
-                                "backends": ["torch-cpu"]},
+            "checkpointed-hf": NANO
+            | {"trainer": "hf", "gradient_checkpointing": True, "precisions": ["fp32"]},
+            "retained": NANO
+            | {
+                "trainer": "plain",
+                "allocator": "retain",
+                "precisions": ["fp32"],
+                "backends": ["torch-cpu"],
+                "batch_size": 16,
+                "seq_len": 128,
+            },
+            "not-retained": NANO
+            | {
+                "trainer": "plain",
+                "precisions": ["fp32"],
+                "backends": ["torch-cpu"],
+                "batch_size": 16,
+                "seq_len": 128,
+            },
+            "unprobed": NANO
+            | {"trainer": "plain", "probes": [], "precisions": ["fp32"], "backends": ["torch-cpu"]},
         },
-    )  # fmt: skip
+    )
     copy.snakemake("report")
     return copy
 
@@ -200,12 +216,24 @@ def test_pretrained_weights_are_read_from_a_folder(checkout: Checkout, tmp_path:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(3)
-    size = GPT2Config(vocab_size=300, n_embd=64, n_layer=2, n_head=2, resid_pdrop=0.0,
-                      embd_pdrop=0.0, attn_pdrop=0.0)  # fmt: skip
+    size = GPT2Config(
+        vocab_size=300,
+        n_embd=64,
+        n_layer=2,
+        n_head=2,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+    )
     model = GPT2LMHeadModel(size)
     model.save_pretrained(tmp_path / "model")
-    entry = NANO | {"trainer": "plain", "weights": "pretrained", "precisions": ["fp32"],
-                    "weights_path": str(tmp_path / "model"), "vocab_size": 300}  # fmt: skip
+    entry = NANO | {
+        "trainer": "plain",
+        "weights": "pretrained",
+        "precisions": ["fp32"],
+        "weights_path": str(tmp_path / "model"),
+        "vocab_size": 300,
+    }
     checkout.configure(
         timing=QUICK,
         datasets={"words": {"source": "builtin", "vocab_size": 300, "max_bytes": 100_000}},
@@ -246,9 +274,13 @@ def test_the_paper_s_experiment_has_every_row_of_its_tables() -> None:
     for row in table("table3_configurations"):
         module, size = row["workload"].lower().split("-")
         wanted = {"gpt2": "gpt2", "whisper": "whisper"}[module], size, int(row["batch_size"])
-        rows = [e for e in entries
-                if (e["module"], e.get("size"), e.get("batch_size")) == wanted
-                and e["trainer"] == "hf" and "fp32" in e["precisions"]]  # fmt: skip
+        rows = [
+            e
+            for e in entries
+            if (e["module"], e.get("size"), e.get("batch_size")) == wanted
+            and e["trainer"] == "hf"
+            and "fp32" in e["precisions"]
+        ]
         assert rows and row["device"] in experiment["devices"], row
         amp = {p for e in rows for p in e["precisions"]}
         assert row["scenario"] == "3" or amp >= {"amp-fp16", "amp-bf16"} or wanted[1] == "large"

@@ -48,9 +48,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     copy = copy_project(tmp_path_factory.mktemp("run") / "project")
     copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "host.lock")
     dataset = {
-        "name": "words", "kind": "text", "source": "builtin", "vocab_size": VOCABULARY,
+        "name": "words",
+        "kind": "text",
+        "source": "builtin",
+        "vocab_size": VOCABULARY,
         "max_bytes": 60_000,
-    }  # fmt: skip
+    }
     copy.stage("datasets.prepare", "--dataset", json.dumps(dataset), "--output-dir", DATA)
     return copy
 
@@ -269,8 +272,13 @@ def test_only_a_whole_checkpoint_of_the_same_key_is_used(
             course.write_text('{"version": 1, "key": "k", "files": [], "course": 3}')
         return "other" if what == "key" else "k"
 
-    for what, said in (("bit", "damaged"), ("half", "damaged"), ("gone", "No such file"),
-                       ("nonsense", "damaged"), ("key", "other code")):  # fmt: skip
+    for what, said in (
+        ("bit", "damaged"),
+        ("half", "damaged"),
+        ("gone", "No such file"),
+        ("nonsense", "damaged"),
+        ("key", "other code"),
+    ):
         folder = tmp_path / what
         shutil.copytree(kept, folder)
         key = spoil(what, folder)
@@ -332,8 +340,16 @@ SCHEDULED = {
     "weight_decay": 0.2, "betas": [0.8, 0.9], "max_gradient_norm": 0.5,
 }  # fmt: skip
 # Two steps up, then half a cosine over four from the peak to a tenth of it, then constant.
-RATES = [0.01, 0.02, 0.02, 0.011 + 0.009 * math.sqrt(0.5), 0.011, 0.011 - 0.009 * math.sqrt(0.5),
-         0.002, 0.002]  # fmt: skip
+RATES = [
+    0.01,
+    0.02,
+    0.02,
+    0.011 + 0.009 * math.sqrt(0.5),
+    0.011,
+    0.011 - 0.009 * math.sqrt(0.5),
+    0.002,
+    0.002,
+]
 
 
 def by_hand() -> tuple[list[float], list[float], dict[str, np.ndarray]]:
@@ -395,9 +411,15 @@ def test_schedule_and_clipping_are_those_written_out_by_hand(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("backend", "precision"),
-    [("torch-cpu", "fp32"), ("torch-cpu", "bf16"), ("torch-cpu", "amp-fp16"), ("mlx", "fp32"),
-     ("mlx", "bf16"), ("mlx", "amp-bf16")],
-)  # fmt: skip
+    [
+        ("torch-cpu", "fp32"),
+        ("torch-cpu", "bf16"),
+        ("torch-cpu", "amp-fp16"),
+        ("mlx", "fp32"),
+        ("mlx", "bf16"),
+        ("mlx", "amp-bf16"),
+    ],
+)
 def test_a_loaded_stepper_goes_on_as_if_nothing_had_been(
     backend: str, precision: str, tmp_path: Path
 ) -> None:
@@ -472,14 +494,18 @@ def test_a_sweep_that_is_out_of_time_keeps_what_diverged(project: Checkout) -> N
 
 def test_what_diverged_is_told_by_its_losses() -> None:
     """Not a number, or an end above the beginning; a training that learns has neither."""
-    from siliconprof.stats import divergence
+    from siliconprof.stats import training_course
 
     falls = [5.0 - 0.1 * step for step in range(20)]
-    assert divergence.outcome(falls) == {
-        "diverged": False, "reason": None, "final_loss": pytest.approx(3.15),
-    }  # fmt: skip
-    assert divergence.outcome([*falls, math.nan])["reason"] == "the loss of step 20 is not finite"
-    assert divergence.outcome([*falls, math.inf])["final_loss"] is None
-    rises = divergence.outcome([5.0, *falls[:17], 6.0, 7.0])
+    assert training_course.outcome(falls) == {
+        "diverged": False,
+        "reason": None,
+        "final_loss": pytest.approx(3.15),
+    }
+    assert (
+        training_course.outcome([*falls, math.nan])["reason"] == "the loss of step 20 is not finite"
+    )
+    assert training_course.outcome([*falls, math.inf])["final_loss"] is None
+    rises = training_course.outcome([5.0, *falls[:17], 6.0, 7.0])
     assert rises["diverged"] and "6.5" in rises["reason"]
-    assert divergence.outcome([5.0])["diverged"] is False
+    assert training_course.outcome([5.0])["diverged"] is False

@@ -31,20 +31,40 @@ SMALL = {"n_layer": [1, 2], "n_embd": [16], "n_head": [2], "seq_len": [16], "voc
 LOCK_VARIABLE = "SILICONPROF_LOCK_FILE"
 KEPT = "results/kept/desk"
 ONE_MEASUREMENT = (
-    "n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len", "batch_size", "vocab_size",
-    "n_parameters", "tokens_per_step", "samples_per_step",
-)  # fmt: skip
+    "n_layer",
+    "n_embd",
+    "n_head",
+    "head_dim",
+    "d_ff",
+    "seq_len",
+    "batch_size",
+    "vocab_size",
+    "n_parameters",
+    "tokens_per_step",
+    "samples_per_step",
+)
 
 
 def cell(backend: str, timing: Mapping[str, Any] | None = None, **parameters: Any) -> Cell:
     """A grid of 1 and 2 layers, each at batches of 1 and 2, on this machine's CPU."""
     return Cell(
-        host="desk", device="cpu", backend=backend, workload="grid", scenario="auto",
-        precision="fp32", module="transformer_grid", trainer=None, device_kind="cpu",
-        device_index=0, device_memory_bytes=10**13, threads=2, seed=0, dataset=None,
+        host="desk",
+        device="cpu",
+        backend=backend,
+        workload="grid",
+        scenario="auto",
+        precision="fp32",
+        module="transformer_grid",
+        trainer=None,
+        device_kind="cpu",
+        device_index=0,
+        device_memory_bytes=10**13,
+        threads=2,
+        seed=0,
+        dataset=None,
         parameters=SMALL | {"batch_size": [1, 2], "min_run_time_s": 0.01} | parameters,
         timing={**QUICK, **(timing or {})},
-    )  # fmt: skip
+    )
 
 
 def measure(folder: Path, asked: Cell, **more: Any) -> dict[str, Any]:
@@ -153,16 +173,21 @@ def test_what_the_estimator_says_does_not_fit_is_skipped(tmp_path: Path) -> None
     workload = plugins.load("workloads", "transformer_grid")
     grid = Trial(asked).workload
     assert isinstance(grid, workload)
-    need = {(m.n_layer, m.batch_size): sum(m.memory_bytes("fp32", "mlx").values())
-            for m in grid.models()}  # fmt: skip
+    need = {
+        (m.n_layer, m.batch_size): sum(m.memory_bytes("fp32", "mlx").values())
+        for m in grid.models()
+    }
     small, large = need[2, 1], need[1, 64]
     assert 0 < small < large
     budget_gib = (small + large) / 2 / 2**30
     made = measure(tmp_path, cell("mlx", batch_size=[1, 64], memory_budget_gib=budget_gib))
     points = by_size(made)
     assert {key: p["status"] for key, p in points.items()} == {
-        (1, 1): "ok", (2, 1): "ok", (1, 64): "skipped", (2, 64): "skipped",
-    }  # fmt: skip
+        (1, 1): "ok",
+        (2, 1): "ok",
+        (1, 64): "skipped",
+        (2, 64): "skipped",
+    }
     assert "the budget is" in points[1, 64]["reason"] and "predicted" in points[1, 64]["reason"]
     assert points[1, 64]["memory"]["predicted_bytes"] == large and points[1, 64]["times"] == {}
     none = measure(tmp_path, cell("mlx", memory_budget_gib=1e-6))
@@ -179,8 +204,13 @@ def test_what_the_estimator_says_does_not_fit_is_skipped(tmp_path: Path) -> None
 def test_both_ways_of_timing_stand_side_by_side() -> None:
     """On torch; a least time below a single iteration's is flagged, as the seed suspected."""
     for min_run_time_s, shorter in ((0.5, False), (1e-6, True)):
-        asked = cell("torch-cpu", {"iterations": 9, "max_iterations": 9},
-                     n_layer=[2], batch_size=[4], min_run_time_s=min_run_time_s)  # fmt: skip
+        asked = cell(
+            "torch-cpu",
+            {"iterations": 9, "max_iterations": 9},
+            n_layer=[2],
+            batch_size=[4],
+            min_run_time_s=min_run_time_s,
+        )
         session = session_of(asked)
         session.workload.measure(session)
         (point,) = session.points
@@ -260,8 +290,11 @@ def test_a_killed_pipeline_repeats_nothing_and_a_grown_grid_takes_over(checkout:
     lists: dict[str, Any] = {"n_layer": [1, 2], "batch_size": [1, 2, 4]}
 
     def configure() -> None:
-        entry = SMALL | {"module": "transformer_grid", "backends": ["mlx"],
-                         "device_kinds": ["cpu"]} | lists  # fmt: skip
+        entry = (
+            SMALL
+            | {"module": "transformer_grid", "backends": ["mlx"], "device_kinds": ["cpu"]}
+            | lists
+        )
         timing = QUICK | {"budget_s": 0.4, "max_iterations": 10**6, "relative_interval": 1e-9}
         checkout.configure(host="desk", timing=timing, workloads={"grid": entry})
 
@@ -279,9 +312,12 @@ def test_a_killed_pipeline_repeats_nothing_and_a_grown_grid_takes_over(checkout:
     with open(checkout.path.parent / "output.txt", "w") as output:
         pipeline = subprocess.Popen(
             [sys.executable, "-m", "snakemake", "--cores", "1", *target],
-            cwd=checkout.path, env=environment, stdout=output, stderr=subprocess.STDOUT,
+            cwd=checkout.path,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
-        )  # fmt: skip
+        )
     try:
         until(lambda: len(journal_lines(kept)) >= 2)
     finally:
@@ -357,14 +393,25 @@ def test_without_a_folder_nothing_is_kept(tmp_path: Path) -> None:
         "PYTHONPATH": str(ROOT / "workflow"),
         LOCK_VARIABLE: str(tmp_path / "host.lock"),
     }
-    command = [sys.executable, "-m", "siliconprof.measure", "--cell", asked.to_json(),
-               "--output", "one.json"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "siliconprof.measure",
+        "--cell",
+        asked.to_json(),
+        "--output",
+        "one.json",
+    ]
     subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True)
     assert {path.name for path in tmp_path.iterdir()} == {"one.json", "host.lock"}
     refused = subprocess.run(
-        [*command, "--keep", "one.json"], cwd=tmp_path, env=environment, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+        [*command, "--keep", "one.json"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert refused.returncode == 2
     assert refused.stderr.strip() == (
         "one.json/desk/cpu/mlx/grid/auto/fp32: cannot write: Not a directory; see --keep"

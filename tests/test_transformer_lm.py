@@ -182,16 +182,24 @@ def test_what_its_layers_keep_is_counted(precision: str) -> None:
         kept = sum(ledger.kept_bytes(stage) for stage in stages)
         if backend.habits.casts_stay and ledger.amp:  # counted apart, see `Ledger.peak`
             kept += 2 * workload.n_parameters()
-        found = kept_in(backend, workload, True) if name == "torch-cpu" else kept_in(
-            backend, workload, False)  # fmt: skip
+        found = (
+            kept_in(backend, workload, True)
+            if name == "torch-cpu"
+            else kept_in(backend, workload, False)
+        )
         assert kept == pytest.approx(found, rel=0.02), name
 
 
 @pytest.mark.slow
 def test_some_of_its_shapes_are_predicted_within_the_bound() -> None:
     """Fresh processes, both frameworks, with and without checkpointing; the benchmark has more."""
-    command = [sys.executable, str(ROOT / "benchmarks" / "memory_model.py"), "--json", "--only",
-               " lm (4x128|8x128).*fp32"]  # fmt: skip
+    command = [
+        sys.executable,
+        str(ROOT / "benchmarks" / "memory_model.py"),
+        "--json",
+        "--only",
+        " lm (4x128|8x128).*fp32",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(done.stdout)
@@ -287,9 +295,16 @@ def test_wide_and_deep_match(budget: tuple[Any, ...]) -> None:
     counts, flops = [], []
     for aspect, shape in (("wide", wide), ("deep", deep)):
         workload = transformer_lm.Plugin(
-            {"batch_size": 1, "n_head": n_head, "vocab_size": vocab_size, "seq_len": seq_len,
-             "parameter_budget": n_parameters, "aspect": aspect, "depth_ratio": ratio}
-        )  # fmt: skip
+            {
+                "batch_size": 1,
+                "n_head": n_head,
+                "vocab_size": vocab_size,
+                "seq_len": seq_len,
+                "parameter_budget": n_parameters,
+                "aspect": aspect,
+                "depth_ratio": ratio,
+            }
+        )
         assert workload.shape == shape and shape.problems() == []
         assert 0.9 <= shape.d_ff / shape.n_embd <= 8.5
         counts.append(sum(math.prod(s) for s in workload.weight_shapes().values()))

@@ -37,12 +37,23 @@ def product(backend: str, **more: Any) -> Cell:
     keys = plugins.load("workloads", "matmul").PARAMETERS
     defaults = {name: key["default"] for name, key in keys.items() if "default" in key}
     fields: dict[str, Any] = {
-        "host": "here", "device": "cpu-x", "backend": backend, "workload": "product",
-        "scenario": "auto", "precision": "fp32", "module": "matmul", "trainer": None,
-        "device_kind": "cpu", "device_index": 0, "device_memory_bytes": 8 * 2**30, "threads": 1,
-        "seed": 0, "dataset": None, "timing": QUICK,
+        "host": "here",
+        "device": "cpu-x",
+        "backend": backend,
+        "workload": "product",
+        "scenario": "auto",
+        "precision": "fp32",
+        "module": "matmul",
+        "trainer": None,
+        "device_kind": "cpu",
+        "device_index": 0,
+        "device_memory_bytes": 8 * 2**30,
+        "threads": 1,
+        "seed": 0,
+        "dataset": None,
+        "timing": QUICK,
         "parameters": defaults | {"shapes": [[1, 32, 32, 32]], "burst": 0},
-    }  # fmt: skip
+    }
     return Cell(**fields | more)
 
 
@@ -61,9 +72,13 @@ def measure(folder: Path, cell: Cell, fault: str = "") -> dict[str, Any]:
     }
     command = ["-m", "siliconprof.measure", "--cell", cell.to_json(), "--output", "record.json"]
     done = subprocess.run(
-        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True,
+        [sys.executable, *command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return record.read(folder / "record.json")
 
@@ -172,8 +187,10 @@ def test_the_checks_leave_no_trace_in_memory(backend: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", TRACES, product(backend).to_json()],
         env=os.environ | {"PYTHONPATH": str(ROOT / "workflow")},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     ran, before, after = json.loads(done.stdout)
     assert ran == "product"

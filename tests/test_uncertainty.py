@@ -133,9 +133,11 @@ def test_a_damaged_floor_is_one_line(results: Path, floor: Path, tmp_path: Path)
 def test_a_new_floor_makes_the_page_again(checkout: Checkout) -> None:
     """It is an input of the page's rule, and given to its command."""
     checkout.configure(
-        experiment="floor", precisions=["fp32"], timing=QUICK,
+        experiment="floor",
+        precisions=["fp32"],
+        timing=QUICK,
         workloads={"product": {"module": "matmul", "shapes": [[1, 8, 8, 8]]}},
-    )  # fmt: skip
+    )
     kept = checkout.path / "results" / "noise-floor"
     kept.mkdir()
     (kept / "desk.json").write_text('{"floor_version": 1, "host": "desk", "runs": []}')

@@ -18,8 +18,16 @@ from siliconprof.stats import statistics
 pytestmark = pytest.mark.slow
 
 TALK = {"kind": "speech", "source": "builtin", "vocab_size": 300, "clip_seconds": 1}
-NANO = {"module": "whisper", "trainer": "plain", "size": "nano", "batch_size": 2,
-        "target_len": 24, "learning_rate": 0.003, "dataset": "talk", "probes": []}  # fmt: skip
+NANO = {
+    "module": "whisper",
+    "trainer": "plain",
+    "size": "nano",
+    "batch_size": 2,
+    "target_len": 24,
+    "learning_rate": 0.003,
+    "dataset": "talk",
+    "probes": [],
+}
 SIZES = plugins.load("workloads", "whisper").PARAMETERS["size"]["enum"]
 
 
@@ -27,11 +35,7 @@ def whisper(size: str = "nano", clip_seconds: int = 2, **more: Any) -> Any:
     """A Whisper workload as a cell has it."""
     plugin = plugins.load("workloads", "whisper")
     defaults = {key: p["default"] for key, p in plugin.PARAMETERS.items() if "default" in p}
-    data = {
-        "dataset_vocab_size": 300,
-        "dataset_clip_seconds": clip_seconds,
-        "dataset_n_mels": 80,
-    }
+    data = {"dataset_vocab_size": 300, "dataset_clip_seconds": clip_seconds, "dataset_n_mels": 80}
     return plugin(defaults | data | {"size": size, "batch_size": 2} | more)
 
 
@@ -213,8 +217,12 @@ def study(tmp_path_factory: pytest.TempPathFactory, given: Path) -> Checkout:
     copy = copy_project(tmp_path_factory.mktemp("whisper") / "project")
     copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "host.lock")
     ten = QUICK | {"warmup_iterations": 2, "iterations": 4, "max_iterations": 4}
-    pretrained = NANO | {"weights": "pretrained", "weights_path": str(given), "timing": QUICK,
-                         "backends": ["mlx"]}  # fmt: skip
+    pretrained = NANO | {
+        "weights": "pretrained",
+        "weights_path": str(given),
+        "timing": QUICK,
+        "backends": ["mlx"],
+    }
     copy.configure(
         timing=ten,
         datasets={"talk": TALK},
@@ -365,9 +373,13 @@ def test_without_its_library_mlx_says_how_to_get_it(study: Checkout, tmp_path: P
     cell = records(study)["plain", "mlx"]["cell"]
     output = tmp_path / "record.json"
     study.stage(
-        "measure", "--cell", json.dumps(cell), "--output", str(output),
+        "measure",
+        "--cell",
+        json.dumps(cell),
+        "--output",
+        str(output),
         env={"PYTHONPATH": f"workflow{os.pathsep}{tmp_path}"},
-    )  # fmt: skip
+    )
     record = json.loads(output.read_text(encoding="utf-8"))
     assert record["status"] == "unsupported"
     assert "pip install mlx-audio" in record["reason"] and "\n" not in record["reason"]

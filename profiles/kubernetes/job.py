@@ -50,10 +50,7 @@ def manifest(asked: argparse.Namespace) -> dict[str, Any]:
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"generateName": "siliconprof-", "labels": OURS},
-        "spec": {
-            "backoffLimit": 0,
-            "template": {"metadata": {"labels": OURS}, "spec": pod},
-        },
+        "spec": {"backoffLimit": 0, "template": {"metadata": {"labels": OURS}, "spec": pod}},
     }
 
 

@@ -22,8 +22,16 @@ NO_FIELDS = {"annotation", "returns", "ctx", "kind", "type_comment", "type_param
 OUTSIDE = {"decorator_list", "bases", "keywords"}  # evaluated outside a function's or class's scope
 AROUND = {"defaults", "kw_defaults"}  # fields of `arguments`, a node inside a function's scope
 FIELD_KINDS = ("ClassVar", "InitVar", "KW_ONLY")  # annotations that a dataclass heeds
-SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef,
-          ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)  # fmt: skip
+SCOPES = (
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.Lambda,
+    ast.ClassDef,
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+)
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,16 @@ from siliconprof.store.validation import nearest
 REGISTRY = Path("config/devices.yaml")
 PUBLISHED = Path("config/published")
 PUBLISHED_TABLES = ("table4_pass_time", "table5_energy")
-FROM_CELL = ("size", "lora_rank", "seq_len", "target_len", "clip_seconds", "scenario_applied",
-             "gradient_checkpointing", "flags")  # fmt: skip
+FROM_CELL = (
+    "size",
+    "lora_rank",
+    "seq_len",
+    "target_len",
+    "clip_seconds",
+    "scenario_applied",
+    "gradient_checkpointing",
+    "flags",
+)
 WIDTH = 100
 SHORT = {"near-capacity": "near"}
 HOST_UNKNOWN = "Not asked about this host's own devices: no results/matrix.json; a run makes it."
@@ -86,8 +94,18 @@ def _key(row: Mapping[str, Any]) -> tuple:
 
 def as_text(found: Advice, price_per_kwh: float | None, host_known: bool) -> str:
     """The conclusion, a table of at most `WIDTH` columns, and what stands behind its numbers."""
-    head = ("device", "backend", "GiB", "memory", "samples/s", "h", "kWh", "USD",
-            "price", "evidence")  # fmt: skip
+    head = (
+        "device",
+        "backend",
+        "GiB",
+        "memory",
+        "samples/s",
+        "h",
+        "kWh",
+        "USD",
+        "price",
+        "evidence",
+    )
     asked = found.question
     notes: list[str] = []
     lines: list[tuple[str, ...]] = [head]
@@ -193,8 +211,12 @@ def _number(option: str, text: str | None, whole: bool) -> float | int | None:
         raise UserError(f"{option}: is '{text}'; expected {kind}") from None
 
 
-OPTION_OF = {"batch_size": "--batch", "seq_len": "--seq-len", "lora_rank": "--lora",
-             "budget_usd": "--budget"}  # fmt: skip
+OPTION_OF = {
+    "batch_size": "--batch",
+    "seq_len": "--seq-len",
+    "lora_rank": "--lora",
+    "budget_usd": "--budget",
+}
 
 
 def asked(arguments: argparse.Namespace) -> advice_question.Question:

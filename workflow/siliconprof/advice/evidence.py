@@ -7,7 +7,7 @@ reference bundle); the very model was `published` (the paper's Tables 4 and 5); 
 1. what the device itself reached in its nearest trainings;
 2. its data sheet's peak times the share of its own peak (MFU) that another device reached in its
    nearest training with the same backend and number format;
-3. the same with the MFU that Table 4 implies, itself a range (`advice_published`).
+3. the same with the MFU that Table 4 implies, itself a range (`advice.published`).
 
 Nearest is by operations of one step; more than `FARTHEST` times as much or as little is too far.
 Where none of them is at hand the answer is unknown, and the reason says what to measure.
@@ -78,16 +78,22 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def measured(
-    question: Question, workload: Any, candidate: Candidate, backend: str, scenario: str,
+    question: Question,
+    workload: Any,
+    candidate: Candidate,
+    backend: str,
+    scenario: str,
     results: Results,
-) -> tuple[Estimate, Row] | None:  # fmt: skip
+) -> tuple[Estimate, Row] | None:
     """Seconds of a step of the very cell in that scenario, and its point; this host's first."""
     found = [
-        point for point in results.trainings()
-        if point["backend"] == backend and of_candidate(point, candidate)
+        point
+        for point in results.trainings()
+        if point["backend"] == backend
+        and of_candidate(point, candidate)
         and same_training(question, workload, point)
         and (point.get("scenario_applied") == "offload") == (scenario == "offload")
-    ]  # fmt: skip
+    ]
     if not found:
         return None
     point = min(found, key=lambda p: (p["source"] != HERE, p["source"] != REFERENCE, p["host"]))
@@ -123,9 +129,13 @@ def _better(row: Row, before: Estimate | None) -> bool:
 
 
 def predicted(
-    question: Question, workload: Any, candidate: Candidate, backend: str, results: Results,
+    question: Question,
+    workload: Any,
+    candidate: Candidate,
+    backend: str,
+    results: Results,
     shares_of_table4: Mapping[str, Sequence[Share]],
-) -> Estimate:  # fmt: skip
+) -> Estimate:
     """Seconds of a step as a range, or why nobody can say."""
     flops, peak = workload.flops_per_step()[0], candidate.peak(question.precision)
     number_format = registry.PEAK_OF_PRECISION[question.precision]
@@ -137,9 +147,11 @@ def predicted(
         said = f"this device's own rate in {_names(own)}, ± a factor of {spread:g}"
         return _range(flops, min(rates) / spread, max(rates) * spread, peak, said)
     if peak is None:
-        why = f"no source gives its peak in {number_format}" if candidate.entry else (
-            "it is not in the registry of data sheets"
-        )  # fmt: skip
+        why = (
+            f"no source gives its peak in {number_format}"
+            if candidate.entry
+            else ("it is not in the registry of data sheets")
+        )
         return Estimate(said=f"unknown: {why}, and no training near this one was measured on it")
     shares = [(mfu, point) for point in near if (mfu := _mfu(point, results)) is not None]
     kin = [pair for pair in shares if _like(pair[1], candidate, results)]
@@ -190,11 +202,13 @@ def _near(
     rated = [
         (abs(math.log(float(point["flops"]) / flops)), index, point)
         for index, point in enumerate(results.trainings())
-        if point["backend"] == backend and point.get("flops") and point.get("flop_per_s")
+        if point["backend"] == backend
+        and point.get("flops")
+        and point.get("flop_per_s")
         and registry.PEAK_OF_PRECISION[point["precision"]] == wanted
         and point["precision"].startswith("amp-") == amp
         and point.get("scenario_applied") != "offload"
-    ]  # fmt: skip
+    ]
     near = [point for far, _, point in sorted(rated) if far <= math.log(FARTHEST)]
     return near, len(near) < len(rated)
 

@@ -67,9 +67,12 @@ class Candidate:
 
     def capacity(self) -> tuple[int | None, str]:
         """Bytes that a training may use, and where that is from; as for every cell."""
-        device = {"kind": self.kind, "memory_kind": self.memory_kind,
-                  "memory_bytes": self.memory_bytes,
-                  "working_set_bytes": self.working_set_bytes}  # fmt: skip
+        device = {
+            "kind": self.kind,
+            "memory_kind": self.memory_kind,
+            "memory_bytes": self.memory_bytes,
+            "working_set_bytes": self.working_set_bytes,
+        }
         return memory_model.capacity(None, memory_model.usable(device), self.memory_bytes)
 
     def peak(self, precision: str) -> float | None:
@@ -110,9 +113,14 @@ def candidates(devices: Mapping[str, Any], host: Row | None) -> list[Candidate]:
     for device_id, entry in devices.items():
         printed = entry["memory_gib"]
         found[device_id] = Candidate(
-            device_id, entry["name"], entry["kind"], tuple(entry["backends"]),
-            entry["memory_kind"], int(printed["value"] * registry.GIB) if printed else None, entry,
-        )  # fmt: skip
+            device_id,
+            entry["name"],
+            entry["kind"],
+            tuple(entry["backends"]),
+            entry["memory_kind"],
+            int(printed["value"] * registry.GIB) if printed else None,
+            entry,
+        )
     for device in (host or {}).get("devices", []):
         known = device["registry_id"] in found
         own_id = device["registry_id"] if known else device["id"]
@@ -120,11 +128,17 @@ def candidates(devices: Mapping[str, Any], host: Row | None) -> list[Candidate]:
         if before is not None and before.here:
             continue  # the second of a kind
         found[own_id] = Candidate(
-            own_id, before.name if before else device["name"], device["kind"],
+            own_id,
+            before.name if before else device["name"],
+            device["kind"],
             tuple(device["backends"]) or (before.backends if before else ()),
-            device["memory_kind"], device["memory_bytes"], before.entry if before else None, True,
-            device.get("working_set_bytes"), (device["id"],),
-        )  # fmt: skip
+            device["memory_kind"],
+            device["memory_bytes"],
+            before.entry if before else None,
+            True,
+            device.get("working_set_bytes"),
+            (device["id"],),
+        )
     return list(found.values())
 
 

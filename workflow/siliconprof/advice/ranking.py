@@ -2,7 +2,7 @@
 
 After section 5.1 of seed 001: what you already have, if its memory is large enough, though slower;
 a new machine from Apple for larger models only; an NVIDIA GPU for most. Here the same is computed
-device by device, and every number names its evidence (`advice_evidence`).
+device by device, and every number names its evidence (`advice.evidence`).
 """
 
 from __future__ import annotations
@@ -88,8 +88,13 @@ class Answer:
         found = self.widest()
 
         def estimate(one: Estimate) -> dict[str, Any]:
-            return {"low": one.low, "value": one.value, "high": one.high,
-                    "evidence": one.evidence, "said": one.said}  # fmt: skip
+            return {
+                "low": one.low,
+                "value": one.value,
+                "high": one.high,
+                "evidence": one.evidence,
+                "said": one.said,
+            }
 
         return {
             "device": self.candidate.id,
@@ -112,14 +117,17 @@ class Answer:
                 scope: estimate(one.times(STEPS)) for scope, one in self.energy.items()
             },
             "electricity_per_1000_steps_usd": {
-                "scope": found[0], "value": self.cost_usd(found[1].value),
+                "scope": found[0],
+                "value": self.cost_usd(found[1].value),
                 "high": self.cost_usd(found[1].high),
-            } if found and self.price_per_kwh is not None else None,
+            }
+            if found and self.price_per_kwh is not None
+            else None,
             "price_usd": self.price.usd,
             "price_of": self.price.of if self.price.usd is not None else None,
             "price_source": self.price.said,
             "within_budget": self.budget,
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True)
@@ -138,17 +146,22 @@ class Advice:
         asked = self.question
         return {
             "question": {
-                "model": asked.model, "parameters": asked.parameters, "batch_size": asked.batch_size,
-                "seq_len": asked.seq_len, "precision": asked.precision,
-                "lora_rank": asked.lora_rank, "trainer": asked.trainer,
-                "budget_usd": asked.budget_usd, "shape": asked.said_of_shape(),
+                "model": asked.model,
+                "parameters": asked.parameters,
+                "batch_size": asked.batch_size,
+                "seq_len": asked.seq_len,
+                "precision": asked.precision,
+                "lora_rank": asked.lora_rank,
+                "trainer": asked.trainer,
+                "budget_usd": asked.budget_usd,
+                "shape": asked.said_of_shape(),
             },
             "n_parameters": self.n_parameters,
             "flops_per_step": self.flops,
             "flops_source": self.flops_source,
             "conclusion": list(self.conclusion),
             "devices": [answer.as_dict() for answer in self.answers],
-        }  # fmt: skip
+        }
 
 
 def answer(
@@ -166,17 +179,34 @@ def answer(
     """
     workload, shares = question.workload(), published.table4_shares(results)
     found = [
-        _best([
-            _answer(question, workload, candidate, backend, results, shares, prices or {}, price_per_kwh)
-            for backend in candidate.backends
-        ])
+        _best(
+            [
+                _answer(
+                    question,
+                    workload,
+                    candidate,
+                    backend,
+                    results,
+                    shares,
+                    prices or {},
+                    price_per_kwh,
+                )
+                for backend in candidate.backends
+            ]
+        )
         for candidate in results.candidates
         if candidate.backends and (not only or {candidate.id, *candidate.own_ids} & set(only))
-    ]  # fmt: skip
+    ]
     found.sort(key=usefulness)
     flops, source = workload.flops_per_step()
-    return Advice(question, found, workload.n_parameters(), flops, source,
-                  tuple(conclusion(question, found, bool(only))))  # fmt: skip
+    return Advice(
+        question,
+        found,
+        workload.n_parameters(),
+        flops,
+        source,
+        tuple(conclusion(question, found, bool(only))),
+    )
 
 
 def usefulness(one: Answer) -> tuple:
@@ -209,9 +239,15 @@ def _best(answers: Sequence[Answer]) -> Answer:
 
 
 def _answer(
-    question: Question, workload: Any, candidate: Candidate, backend: str, results: Results,
-    shares: Shares, prices: Mapping[str, float], price_per_kwh: float | None,
-) -> Answer:  # fmt: skip
+    question: Question,
+    workload: Any,
+    candidate: Candidate,
+    backend: str,
+    results: Results,
+    shares: Shares,
+    prices: Mapping[str, float],
+    price_per_kwh: float | None,
+) -> Answer:
     plugin = plugins.load("backends", backend)
     capacity, source = candidate.capacity()
     need = footprint.total(workload.memory_bytes(question.precision, backend))
@@ -224,11 +260,15 @@ def _answer(
     else:
         decision = memory_model.decide(
             memory_model.Question(
-                requested="auto", predicted_bytes=need, capacity_bytes=capacity,
-                capacity_source=source, offloaded_bytes=offloaded, cannot_offload=plugin.offload,
+                requested="auto",
+                predicted_bytes=need,
+                capacity_bytes=capacity,
+                capacity_source=source,
+                offloaded_bytes=offloaded,
+                cannot_offload=plugin.offload,
                 on_cpu=candidate.kind == "cpu",
             )
-        )  # fmt: skip
+        )
         why = (decision.reason or "").removesuffix("; force: true measures it all the same")
         scenario = "cannot" if decision.status else decision.applied
     step = Estimate(said=f"it cannot run: {why}")
@@ -237,10 +277,21 @@ def _answer(
         step, energy = _figures(question, workload, candidate, backend, scenario, results, shares)
     price = money.price_of(candidate.entry, [candidate.id, *candidate.own_ids], prices)
     return Answer(
-        candidate, backend, scenario, why, need,
-        offloaded if scenario == "offload" else None, capacity, source, step, energy, price,
-        question.batch_size, _within(question.budget_usd, price, candidate.here), price_per_kwh,
-    )  # fmt: skip
+        candidate,
+        backend,
+        scenario,
+        why,
+        need,
+        offloaded if scenario == "offload" else None,
+        capacity,
+        source,
+        step,
+        energy,
+        price,
+        question.batch_size,
+        _within(question.budget_usd, price, candidate.here),
+        price_per_kwh,
+    )
 
 
 def _refused(question: Question, workload: Any, candidate: Candidate, plugin: Any) -> str | None:
@@ -254,9 +305,14 @@ def _refused(question: Question, workload: Any, candidate: Candidate, plugin: An
 
 
 def _figures(
-    question: Question, workload: Any, candidate: Candidate, backend: str, scenario: str,
-    results: Results, shares: Shares,
-) -> tuple[Estimate, dict[str, Estimate]]:  # fmt: skip
+    question: Question,
+    workload: Any,
+    candidate: Candidate,
+    backend: str,
+    scenario: str,
+    results: Results,
+    shares: Shares,
+) -> tuple[Estimate, dict[str, Estimate]]:
     """(seconds of a step, joules of a step by scope)."""
     energy: dict[str, Estimate] = {}
     found = evidence.measured(question, workload, candidate, backend, scenario, results)
@@ -282,11 +338,7 @@ def _bound(candidate: Candidate, step: Estimate) -> dict[str, Estimate]:
     if not power or not longest:
         return {}
     said = f"{BOUND} ({power['value']:g} W)"
-    return {
-        money.AT_MOST: Estimate(
-            None, None, power["value"] * longest, PREDICTED, said
-        )
-    }  # fmt: skip
+    return {money.AT_MOST: Estimate(None, None, power["value"] * longest, PREDICTED, said)}
 
 
 def no_energy(one: Answer) -> str:

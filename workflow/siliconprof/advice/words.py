@@ -64,10 +64,12 @@ def conclusion(question: Question, answers: Sequence[Answer], chosen: bool = Fal
         )
     elif not buy and not (chosen and all(one.candidate.here for one in answers)):
         offloads = [
-            one for one in answers
-            if one.scenario == "offload" and one.price.usd is not None
+            one
+            for one in answers
+            if one.scenario == "offload"
+            and one.price.usd is not None
             and one.budget in (None, "yes")
-        ]  # fmt: skip
+        ]
         way = ""
         if offloads:
             first = min(offloads, key=lambda one: one.price.usd or 0.0)
@@ -84,8 +86,11 @@ def conclusion(question: Question, answers: Sequence[Answer], chosen: bool = Fal
             f"it; no source gives a price{', so they may cost more' * bool(limit)}, and "
             "report.prices takes yours."
         )
-    widths = [one.step.high / one.step.low for one in able if one.step.high and one.step.low
-              and one.step.evidence == PREDICTED]  # fmt: skip
+    widths = [
+        one.step.high / one.step.low
+        for one in able
+        if one.step.high and one.step.low and one.step.evidence == PREDICTED
+    ]
     if widths and max(widths) >= WIDE:
         said.append(
             f"Predicted ranges are up to {two_digits(max(widths))} times wide: where two of them "

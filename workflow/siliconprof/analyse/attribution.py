@@ -21,8 +21,8 @@ from typing import NamedTuple
 from siliconprof.analyse import attribution_costs
 from siliconprof.analyse.attribution_costs import Cost
 from siliconprof.analyse.attribution_inputs import Measured
+from siliconprof.analyse.ceilings import Limits
 from siliconprof.analyse.equal_work import by_phases, has_no_speed, work
-from siliconprof.analyse.limits import Limits
 from siliconprof.analyse.record_rows import KEY
 from siliconprof.analyse.throughputs import Noise, device_of
 from siliconprof.errors import stage
@@ -32,10 +32,22 @@ from siliconprof.store.table_files import Row
 
 SIDES = ("fast", "slow")
 COLUMNS = (
-    "pair", "rule", *(f"{side}_{axis}" for side in SIDES for axis in (*KEY, "point")),
-    "kind", "part", "seconds", "low_s", "high_s", "share", "fast_s", "slow_s",
-    "fast_how", "slow_how", "reason", "verdict",
-)  # fmt: skip
+    "pair",
+    "rule",
+    *(f"{side}_{axis}" for side in SIDES for axis in (*KEY, "point")),
+    "kind",
+    "part",
+    "seconds",
+    "low_s",
+    "high_s",
+    "share",
+    "fast_s",
+    "slow_s",
+    "fast_how",
+    "slow_how",
+    "reason",
+    "verdict",
+)
 GAP, PHASE, CAUSE, LEFT = "gap", "phase", "cause", "unexplained"  # kinds of line
 PHASES = ("forward", "backward", "optimizer")  # and the rest
 REST = "rest"
@@ -44,9 +56,22 @@ ALIKE, ELSEWHERE = "same workload and precision", "fastest of two hosts"
 NO_GAP, EXPLAINED, PERHAPS = "no gap beyond noise", "explained mostly", "perhaps explained"
 UNEXPLAINED, OVER = "unexplained mostly", "over-explained"
 MOSTLY = 0.5  # of the gap
-FROM_CELL = ("flags", "size", "lora_rank", "weights", "gradient_checkpointing", "zero_stage", "seed",
-             "data_sha256", "target_len", "method_version", "scenario_applied", "device_kind",
-             "blas", "predicted_activations_bytes")  # fmt: skip
+FROM_CELL = (
+    "flags",
+    "size",
+    "lora_rank",
+    "weights",
+    "gradient_checkpointing",
+    "zero_stage",
+    "seed",
+    "data_sha256",
+    "target_len",
+    "method_version",
+    "scenario_applied",
+    "device_kind",
+    "blas",
+    "predicted_activations_bytes",
+)
 BESIDES = ("data", "trace", "other")  # timed parts of a step that are in the rest
 
 
@@ -226,10 +251,19 @@ def _line(
     slow_how: str | None = None,
 ) -> Row:
     return {
-        "kind": kind, "part": part, "seconds": value.seconds, "low_s": value.low,
-        "high_s": value.high, "share": None, "fast_s": fast_s, "slow_s": slow_s,
-        "fast_how": fast_how or None, "slow_how": slow_how or None, "reason": None, "verdict": None,
-    }  # fmt: skip
+        "kind": kind,
+        "part": part,
+        "seconds": value.seconds,
+        "low_s": value.low,
+        "high_s": value.high,
+        "share": None,
+        "fast_s": fast_s,
+        "slow_s": slow_s,
+        "fast_how": fast_how or None,
+        "slow_how": slow_how or None,
+        "reason": None,
+        "verdict": None,
+    }
 
 
 def _gap(pair: Pair, noise: Noise) -> tuple[Part, str]:
@@ -302,8 +336,11 @@ def verdict(gap: Part, left: Part) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the table."""
-    parser = argparse.ArgumentParser(prog="siliconprof.analyse.attribution", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="siliconprof.analyse.attribution",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--tables", type=Path, required=True, help="of aggregate and of ceilings")
     parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
     parser.add_argument("--output-dir", type=Path, required=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from siliconprof.analyse.ceilings import DISPATCH, Limits
 from siliconprof.analyse.equal_work import flagged, work
-from siliconprof.analyse.limits import DISPATCH, Limits
 from siliconprof.analyse.record_rows import KEY
 from siliconprof.analyse.throughputs import Noise, device_of, place
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
@@ -31,9 +31,14 @@ class Measured:
 
     @classmethod
     def of(
-        cls, points: Sequence[Row], lines: Sequence[Row], probes: Sequence[Row],
-        cells: Sequence[Row], limits: Limits, noise: Noise,
-    ) -> Measured:  # fmt: skip
+        cls,
+        points: Sequence[Row],
+        lines: Sequence[Row],
+        probes: Sequence[Row],
+        cells: Sequence[Row],
+        limits: Limits,
+        noise: Noise,
+    ) -> Measured:
         """From rows of the tables.
 
         Args:
@@ -58,11 +63,19 @@ class Measured:
             elif point["trainer"]:
                 works_of.setdefault(point["workload"], set()).add(_step(point))
         return cls(
-            limits, best, list(swept.values()), works_of,
-            {cell_key(row): row for row in probes if row["probe"] == "clocks"}, noise,
-            {(*place(cell), cell["workload"], cell["precision"]):
-             [code for code in WARNED if flagged(cell, code)] for cell in cells},
-        )  # fmt: skip
+            limits,
+            best,
+            list(swept.values()),
+            works_of,
+            {cell_key(row): row for row in probes if row["probe"] == "clocks"},
+            noise,
+            {
+                (*place(cell), cell["workload"], cell["precision"]): [
+                    code for code in WARNED if flagged(cell, code)
+                ]
+                for cell in cells
+            },
+        )
 
     def warned(self, row: Row) -> str:
         """What to know of the cell that a line or a point is from: ` (bandwidth flagged noisy)`."""
@@ -86,15 +99,22 @@ class Measured:
         """The same by the row's backend, or by the best of any that works on its device."""
         if own := self.line(row, quantity):
             return own
-        others = [line for name, line in self.lines.items()
-                  if name[-1] == quantity and device_of(line) == device_of(row)]  # fmt: skip
+        others = [
+            line
+            for name, line in self.lines.items()
+            if name[-1] == quantity and device_of(line) == device_of(row)
+        ]
         return max(others, key=lambda line: line["value"], default=None)
 
     def of_host_cpu(self, row: Row, quantity: str) -> Row | None:
         """The same of the CPU on a row's host, by any backend."""
-        found = [line for name, line in self.lines.items()
-                 if name[-1] == quantity and line["device_kind"] == "cpu"
-                 and (line["source"], line["host"]) == (row["source"], row["host"])]  # fmt: skip
+        found = [
+            line
+            for name, line in self.lines.items()
+            if name[-1] == quantity
+            and line["device_kind"] == "cpu"
+            and (line["source"], line["host"]) == (row["source"], row["host"])
+        ]
         return max(found, key=lambda line: line["value"], default=None)
 
     def page_fault(self, row: Row) -> Row | None:
@@ -112,9 +132,11 @@ class Measured:
             for group in self.sweeps
             if place(group[0]) == place(row)
             and group[0]["precision"] == narrow
-            and (group[0]["of"] == row["workload"]
-                 or _step(row) in self.works_of.get(group[0]["of"], ()))
-        ]  # fmt: skip
+            and (
+                group[0]["of"] == row["workload"]
+                or _step(row) in self.works_of.get(group[0]["of"], ())
+            )
+        ]
         return max(found, key=len, default=())
 
 

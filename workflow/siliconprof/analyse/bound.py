@@ -136,10 +136,7 @@ def of_backend(shapes: Sequence[Row]) -> Row:
     row |= {"launch_bound": launch, "memory_bound": memory, "verdict": verdict(launch, memory)}
     gains = [shape["throughput_gain"] for shape in measured if shape["throughput_gain"]]
     row["throughput_gain"] = max(gains, default=None)
-    parts = [
-        _said(measured, "launch", LAUNCH_BOUND),
-        _said(measured, "memory", MEMORY_BOUND),
-    ]
+    parts = [_said(measured, "launch", LAUNCH_BOUND), _said(measured, "memory", MEMORY_BOUND)]
     row |= by_size(measured)
     if measured:
         parts += [*_of_batches(measured), *_of_sizes(row)]

@@ -5,7 +5,7 @@
 
 `ceilings.csv`: for every device, backend and dtype the fastest product, the bandwidth of memory
 and caches, transfers, page faults and launches, each with the record that it is from and, where
-the registry has one, the data sheet's figure. `checks.csv`: every throughput held against both,
+the registry has one, the data sheet's figure. `Limits` are what other stages take of them. `checks.csv`: every throughput held against both,
 see `throughputs`.
 """
 
@@ -14,11 +14,11 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from siliconprof.analyse import throughputs
+from siliconprof.analyse import ceilings, throughputs
 from siliconprof.analyse.throughputs import (
     BYTE,
     FLOP,
@@ -38,15 +38,81 @@ from siliconprof.store import matrix_file, noise_floors, table_files
 from siliconprof.store.cell import AXES
 from siliconprof.store.table_files import Row
 
+DISPATCH, AMORTISED = "dispatch", "amortised"  # launches of an operator in a row
+LAUNCHES = (AMORTISED, "launch_and_wait")  # the second is in ceilings.csv whatever was measured
+NO_PRODUCT = "no product was measured on this device and backend in this number format"
+NO_BANDWIDTH = "no bandwidth of this device's memory was measured"
+NO_LAUNCH = "no launch was measured on this device and backend"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The lines of ceilings.csv, asked by a row of any table."""
+
+    ceilings: Ceilings
+    launches: Mapping[tuple, Ceiling]  # place -> seconds
+
+    @classmethod
+    def of(cls, lines: Sequence[Row], cells: Sequence[Row]) -> Limits:
+        """From the rows of ceilings.csv and cells.csv."""
+        launches = {
+            place(line): Ceiling(None, reason=line["reason"])
+            for line in lines
+            if line["quantity"] in LAUNCHES and line["reason"]
+        }
+        launches |= {
+            place(line): Ceiling(
+                line["value"], f"{line['backend']}, {line['workload']}: launches of a + 1 in a row"
+            )
+            for line in lines
+            if line["quantity"] == AMORTISED and line["how"] == DISPATCH
+        }
+        return cls(ceilings.of_table(lines, ceilings.cache_sizes(cells)), launches)
+
+    def product(self, row: Row) -> Ceiling:
+        """The fastest product of a row's device, backend and number format, in FLOP/s."""
+        found = self.ceilings.products.get((*place(row), PEAK_OF_PRECISION[row["precision"]]))
+        return found or Ceiling(None, reason=NO_PRODUCT)
+
+    def bandwidth(self, row: Row) -> Ceiling:
+        """The bandwidth of the memory of a row's device by any backend, in bytes/s."""
+        return self.ceilings.bandwidths.get(device_of(row)) or Ceiling(None, reason=NO_BANDWIDTH)
+
+    def launch(self, row: Row) -> Ceiling:
+        """Seconds of one launch of an operator among many, on a row's device and backend."""
+        return self.launches.get(place(row)) or Ceiling(None, reason=NO_LAUNCH)
+
+    def cache_bytes(self, row: Row) -> int | None:
+        """Size of the last-level cache of a row's device, None when nobody told it."""
+        return self.ceilings.caches.get(device_of(row))
+
+
 COLUMNS = (
-    *PLACE, "device_kind", "blas", "precision", "quantity", "value", "unit", "how", "workload",
-    "point", "record", "n", "error", "error_basis", "burst_value", "last_level_cache_bytes",
-    "datasheet_value", "datasheet_source", "datasheet_note", "datasheet_reason", "share", "reason",
-)  # fmt: skip
+    *PLACE,
+    "device_kind",
+    "blas",
+    "precision",
+    "quantity",
+    "value",
+    "unit",
+    "how",
+    "workload",
+    "point",
+    "record",
+    "n",
+    "error",
+    "error_basis",
+    "burst_value",
+    "last_level_cache_bytes",
+    "datasheet_value",
+    "datasheet_source",
+    "datasheet_note",
+    "datasheet_reason",
+    "share",
+    "reason",
+)
 KERNELS = ("copy", "triad", "reduction")
-LAUNCH_STEMS = (
-    "context", "compile_and_load", "cold", "enqueue", "launch_and_wait", "amortised",
-)  # fmt: skip
+LAUNCH_STEMS = ("context", "compile_and_load", "cold", "enqueue", "launch_and_wait", "amortised")
 NO_SHEET = "data sheets do not give it"
 ONE_PROCESS = "one process: its host has no noise floor (“siliconprof noise-floor”)"
 SECONDS = "s"
@@ -103,12 +169,27 @@ def kinds_of_format(points: Sequence[Row], cache_bytes: int | None) -> list[Kind
     unknown = "nothing fits the last-level cache" if cache_bytes else "the cache's size is unknown"
     return [
         Kind("matmul", "matmul", FLOP, _rate("flop_per_s")),
-        *(Kind(f"{kernel}_bandwidth", "bandwidth", BYTE, _rate("bytes_per_s"), in_memory(kernel),
-               none=small) for kernel in KERNELS),
-        Kind("memory_bandwidth", "bandwidth", BYTE, _rate("bytes_per_s"), in_memory(*KERNELS),
-             none=small),
+        *(
+            Kind(
+                f"{kernel}_bandwidth",
+                "bandwidth",
+                BYTE,
+                _rate("bytes_per_s"),
+                in_memory(kernel),
+                none=small,
+            )
+            for kernel in KERNELS
+        ),
+        Kind(
+            "memory_bandwidth",
+            "bandwidth",
+            BYTE,
+            _rate("bytes_per_s"),
+            in_memory(*KERNELS),
+            none=small,
+        ),
         Kind("cache_bandwidth", "bandwidth", BYTE, _rate("bytes_per_s"), in_cache, none=unknown),
-    ]  # fmt: skip
+    ]
 
 
 def kinds_of_backend(points: Sequence[Row]) -> list[Kind]:
@@ -127,16 +208,41 @@ def kinds_of_backend(points: Sequence[Row]) -> list[Kind]:
     most_pages = max((p["pages"] for p in points if p.get("pages")), default=0)
     launchers = dict.fromkeys(p["launch"] for p in points if p.get("launch")) or {"dispatch": None}
     return [
-        *(Kind(direction.replace("-", "_") + ("_pinned" if pinned else ""), "copy", BYTE,
-               _rate("bytes_per_s"), transfers(direction, pinned))
-          for direction in ("host-to-device", "device-to-host") for pinned in (True, False)),
-        Kind("page_fault", "first_touch", SECONDS, _rate("fault_s_per_page"),
-             lambda p: p["pages"] == most_pages, least=True),  # the largest keeps out of the caches
-        *(Kind(stem, "kernel_launch", SECONDS, _rate(f"{stem}_median_s"), launched(what),
-               f"{stem}_s", least=True, none="not part of this launch")
-          for what in launchers for stem in LAUNCH_STEMS
-          if stem in ("launch_and_wait",) or any(p.get(f"{stem}_median_s") for p in points)),
-    ]  # fmt: skip
+        *(
+            Kind(
+                direction.replace("-", "_") + ("_pinned" if pinned else ""),
+                "copy",
+                BYTE,
+                _rate("bytes_per_s"),
+                transfers(direction, pinned),
+            )
+            for direction in ("host-to-device", "device-to-host")
+            for pinned in (True, False)
+        ),
+        Kind(
+            "page_fault",
+            "first_touch",
+            SECONDS,
+            _rate("fault_s_per_page"),
+            lambda p: p["pages"] == most_pages,
+            least=True,
+        ),  # the largest keeps out of the caches
+        *(
+            Kind(
+                stem,
+                "kernel_launch",
+                SECONDS,
+                _rate(f"{stem}_median_s"),
+                launched(what),
+                f"{stem}_s",
+                least=True,
+                none="not part of this launch",
+            )
+            for what in launchers
+            for stem in LAUNCH_STEMS
+            if stem in ("launch_and_wait",) or any(p.get(f"{stem}_median_s") for p in points)
+        ),
+    ]
 
 
 class Table:
@@ -154,9 +260,10 @@ class Table:
             cells = [cell for cell in self.cells if place(cell) == where]
             points = [point for point in self.points if place(point) == where]
             for number_format in dict.fromkeys(
-                PEAK_OF_PRECISION[name] for name in PEAK_OF_PRECISION
+                PEAK_OF_PRECISION[name]
+                for name in PEAK_OF_PRECISION
                 if any(cell["precision"] == name for cell in cells)
-            ):  # fmt: skip
+            ):
                 yield from self._lines(
                     [cell for cell in cells if cell["precision"] == number_format] or cells[:1],
                     [point for point in points if point["precision"] == number_format],
@@ -175,11 +282,7 @@ class Table:
             }
 
     def _line(
-        self,
-        kind: Kind,
-        cells: Sequence[Row],
-        points: Sequence[Row],
-        number_format: str | None,
+        self, kind: Kind, cells: Sequence[Row], points: Sequence[Row], number_format: str | None
     ) -> Row:
         found = [
             (value, point)
@@ -187,15 +290,24 @@ class Table:
             if point["module"] == kind.module and kind.counts(point) and (value := kind.rate(point))
         ]
         first = cells[0]
-        line: Row = dict.fromkeys(COLUMNS) | {name: first[name] for name in PLACE} | {
-            "device_kind": first["device_kind"], "blas": first["blas"],
-            "precision": number_format, "quantity": kind.quantity, "unit": kind.unit,
-        }  # fmt: skip
+        line: Row = (
+            dict.fromkeys(COLUMNS)
+            | {name: first[name] for name in PLACE}
+            | {
+                "device_kind": first["device_kind"],
+                "blas": first["blas"],
+                "precision": number_format,
+                "quantity": kind.quantity,
+                "unit": kind.unit,
+            }
+        )
         sheet = self._sheet(kind, first, number_format)
         line |= {
-            "datasheet_value": sheet.value, "datasheet_source": sheet.source,
-            "datasheet_note": sheet.note, "datasheet_reason": sheet.reason,
-        }  # fmt: skip
+            "datasheet_value": sheet.value,
+            "datasheet_source": sheet.source,
+            "datasheet_note": sheet.note,
+            "datasheet_reason": sheet.reason,
+        }
         if not found:
             return line | {"reason": why_none(kind, cells, number_format)}
         value, point = (min if kind.least else max)(found, key=lambda pair: pair[0])
@@ -281,8 +393,11 @@ def _key(row: Row) -> tuple:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write both tables."""
-    parser = argparse.ArgumentParser(prog="siliconprof.analyse.ceilings", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="siliconprof.analyse.ceilings",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--matrix", type=Path, required=True)
     parser.add_argument("--tables", type=Path, required=True, help="folder of aggregate's tables")
     parser.add_argument("--registry", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""One record as a line of cells.csv."""
+"""One record as a line of cells.csv, with the verdicts and figures of its checks."""
 
 from __future__ import annotations
 
@@ -6,19 +6,53 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof.analyse import check_columns, incomplete, study_rows
+from siliconprof.analyse import study_rows
 from siliconprof.analyse.record_rows import PARTS, joined, key
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint
 from siliconprof.store import record
 from siliconprof.store.records import HERE
 
+# In the order in which a reader asks: `checks` of a record, see `truth` and `quality`.
+NAMES = ("clock", "sleep", "twice_the_work", "synchronisation", "precision", "results", "drift")
+
+
+def of(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """`{name}_check`, `{name}_check_reason` and figures; None for what was not reached."""
+    found: dict[str, Any] = {}
+    for name in NAMES:
+        check = checks.get(name, {})
+        found |= {
+            f"{name}_check": check.get("verdict"),
+            f"{name}_check_reason": check.get("reason"),
+        }
+    clock, sleep, results, drift = (
+        checks.get(name, {}) for name in ("clock", "sleep", "results", "drift")
+    )
+    kernels = checks.get("twice_the_work", {}).get("kernels", [])
+    shares = checks.get("synchronisation", {}).get("waited_shares", {})
+    ratios = {kernel["kernel"]: kernel["ratio"] for kernel in reversed(kernels)}
+    return found | {
+        "clock_resolution_s": clock.get("resolution_s"),
+        "clock_reading_cost_s": clock.get("reading_cost_s"),
+        "sleep_asked_s": sleep.get("asked_s"),
+        "sleep_measured_s": sleep.get("measured_s"),
+        "twice_product_ratio": ratios.get("product"),
+        "twice_sum_ratio": ratios.get("sum"),
+        "twice_attempts": max((len(kernel["attempts"]) for kernel in kernels), default=None),
+        "waited_share": min(shares.values(), default=None),
+        "worst_result_error": results.get("worst_error"),
+        "results_compared": results.get("points"),
+        "worst_drift_ratio": drift.get("worst_ratio"),
+        "attempts_given_up": drift.get("given_up"),
+    }
+
 
 def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) -> dict[str, Any]:
     """One line of cells.csv."""
     cell, probes, accounting = data["cell"], data["probes"], data["accounting"]
     environment = data["environment"]
-    flags = [*data["flags"], *incomplete.flags(data)]
+    flags = [*data["flags"], *study_rows.flags(data)]
     evidence = data["precision"]["evidence"]
     memory, faults = probes.get("memory", {}), probes.get("page_faults", {})
     parameters, limit = cell["parameters"], data["scenario"].get("limit") or {}
@@ -105,7 +139,7 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
         "record_sha256": data["sha256"],
         "earlier_records": len(earlier),
         "earlier_ok_record": _earlier_ok(earlier) if data["status"] != "ok" else None,
-        **check_columns.of(data.get("checks") or {}),
+        **of(data.get("checks") or {}),
     }
 
 

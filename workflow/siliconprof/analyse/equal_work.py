@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-WORK = ("module", "n_parameters", "n_trainable_parameters", "samples_per_step", "tokens_per_step",
-        "audio_s_per_step", "target_len", "data_sha256", "seed", "weights",
-        "max_gradient_norm", "method_version")  # fmt: skip
+WORK = (
+    "module",
+    "n_parameters",
+    "n_trainable_parameters",
+    "samples_per_step",
+    "tokens_per_step",
+    "audio_s_per_step",
+    "target_len",
+    "data_sha256",
+    "seed",
+    "weights",
+    "max_gradient_norm",
+    "method_version",
+)
 # Of whole trainings: they have sections of their own, several points a cell or no split steps.
 WHOLE_TRAININGS = ("training_run", "epochs")
 NO_SPEED_FLAG = "offload_on_cpu"

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from siliconprof.analyse import ceilings, scaling
-from siliconprof.analyse.limits import Limits
+from siliconprof.analyse.ceilings import Limits
 from siliconprof.analyse.record_rows import KEY
 from siliconprof.analyse.throughputs import Noise, metric
 from siliconprof.errors import stage
@@ -27,14 +27,38 @@ from siliconprof.store.table_files import Row
 
 GRID = "transformer_grid"
 COLUMNS = (
-    *KEY, "module", "point", "n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len",
-    "batch_size", "vocab_size", "n_parameters", "tokens_per_step", "flops",
-    "actual_s", "actual_q25_s", "actual_q75_s", "actual_n",
-    "expected_datasheet_s", "datasheet_flop_per_s", "expected_datasheet_source",
-    "expected_datasheet_note", "expected_datasheet_reason",
-    "expected_ceiling_s", "ceiling_flop_per_s", "expected_ceiling_how", "expected_ceiling_reason",
-    "actual_over_datasheet", "actual_over_ceiling", "tokens_per_s", "flop_per_s",
-)  # fmt: skip
+    *KEY,
+    "module",
+    "point",
+    "n_layer",
+    "n_embd",
+    "n_head",
+    "head_dim",
+    "d_ff",
+    "seq_len",
+    "batch_size",
+    "vocab_size",
+    "n_parameters",
+    "tokens_per_step",
+    "flops",
+    "actual_s",
+    "actual_q25_s",
+    "actual_q75_s",
+    "actual_n",
+    "expected_datasheet_s",
+    "datasheet_flop_per_s",
+    "expected_datasheet_source",
+    "expected_datasheet_note",
+    "expected_datasheet_reason",
+    "expected_ceiling_s",
+    "ceiling_flop_per_s",
+    "expected_ceiling_how",
+    "expected_ceiling_reason",
+    "actual_over_datasheet",
+    "actual_over_ceiling",
+    "tokens_per_s",
+    "flop_per_s",
+)
 NO_FLOPS = "the point has no number of operations"
 
 
@@ -95,8 +119,11 @@ def grid_points(cells: Sequence[Row], points: Sequence[Row]) -> list[Row]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write both tables."""
-    parser = argparse.ArgumentParser(prog="siliconprof.analyse.expected", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="siliconprof.analyse.expected",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--matrix", type=Path, required=True)
     parser.add_argument("--tables", type=Path, required=True, help="of aggregate and of ceilings")
     parser.add_argument("--registry", type=Path, required=True)

@@ -118,9 +118,11 @@ def _spent(
     line = line or {}
     with_host = line.get("energy_per_step_plus_assumed_host_j")
     found: dict[str, Any] = {
-        "source_name": line.get("name"), "scope": line.get("scope"),
-        "quality": line.get("quality"), "energy_reason": why or None,
-    }  # fmt: skip
+        "source_name": line.get("name"),
+        "scope": line.get("scope"),
+        "quality": line.get("quality"),
+        "energy_reason": why or None,
+    }
     for end, amount in (("", joules), ("_with_host", with_host)):
         per_sample = amount / samples if amount is not None and samples else None
         found |= {
@@ -157,9 +159,11 @@ def pairs(offers: Sequence[Offer]) -> list[tuple[Offer, Offer]]:
         (computer, card)
         for card in offers
         for computer in offers
-        if card.price.of == CARD and computer.price.of == COMPUTER
-        and card.published == computer.published and similar(card.price, computer.price)
-    ]  # fmt: skip
+        if card.price.of == CARD
+        and computer.price.of == COMPUTER
+        and card.published == computer.published
+        and similar(card.price, computer.price)
+    ]
     return sorted(found, key=lambda pair: (pair[1].device, pair[0].device, pair[0].backend))
 
 

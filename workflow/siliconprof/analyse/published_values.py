@@ -88,9 +88,18 @@ COLUMNS: Mapping[str, Sequence[str]] = {  # table -> what its readers take for g
     ),
     "table6_kernel_launch": ("device", "cold_launch_ms", "followup_launch_ms", "source", "note"),
 }
-POSITIVE = {"batch_size", "parameters_m", "theoretical_memory_gib", "memory_gb", "compute_tflops",
-            "launch_price_usd", "pass_time_s", "energy_per_iteration_j", "cold_launch_ms",
-            "followup_launch_ms"}  # fmt: skip
+POSITIVE = {
+    "batch_size",
+    "parameters_m",
+    "theoretical_memory_gib",
+    "memory_gb",
+    "compute_tflops",
+    "launch_price_usd",
+    "pass_time_s",
+    "energy_per_iteration_j",
+    "cold_launch_ms",
+    "followup_launch_ms",
+}
 NUMBERS = {"value_min", "value_max", *POSITIVE}  # empty where a source has none
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from siliconprof.analyse import incomplete, study_rows
+from siliconprof.analyse import study_rows
 from siliconprof.hosts.sensors import sources
 from siliconprof.session.timing import PHASES
 from siliconprof.stats import statistics
@@ -15,19 +15,64 @@ from siliconprof.store.record import WORDS
 KEY = ("source", *AXES)
 PARTS = ("weights", "gradients", "optimizer", "activations", "temporary")  # of predicted memory
 SERIES = (
-    *PHASES, "step_s", "unsplit_step_s", "warmup_step_s", "energy_step_s", "forward_only_s",
-    "cold_s", "launch_and_wait_s", "enqueue_s", "amortised_s", "import_s", "context_s",
-    "other_kernel_s", "compile_and_load_s", "first_pass_s", "second_pass_s", "partial_step_s",
-)  # fmt: skip
+    *PHASES,
+    "step_s",
+    "unsplit_step_s",
+    "warmup_step_s",
+    "energy_step_s",
+    "forward_only_s",
+    "cold_s",
+    "launch_and_wait_s",
+    "enqueue_s",
+    "amortised_s",
+    "import_s",
+    "context_s",
+    "other_kernel_s",
+    "compile_and_load_s",
+    "first_pass_s",
+    "second_pass_s",
+    "partial_step_s",
+)
 SUMMARISED = tuple(name for name in SERIES if name != "warmup_step_s")
-PARAMS = ("batch", "m", "k", "n", "of", "count", "cache", "forward", "kernel", "working_set_bytes",
-          "direction", "pinned", "transfer_bytes", "pages", "page_size_bytes", "batch_size",
-          "n_parameters", "n_trainable_parameters", "samples_per_step", "tokens_per_step",
-          "audio_s_per_step", "launch", "note", "burst")  # fmt: skip
+PARAMS = (
+    "batch",
+    "m",
+    "k",
+    "n",
+    "of",
+    "count",
+    "cache",
+    "forward",
+    "kernel",
+    "working_set_bytes",
+    "direction",
+    "pinned",
+    "transfer_bytes",
+    "pages",
+    "page_size_bytes",
+    "batch_size",
+    "n_parameters",
+    "n_trainable_parameters",
+    "samples_per_step",
+    "tokens_per_step",
+    "audio_s_per_step",
+    "launch",
+    "note",
+    "burst",
+)
 ENERGY = (
-    "name", "scope", "quality", "energy_j", "updates", "energy_per_step_j", "energy_per_sample_j",
-    "idle_before_w", "idle_after_w", "net_energy_per_step_j", "reason",
-)  # fmt: skip
+    "name",
+    "scope",
+    "quality",
+    "energy_j",
+    "updates",
+    "energy_per_step_j",
+    "energy_per_sample_j",
+    "idle_before_w",
+    "idle_after_w",
+    "net_energy_per_step_j",
+    "reason",
+)
 # By the vendor of a GPU whose host draws power of its own: seed 001, section 4.2, after Lewis et al.
 HOST_POWER_ASSUMED_W = {"nvidia": 70.0}
 
@@ -45,7 +90,7 @@ def joined(method: Mapping[str, Any] | None) -> str | None:
 def point_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Lines of points.csv: medians, quartiles and the intervals that ended sampling."""
     for index, point in enumerate(data["points"]):
-        if incomplete.lacking(data, point):
+        if study_rows.lacking(data, point):
             continue
         params, times = point["params"], point["times"]
         row = key(source, data) | {
@@ -101,11 +146,15 @@ def faults_per_step(
     page = data["probes"].get("page_faults", {}).get("page_size_bytes")
     row: dict[str, float | None] = {}
     for kind in ("minor", "major"):
-        counts = [
-            count
-            for step, count in zip(steps["kind"], steps[f"{kind}_faults"], strict=False)
-            if step == "unsplit"
-        ] if steps else []  # fmt: skip
+        counts = (
+            [
+                count
+                for step, count in zip(steps["kind"], steps[f"{kind}_faults"], strict=False)
+                if step == "unsplit"
+            ]
+            if steps
+            else []
+        )
         median = statistics.median(counts) if counts else None
         row[f"{kind}_faults_per_step"] = median
         row[f"{kind}_faulted_bytes_per_step"] = (
@@ -118,8 +167,16 @@ def summary(name: str, values: Sequence[float]) -> dict[str, float | int | None]
     """n, median, quartiles and 95 % interval of one series; `forward_s` -> `forward_median_s`."""
     stem = name.removesuffix("_s")
     if not values:
-        return dict.fromkeys((f"{stem}_n", f"{stem}_median_s", f"{stem}_q25_s", f"{stem}_q75_s",
-                              f"{stem}_low_s", f"{stem}_high_s"))  # fmt: skip
+        return dict.fromkeys(
+            (
+                f"{stem}_n",
+                f"{stem}_median_s",
+                f"{stem}_q25_s",
+                f"{stem}_q75_s",
+                f"{stem}_low_s",
+                f"{stem}_high_s",
+            )
+        )
     low, high = statistics.median_interval(values)
     return {
         f"{stem}_n": len(values),
@@ -155,14 +212,20 @@ def step_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         for series in SERIES:
             for iteration, value in enumerate(point["times"].get(series) or []):
                 yield key(source, data) | {
-                    "point": index, "series": series, "iteration": iteration,
-                    "time_s": value, "loss": None,
-                }  # fmt: skip
+                    "point": index,
+                    "series": series,
+                    "iteration": iteration,
+                    "time_s": value,
+                    "loss": None,
+                }
         for iteration, value in enumerate(point.get("loss") or []):
             yield key(source, data) | {
-                "point": index, "series": "loss", "iteration": iteration,
-                "time_s": None, "loss": value,
-            }  # fmt: skip
+                "point": index,
+                "series": "loss",
+                "iteration": iteration,
+                "time_s": None,
+                "loss": value,
+            }
 
 
 def training_step_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -254,12 +317,16 @@ def capture_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any
     for tool, found in (data.get("captures") or {}).items():
         told = {name: found[name] for name in ("steps", "means", "reason")}
         for file in found["files"] or [{}]:
-            yield key(source, data) | {
-                "tool": tool,
-                "file": file.get("path"),
-                "file_bytes": file.get("bytes"),
-                "file_sha256": file.get("sha256"),
-            } | told  # fmt: skip
+            yield (
+                key(source, data)
+                | {
+                    "tool": tool,
+                    "file": file.get("path"),
+                    "file_bytes": file.get("bytes"),
+                    "file_sha256": file.get("sha256"),
+                }
+                | told
+            )
 
 
 def sample_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from siliconprof.analyse import bound, step_work
 from siliconprof.analyse.bound import ENDS, STATUSES, UNKNOWN
-from siliconprof.analyse.limits import Limits
+from siliconprof.analyse.ceilings import Limits
 from siliconprof.analyse.record_rows import KEY
 from siliconprof.analyse.throughputs import NOISE_ASSUMED, NOISE_ASSUMED_BASIS, Noise, metric
 from siliconprof.hosts import caches
@@ -23,25 +23,66 @@ from siliconprof.store.table_files import Row
 
 SHAPE = ("n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len", "vocab_size", "n_parameters")
 COLUMNS = (
-    *KEY, "about", *SHAPE, *(f"points_{status}" for status in STATUSES), "batch_sizes",
+    *KEY,
+    "about",
+    *SHAPE,
+    *(f"points_{status}" for status in STATUSES),
+    "batch_sizes",
     *(f"{end}_{what}" for what in ("batch", "step_s") for end in ENDS),
-    "fixed_s", "fixed_low_s", "fixed_high_s", "per_sample_s", "residual", "fit_reason",
-    "noise", "noise_basis",
-    "fixed_share_smallest", "fixed_share_smallest_low", "fixed_share_smallest_high",
-    "fixed_share_largest", "fixed_memory_share_most", "overhead_share", "overhead_share_low",
+    "fixed_s",
+    "fixed_low_s",
+    "fixed_high_s",
+    "per_sample_s",
+    "residual",
+    "fit_reason",
+    "noise",
+    "noise_basis",
+    "fixed_share_smallest",
+    "fixed_share_smallest_low",
+    "fixed_share_smallest_high",
+    "fixed_share_largest",
+    "fixed_memory_share_most",
+    "overhead_share",
+    "overhead_share_low",
     "throughput_gain",
-    "launches", "launches_how", "launch_cost_s", "launch_cost_how", "launch_s",
-    "launch_share_smallest", "launch_share_largest", "launch_reason",
-    "least_bytes_smallest", "least_bytes_largest", "from_memory_share_smallest",
-    "from_memory_share_largest", "last_level_cache_bytes", "bandwidth_bytes_per_s", "bandwidth_how",
-    "memory_s_smallest", "memory_s_largest", "memory_share_smallest", "memory_share_largest",
+    "launches",
+    "launches_how",
+    "launch_cost_s",
+    "launch_cost_how",
+    "launch_s",
+    "launch_share_smallest",
+    "launch_share_largest",
+    "launch_reason",
+    "least_bytes_smallest",
+    "least_bytes_largest",
+    "from_memory_share_smallest",
+    "from_memory_share_largest",
+    "last_level_cache_bytes",
+    "bandwidth_bytes_per_s",
+    "bandwidth_how",
+    "memory_s_smallest",
+    "memory_s_largest",
+    "memory_share_smallest",
+    "memory_share_largest",
     "memory_reason",
-    "tokens_per_s_smallest", "tokens_per_s_largest", "best_flop_per_s", "best_of_ceiling",
-    "launch_bound", "launch_why", "memory_bound", "memory_why",
-    "smallest_model_parameters", "largest_model_parameters", "best_model_parameters",
-    "flop_per_s_smallest_model", "flop_per_s_largest_model", "flop_per_s_best_model",
-    "verdict", "says", "how",
-)  # fmt: skip
+    "tokens_per_s_smallest",
+    "tokens_per_s_largest",
+    "best_flop_per_s",
+    "best_of_ceiling",
+    "launch_bound",
+    "launch_why",
+    "memory_bound",
+    "memory_why",
+    "smallest_model_parameters",
+    "largest_model_parameters",
+    "best_model_parameters",
+    "flop_per_s_smallest_model",
+    "flop_per_s_largest_model",
+    "flop_per_s_best_model",
+    "verdict",
+    "says",
+    "how",
+)
 ABOUT_SHAPE, ABOUT_BACKEND = "model shape", "backend"
 
 
@@ -154,9 +195,12 @@ class Scaling:
             return found | {"fit_reason": f"one batch size only, {int(batches[0])}"}
         low, high = line.interval_s()
         found |= {
-            "fixed_s": line.fixed_s, "fixed_low_s": low, "fixed_high_s": high,
-            "per_sample_s": line.per_sample_s, "residual": line.residual,
-        }  # fmt: skip
+            "fixed_s": line.fixed_s,
+            "fixed_low_s": low,
+            "fixed_high_s": high,
+            "per_sample_s": line.per_sample_s,
+            "residual": line.residual,
+        }
         if line.residual is not None and line.residual > bound.MOST_RESIDUAL:
             return found | {
                 "fit_reason": f"steps lie {line.residual:.0%} off a straight line over the batch"
@@ -189,9 +233,12 @@ class Scaling:
         cost = self.limits.launch(point)
         seconds = count * cost.value if count and cost.value else None
         found: Row = {
-            "launches": count, "launches_how": how if count else None,
-            "launch_cost_s": cost.value, "launch_cost_how": cost.how, "launch_s": seconds,
-        }  # fmt: skip
+            "launches": count,
+            "launches_how": how if count else None,
+            "launch_cost_s": cost.value,
+            "launch_cost_how": cost.how,
+            "launch_s": seconds,
+        }
         if seconds is None:
             return found | {"launch_reason": how if count is None else cost.reason}
         return found | self._shares("launch", dict.fromkeys(ENDS, seconds))

@@ -60,7 +60,7 @@ MODELS = {
         {"full": Part(76, 31, 42), "pure": Part(76, 32, 42), "amp": Part(161, 47, 82)},
         {"full": Part(766, 250, 102), "pure": Part(981, 310, 112), "amp": Part(864, 281, 112)},
     ),
-}  # fmt: skip
+}
 
 
 def n_layer(row: Mapping[str, Any]) -> int | None:

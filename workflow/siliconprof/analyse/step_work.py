@@ -61,16 +61,20 @@ OF_BACKEND: Mapping[str, Operators] = {
         IN_TORCH, (9, 0), (2, 6), f"{TORCH}; AdamW and clipping go weight by weight, as on MPS"
     ),
     "torch-cuda": Operators(
-        IN_TORCH, (0, 9), (0, 8),
+        IN_TORCH,
+        (0, 9),
+        (0, 8),
         f"{TORCH}; AdamW and clipping take all weights in one call each, as on CUDA, where a call "
         "is a launch or more, so this is too few",
     ),
     "mlx": Operators(
-        IN_MLX, (12, 0), (4, 4),
+        IN_MLX,
+        (12, 0),
+        (4, 4),
         "operations in the graph of a step in MLX 0.32, counted on a CPU, where MLX spells out "
         "norms, rotations and attention; on a GPU each of them is one, so there this is too many",
     ),
-}  # fmt: skip
+}
 
 
 def launches(

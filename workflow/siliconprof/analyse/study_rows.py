@@ -1,7 +1,8 @@
 """Lines and columns of whole trainings and of sweeps of models: curves, evaluations, texts, epochs.
 
 What `record_rows` is to every record, this is to those of the transformer studies and of the
-small networks. A point that did not come to be measured has a row with its status and reason.
+small networks. A point that did not come to be measured has a row with its status and reason; one that lacks what
+tells it from others is left out.
 """
 
 from __future__ import annotations
@@ -10,20 +11,80 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from siliconprof import plugins
+from siliconprof.analyse import study_rows
 from siliconprof.stats import statistics
+
+# What tells the points of a module apart, among their parameters or their cell's.
+_PRODUCT = ("batch", "m", "k", "n")
+_TRAINED = ("batch_size", "samples_per_step", "n_parameters")
+_TRANSFORMER = ("batch_size", "n_parameters", "tokens_per_step", "n_layer", "n_embd")
+NAMED_BY = {
+    "matmul": _PRODUCT,
+    "vjp": _PRODUCT,
+    "matvec": _PRODUCT,
+    "bandwidth": ("kernel", "working_set_bytes", "cache"),
+    "copy": ("direction", "transfer_bytes"),
+    "first_touch": ("pages", "page_size_bytes"),
+    "kernel_launch": ("launch",),
+    "gpt2": (*_TRAINED, "n_trainable_parameters", "tokens_per_step"),
+    "whisper": (*_TRAINED, "n_trainable_parameters"),
+    "transformer_grid": (*_TRANSFORMER, "n_head", "d_ff", "seq_len", "vocab_size"),
+    "optimizer_sweep": _TRANSFORMER,
+    "mlp": _TRAINED,
+    "cnn": _TRAINED,
+    "lstm": _TRAINED,
+}
+
+
+def lacking(data: Mapping[str, Any], point: Mapping[str, Any]) -> list[str]:
+    """What a point lacks of that which tells the points of its module apart."""
+    told = {**study_rows.settings(data["cell"], point["params"]), **point["params"]}
+    return [name for name in NAMED_BY.get(data["cell"]["module"], ()) if told.get(name) is None]
+
+
+def flags(data: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """A flag for a record whose points are left out because nobody can say what they are of."""
+    nameless = [names for point in data["points"] if (names := lacking(data, point))]
+    if nameless:
+        absent = ", ".join(sorted({name for names in nameless for name in names}))
+        yield {
+            "code": "incomplete",
+            "detail": f"{len(nameless)} of {len(data['points'])} points left out: no {absent}",
+        }
+
 
 Columns = dict[str, Any]
 
 # A setting of a model or its training: of the point where a sweep names it, else of its cell.
 SETTINGS = (
-    "network", "n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len", "vocab_size",
-    "learning_rate", "warmup_steps", "decay_steps", "weight_decay", "beta1", "beta2",
+    "network",
+    "n_layer",
+    "n_embd",
+    "n_head",
+    "head_dim",
+    "d_ff",
+    "seq_len",
+    "vocab_size",
+    "learning_rate",
+    "warmup_steps",
+    "decay_steps",
+    "weight_decay",
+    "beta1",
+    "beta2",
     "max_gradient_norm",
-)  # fmt: skip
+)
 SIZES = ("n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len", "vocab_size")
 BETAS = ("beta1", "beta2")
-CURVES = ("point", "step", "loss", "gradient_norm", "learning_rate", "step_s", "tokens_per_s",
-          "unusual")  # fmt: skip
+CURVES = (
+    "point",
+    "step",
+    "loss",
+    "gradient_norm",
+    "learning_rate",
+    "step_s",
+    "tokens_per_s",
+    "unusual",
+)
 EVALUATIONS = ("point", "step", "loss", "perplexity", "accuracy", "seconds")
 TEXTS = ("point", "temperature", "prompt", "text")
 # Tukey's outer fence (Exploratory Data Analysis, 1977, section 2D): what lies more than three

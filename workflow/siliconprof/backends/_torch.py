@@ -35,10 +35,7 @@ class TorchBackend(Backend):
         self.device = torch.device(device, index) if device == "cuda" else torch.device(device)
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
         torch.backends.cudnn.allow_tf32 = precision == "tf32"
-        self.dtype = {
-            "fp16": torch.float16,
-            "bf16": torch.bfloat16,
-        }.get(precision, torch.float32)
+        self.dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
         self.autocast_dtype = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}.get(precision)
 
     def autocast(self) -> Any:

@@ -20,11 +20,7 @@ from siliconprof.memory.footprint import Habits
 # Relative error of an n = 256 product of normal matrices against float64, per effective dtype,
 # measured with unit-variance inputs: root mean square error over root mean square result. Bands
 # lie between the formats' unit round-offs (2^-24, 2^-11, 2^-11, 2^-9), fp16 and tf32 share one.
-ERROR_BANDS = (
-    ("fp32", 0.0, 1e-5),
-    ("tf32-or-fp16", 1e-5, 8e-4),
-    ("bf16", 8e-4, 2e-2),
-)
+ERROR_BANDS = (("fp32", 0.0, 1e-5), ("tf32-or-fp16", 1e-5, 8e-4), ("bf16", 8e-4, 2e-2))
 
 
 class Unsupported(Exception):

@@ -41,9 +41,12 @@ class Plugin(Capture):
         `stop`, because by default the end of the range ends the process too.
         """
         command = [
-            "nsys", "profile", "--trace=cuda,nvtx,cublas,cudnn,osrt", "--sample=none",
+            "nsys",
+            "profile",
+            "--trace=cuda,nvtx,cublas,cudnn,osrt",
+            "--sample=none",
             f"--output={folder / STEM}",
-        ]  # fmt: skip
+        ]
         if RANGE in backend.capture_ranges:
             command += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
         return command

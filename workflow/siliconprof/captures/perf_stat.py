@@ -20,10 +20,19 @@ from siliconprof.captures.base import Capture
 from siliconprof.errors import UserError
 
 EVENTS = (
-    "task-clock", "context-switches", "cpu-migrations", "page-faults", "minor-faults",
-    "major-faults", "cycles", "instructions", "cache-references", "cache-misses",
-    "branch-misses", "dTLB-load-misses",
-)  # fmt: skip
+    "task-clock",
+    "context-switches",
+    "cpu-migrations",
+    "page-faults",
+    "minor-faults",
+    "major-faults",
+    "cycles",
+    "instructions",
+    "cache-references",
+    "cache-misses",
+    "branch-misses",
+    "dTLB-load-misses",
+)
 # These happen in the kernel: where perf may count user space alone, it prints 0 for them.
 IN_KERNEL = ("context-switches", "cpu-migrations")
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
@@ -50,16 +59,27 @@ class Plugin(Capture):
         self._answers, answer = os.pipe()
         self._process = subprocess.Popen(
             [
-                "perf", "stat", "--field-separator", ",", "--event", ",".join(EVENTS),
-                "--output", str(self.folder / FILE), "--pid", str(os.getpid()),
-                "--delay", "-1", "--control", f"fd:{listen},{answer}",
+                "perf",
+                "stat",
+                "--field-separator",
+                ",",
+                "--event",
+                ",".join(EVENTS),
+                "--output",
+                str(self.folder / FILE),
+                "--pid",
+                str(os.getpid()),
+                "--delay",
+                "-1",
+                "--control",
+                f"fd:{listen},{answer}",
             ],
             pass_fds=(listen, answer),
             env=os.environ | {"LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        )
         os.close(listen)
         os.close(answer)
         self._tell("enable")

@@ -48,14 +48,20 @@ class Plugin(Capture):
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(
                 [
-                    "xctrace", "record", "--template", TEMPLATES[self.device_kind],
-                    "--output", str(self.folder / FILE), "--no-prompt",
-                    "--attach", str(os.getpid()),
+                    "xctrace",
+                    "record",
+                    "--template",
+                    TEMPLATES[self.device_kind],
+                    "--output",
+                    str(self.folder / FILE),
+                    "--no-prompt",
+                    "--attach",
+                    str(os.getpid()),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-            )  # fmt: skip
+            )
         limit = time.monotonic() + START_LIMIT_S
         while RECORDS not in self._said():
             if self._process.poll() is not None:

@@ -17,9 +17,16 @@ from siliconprof.errors import UserError
 from siliconprof.store.validation import load_schema, nearest, one_line, problems, too_large
 
 COMMON_WORKLOAD_KEYS = (
-    "module", "trainer", "dataset", "device_kinds", "backends", "precisions", "scenarios",
-    "timing", "capture",
-)  # fmt: skip
+    "module",
+    "trainer",
+    "dataset",
+    "device_kinds",
+    "backends",
+    "precisions",
+    "scenarios",
+    "timing",
+    "capture",
+)
 
 
 def workload_schema(common: Mapping[str, Any], module: str) -> dict[str, Any]:

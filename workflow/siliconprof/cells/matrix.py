@@ -155,9 +155,7 @@ def expand_node(experiment: Mapping[str, Any], host: Mapping[str, Any]) -> Matri
 
 
 def _cells(
-    experiment: Mapping[str, Any],
-    host: Mapping[str, Any],
-    devices: Sequence[Mapping[str, Any]],
+    experiment: Mapping[str, Any], host: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]
 ) -> list[PlannedCell]:
     return [
         _planned(experiment, host, device, backend, name, scenario, precision)

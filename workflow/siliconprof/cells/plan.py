@@ -179,8 +179,18 @@ def batch_said(entry: Mapping[str, Any]) -> str:
 
 def as_text(plan: Mapping[str, Any]) -> str:
     """The plan as a table and a few lines."""
-    head = ("backend", "workload", "precision", "scenario", "batch", "MiB", "of MiB", "s", "state",
-            "why")  # fmt: skip
+    head = (
+        "backend",
+        "workload",
+        "precision",
+        "scenario",
+        "batch",
+        "MiB",
+        "of MiB",
+        "s",
+        "state",
+        "why",
+    )
     lines = [head]
     for entry in plan["cells"]:
         cell = entry["cell"]
@@ -200,10 +210,11 @@ def as_text(plan: Mapping[str, Any]) -> str:
         )
     widths = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
     text = [
-        "  ".join([*(word.ljust(width) for word, width in zip(line, widths, strict=False)), line[-1]])
-        .rstrip()
+        "  ".join(
+            [*(word.ljust(width) for word, width in zip(line, widths, strict=False)), line[-1]]
+        ).rstrip()
         for line in lines
-    ]  # fmt: skip
+    ]
     limits = {(entry["limit"], entry["capacity_source"]) for entry in plan["cells"]}
     for how, source in sorted(limit for limit in limits if limit[0]):
         text.append(f"limit ({source}): {how}")

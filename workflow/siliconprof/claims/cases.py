@@ -17,12 +17,37 @@ from siliconprof.store.table_files import Row
 
 SHAPE = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "vocab_size")
 # What two rows must agree in to be held against each other, by what tells their sides apart.
-WORK = ("module", "trainer", "network", *SHAPE, "n_parameters", "n_trainable_parameters",
-        "target_len", "clip_seconds", "batch_size", "samples_per_step", "epoch_steps", "precision",
-        "method_version", "model", "gradient_checkpointing", "allocator", *OPERATION)  # fmt: skip
+WORK = (
+    "module",
+    "trainer",
+    "network",
+    *SHAPE,
+    "n_parameters",
+    "n_trainable_parameters",
+    "target_len",
+    "clip_seconds",
+    "batch_size",
+    "samples_per_step",
+    "epoch_steps",
+    "precision",
+    "method_version",
+    "model",
+    "gradient_checkpointing",
+    "allocator",
+    *OPERATION,
+)
 OF_THE_BATCH = ("batch_size", "samples_per_step", "epoch_steps")
-ACROSS_SETTINGS = ("source", "host", "device", "backend", "precision", "module", *SHAPE,
-                   "n_parameters", "batch_size")  # fmt: skip
+ACROSS_SETTINGS = (
+    "source",
+    "host",
+    "device",
+    "backend",
+    "precision",
+    "module",
+    *SHAPE,
+    "n_parameters",
+    "batch_size",
+)
 # What is held fixed where a trend along a parameter is looked for.
 FIXED = {
     "batch_size": SHAPE,

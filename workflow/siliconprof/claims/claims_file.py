@@ -272,11 +272,18 @@ class _Checker:
             printed = f"{value:.4g}" if value else ""
             unit = unit or ("times" if "b" in compare["value_from"] else "")
         return Claim(
-            entry["id"], entry["text"], source, "; ".join(filter(None, notes)),
-            entry.get("untestable", ""), compare,
+            entry["id"],
+            entry["text"],
+            source,
+            "; ".join(filter(None, notes)),
+            entry.get("untestable", ""),
+            compare,
             self._questions(compare, rows) if compare else [],
-            value, printed, unit, entry.get("consistency", ()),
-        )  # fmt: skip
+            value,
+            printed,
+            unit,
+            entry.get("consistency", ()),
+        )
 
     def _questions(
         self, compare: Mapping[str, Any], rows: Sequence[Mapping[str, str]]

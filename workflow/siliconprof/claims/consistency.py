@@ -156,11 +156,7 @@ def _pairs(
 
 
 def _names(
-    published: Published,
-    a: Number,
-    b: Number,
-    row: Mapping[str, str] | None,
-    join: Sequence[str],
+    published: Published, a: Number, b: Number, row: Mapping[str, str] | None, join: Sequence[str]
 ) -> str:
     """What two numbers are about: of what their rows share only what joins them is said, once."""
     if row:

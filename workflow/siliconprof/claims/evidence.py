@@ -31,10 +31,26 @@ if TYPE_CHECKING:
 
 POINTS, SHAPES, BACKENDS, CELLS = "points", "shapes", "backends", "cells"  # rows of a quantity
 ASSUMED_DF = 1000.0  # an assumption has no degrees of freedom; so many make t the normal
-FROM_CELL = ("seed", "data_sha256", "method_version", "device_kind", "gradient_checkpointing",
-             "record", "size", "lora", "flags", "scenario_applied", "target_len", "clip_seconds",
-             "allocator", "rss_at_start_bytes", "rss_peak_sampled_bytes", "page_size_bytes",
-             "framework", "price_usd")  # fmt: skip
+FROM_CELL = (
+    "seed",
+    "data_sha256",
+    "method_version",
+    "device_kind",
+    "gradient_checkpointing",
+    "record",
+    "size",
+    "lora",
+    "flags",
+    "scenario_applied",
+    "target_len",
+    "clip_seconds",
+    "allocator",
+    "rss_at_start_bytes",
+    "rss_peak_sampled_bytes",
+    "page_size_bytes",
+    "framework",
+    "price_usd",
+)
 # The paper gives no shapes but 2000 x 2000: a matrix of so many values counts as large, one of a
 # quarter of them as small, and what lies between as neither.
 LARGE_VALUES, SMALL_VALUES = 2000 * 2000, 1000 * 1000
@@ -67,9 +83,11 @@ class Figure:
         """The same as so many times a printed number, which has no error of its own."""
         middle = self.middle / printed
         estimate = self.estimate and inference.Estimate(
-            self.estimate.log - math.log(printed), self.estimate.error, self.estimate.df,
+            self.estimate.log - math.log(printed),
+            self.estimate.error,
+            self.estimate.df,
             self.estimate.basis,
-        )  # fmt: skip
+        )
         low, high = self.low / printed, self.high / printed
         basis = f"{self.basis}; over the printed {named}"
         return Figure(middle, estimate, low, high, basis, self.remark)
@@ -140,7 +158,9 @@ class Evidence:
             for point, name in zip(pair, ("wide", "deep"), strict=True):
                 point["model"] = name
         return cls(
-            quantities, cells, points,
+            quantities,
+            cells,
+            points,
             [line for line in lines if line["about"] == scaling.ABOUT_SHAPE],
             [line for line in lines if line["about"] == scaling.ABOUT_BACKEND],
             {
@@ -150,13 +170,19 @@ class Evidence:
                 "probes": _by(key, tables["probes"]),
                 "ceilings": _by(device_of, tables["ceilings"]),
             },
-            frames, sheets, noise,
-        )  # fmt: skip
+            frames,
+            sheets,
+            noise,
+        )
 
     def rows(self, quantity: Quantity) -> Sequence[Row]:
         """Those that a quantity is of."""
-        named = {POINTS: self.points, SHAPES: self.shapes, BACKENDS: self.backends,
-                 CELLS: self.cells}  # fmt: skip
+        named = {
+            POINTS: self.points,
+            SHAPES: self.shapes,
+            BACKENDS: self.backends,
+            CELLS: self.cells,
+        }
         return named[quantity.rows]
 
     def figure(self, name: str, row: Row) -> Figure | str:

@@ -39,26 +39,68 @@ from siliconprof.store.records import HERE
 from siliconprof.store.table_files import Row
 
 Counts = Callable[[Row], bool]  # whose rows count
-TABLES = ("cells", "points", "scaling", "curves", "evaluations", "energy", "probes", "ceilings",
-          "samples", "training_steps")  # fmt: skip
+TABLES = (
+    "cells",
+    "points",
+    "scaling",
+    "curves",
+    "evaluations",
+    "energy",
+    "probes",
+    "ceilings",
+    "samples",
+    "training_steps",
+)
 LONG = ("samples", "training_steps")  # which stay frames
-MEASURED = ("value", "low", "high", "word", "case", "basis", "cases_agree", "cases_against",
-            "cases_open", "devices", "records")  # fmt: skip
+MEASURED = (
+    "value",
+    "low",
+    "high",
+    "word",
+    "case",
+    "basis",
+    "cases_agree",
+    "cases_against",
+    "cases_open",
+    "devices",
+    "records",
+)
 # What an analogue says is no verdict, and has words of its own.
 ANALOGUE_WORDS = {
-    verdicts.REPRODUCED: "agrees", verdicts.CONTRADICTED: "disagrees",
-    verdicts.INCONCLUSIVE: "undecided", NOT_TESTABLE: "in part",
-}  # fmt: skip
+    verdicts.REPRODUCED: "agrees",
+    verdicts.CONTRADICTED: "disagrees",
+    verdicts.INCONCLUSIVE: "undecided",
+    NOT_TESTABLE: "in part",
+}
 COLUMNS = (
-    "id", "statement", "source", "note", "kind", "compared", "verdict", "reason",
-    "consistency", "consistency_reason",
-    "published_devices", "published_value", "published_unit", "claimed", "claimed_low", "claimed_high", "unit",
-    "tolerance", "tolerance_reason", *(f"measured_{name}" for name in MEASURED),
-    "analogue_says", "analogue_reason", *(f"analogue_{name}" for name in MEASURED),
-)  # fmt: skip
+    "id",
+    "statement",
+    "source",
+    "note",
+    "kind",
+    "compared",
+    "verdict",
+    "reason",
+    "consistency",
+    "consistency_reason",
+    "published_devices",
+    "published_value",
+    "published_unit",
+    "claimed",
+    "claimed_low",
+    "claimed_high",
+    "unit",
+    "tolerance",
+    "tolerance_reason",
+    *(f"measured_{name}" for name in MEASURED),
+    "analogue_says",
+    "analogue_reason",
+    *(f"analogue_{name}" for name in MEASURED),
+)
 UNITS = {kind: "times" for kind in ("ratio", "direction", "trend", "largest")} | {
-    "share": "of the points", "finding": "",
-}  # fmt: skip
+    "share": "of the points",
+    "finding": "",
+}
 VENDORS = {"apple": "Apple", "nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}
 NO_CASE = "no two of its cells did the same work in the same way"
 
@@ -71,12 +113,16 @@ def row_of(claim: Claim, evidence: Evidence, tables: Answer) -> Row:
     """
     compare = claim.compare
     row: Row = dict.fromkeys(COLUMNS) | {
-        "id": claim.id, "statement": claim.text, "source": claim.source, "note": claim.note or None,
+        "id": claim.id,
+        "statement": claim.text,
+        "source": claim.source,
+        "note": claim.note or None,
         "published_devices": ";".join(claim.named) or None,
         "published_value": claim.printed or None,
         "published_unit": claim.unit if claim.printed else None,
-        "consistency": tables.word or None, "consistency_reason": tables.reason,
-    }  # fmt: skip
+        "consistency": tables.word or None,
+        "consistency_reason": tables.reason,
+    }
     if not compare:
         return row | {"verdict": NOT_TESTABLE, "reason": claim.untestable}
     row |= {
@@ -119,9 +165,19 @@ def _columns(prefix: str, found: Outcome) -> Row:
     agree, against, open_ = found.counts
     sides = dict.fromkeys(f"{words.where(row)}" for row in found.rows)
     records = dict.fromkeys(str(row["record"]) for row in found.rows)
-    values = (found.value, found.low, found.high, found.word or None, found.label or None,
-              found.basis or None, agree, against, open_, "; ".join(sides) or None,
-              ";".join(records) or None)  # fmt: skip
+    values = (
+        found.value,
+        found.low,
+        found.high,
+        found.word or None,
+        found.label or None,
+        found.basis or None,
+        agree,
+        against,
+        open_,
+        "; ".join(sides) or None,
+        ";".join(records) or None,
+    )
     return {f"{prefix}_{name}": value for name, value in zip(MEASURED, values, strict=True)}
 
 
@@ -170,10 +226,7 @@ def analogue(claim: Claim, evidence: Evidence) -> Outcome | None:
 
 
 def _elsewhere(
-    claim: Claim,
-    questions: Iterable[Question],
-    evidence: Evidence,
-    counts: Counts,
+    claim: Claim, questions: Iterable[Question], evidence: Evidence, counts: Counts
 ) -> Outcome | None:
     cases: list[Case] = []
     missing: dict[str, None] = {}
@@ -298,8 +351,11 @@ def _side_words(side: Mapping[str, Any], devices: Mapping[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the table."""
-    parser = argparse.ArgumentParser(prog="siliconprof.claims.judge", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="siliconprof.claims.judge",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--matrix", type=Path, required=True)
     parser.add_argument("--tables", type=Path, required=True, help="of aggregate and of expected")
     parser.add_argument("--registry", type=Path, required=True)
@@ -317,9 +373,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     tables = {name: table_files.rows(frames[name]) for name in TABLES if name not in LONG}
     floors = {floor.host: floor for floor in map(noise_floors.read, arguments.noise_floors)}
     evidence = Evidence.of(
-        QUANTITIES, tables, {name: frames[name] for name in LONG},
-        DataSheets(devices, matrix["host"]), Noise(floors),
-    )  # fmt: skip
+        QUANTITIES,
+        tables,
+        {name: frames[name] for name in LONG},
+        DataSheets(devices, matrix["host"]),
+        Noise(floors),
+    )
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
     lines = [row_of(claim, evidence, consistent[claim.id]) for claim in claims]
     table_files.write(arguments.output_dir / "claims.csv", lines, COLUMNS)

@@ -1,6 +1,6 @@
 """What a claim may compare: figures of measured rows, each with what noise leaves open of it.
 
-This file has those of training and its course; `claim_system` and `claim_operations` the others.
+Those of operations, of training and of its course; `claims.system` has the others.
 """
 
 from __future__ import annotations
@@ -10,11 +10,73 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from siliconprof.claims import operations, system
+from siliconprof.claims import system
 from siliconprof.claims.evidence import BACKENDS, SHAPES, Evidence, Figure, Quantity
-from siliconprof.stats import line_fit, training_course
+from siliconprof.stats import inference, line_fit, training_course
 from siliconprof.stats.training_course import Reading
 from siliconprof.store.table_files import Row
+
+
+def _sample_speed(evidence: Evidence, row: Row) -> Figure | str:
+    return evidence.timed(row, row.get("samples_per_s"), "no step was timed")
+
+
+def _fp16_gain(evidence: Evidence, row: Row) -> Figure | str:
+    """The rate in fp16 over that of the same operation, place and shape in fp32."""
+    if row["precision"] != "fp16":
+        return "only what is computed in fp16 has a gain from it"
+    plain = evidence.in_fp32(row)
+    if plain is None:
+        return "the same operation in fp32 was not timed"
+    found = [evidence.timed(r, r.get("flop_per_s"), "no rate is known") for r in (row, plain)]
+    fast, slow = found
+    if isinstance(fast, str) or isinstance(slow, str):
+        return fast if isinstance(fast, str) else str(slow)
+    assert fast.estimate and slow.estimate
+    gain = inference.difference(slow.estimate, fast.estimate, fast.basis)
+    return Figure(fast.middle / slow.middle, gain, basis=fast.basis)
+
+
+def _of_products(evidence: Evidence, row: Row) -> Figure | str:
+    """Operations a second of a step over those of the place's fastest matrix product."""
+    best = evidence.best_product(row)
+    if not best:
+        return f"no matrix product in {row['precision']} was timed there"
+    if not row.get("flop_per_s"):
+        return "no number of operations is known"
+    return evidence.timed(row, float(row["flop_per_s"]) / best, "no step was timed")
+
+
+def _memory_bound(evidence: Evidence, row: Row) -> Figure | str:
+    """The share of the memory's bandwidth over the share of the fastest product's rate."""
+    if row.get("cache") == "warm":
+        return "what is used again and again may stay in a cache, and memory is no limit to it"
+    bandwidth, whose = evidence.bandwidth(row)
+    best = evidence.best_product(row)
+    if bandwidth is None:
+        return whose
+    if not best:
+        return f"no matrix product in {row['precision']} was timed there"
+    if not row.get("bytes_per_s") or not row.get("flop_per_s"):
+        return "its bytes or its operations are not known"
+    # Both shares are of one time, whose error cancels; what is left is that of the two ceilings.
+    times = (row["bytes_per_s"] / bandwidth) / (row["flop_per_s"] / best)
+    return evidence.timed(row, times, "no time is known")
+
+
+OF_OPERATIONS: Mapping[str, Quantity] = {
+    "sample_speed": Quantity("training samples", "1/s", _sample_speed, fastest=True),
+    "fp16_gain": Quantity("rate in fp16 over that in fp32", "times", _fp16_gain),
+    "of_products": Quantity(
+        "a step's operations over the fastest product's", "times", _of_products, fastest=True
+    ),
+    "memory_bound": Quantity(
+        "share of memory's bandwidth over share of the fastest product's rate",
+        "times",
+        _memory_bound,
+    ),
+}
+
 
 COUNTED = "counted by the framework's allocator; no spread of it is known"
 
@@ -178,5 +240,5 @@ QUANTITIES: Mapping[str, Quantity] = {
     ),
     "bound": Quantity("what bounds the grid's steps", "", _bound, BACKENDS, word=_verdict),
     **system.QUANTITIES,
-    **operations.QUANTITIES,
+    **OF_OPERATIONS,
 }

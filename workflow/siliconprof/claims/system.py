@@ -36,8 +36,9 @@ def _growth(values: Sequence[float], above: float, none: str) -> Figure | str:
     middle = plain.median(first)
     if a_low <= 0 or middle <= 0:
         return "its memory did not stand above what it held before the training"
-    return Figure(plain.median(last) / middle, None, b_low / a_high, b_high / a_low,
-                  SPREAD_OF_THIRDS)  # fmt: skip
+    return Figure(
+        plain.median(last) / middle, None, b_low / a_high, b_high / a_low, SPREAD_OF_THIRDS
+    )
 
 
 def _rss_growth(evidence: Evidence, row: Row) -> Figure | str:
@@ -61,8 +62,13 @@ def _rss_rate(evidence: Evidence, row: Row) -> Figure | str:
         return NO_SAMPLES
     (a_low, a_high), (b_low, b_high) = map(statistics.median_interval, ends)
     middle = plain.median(ends[1]) - plain.median(ends[0])
-    return Figure(middle / span_s, None, (b_low - a_high) / span_s, (b_high - a_low) / span_s,
-                  SPREAD_OF_THIRDS)  # fmt: skip
+    return Figure(
+        middle / span_s,
+        None,
+        (b_low - a_high) / span_s,
+        (b_high - a_low) / span_s,
+        SPREAD_OF_THIRDS,
+    )
 
 
 def _theoretical_bytes(row: Row) -> float | None:
@@ -104,8 +110,13 @@ def _faults_per_step(evidence: Evidence, row: Row) -> Figure | str:
     if not counts:
         return "its record tells no page faults of single steps"
     low, high = statistics.median_interval(counts)
-    return Figure(plain.median(counts), None, low, high,
-                  f"95 % interval of the median of {len(counts)} steps; one process")  # fmt: skip
+    return Figure(
+        plain.median(counts),
+        None,
+        low,
+        high,
+        f"95 % interval of the median of {len(counts)} steps; one process",
+    )
 
 
 def _fault_traffic(evidence: Evidence, row: Row) -> Figure | str:
@@ -152,8 +163,11 @@ def _energy(evidence: Evidence, row: Row) -> Figure | str:
     found = evidence.timed(row, float(known[0]["energy_per_sample_j"]), "no energy was measured")
     if isinstance(found, str):
         return found
-    return Figure(found.middle, found.estimate,
-                  basis=f"{known[0]['name']}; its power is taken as steady, its time: {found.basis}")  # fmt: skip
+    return Figure(
+        found.middle,
+        found.estimate,
+        basis=f"{known[0]['name']}; its power is taken as steady, its time: {found.basis}",
+    )
 
 
 def _host_power(evidence: Evidence, row: Row) -> Figure | str:
@@ -184,8 +198,13 @@ def _cold_over_followup(evidence: Evidence, row: Row) -> Figure | str:
     if isinstance(cold, str) or isinstance(warm, str):
         return cold if isinstance(cold, str) else str(warm)
     low, high = warm.interval(inference.CONFIDENCE)
-    return Figure(cold.middle / warm.middle, None, cold.low / high, cold.high / low,
-                  f"{cold.basis}; {warm.basis}")  # fmt: skip
+    return Figure(
+        cold.middle / warm.middle,
+        None,
+        cold.low / high,
+        cold.high / low,
+        f"{cold.basis}; {warm.basis}",
+    )
 
 
 def _word_only(evidence: Evidence, row: Row) -> Figure | str:
@@ -229,8 +248,10 @@ QUANTITIES: Mapping[str, Quantity] = {
     "host_power": Quantity("power of the host beside its GPU", "W", _host_power),
     "cold_launch": Quantity("cold launch", "s", _cold_launch),
     "followup_launch": Quantity("launch and wait", "s", _followup_launch),
-    "cold_over_followup": Quantity("cold launch over launch and wait", "times", _cold_over_followup),
+    "cold_over_followup": Quantity(
+        "cold launch over launch and wait", "times", _cold_over_followup
+    ),
     "heat": Quantity("whether it throttled", "", _word_only, CELLS, word=_heat),
     "scenario": Quantity("memory scenario by our model", "", _word_only, CELLS, word=_scenario),
     "support": Quantity("whether the precision is there", "", _word_only, CELLS, word=_support),
-}  # fmt: skip
+}

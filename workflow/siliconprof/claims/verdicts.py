@@ -70,9 +70,17 @@ def judge(
     told = f"{case.label}: {interval_words(case.figure, low, high)}"
     counts = _counts(answers)
     return Outcome(
-        verdict, _reason(verdict, told, case.figure, region, counts, missing),
-        case.figure.middle, low, high, case.figure.basis, case.label, "", rows, counts,
-    )  # fmt: skip
+        verdict,
+        _reason(verdict, told, case.figure, region, counts, missing),
+        case.figure.middle,
+        low,
+        high,
+        case.figure.basis,
+        case.label,
+        "",
+        rows,
+        counts,
+    )
 
 
 def _rows(cases: Sequence[Case]) -> list[Row]:
@@ -147,9 +155,12 @@ def _found(compare: Mapping[str, Any], cases: Sequence[Case], missing: Sequence[
     lead = f"only in part: {'; '.join(missing)}. " if verdict == NOT_TESTABLE else ""
     lead = "the analysis decides nothing: " if verdict == INCONCLUSIVE else lead
     return Outcome(
-        verdict, f"{lead}{said}{more}, claimed {' or '.join(compare['words'])}",
-        word=", ".join(words), rows=_rows(cases), counts=_counts(answers),
-    )  # fmt: skip
+        verdict,
+        f"{lead}{said}{more}, claimed {' or '.join(compare['words'])}",
+        word=", ".join(words),
+        rows=_rows(cases),
+        counts=_counts(answers),
+    )
 
 
 def _largest(compare: Mapping[str, Any], cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
@@ -179,6 +190,13 @@ def _largest(compare: Mapping[str, Any], cases: Sequence[Case], missing: Sequenc
     else:
         verdict, why = INCONCLUSIVE, "overlap of intervals: "
     return Outcome(
-        verdict, f"{why}{told}; claimed largest: {target}", figure.middle, low, high,
-        figure.basis, most[target].label, "", rows,
-    )  # fmt: skip
+        verdict,
+        f"{why}{told}; claimed largest: {target}",
+        figure.middle,
+        low,
+        high,
+        figure.basis,
+        most[target].label,
+        "",
+        rows,
+    )

@@ -15,8 +15,12 @@ def where(row: Row) -> str:
 
 def _size(row: Row, without: str = "") -> str:
     said = []
-    for name, words in (("n_layer", "{:g} layers"), ("n_embd", "of width {:g}"),
-                        ("seq_len", "{:g} tokens"), ("batch_size", "batch {:g}")):  # fmt: skip
+    for name, words in (
+        ("n_layer", "{:g} layers"),
+        ("n_embd", "of width {:g}"),
+        ("seq_len", "{:g} tokens"),
+        ("batch_size", "batch {:g}"),
+    ):
         if row.get(name) and name != without:
             said.append(words.format(row[name]))
     return ", ".join(said).replace(" layers, of", " layers of")

@@ -188,18 +188,28 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--where-a", nargs="+", default=[], metavar="KEY=VALUE", help=where)
     parser.add_argument("--where-b", nargs="+", default=[], metavar="KEY=VALUE", help=where)
     parser.add_argument(
-        "--cells", nargs="+", default=[], metavar="PATTERN",
+        "--cells",
+        nargs="+",
+        default=[],
+        metavar="PATTERN",
         help="only cells whose path host/device/backend/workload/scenario/precision fits",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--threshold", type=percentage, default=0.03, metavar="PERCENT",
+        "--threshold",
+        type=percentage,
+        default=0.03,
+        metavar="PERCENT",
         help="change that matters (3)",
-    )  # fmt: skip
+    )
     parser.add_argument("--memory", action="store_true", help="compare the memory's peak as well")
     parser.add_argument(
-        "--noise-floor", type=Path, action="append", default=[], metavar="FILE",
+        "--noise-floor",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
         help="instead of the noise-floor/ in the folders of A and B",
-    )  # fmt: skip
+    )
     parser.add_argument("--json", action="store_true", help="as JSON")
     return parser.parse_args(argv)
 

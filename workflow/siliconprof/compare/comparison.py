@@ -168,11 +168,7 @@ class Comparison:
 
 
 def compare(
-    a: ResultSet,
-    b: ResultSet,
-    threshold: float,
-    floors: Mapping[str, Floor],
-    memory: bool = False,
+    a: ResultSet, b: ResultSet, threshold: float, floors: Mapping[str, Floor], memory: bool = False
 ) -> Comparison:
     """Compare two result sets.
 
@@ -205,12 +201,21 @@ def compare(
             estimates.append(result)
             open_rows.append(
                 Row(
-                    left.path, right.path, point, metric,
-                    [value for _, value in ours], [value for _, value in theirs],
+                    left.path,
+                    right.path,
+                    point,
+                    metric,
+                    [value for _, value in ours],
+                    [value for _, value in theirs],
                     result.ratio if result else _plain_ratio(ours, theirs),
-                    low, high, None, AMBIGUOUS, why, notes,
+                    low,
+                    high,
+                    None,
+                    AMBIGUOUS,
+                    why,
+                    notes,
                 )
-            )  # fmt: skip
+            )
     if not open_rows and not any(entry.broken for entry in unmatched):
         lines = [f"  {entry.side}: {entry.path}: {entry.reason}" for entry in unmatched[:10]]
         raise UserError("\n".join([f"{a.source} and {b.source} have no point in common", *lines]))

@@ -83,8 +83,17 @@ GARMENTS: tuple[tuple[Patch, ...], ...] = (
     ),
 )
 NAMES = (
-    "T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot",
-)  # fmt: skip
+    "T-shirt",
+    "trousers",
+    "pullover",
+    "dress",
+    "coat",
+    "sandal",
+    "shirt",
+    "sneaker",
+    "bag",
+    "boot",
+)
 
 
 def _inside(points: tuple[tuple[int, int], ...]) -> np.ndarray:

@@ -151,11 +151,7 @@ def prepare(
         "tokenizer_sha256": preparing.sha256(chosen.json),
     }
     facts |= {"sha256": speech_data.combined_sha256(facts), **versions}
-    arrays = {
-        "features.npy": features,
-        "decoder_input_ids.npy": inputs,
-        "labels.npy": labels,
-    }
+    arrays = {"features.npy": features, "decoder_input_ids.npy": inputs, "labels.npy": labels}
     sources = source_files.read(spec, speech.files, speech.whole_folder, sources_state)
     preparing.write_folder(spec.name, output_dir, arrays, chosen.json, facts, sources)
     return facts

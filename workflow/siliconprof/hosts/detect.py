@@ -32,27 +32,54 @@ PROBE_LIMIT_S = 180.0  # a first import from a cold network disk takes a minute
 
 # Distributions whose versions can change a measurement; a cell depends on the few it names.
 PACKAGES = (
-    "torch", "triton", "mlx", "mlx-cpu", "mlx-metal", "mlx-cuda-12", "mlx-cuda-13", "mlx-lm",
-    "mlx-audio", "transformers", "accelerate", "peft", "deepspeed", "tokenizers", "datasets", "numpy",
-    "soundfile", "soxr", "psutil", "zeus-apple-silicon", "nvidia-ml-py",
-)  # fmt: skip
+    "torch",
+    "triton",
+    "mlx",
+    "mlx-cpu",
+    "mlx-metal",
+    "mlx-cuda-12",
+    "mlx-cuda-13",
+    "mlx-lm",
+    "mlx-audio",
+    "transformers",
+    "accelerate",
+    "peft",
+    "deepspeed",
+    "tokenizers",
+    "datasets",
+    "numpy",
+    "soundfile",
+    "soxr",
+    "psutil",
+    "zeus-apple-silicon",
+    "nvidia-ml-py",
+)
 CUBLAS_PACKAGES = ("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12")
 
 # What a broken framework says -> how to mend it; the first found in the message counts.
 MENDS = (
-    ("no module named 'torch'", "install this host's pins: pip install -r envs/cpu.txt "
-     "(envs/cuda.txt with an NVIDIA GPU, envs/apple.txt on a Mac)"),
+    (
+        "no module named 'torch'",
+        "install this host's pins: pip install -r envs/cpu.txt "
+        "(envs/cuda.txt with an NVIDIA GPU, envs/apple.txt on a Mac)",
+    ),
     (blas.VARIABLE.lower(), f"set {blas.VARIABLE}={blas.OWN} to keep MLX's own BLAS, or unset it"),
-    ("no module named 'mlx", "install MLX: pip install mlx on a Mac, 'mlx[cpu]' on Linux, "
-     "'mlx[cuda12]' with an NVIDIA GPU"),
-    ("libmlx", "MLX's backend package is missing: pip install 'mlx[cpu]', or 'mlx[cuda12]' with "
-     "an NVIDIA GPU"),
+    (
+        "no module named 'mlx",
+        "install MLX: pip install mlx on a Mac, 'mlx[cpu]' on Linux, "
+        "'mlx[cuda12]' with an NVIDIA GPU",
+    ),
+    (
+        "libmlx",
+        "MLX's backend package is missing: pip install 'mlx[cpu]', or 'mlx[cuda12]' with "
+        "an NVIDIA GPU",
+    ),
     ("glibc", "the wheel needs a newer C library (MLX: glibc 2.35): use a newer distribution"),
     ("no kernel image", "this build has no kernels for this GPU: install a build that has"),
     ("driver", "install or update the NVIDIA driver: `nvidia-smi` must list the GPU"),
     ("sigill", "the build uses instructions that this CPU lacks: install another build"),
     ("took more than", "the disk or the driver hangs: run the import by hand and look"),
-)  # fmt: skip
+)
 
 
 def mend_of(reason: str, package: str) -> str:
@@ -118,9 +145,12 @@ def nvidia_driver() -> str | None:
 def nvidia_smi() -> list[dict[str, Any]]:
     """NVIDIA's own list of GPUs, in its order; empty without the tool (`nvidia-smi(1)`)."""
     output = machine.run(
-        ["nvidia-smi", "--query-gpu=name,memory.total,driver_version",
-         "--format=csv,noheader,nounits"]
-    )  # fmt: skip
+        [
+            "nvidia-smi",
+            "--query-gpu=name,memory.total,driver_version",
+            "--format=csv,noheader,nounits",
+        ]
+    )
     gpus = []
     for line in output.splitlines():
         fields = [field.strip() for field in line.split(",")]

@@ -13,10 +13,26 @@ from typing import Any
 
 # A bare host has no host file: here are all on which a number can depend.
 PACKAGES = (
-    "accelerate", "datasets", "deepspeed", "mlx", "mlx-audio", "mlx-cpu", "mlx-cuda-12",
-    "mlx-cuda-13", "mlx-lm", "mlx-metal", "numpy", "nvidia-ml-py", "peft", "psutil", "safetensors",
-    "tokenizers", "torch", "transformers", "zeus-apple-silicon",
-)  # fmt: skip
+    "accelerate",
+    "datasets",
+    "deepspeed",
+    "mlx",
+    "mlx-audio",
+    "mlx-cpu",
+    "mlx-cuda-12",
+    "mlx-cuda-13",
+    "mlx-lm",
+    "mlx-metal",
+    "numpy",
+    "nvidia-ml-py",
+    "peft",
+    "psutil",
+    "safetensors",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "zeus-apple-silicon",
+)
 SENT_COMMIT = ".siliconprof-collect/commit"
 
 
@@ -33,8 +49,11 @@ def git_commit(checkout: Path) -> str | None:
         try:
             done = subprocess.run(
                 ["git", "-C", str(checkout), *words],
-                capture_output=True, text=True, timeout=10, check=True,
-            )  # fmt: skip
+                capture_output=True,
+                text=True,
+                timeout=10,
+                check=True,
+            )
         except (OSError, subprocess.SubprocessError):
             return None
         return done.stdout.strip()

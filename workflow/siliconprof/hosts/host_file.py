@@ -29,19 +29,44 @@ from siliconprof.store.cell import canonical_json
 from siliconprof.store.record import write_atomically
 
 SCHEMA_VERSION = 1
-REQUIRED = ("schema_version", "label", "hostname", "fingerprint", "fingerprint_parts", "os", "cpu",
-            "devices", "backends", "packages", "blas", "driver", "quick_facts_sha256")  # fmt: skip
+REQUIRED = (
+    "schema_version",
+    "label",
+    "hostname",
+    "fingerprint",
+    "fingerprint_parts",
+    "os",
+    "cpu",
+    "devices",
+    "backends",
+    "packages",
+    "blas",
+    "driver",
+    "quick_facts_sha256",
+)
 DETECT_LIMIT_S = 600.0
 # What finds the facts; MLX is imported the way its backend does it, see `frameworks`.
 # What looks at a host; `frameworks` asks the backends, in processes of their own.
 DETECTOR = ("siliconprof.hosts.detect", "siliconprof.backends.mlx")
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-BLAS_LIBRARIES = ("libopenblas.so.0", "libblas.so.3", "libcblas.so.3", "libmkl_rt.so.2",
-                  "libblis.so.4")  # fmt: skip
+BLAS_LIBRARIES = (
+    "libopenblas.so.0",
+    "libblas.so.3",
+    "libcblas.so.3",
+    "libmkl_rt.so.2",
+    "libblis.so.4",
+)
 # Variables that decide which BLAS or GPU a framework gets.
-DECIDING_VARIABLES = ("LD_PRELOAD", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
-                      "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "DYLD_LIBRARY_PATH",
-                      "DYLD_INSERT_LIBRARIES", blas.VARIABLE)  # fmt: skip
+DECIDING_VARIABLES = (
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "HIP_VISIBLE_DEVICES",
+    "DYLD_LIBRARY_PATH",
+    "DYLD_INSERT_LIBRARIES",
+    blas.VARIABLE,
+)
 TORCH_DRIVER_FACTS = ("cuda_runtime", "rocm_runtime", "cublas")
 
 

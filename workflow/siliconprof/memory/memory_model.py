@@ -1,8 +1,8 @@
 """Which memory situation a cell is in: the paper's scenarios 1, 2 and 3 (seed 001, Figure 2).
 
 What a cell will need is predicted (`footprint`, asked through the workload) and held against the
-capacity: the cell's own budget, else what its device has. Everything here is pure; `support` asks
-it about a cell. Also the paper's theoretical memory, for every model size and without a model.
+capacity: the cell's own budget, else what its device has. Everything here is pure; `session.trial`
+asks it about a cell. Also the paper's theoretical memory, for every model size and without a model.
 """
 
 from __future__ import annotations

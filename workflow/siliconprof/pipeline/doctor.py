@@ -352,8 +352,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the report; the exit status is 0 whatever it says."""
     parser = argparse.ArgumentParser(prog="siliconprof doctor", description=__doc__.split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    parser.add_argument("--config", type=Path, default=Path("config/config.yaml"),
-                        help="the config whose `host` counts")  # fmt: skip
+    parser.add_argument(
+        "--config",
+        type=Path,
+        default=Path("config/config.yaml"),
+        help="the config whose `host` counts",
+    )
     arguments = parser.parse_args(argv)
     document = examine(_configured_label(arguments.config))
     document["advice"] += _cluster_advice(arguments.config)

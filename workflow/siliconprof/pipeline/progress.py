@@ -112,10 +112,7 @@ class ProgressHandler(logging.Handler):
         self.path = path
         self.console = Console(stderr=True)
         self.live = Live(
-            get_renderable=self._render,
-            console=self.console,
-            refresh_per_second=4,
-            transient=True,
+            get_renderable=self._render, console=self.console, refresh_per_second=4, transient=True
         )
 
     def _render(self) -> Any:

@@ -163,11 +163,7 @@ def _files(pattern: str) -> list[Path]:
 
 
 def prepare(
-    raw: Mapping[str, Any],
-    main_process: bool,
-    dry_run: bool,
-    through: str | None,
-    checkpoints: Any,
+    raw: Mapping[str, Any], main_process: bool, dry_run: bool, through: str | None, checkpoints: Any
 ) -> Workflow:
     """Resolve config, host and matrix; exit with clear lines when something is wrong.
 
@@ -277,11 +273,7 @@ def _focus(experiment: Mapping[str, Any], run: run_here.Here | cluster_run.Nodes
 
 
 def _prepare(
-    raw: Mapping[str, Any],
-    main_process: bool,
-    dry_run: bool,
-    through: str | None,
-    checkpoints: Any,
+    raw: Mapping[str, Any], main_process: bool, dry_run: bool, through: str | None, checkpoints: Any
 ) -> Workflow:
     fingerprint.load_cache(RESULTS / "history" / fingerprint.CACHE)
     experiment, devices = _checked(raw, here=through is None)

@@ -99,8 +99,10 @@ def low_power_mode() -> tuple[bool | None, str]:
 
 def governor() -> tuple[str | None, str | None]:
     """(governor, driver) of the first CPU's clock; None where there is none."""
-    found = (machine.read_text(str(CPUFREQ / name)).strip() or None
-             for name in ("scaling_governor", "scaling_driver"))  # fmt: skip
+    found = (
+        machine.read_text(str(CPUFREQ / name)).strip() or None
+        for name in ("scaling_governor", "scaling_driver")
+    )
     name, driver = found
     return name, driver
 
@@ -183,8 +185,9 @@ class Plugin(Probe):
         if busy is not None and self.busy is not None and wall_s > 0:
             cores = max(busy - self.busy - (own - self.own), 0.0) / wall_s
             if cores > FLAG_ABOVE_CORES:
-                flags.append(("contended", f"other processes used {cores:.2f} cores while this "
-                              "was measured"))  # fmt: skip
+                flags.append(
+                    ("contended", f"other processes used {cores:.2f} cores while this was measured")
+                )
         return {
             "foreign_load_cores": cores,
             **self._gpu(flags),
@@ -198,12 +201,17 @@ class Plugin(Probe):
         if self.gpu.reason is not None:
             return {"gpu_means": self.gpu.reason}
         if self.most_processes:
-            flags.append(("contended", f"{self.most_processes} other process(es) computed on the "
-                          "GPU, or held it"))  # fmt: skip
+            flags.append(
+                (
+                    "contended",
+                    f"{self.most_processes} other process(es) computed on the GPU, or held it",
+                )
+            )
         before = self.gpu_before_percent
         if before is not None and before > FLAG_ABOVE_GPU_PERCENT:
-            flags.append(("contended", f"the GPU was busy {before:g} % of the second before this "
-                          "began"))  # fmt: skip
+            flags.append(
+                ("contended", f"the GPU was busy {before:g} % of the second before this began")
+            )
         if self.most_processes is None:
             means = "NVML lists no compute processes, not even this one"
         elif self.own_seen:
@@ -234,8 +242,13 @@ class Plugin(Probe):
         if worst["low_power_mode"]:
             flags.append(("low_power_mode", worst["low_power_means"]))
         if pins_lowest(worst["cpu_governor"], worst["cpu_governor_driver"]):
-            flags.append(("governor", f"'{worst['cpu_governor']}' of driver "
-                          f"{worst['cpu_governor_driver'] or 'unknown'} pins the lowest clock"))  # fmt: skip
+            flags.append(
+                (
+                    "governor",
+                    f"'{worst['cpu_governor']}' of driver "
+                    f"{worst['cpu_governor_driver'] or 'unknown'} pins the lowest clock",
+                )
+            )
         return worst
 
 

@@ -91,8 +91,9 @@ def _kept_salt(path: Path) -> bytes:
     try:
         found = bytes.fromhex(path.read_text(encoding="ascii"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: damaged ({error}); without it words change: restore it, or delete "
-                        "it") from None  # fmt: skip
+        raise UserError(
+            f"{path}: damaged ({error}); without it words change: restore it, or delete it"
+        ) from None
     if len(found) != SALT_BYTES:
         raise UserError(f"{path}: damaged; without it words change: restore it, or delete it")
     return found

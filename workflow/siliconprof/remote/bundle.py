@@ -59,10 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
             "by words that no other bundle has",
         )
         parser.add_argument(
-            "--sign",
-            type=Path,
-            metavar="KEY",
-            help="sign it with this SSH key, in FILE.sig",
+            "--sign", type=Path, metavar="KEY", help="sign it with this SSH key, in FILE.sig"
         )
     else:
         parser.add_argument("bundle", type=Path, help="a bundle that `pack` has made")

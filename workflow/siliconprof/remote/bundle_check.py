@@ -32,8 +32,15 @@ RATIO_LIMIT = 200  # records shrink about tenfold; deflate's own limit is near 1
 RESERVED_LABEL = "auto"  # results/hosts/auto.json says which label is this host's
 
 _MEMBER = re.compile(rf"records/{RECORD.pattern}|hosts/{NAME}\.json|{re.escape(MANIFEST)}")
-_READ_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError,
-                OSError, ValueError)  # fmt: skip
+_READ_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    OSError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,18 @@ MAKE_PYTHON = "python3.11"  # as the Makefile wants it
 CONNECT_TIMEOUT_S = 10
 LABEL_LIMIT = 100  # characters; it becomes part of file names
 # What is sent, where it exists: enough to measure and to set up an environment.
-PARTS = ("Snakefile", "Makefile", "pyproject.toml", "README.md", "LICENSE", "config", "envs",
-         "profiles", "report", "workflow")  # fmt: skip
+PARTS = (
+    "Snakefile",
+    "Makefile",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "config",
+    "envs",
+    "profiles",
+    "report",
+    "workflow",
+)
 # Left out, and left alone there: bundles of other hosts, the way to other hosts, what `make env`
 # and Python make.
 LEFT_OUT = ("/config/measured", "/config/hosts.yaml", "__pycache__", "*.egg-info", ".DS_Store")

@@ -89,8 +89,11 @@ def _keygen(arguments: Sequence[str], content: bytes) -> subprocess.CompletedPro
     try:
         return subprocess.run(
             ["ssh-keygen", "-Y", *arguments],
-            input=content, capture_output=True, timeout=LIMIT_S, check=False,
-        )  # fmt: skip
+            input=content,
+            capture_output=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
     except FileNotFoundError:
         raise UserError(
             "signatures need ssh-keygen of OpenSSH 8.2 or newer, which is not installed here"

@@ -51,23 +51,28 @@ def add(data: Data, book: Book) -> None:
         if shape:
             book.note(f"{shape}.")
         shown, others = split(one.answers)
-        values = {"question": one.question.title,
-                  "parameters": words.significant(one.n_parameters / 1e6),
-                  "work": words.scaled(one.flops, "FLOP")}  # fmt: skip
+        values = {
+            "question": one.question.title,
+            "parameters": words.significant(one.n_parameters / 1e6),
+            "work": words.scaled(one.flops, "FLOP"),
+        }
         book.table(f"advice-{index}", "advice", table(shown), **values)
         if others:
             many = words.count(len(others), "more device")
-            book.table(f"advice-{index}-others", "advice-others", table(others), folded=many,
-                       **values)  # fmt: skip
+            book.table(
+                f"advice-{index}-others", "advice-others", table(others), folded=many, **values
+            )
 
 
 def split(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
     """(what stands open, what is folded): open is what is here, priced, measured or published."""
     shown = [
-        one for one in answers
-        if one.candidate.here or one.price.usd is not None
+        one
+        for one in answers
+        if one.candidate.here
+        or one.price.usd is not None
         or one.step.evidence in (MEASURED, PUBLISHED)
-    ] or list(answers[:MOST_SHOWN])  # fmt: skip
+    ] or list(answers[:MOST_SHOWN])
     kept = {id(one) for one in shown}
     return shown, [one for one in answers if id(one) not in kept]
 
@@ -76,28 +81,38 @@ def table(answers: Sequence[Answer]) -> Table:
     """A line for each device, the most useful first."""
     result = Table(
         [
-            Column("Device"), Column("Backend"),
+            Column("Device"),
+            Column("Backend"),
             Column("Scenario", help="by the memory model, as for every cell"),
             Column("memory needed", "GiB", True, "predicted, all of it on the device"),
             Column("usable", "GiB", True, "of the device's memory"),
             Column("speed", "samples/s", True, "one number or a range, by its evidence"),
             Column("time", "h per 1,000 steps", True),
             Column("Evidence", help="of the speed: measured, published, or predicted as a range"),
-            Column("energy", "kWh per 1,000 steps", True, "of the scope named below; ≤: bound by "
-                   "the board's power", below="scope"),
+            Column(
+                "energy",
+                "kWh per 1,000 steps",
+                True,
+                "of the scope named below; ≤: bound by the board's power",
+                below="scope",
+            ),
             Column("electricity", "USD per 1,000 steps", True),
             Column("price", "USD", True, "at launch, or as paid", below="what it buys"),
             Column("Within budget", folds=True),
         ]
-    )  # fmt: skip
+    )
     for one in answers:
         unknown = CANNOT if one.scenario == "cannot" else one.step.said
         rate = one.step.per(one.batch_size)
         said = one.why if one.scenario == "cannot" else one.step.said
         kind = one.step.evidence or ("none" if one.scenario == "cannot" else "unknown")
         result.add(
-            Value(one.candidate.name, sort=one.candidate.name,
-                  badge="this host" if one.candidate.here else "", title=one.candidate.id),
+            Value(
+                one.candidate.name,
+                sort=one.candidate.name,
+                badge="this host" if one.candidate.here else "",
+                title=one.candidate.id,
+            ),
             one.backend,
             Value(words_of(one), sort=ranking.SCENARIOS.index(one.scenario), title=one.why),
             quantity(one.need_bytes, "no memory model", GIB),
@@ -109,7 +124,7 @@ def table(answers: Sequence[Answer]) -> Table:
             _price(one),
             text(one.budget),
             of=None,
-        )  # fmt: skip
+        )
     return result
 
 
@@ -147,9 +162,10 @@ def _energy(one: Answer, unknown: str) -> tuple[Value, Value]:
     below = "board's power" if bound else scope
     return (
         Value(f"{bound}{words.significant(kwh, 2)}", kwh, below, joules.said, mark),
-        missing(money.NO_TARIFF) if usd is None
+        missing(money.NO_TARIFF)
+        if usd is None
         else Value(f"{bound}{words.significant(usd, 2)}", usd, mark=mark),
-    )  # fmt: skip
+    )
 
 
 def _price(one: Answer) -> Value:

@@ -51,10 +51,12 @@ def _groups(answers: Sequence[Answer]) -> list[tuple[str, list[Candidate]]]:
         found.setdefault(one.candidate.memory_kind, []).append(one.candidate)
     ordered = sorted(found.items(), key=lambda item: -len(item[1]))
     return [
-        (titles.get(kind, "This host's memory"),
-         sorted(group, key=lambda c: (-(c.memory_bytes or 0), c.id)))
+        (
+            titles.get(kind, "This host's memory"),
+            sorted(group, key=lambda c: (-(c.memory_bytes or 0), c.id)),
+        )
         for kind, group in ordered
-    ]  # fmt: skip
+    ]
 
 
 def _entries(found: Sequence[Advice]) -> list[style.Entry]:
@@ -65,10 +67,12 @@ def _entries(found: Sequence[Advice]) -> list[style.Entry]:
         if scenario in used
     ]
     lines = [
-        (style.sample(None, "-", color=style.INK, dashes=_dashes(index)),
-         f"{LETTERS[index]} needs: {asked.question.title}")
+        (
+            style.sample(None, "-", color=style.INK, dashes=_dashes(index)),
+            f"{LETTERS[index]} needs: {asked.question.title}",
+        )
         for index, asked in enumerate(found)
-    ]  # fmt: skip
+    ]
     return [*marks_, *lines]
 
 
@@ -84,17 +88,20 @@ def _look(scenario: str) -> dict[str, Any]:
 
 
 def _panel(
-    figure: Any, title: str, group: Sequence[Candidate], found: Sequence[Advice], left: float,
-    top: float, width: float,
-) -> None:  # fmt: skip
+    figure: Any,
+    title: str,
+    group: Sequence[Candidate],
+    found: Sequence[Advice],
+    left: float,
+    top: float,
+    width: float,
+) -> None:
     labels = [_label(candidate) for candidate in group]
     margin = style.labels_in(labels, True) + 0.08
     side = len(found) * COLUMN_IN + 0.05
     height = len(group) * ROW_IN
     style.write(figure, left, top + 0.1, title, weight="bold", va="center")
-    ax = style.axes(
-        figure, left + margin, top + TITLE_IN, width - margin - side - 0.05, height
-    )  # fmt: skip
+    ax = style.axes(figure, left + margin, top + TITLE_IN, width - margin - side - 0.05, height)
     by_id = [{one.candidate.id: one for one in asked.answers} for asked in found]
     sizes = [(candidate.capacity()[0] or 0) / GIB for candidate in group]
     needs = [_needs(asked, group) for asked in found]
@@ -108,13 +115,27 @@ def _panel(
             one = answers[candidate.id]
             marker = LOOKS[one.scenario][0]
             x = 1 + (0.1 + index * COLUMN_IN) / (width - margin - side - 0.05)
-            dot = ax.plot([x], [y], marker, transform=ax.get_yaxis_transform(), clip_on=False,
-                          **_look(one.scenario))  # fmt: skip
+            dot = ax.plot(
+                [x],
+                [y],
+                marker,
+                transform=ax.get_yaxis_transform(),
+                clip_on=False,
+                **_look(one.scenario),
+            )
             marks.tag(dot, None, f"{LETTERS[index]} on {candidate.name}: {said(one)}")
     for index, need in enumerate(needs):
         x = 1 + (0.1 + index * COLUMN_IN) / (width - margin - side - 0.05)
-        ax.text(x, 1 + 0.04 / height, LETTERS[index], transform=ax.transAxes, ha="center",
-                va="bottom", size=style.SMALL_PT, clip_on=False)  # fmt: skip
+        ax.text(
+            x,
+            1 + 0.04 / height,
+            LETTERS[index],
+            transform=ax.transAxes,
+            ha="center",
+            va="bottom",
+            size=style.SMALL_PT,
+            clip_on=False,
+        )
         if need:
             line = ax.axvline(need, color=style.INK, linewidth=0.8, dashes=_dashes(index))
             marks.tag(line, None, f"{LETTERS[index]} needs {words.significant(need)} GiB here")
@@ -123,8 +144,15 @@ def _panel(
     wanted = [(math.log(need) - low) / (high - low) for need, _ in known]
     gap = 0.09 / (width - margin - side - 0.05)  # letters apart, where lines are not
     for at, (_, letter) in zip(strokes.spread(wanted, gap, 0.0, 1.0), known, strict=True):
-        ax.text(at, 1 + 0.04 / height, letter, transform=ax.transAxes, ha="center", va="bottom",
-                size=style.SMALL_PT)  # fmt: skip
+        ax.text(
+            at,
+            1 + 0.04 / height,
+            letter,
+            transform=ax.transAxes,
+            ha="center",
+            va="bottom",
+            size=style.SMALL_PT,
+        )
     ax.set_ylim(len(group) - 0.5, -0.6)
     ax.set_yticks(range(len(group)), labels)
     ax.tick_params(axis="y", length=0, labelsize=style.SMALL_PT, labelcolor=style.INK)
@@ -144,8 +172,9 @@ def _label(candidate: Candidate) -> str:
 def _needs(asked: Advice, group: Sequence[Candidate]) -> float | None:
     """GiB that the training needs on most of these devices; the backends differ a little."""
     ids = {candidate.id for candidate in group}
-    needs = sorted(one.need_bytes for one in asked.answers
-                   if one.candidate.id in ids and one.need_bytes)  # fmt: skip
+    needs = sorted(
+        one.need_bytes for one in asked.answers if one.candidate.id in ids and one.need_bytes
+    )
     return needs[len(needs) // 2] / GIB if needs else None
 
 

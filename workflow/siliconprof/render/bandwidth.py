@@ -40,10 +40,13 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 
 def _cache_bytes(data: Data, row: Row) -> float | None:
     return next(
-        (words.number(line["last_level_cache_bytes"]) for line in data.ceilings
-         if device_of(line) == device_of(row) and line["last_level_cache_bytes"]),
+        (
+            words.number(line["last_level_cache_bytes"])
+            for line in data.ceilings
+            if device_of(line) == device_of(row) and line["last_level_cache_bytes"]
+        ),
         None,
-    )  # fmt: skip
+    )
 
 
 def _cache_said(data: Data, row: Row) -> str:
@@ -96,11 +99,21 @@ def draw(data: Data, points: Sequence[Row], narrow: bool) -> Any:
             )
         if sheet:
             ax.axhline(sheet / GIGA, color=style.INK, linewidth=0.7, dashes=(3, 2))
-            ax.annotate("data sheet", (min(sizes), sheet / GIGA), (0, 2), ha="left", va="bottom",
-                        textcoords="offset points", size=style.SMALL_PT)  # fmt: skip
+            ax.annotate(
+                "data sheet",
+                (min(sizes), sheet / GIGA),
+                (0, 2),
+                ha="left",
+                va="bottom",
+                textcoords="offset points",
+                size=style.SMALL_PT,
+            )
         for name in lines:
-            part = [p for p in points if p["kernel"] == kernel
-                    and (p["backend"], p["precision"], p["cache"]) == name]  # fmt: skip
+            part = [
+                p
+                for p in points
+                if p["kernel"] == kernel and (p["backend"], p["precision"], p["cache"]) == name
+            ]
             _curve(ax, sorted(part, key=lambda p: p["working_set_bytes"]))
         _size_ticks(ax, min(sizes), max(sizes), panel)
         style.log_ticks(ax.yaxis, low, high)
@@ -161,13 +174,24 @@ def _curve(ax: Any, points: Sequence[Row]) -> None:
     for size, point in zip(sizes, points, strict=True):
         _, low, high = _ends(point)
         if low and high:
-            marks.tag(ax.plot([size, size], [low / GIGA, high / GIGA],
-                              color=style.colour(points[0]), linewidth=0.9), point)  # fmt: skip
+            marks.tag(
+                ax.plot(
+                    [size, size],
+                    [low / GIGA, high / GIGA],
+                    color=style.colour(points[0]),
+                    linewidth=0.9,
+                ),
+                point,
+            )
     rates = [p["bytes_per_s"] for p in points]
     line = ax.plot(sizes, [rate / GIGA for rate in rates], linewidth=1.1, **_look(points[0]))
-    marks.tag(line, points, f"{points[0]['kernel']}, {_line_name(points[0])}: "
-              f"{hover.of_several(rates, 'GB/s', GIGA)}; {_size(sizes[-1])}: "
-              f"{words.scaled(rates[-1], 'B/s')}")  # fmt: skip
+    marks.tag(
+        line,
+        points,
+        f"{points[0]['kernel']}, {_line_name(points[0])}: "
+        f"{hover.of_several(rates, 'GB/s', GIGA)}; {_size(sizes[-1])}: "
+        f"{words.scaled(rates[-1], 'B/s')}",
+    )
 
 
 def _size_ticks(ax: Any, low: float, high: float, panel: float) -> None:

@@ -59,8 +59,9 @@ class Limit:
 
 
 PRODUCTS = Limit("GFLOP/s", "matmul", "fastest product measured here", "peak", "of peak")
-MEMORY = Limit("GB/s", "memory_bandwidth", "memory bandwidth measured here", "bandwidth",
-               "of data sheet")  # fmt: skip
+MEMORY = Limit(
+    "GB/s", "memory_bandwidth", "memory bandwidth measured here", "bandwidth", "of data sheet"
+)
 
 
 @dataclass(frozen=True)
@@ -161,10 +162,7 @@ def draw(
     title, foot, gap = 0.24, 0.4, 0.16
     columns = 1 if narrow else min(4, len(known))
     rows = -(-len(known) // columns)
-    entries = [
-        *style.backends(points, 3.2),
-        *((_sample(mark), mark.name) for mark in marks),
-    ]
+    entries = [*style.backends(points, 3.2), *((_sample(mark), mark.name) for mark in marks)]
     if owns:
         entries.append((style.sample(None, "-", color=style.MUTED, dashes=(1, 1)), limit.said))
     head = style.legend_height(entries, width) + 0.08
@@ -178,8 +176,11 @@ def draw(
         style.write(figure, x, top_in + title / 2, precision, weight="bold", va="center")
         ax = style.axes(figure, x, top_in + title, panel, high)
         _frame(ax, len(shapes))
-        here = {backend: owns[precision, backend] for backend in backends
-                if (precision, backend) in owns}  # fmt: skip
+        here = {
+            backend: owns[precision, backend]
+            for backend in backends
+            if (precision, backend) in owns
+        }
         for backend, value in here.items():
             shared = len(backends) > 1 and len(set(here.values())) == 1  # of the device, then
             ink = style.MUTED if shared else style.shade(backend)
@@ -245,8 +246,16 @@ def _point(ax: Any, at: float, point: Row, limit: Limit, marks: Sequence[Mark]) 
             dot = ax.plot([rate.middle], [at], "o", color=ink, markersize=3.2, zorder=4)
         else:
             face = style.PAPER if rate.low else "none"  # hides an interval shorter than itself
-            dot = ax.plot([rate.middle], [at], "o", markersize=4.6, markerfacecolor=face,
-                          markeredgewidth=0.8, color=ink, zorder=3)  # fmt: skip
+            dot = ax.plot(
+                [rate.middle],
+                [at],
+                "o",
+                markersize=4.6,
+                markerfacecolor=face,
+                markeredgewidth=0.8,
+                color=ink,
+                zorder=3,
+            )
         what = hover.interval_name(point, "step")
         said = hover.rate(rate.middle, limit.per_second, rate.low, rate.high, what)
         name = mark.name.split(",")[0]
@@ -298,11 +307,12 @@ def table(data: Data, points: Sequence[Row], limit: Limit, apart: str = "") -> T
             quantity(point[COLUMNS_OF_UNIT[other][1]], UNTIMED, GIGA),
             own,
             sheet,
-            Value(words.scientific(error), sort=error) if error is not None
+            Value(words.scientific(error), sort=error)
+            if error is not None
             else missing("not recorded"),
             uncertainty.value(point),
             of=point,
-        )  # fmt: skip
+        )
     return result
 
 

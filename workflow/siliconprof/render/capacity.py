@@ -15,8 +15,12 @@ from siliconprof.render.variants import Row, family_order, label, model
 
 MIB = 2.0**20
 MOST_STEPS = 600
-KINDS = (("warm-up", "warm-up"), ("split", "split step"), ("unsplit", "unsplit step"),
-         ("energy", "step of the energy window"))  # fmt: skip
+KINDS = (
+    ("warm-up", "warm-up"),
+    ("split", "split step"),
+    ("unsplit", "unsplit step"),
+    ("energy", "step of the energy window"),
+)
 
 
 class Run(NamedTuple):
@@ -30,9 +34,10 @@ class Run(NamedTuple):
 def add(data: Data, book: Book) -> None:
     """One figure for each device and backend whose limit was enforced; a sentence for the rest."""
     points = [
-        point for point in sorted(data.training(), key=family_order)
+        point
+        for point in sorted(data.training(), key=family_order)
         if "near-capacity" in (point.get("scenario_applied"), point["scenario"])
-    ]  # fmt: skip
+    ]
     drawn: set[tuple[str, str]] = set()
     said = []
     for point in points:
@@ -54,9 +59,11 @@ def add(data: Data, book: Book) -> None:
             f"near-capacity-{point['device']}-{point['backend']}",
             "near-capacity",
             partial(draw, point, run),
-            cell=name, device=data.device_name(point), quantity=run.quantity,
+            cell=name,
+            device=data.device_name(point),
+            quantity=run.quantity,
             how=point.get("limit_how") or "no means is told",
-        )  # fmt: skip
+        )
     if said:
         book.listing(said, "No figure of memory and step times near capacity:")
 
@@ -82,14 +89,18 @@ def _run(data: Data, point: Row) -> Run | None:
 def draw(point: Row, run: Run, narrow: bool) -> Any:
     """Above the memory with its limit and its prediction, below the time of each step."""
     width, left, title, foot = style.width_in(narrow), 0.5, 0.28, 0.4
-    inks = {"warm-up": style.FAINT, "split": style.MUTED, "unsplit": style.shade(point["backend"]),
-            "energy": style.shade(point["backend"], 60)}  # fmt: skip
+    inks = {
+        "warm-up": style.FAINT,
+        "split": style.MUTED,
+        "unsplit": style.shade(point["backend"]),
+        "energy": style.shade(point["backend"], 60),
+    }
     kinds = [(kind, name) for kind, name in KINDS if (run.course["kind"] == kind).any()]
     entries = [
         *((style.sample("o", color=inks[kind], markersize=2.6), name) for kind, name in kinds),
         (style.sample(None, "-", color=style.INK, linewidth=0.8), "capacity"),
         (style.sample(None, "-", color=style.MUTED, linewidth=0.8, dashes=(3, 2)), "predicted"),
-    ]  # fmt: skip
+    ]
     head = style.legend_height(entries, width)
     heights = (1.25, 1.25)
     figure = style.canvas(width, head + 2 * title + sum(heights) + 0.1 + foot)
@@ -99,17 +110,25 @@ def draw(point: Row, run: Run, narrow: bool) -> Any:
     ax = style.axes(figure, left, head + title, width - left - 0.1, heights[0])
     values = run.memory["held_bytes"].to_numpy() / MIB
     whose = hover.training(point)
-    marks.tag(ax.plot(run.memory["t_s"], values, color=style.shade(point["backend"])), point,
-              f"{whose}: {run.quantity}, at most {hover.spanned(values.max(), None, None, 'MiB')}")  # fmt: skip
-    lines = [(words.number(point.get(f"{name}_bytes")), called, ink, dash)
-             for name, called, ink, dash in (
-        ("capacity", "capacity", style.INK, (1, 0)),
-        ("predicted_memory", "predicted", style.MUTED, (3, 2)),
-    )]  # fmt: skip
+    marks.tag(
+        ax.plot(run.memory["t_s"], values, color=style.shade(point["backend"])),
+        point,
+        f"{whose}: {run.quantity}, at most {hover.spanned(values.max(), None, None, 'MiB')}",
+    )
+    lines = [
+        (words.number(point.get(f"{name}_bytes")), called, ink, dash)
+        for name, called, ink, dash in (
+            ("capacity", "capacity", style.INK, (1, 0)),
+            ("predicted_memory", "predicted", style.MUTED, (3, 2)),
+        )
+    ]
     for value, called, ink, dash in lines:
         if value:
-            marks.tag(ax.axhline(value / MIB, color=ink, linewidth=0.8, dashes=dash), point,
-                      f"{whose}: {called} {words.mebibytes(value)}")  # fmt: skip
+            marks.tag(
+                ax.axhline(value / MIB, color=ink, linewidth=0.8, dashes=dash),
+                point,
+                f"{whose}: {called} {words.mebibytes(value)}",
+            )
     top = max([values.max(), *(line[0] / MIB for line in lines if line[0])])
     ax.set_ylim(0, top * 1.08)
     ax.set_ylabel("MiB", size=style.SMALL_PT)
@@ -117,8 +136,14 @@ def draw(point: Row, run: Run, narrow: bool) -> Any:
     below = style.axes(
         figure, left, head + 2 * title + heights[0] + 0.1, width - left - 0.1, heights[1]
     )
-    style.write(figure, 0, head + title + heights[0] + 0.1 + 0.16, "Time of each step",
-                weight="bold", va="center")  # fmt: skip
+    style.write(
+        figure,
+        0,
+        head + title + heights[0] + 0.1 + 0.16,
+        "Time of each step",
+        weight="bold",
+        va="center",
+    )
     shown = run.course[run.course["step_s"].notna()]
     settled = shown[shown["kind"] != "warm-up"]["step_s"]
     high = float((settled if len(settled) else shown["step_s"]).max()) * 1e3
@@ -128,11 +153,20 @@ def draw(point: Row, run: Run, narrow: bool) -> Any:
         times = (part["step_s"] * 1e3).tolist()
         xs, ys = strokes.thin(part["started_s"].tolist(), times, MOST_STEPS)
         told = f": {hover.of_several(times, 'ms')}" if times else ""
-        marks.tag(strokes.dots(below, xs, ys, size=2.2, color=inks[kind]), point,
-                  f"{whose}: {name}{told}")  # fmt: skip
+        marks.tag(
+            strokes.dots(below, xs, ys, size=2.2, color=inks[kind]), point, f"{whose}: {name}{told}"
+        )
     if slow > high * 1.5:
-        below.text(1, 1, f"warm-up up to {words.duration(slow / 1e3)}", ha="right", va="top",
-                   size=style.SMALL_PT, color=style.MUTED, transform=below.transAxes)  # fmt: skip
+        below.text(
+            1,
+            1,
+            f"warm-up up to {words.duration(slow / 1e3)}",
+            ha="right",
+            va="top",
+            size=style.SMALL_PT,
+            color=style.MUTED,
+            transform=below.transAxes,
+        )
         high *= 1.2
     else:
         high = slow

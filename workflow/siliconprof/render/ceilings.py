@@ -55,20 +55,38 @@ def ceilings_table(data: Data) -> Table:
             Column("Precision"),
             Column("fastest product", "GFLOP/s", True, "median; its shape below", "shape"),
             Column("burst mean", "GFLOP/s", True, "of the same shape"),
-            Column("of data sheet", "%", True, "the median over the peak, which stands below",
-                   "GFLOP/s"),
-            Column("memory", "GB/s", True, "far beyond the last-level cache; kernel below",
-                   "kernel"),
-            Column("of data sheet", "%", True, "memory over its bandwidth, which stands below",
-                   "GB/s"),
-            Column("cache", "GB/s", True, "best working set that fits the last-level cache",
-                   "kernel"),
-            Column("± product", "%", True, "by how much processes differ, one standard deviation",
-                   folds=True),
-            Column("± memory", "%", True, "by how much processes differ, one standard deviation",
-                   folds=True),
+            Column(
+                "of data sheet",
+                "%",
+                True,
+                "the median over the peak, which stands below",
+                "GFLOP/s",
+            ),
+            Column(
+                "memory", "GB/s", True, "far beyond the last-level cache; kernel below", "kernel"
+            ),
+            Column(
+                "of data sheet", "%", True, "memory over its bandwidth, which stands below", "GB/s"
+            ),
+            Column(
+                "cache", "GB/s", True, "best working set that fits the last-level cache", "kernel"
+            ),
+            Column(
+                "± product",
+                "%",
+                True,
+                "by how much processes differ, one standard deviation",
+                folds=True,
+            ),
+            Column(
+                "± memory",
+                "%",
+                True,
+                "by how much processes differ, one standard deviation",
+                folds=True,
+            ),
         ]
-    )  # fmt: skip
+    )
     of: dict[tuple, dict[str, Row]] = {}
     for line in _lines(data, OF_FORMAT):
         of.setdefault((*place(line), line["precision"]), {})[line["quantity"]] = line
@@ -125,8 +143,9 @@ def _share(line: Row) -> Value:
         return missing(str(line["datasheet_reason"]))
     share = quantity(line["share"], str(line["reason"]), 0.01)
     note = f" ({line['datasheet_note']})" if line["datasheet_note"] else ""
-    return replace(share, below=words.significant(sheet / GIGA, 4),
-                   title=f"{line['datasheet_source']}{note}")  # fmt: skip
+    return replace(
+        share, below=words.significant(sheet / GIGA, 4), title=f"{line['datasheet_source']}{note}"
+    )
 
 
 def _error(line: Row) -> Value:
@@ -141,13 +160,23 @@ def costs_table(data: Data) -> Table:
         [
             Column("Device", folds=True),
             Column("Backend"),
-            *(Column(name, "GB/s", True, "largest throughput; the transfer's size below", "which")
-              for name in TRANSFERS.values()),
-            Column("page fault", "ns", True, "first touch of a page, over a later one; how many below", "which"),
-            *(Column(name, "µs", True, "what was launched stands below", "which")
-              for name in LAUNCHES.values()),
+            *(
+                Column(name, "GB/s", True, "largest throughput; the transfer's size below", "which")
+                for name in TRANSFERS.values()
+            ),
+            Column(
+                "page fault",
+                "ns",
+                True,
+                "first touch of a page, over a later one; how many below",
+                "which",
+            ),
+            *(
+                Column(name, "µs", True, "what was launched stands below", "which")
+                for name in LAUNCHES.values()
+            ),
         ]
-    )  # fmt: skip
+    )
     of: dict[tuple, dict[str, Row]] = {}
     for line in _lines(data, [*TRANSFERS, "page_fault", *LAUNCHES]):
         known = of.setdefault(place(line), {})
@@ -193,12 +222,18 @@ def above_table(checks: Sequence[Row]) -> Table:
     """Throughputs that the hardware does not have."""
     table = Table(
         [
-            Column("Device", folds=True), Column("Backend"), Column("Workload"),
-            Column("Precision"), Column("Point"), Column("Throughput", "", True), Column("Unit"),
-            Column("of data sheet", "%", True), Column("of own ceiling", "%", True),
+            Column("Device", folds=True),
+            Column("Backend"),
+            Column("Workload"),
+            Column("Precision"),
+            Column("Point"),
+            Column("Throughput", "", True),
+            Column("Unit"),
+            Column("of data sheet", "%", True),
+            Column("of own ceiling", "%", True),
             Column("Verdict"),
         ]
-    )  # fmt: skip
+    )
     for check in checks:
         table.add(
             check["device"],

@@ -27,10 +27,18 @@ NO_ANALOGUE = "no other device or host did the same work, or none is like the na
 NO_VERDICT = "no verdict"
 AS_IT_STANDS = "as it stands"
 SHOWN, LONG = 130, 420  # letters of a reason that stand in sight; the rest is folded
-SAYS = {"agrees": "agree", "disagrees": "disagree", "undecided": "are undecided",
-        "in part": "answer in part"}  # fmt: skip
-SOURCES = (("seed 000", "the summary, seed 000"), ("seeds 001", "the paper, seeds 001 and 002"),
-           ("seed 003", "seed 003"), ("seed 004", "seed 004"))  # fmt: skip
+SAYS = {
+    "agrees": "agree",
+    "disagrees": "disagree",
+    "undecided": "are undecided",
+    "in part": "answer in part",
+}
+SOURCES = (
+    ("seed 000", "the summary, seed 000"),
+    ("seeds 001", "the paper, seeds 001 and 002"),
+    ("seed 003", "seed 003"),
+    ("seed 004", "seed 004"),
+)
 PAPER = "seeds 001"
 
 
@@ -104,8 +112,12 @@ def counted(claims: Sequence[Row]) -> Table:
     for name, rows in [*groups, ("all", list(claims))] if len(groups) > 1 else groups:
         verdicts = Counter(row["verdict"] for row in rows)
         tables = Counter(row.get("consistency") for row in rows)
-        numbers = [len(rows), *(verdicts[v] for v in VERDICTS),
-                   tables[CONSISTENT], tables[INCONSISTENT]]  # fmt: skip
+        numbers = [
+            len(rows),
+            *(verdicts[v] for v in VERDICTS),
+            tables[CONSISTENT],
+            tables[INCONSISTENT],
+        ]
         result.add(name, *(Value(str(n), sort=n) for n in numbers))
     return result
 
@@ -123,15 +135,22 @@ def table(data: Data, claims: Sequence[Row]) -> Table:
         [
             Column("Verdict"),
             Column("Claim and source"),
-            Column("published", "below: agrees if", below="agrees if",
-                   help="as it was printed; below, its tolerance applied, or a sign"),
+            Column(
+                "published",
+                "below: agrees if",
+                below="agrees if",
+                help="as it was printed; below, its tolerance applied, or a sign",
+            ),
             Column("measured", help="of several cases the one that decides", below="interval"),
             Column("Reason"),
-            Column("Sources' own numbers", NO_VERDICT,
-                   help="whether what the sources printed agrees with the statement"),
+            Column(
+                "Sources' own numbers",
+                NO_VERDICT,
+                help="whether what the sources printed agrees with the statement",
+            ),
             Column("Analogue", NO_VERDICT, help="what other devices or hosts show"),
         ]
-    )  # fmt: skip
+    )
     cells = {str(cell["record"]): cell for cell in data.cells}
     for row in sorted(claims, key=lambda row: VERDICTS.index(row["verdict"])):
         used = _used(row, cells)
@@ -146,7 +165,7 @@ def table(data: Data, claims: Sequence[Row]) -> Table:
             _tables(row),
             _analogue(row),
             of=used or None,
-        )  # fmt: skip
+        )
     return result
 
 
@@ -187,8 +206,13 @@ def _value(row: Mapping[str, Any], prefix: str, none: str) -> Value:
     low, high = (float(row[f"{prefix}_{end}"]) for end in ("low", "high"))
     unit = UNITS.get(row["unit"] or "", row["unit"] or "")
     title = f"{row[f'{prefix}_case']}; {row[f'{prefix}_basis']}"
-    return Value(f"{shown(middle)} {unit}".strip(), sort=middle,
-                 below="" if low == high else f"{shown(low)} to {shown(high)}", title=title, mark="measured")  # fmt: skip
+    return Value(
+        f"{shown(middle)} {unit}".strip(),
+        sort=middle,
+        below="" if low == high else f"{shown(low)} to {shown(high)}",
+        title=title,
+        mark="measured",
+    )
 
 
 def _tables(row: Row) -> Value:

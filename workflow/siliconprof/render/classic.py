@@ -73,8 +73,12 @@ def _figures(data: Data, book: Book, prefix: str, found: Cases) -> None:
     hollow = any(ratios.extrapolated(point) for group in timed.values() for point in group)
     said = {"extrapolated": HOLLOW_SAID if hollow else ""}
     for part, more in _parts(timed, CASES_PER_FIGURE):
-        book.figure(f"{prefix}classic-epochs{more}", "classic-epochs",
-                    partial(classic_figures.draw_epochs, part), **said)  # fmt: skip
+        book.figure(
+            f"{prefix}classic-epochs{more}",
+            "classic-epochs",
+            partial(classic_figures.draw_epochs, part),
+            **said,
+        )
     stepped = {
         case: group for case, group in found.items() if any(p["step_median_s"] for p in group)
     }
@@ -93,9 +97,10 @@ def _figures(data: Data, book: Book, prefix: str, found: Cases) -> None:
             f"{prefix}classic-rates", "classic-rates", partial(classic_figures.draw_rates, rated)
         )
     tested = {
-        case: group for case, group in found.items()
+        case: group
+        for case, group in found.items()
         if any(words.number(point.get("test_accuracy")) is not None for point in group)
-    }  # fmt: skip
+    }
     for part, more in _parts(tested, CASES_PER_FIGURE):
         book.figure(
             f"{prefix}classic-accuracy{more}",
@@ -151,8 +156,10 @@ def _ratios(data: Data, book: Book, prefix: str, points: Sequence[Row]) -> None:
     if told:
         book.listing(told, MISLED_SAID)
     else:
-        book.note("TFLOPS are held against these ratios where matrix products of both sides were "
-                  "measured, or both data sheets are known: of no pair here.")  # fmt: skip
+        book.note(
+            "TFLOPS are held against these ratios where matrix products of both sides were "
+            "measured, or both data sheets are known: of no pair here."
+        )
 
 
 def _foretold_said(data: Data, made: Sequence[ratios.Pair]) -> str:

@@ -15,8 +15,10 @@ Cases = Mapping[Case, Sequence[Row]]
 LINE_IN, GAP_IN = 0.13, 0.09  # of one side within a case, and between cases
 PAIR_ROW_IN = 0.19  # of a case where a panel shows one pair alone
 HOLLOW = {"markerfacecolor": style.PAPER, "markeredgewidth": 0.9}
-LINES = {"products": ("by the fastest products measured", (1, 1)),
-         "sheets": ("by the data sheets", (3, 2))}  # fmt: skip
+LINES = {
+    "products": ("by the fastest products measured", (1, 1)),
+    "sheets": ("by the data sheets", (3, 2)),
+}
 
 
 def order_of_side(point: Row) -> tuple:
@@ -137,20 +139,42 @@ def draw_epochs(found: Cases, narrow: bool) -> Any:
         train = words.number(point.get("epoch_train_s"))
         hollow = ratios.extrapolated(point)
         if train:
-            bar = ax.plot([train, step.middle], [at, at], color=kind.colour, linewidth=3.2,
-                          alpha=0.35, solid_capstyle="butt")  # fmt: skip
-            marks.tag(bar, point, f"{case}, {kind.name}: validation "
-                      f"{hover.seconds(step.middle - train)} of the epoch")  # fmt: skip
+            bar = ax.plot(
+                [train, step.middle],
+                [at, at],
+                color=kind.colour,
+                linewidth=3.2,
+                alpha=0.35,
+                solid_capstyle="butt",
+            )
+            marks.tag(
+                bar,
+                point,
+                f"{case}, {kind.name}: validation "
+                f"{hover.seconds(step.middle - train)} of the epoch",
+            )
         marks.tag(ax.plot([step.low, step.high], [at, at], color=kind.colour, linewidth=0.9), point)
-        dot = ax.plot([step.middle], [at], kind.marker, color=kind.colour, markersize=3.8,
-                      **(HOLLOW if hollow else {}))  # fmt: skip
+        dot = ax.plot(
+            [step.middle],
+            [at],
+            kind.marker,
+            color=kind.colour,
+            markersize=3.8,
+            **(HOLLOW if hollow else {}),
+        )
         said = hover.seconds(step.middle, step.low, step.high)
-        marks.tag(dot, point, f"{case}, {kind.name}: epoch {said}"
-                  + ", extrapolated" * hollow)  # fmt: skip
-        marks.tag(ax.annotate(
-            words.duration(step.middle), (max(step.high, step.middle), at), (4, 0),
-            textcoords="offset points", va="center", size=style.SMALL_PT,
-        ), point)  # fmt: skip
+        marks.tag(dot, point, f"{case}, {kind.name}: epoch {said}" + ", extrapolated" * hollow)
+        marks.tag(
+            ax.annotate(
+                words.duration(step.middle),
+                (max(step.high, step.middle), at),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+                size=style.SMALL_PT,
+            ),
+            point,
+        )
     _ticks(ax, low, high)
     ax.set_xlabel("one epoch with validation / s", size=style.SMALL_PT)
     return figure
@@ -186,8 +210,17 @@ def draw_accuracy(found: Cases, narrow: bool) -> Any:
     room = max(style.text_in(said + "  ", style.SMALL_PT) for _, _, said, _ in texts)
     high = max(end for _, end, _, _ in texts) / (1 - min(room / inner, 0.6))
     for at, end, said, point in texts:
-        marks.tag(ax.annotate(said, (end, at), (4, 0), textcoords="offset points", va="center",
-                              size=style.SMALL_PT), point)  # fmt: skip
+        marks.tag(
+            ax.annotate(
+                said,
+                (end, at),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+                size=style.SMALL_PT,
+            ),
+            point,
+        )
     ax.axvline(CHANCE, color=style.INK, linewidth=0.7, dashes=(3, 2))
     ax.text(CHANCE, 0, " chance", size=style.SMALL_PT, va="bottom")
     ax.set_xlim(0, max(high, 1.0))
@@ -236,12 +269,23 @@ def _rates(ax: Any, found: Cases, name: str, made: Mapping, batches: Sequence[in
                 if case.network == name and _kind(point) == key and rate:
                     low, high = _rate_ends(point, rate)
                     said = hover.spanned(rate, low, high, "samples/s")
-                    marks.tag([
-                        ax.plot([case.batch_size] * 2, [low, high], color=kind.colour,
-                                linewidth=0.9),
-                        ax.plot([case.batch_size], [rate], kind.marker, color=kind.colour,
-                                markersize=3.4, zorder=3),
-                    ], point, f"{case}, {kind.name}: {said}")  # fmt: skip
+                    marks.tag(
+                        [
+                            ax.plot(
+                                [case.batch_size] * 2, [low, high], color=kind.colour, linewidth=0.9
+                            ),
+                            ax.plot(
+                                [case.batch_size],
+                                [rate],
+                                kind.marker,
+                                color=kind.colour,
+                                markersize=3.4,
+                                zorder=3,
+                            ),
+                        ],
+                        point,
+                        f"{case}, {kind.name}: {said}",
+                    )
                     line.append((case.batch_size, rate))
                     rows.append(point)
                     ends += [low, high]
@@ -279,7 +323,7 @@ def draw_ratios(data: Data, made: Sequence[Pair], narrow: bool) -> Any:
     hollow = any(ratio.extrapolated for pair in made for ratio in pair.ratios)
     foretold = [(ratios.by_products(data, pair), ratios.by_sheets(data, pair)) for pair in made]
     entries: list[style.Entry] = [
-        (style.sample("o", color=style.INK, markersize=3.6), "ratio of epochs"),
+        (style.sample("o", color=style.INK, markersize=3.6), "ratio of epochs")
     ]
     if hollow:
         sample = style.sample("o", color=style.MUTED, markersize=4, **HOLLOW)
@@ -302,8 +346,9 @@ def draw_ratios(data: Data, made: Sequence[Pair], narrow: bool) -> Any:
         name = words.shortened(pair.name, int(room / style.text_in("x")))
         at = x if column else (0 if narrow else x)
         everything = [point for ratio in pair.ratios for point in ratio.rows]
-        marks.tag(style.write(figure, at, top + title / 2, name, weight="bold", va="center"),
-                  everything)  # fmt: skip
+        marks.tag(
+            style.write(figure, at, top + title / 2, name, weight="bold", va="center"), everything
+        )
         ax = style.axes(figure, x, top + title, panel, rows.high)
         shown = {ratio.case: ratio.rows for ratio in pair.ratios}
         rows.frame(ax, [shown.get(case, ()) for case in rows.cases], labels=column == 0)
@@ -337,7 +382,20 @@ def _dot(ax: Any, ratio: Ratio, at: float) -> None:
     face = HOLLOW if ratio.extrapolated else {}
     dot = ax.plot([ratio.middle], [at], "o", color=ink, markersize=4, **face)
     said = hover.spanned(ratio.middle, ratio.low, ratio.high, "×")
-    marks.tag(dot, ratio.rows, f"{ratio.case}: {side_name(ratio.a.row)} trains {said} as fast as "
-              f"{side_name(ratio.b.row)}" + ", extrapolated" * ratio.extrapolated)  # fmt: skip
-    marks.tag(ax.annotate(times(ratio.middle), (ratio.high, at), (4, 0), va="center",
-                          textcoords="offset points", size=style.SMALL_PT), ratio.rows)  # fmt: skip
+    marks.tag(
+        dot,
+        ratio.rows,
+        f"{ratio.case}: {side_name(ratio.a.row)} trains {said} as fast as "
+        f"{side_name(ratio.b.row)}" + ", extrapolated" * ratio.extrapolated,
+    )
+    marks.tag(
+        ax.annotate(
+            times(ratio.middle),
+            (ratio.high, at),
+            (4, 0),
+            va="center",
+            textcoords="offset points",
+            size=style.SMALL_PT,
+        ),
+        ratio.rows,
+    )

@@ -21,8 +21,14 @@ from siliconprof.render.ratios import (
 from siliconprof.render.tables import Column, Table, Value, missing, published
 from siliconprof.render.variants import Row
 
-ALIKE_ELSEWHERE = ("module", "n_parameters", "samples_per_step", "epoch_steps", "precision",
-                   "method_version")  # fmt: skip
+ALIKE_ELSEWHERE = (
+    "module",
+    "n_parameters",
+    "samples_per_step",
+    "epoch_steps",
+    "precision",
+    "method_version",
+)
 NOT_BOTH = "not both devices were measured with the same network and batch size"
 ONLY_PICTURES = "other values only in a picture, not published as numbers"
 
@@ -38,8 +44,10 @@ def of_published(data: Data, row: Row) -> list[Ratio]:
         whole = epoch(point)
         if whole is None or not _asked_for(row, point):
             continue
-        alike = (Case(network(point), int(point["batch_size"])),
-                 *(point.get(name) for name in ALIKE_ELSEWHERE))  # fmt: skip
+        alike = (
+            Case(network(point), int(point["batch_size"])),
+            *(point.get(name) for name in ALIKE_ELSEWHERE),
+        )
         fastest = groups.setdefault(alike, {})
         device = side(point)[:3]
         if device not in fastest or whole.middle < fastest[device].middle:
@@ -73,11 +81,14 @@ def table(data: Data) -> Table:
     """The seed's ratios, each with its mark, and what was measured of the same pair beside it."""
     result = Table(
         [
-            Column("Devices a and b", below="device b"), Column("Network"),
-            Column("batch size", "", True), Column("published: a over b", "×", True),
-            Column("measured: a over b", folds=True), Column("Statement, source, how to read it"),
+            Column("Devices a and b", below="device b"),
+            Column("Network"),
+            Column("batch size", "", True),
+            Column("published: a over b", "×", True),
+            Column("measured: a over b", folds=True),
+            Column("Statement, source, how to read it"),
         ]
-    )  # fmt: skip
+    )
     for row in data.published["seed004_speedups"]:
         if row["unit"] != "times" or not row["device_b"]:
             continue

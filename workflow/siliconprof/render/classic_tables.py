@@ -9,15 +9,7 @@ from dataclasses import replace
 from siliconprof.render import ratios, uncertainty, words
 from siliconprof.render.data import Data
 from siliconprof.render.ratios import Case, Foretold, Pair, Ratio, epoch, side_name
-from siliconprof.render.tables import (
-    Column,
-    Table,
-    Value,
-    integer,
-    missing,
-    quantity,
-    ranged,
-)
+from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged
 from siliconprof.render.training import MS, PHASES
 from siliconprof.render.variants import Row, precision
 
@@ -27,8 +19,13 @@ Z_95 = 1.959964  # of a normal distribution
 NO_EPOCH = "no epoch was measured or extrapolated"
 NO_STEP = "no unsplit step was timed"
 NO_TEST = "the test data were not gone through"
-NAMES = [Column("Network"), Column("batch size", "", True), Column("Device", folds=True),
-         Column("Backend"), Column("Precision", folds=True)]  # fmt: skip
+NAMES = [
+    Column("Network"),
+    Column("batch size", "", True),
+    Column("Device", folds=True),
+    Column("Backend"),
+    Column("Precision", folds=True),
+]
 
 
 def _names(case: Case, row: Row) -> list[Value | str | None]:
@@ -46,10 +43,18 @@ def times(data: Data, found: Mapping[Case, Sequence[Row]]) -> Table:
     table = Table(
         [
             *NAMES,
-            Column("epoch", "s", True, "training and validation; 95 % interval below, as wide as "
-                   "that of the steps", "interval"),
-            Column("Epoch is", help="measured as a whole, or made from some of its steps",
-                   below="validation"),
+            Column(
+                "epoch",
+                "s",
+                True,
+                "training and validation; 95 % interval below, as wide as that of the steps",
+                "interval",
+            ),
+            Column(
+                "Epoch is",
+                help="measured as a whole, or made from some of its steps",
+                below="validation",
+            ),
             Column("training", "s", True, "of the epoch"),
             Column("validation", "s", True, "of the epoch"),
             Column("unsplit step", "ms", True, "median, 95 % interval below", "interval"),
@@ -58,7 +63,7 @@ def times(data: Data, found: Mapping[Case, Sequence[Row]]) -> Table:
             Column("parameters", "", True),
             Column("95 % interval", help=uncertainty.HELP, folds=True),
         ]
-    )  # fmt: skip
+    )
     for case, points in found.items():
         for row in points:
             table.add(
@@ -90,8 +95,13 @@ def _unmeasured(data: Data) -> list[tuple[list[Value | str | None], str, Row]]:
             found.append((_names(case, row), why, row))
     for cell in data.cells:
         if cell["trainer"] == ratios.TRAINER and cell["status"] != "ok":
-            names = [Value(ratios.network(cell), title=cell["workload"]), None, cell["device"],
-                     words.backend_name(cell), precision(cell)]  # fmt: skip
+            names = [
+                Value(ratios.network(cell), title=cell["workload"]),
+                None,
+                cell["device"],
+                words.backend_name(cell),
+                precision(cell),
+            ]
             why = f"{cell['status']}: {cell['reason'] or 'no reason given'}"
             found.append((names, why, cell))
     return found
@@ -157,17 +167,26 @@ def accuracy(found: Mapping[Case, Sequence[Row]]) -> Table:
         [
             *NAMES,
             Column("trained", "steps", True, "every step before the test, warm-up included"),
-            Column("samples seen, at most", "", True, "steps × batch size; an epoch's last batch may "
-                   "be smaller"),
-            Column("test accuracy", "%", True, "95 % interval over the test images below; other "
-                   "seeds are not tried", "interval"),
+            Column(
+                "samples seen, at most",
+                "",
+                True,
+                "steps × batch size; an epoch's last batch may be smaller",
+            ),
+            Column(
+                "test accuracy",
+                "%",
+                True,
+                "95 % interval over the test images below; other seeds are not tried",
+                "interval",
+            ),
             Column("chance", "%", True, f"one of {CLASSES} classes", folds=True),
             Column("over chance", "", True),
             Column("test loss", "nats", True),
             Column("test images", "", True, folds=True),
             Column("Data", folds=True),
         ]
-    )  # fmt: skip
+    )
     for case, points in found.items():
         for row in points:
             steps, share = trained_steps(row), words.number(row.get("test_accuracy"))
@@ -208,15 +227,24 @@ def ratios_table(made: Sequence[Pair]) -> Table:
     """Every ratio with its interval, and the same of steps alone."""
     table = Table(
         [
-            Column("Side a", folds=True), Column("Side b", folds=True), Column("Network"),
+            Column("Side a", folds=True),
+            Column("Side b", folds=True),
+            Column("Network"),
             Column("batch size", "", True),
-            Column("epoch of a", "s", True), Column("epoch of b", "s", True),
-            Column("a over b", "×", True, "how many times as fast a trains: epoch of b over epoch "
-                   "of a; what both 95 % intervals allow below", "interval"),
+            Column("epoch of a", "s", True),
+            Column("epoch of b", "s", True),
+            Column(
+                "a over b",
+                "×",
+                True,
+                "how many times as fast a trains: epoch of b over epoch "
+                "of a; what both 95 % intervals allow below",
+                "interval",
+            ),
             Column("by steps alone", "×", True, "unsplit training steps, without validation"),
             Column("Epochs are", folds=True),
         ]
-    )  # fmt: skip
+    )
     for pair in made:
         for ratio in pair.ratios:
             table.add(
@@ -243,18 +271,31 @@ def ranges(data: Data, made: Sequence[Pair]) -> Table:
     """Least, means and most of each pair, network by network, beside what TFLOPS say."""
     table = Table(
         [
-            Column("Side a", folds=True), Column("Side b", folds=True), Column("Network"),
+            Column("Side a", folds=True),
+            Column("Side b", folds=True),
+            Column("Network"),
             Column("cases", "", True),
             Column("min", "×", True, "its batch size below", "case"),
             Column("geometric mean", "×", True, "the mean that suits ratios"),
             Column("arithmetic mean", "×", True, "an average as the seed gives one"),
             Column("max", "×", True, "its batch size below", "case"),
-            Column("by products", "×", True, "fastest matrix product of a over that of b, measured "
-                   "here; GFLOP/s below", "GFLOP/s"),
-            Column("by data sheets", "×", True, "peak of a over peak of b; GFLOP/s below",
-                   "GFLOP/s", folds=True),
+            Column(
+                "by products",
+                "×",
+                True,
+                "fastest matrix product of a over that of b, measured here; GFLOP/s below",
+                "GFLOP/s",
+            ),
+            Column(
+                "by data sheets",
+                "×",
+                True,
+                "peak of a over peak of b; GFLOP/s below",
+                "GFLOP/s",
+                folds=True,
+            ),
         ]
-    )  # fmt: skip
+    )
     for pair in made:
         names = list(dict.fromkeys(ratio.case.network for ratio in pair.ratios))
         beside = [ratios.by_products(data, pair), ratios.by_sheets(data, pair)]

@@ -40,13 +40,14 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     """Facts first; a figure over the whole run and a table where any clock was told."""
     book.heading("Clocks, temperature and interference", anchor=f"{prefix}clocks")
     rows = {
-        name: [row for row in data.probes
-               if row["probe"] == name and row["means"] != SWITCHED_OFF]
+        name: [row for row in data.probes if row["probe"] == name and row["means"] != SWITCHED_OFF]
         for name in ("clocks", "interference")
-    }  # fmt: skip
+    }
     if not any(rows.values()):
-        book.note("No clock, no temperature and no interference was looked at: no record of these "
-                  "results has a probe for them.")  # fmt: skip
+        book.note(
+            "No clock, no temperature and no interference was looked at: no record of these "
+            "results has a probe for them."
+        )
         return
     book.facts(facts(data, rows["clocks"], rows["interference"]))
     for device in dict.fromkeys(cell["device"] for cell in data.cells):
@@ -54,13 +55,16 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         panels = _panels(data, cells)
         if panels:
             book.figure(
-                f"{prefix}clocks-{device}", "clocks", partial(draw, panels),
+                f"{prefix}clocks-{device}",
+                "clocks",
+                partial(draw, panels),
                 device=data.device_name(cells[0]),
-            )  # fmt: skip
+            )
     told = [row for row in rows["clocks"] if _tells(row)]
     if told:
-        book.table(f"{prefix}clocks", "clocks", table(data, told),
-                   folded=words.count(len(told), "cell"))  # fmt: skip
+        book.table(
+            f"{prefix}clocks", "clocks", table(data, told), folded=words.count(len(told), "cell")
+        )
 
 
 # -- facts -------------------------------------------------------------------------------------
@@ -68,26 +72,44 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 
 def facts(data: Data, clocks: Sequence[Row], interference: Sequence[Row]) -> list[tuple[str, str]]:
     """What was seen either way, and why the rest could not be told."""
-    load = [value for row in interference
-            if (value := words.number(row.get("foreign_load_cores"))) is not None]  # fmt: skip
+    load = [
+        value
+        for row in interference
+        if (value := words.number(row.get("foreign_load_cores"))) is not None
+    ]
     flagged = [cell for cell in data.cells if "contended" in (cell["flags"] or "").split(";")]
     heat = _seen(clocks, "throttled", "limits_means")
     power = _seen(clocks, "power_capped", "limits_means")
     return [
         ("Throttling" if heat != power else "Throttling, power limit", heat),
         ("Held at the power limit", power if heat != power else ""),
-        *((f"{head}", said) for stem, unit, head, sign in SUMMARISED
-          if (said := _range(clocks, stem, unit, sign))),
-        ("Power supply", _told(interference, "power_source", "nothing here tells of mains or "
-                               "battery, as on servers and virtual machines")),
+        *(
+            (f"{head}", said)
+            for stem, unit, head, sign in SUMMARISED
+            if (said := _range(clocks, stem, unit, sign))
+        ),
+        (
+            "Power supply",
+            _told(
+                interference,
+                "power_source",
+                "nothing here tells of mains or battery, as on servers and virtual machines",
+            ),
+        ),
         ("Low-power mode", _seen(interference, "low_power_mode", "low_power_means")),
-        ("CPU governor", _told(interference, "cpu_governor", "no cpufreq: a virtual machine, or "
-                               "not Linux")),
-        ("Foreign load", f"{_span(load)} cores by other processes, cell by cell; "
-                         f"{words.count(len(flagged), 'cell')} flagged contended"
-                         if load else "not known: no processor time of others could be read"),
+        (
+            "CPU governor",
+            _told(interference, "cpu_governor", "no cpufreq: a virtual machine, or not Linux"),
+        ),
+        (
+            "Foreign load",
+            f"{_span(load)} cores by other processes, cell by cell; "
+            f"{words.count(len(flagged), 'cell')} flagged contended"
+            if load
+            else "not known: no processor time of others could be read",
+        ),
         ("Others on the GPU", _told(interference, "gpu_foreign_processes", "")),
-    ]  # fmt: skip
+    ]
 
 
 def _span(values: Sequence[float]) -> str:
@@ -98,10 +120,13 @@ def _span(values: Sequence[float]) -> str:
 def _range(rows: Sequence[Row], stem: str, unit: str, sign: str) -> str:
     """Lowest and highest of a quantity over all cells, and its median; empty when never told."""
     found = {
-        part: [value for row in rows
-               if (value := words.number(row.get(f"{stem}_{part}_{unit}"))) is not None]
+        part: [
+            value
+            for row in rows
+            if (value := words.number(row.get(f"{stem}_{part}_{unit}"))) is not None
+        ]
         for part in ("median", "min", "max")
-    }  # fmt: skip
+    }
     if not found["median"]:
         return ""
     low, high = (words.significant(end) for end in (min(found["min"]), max(found["max"])))
@@ -211,8 +236,11 @@ def draw(panels: Sequence[Panel], narrow: bool) -> Any:
         ax = style.axes(figure, left, top + title, width - left - 0.1, high)
         for xs, ys, cell in panel.series:
             told = hover.of_several(ys, panel.unit)
-            marks.tag(strokes.dots(ax, xs, ys, color=style.colour(cell)), cell,
-                      f"{hover.cell(cell)}: {panel.title}, {told}")  # fmt: skip
+            marks.tag(
+                strokes.dots(ax, xs, ys, color=style.colour(cell)),
+                cell,
+                f"{hover.cell(cell)}: {panel.title}, {told}",
+            )
         values = [value for _, ys, _ in panel.series for value in ys]
         room = (max(values) - min(values)) * 0.1 or max(values) * 0.1 or 1.0
         ax.set_ylim(min(values) - room, max(values) + room)
@@ -241,26 +269,34 @@ def _tells(row: Row) -> bool:
 def table(data: Data, rows: Sequence[Row]) -> Table:
     """Median, lowest and highest of each cell, and whether anything held its clock down."""
     shown = [
-        entry for entry in SUMMARISED
+        entry
+        for entry in SUMMARISED
         if any(words.number(row.get(f"{entry[0]}_median_{entry[1]}")) is not None for row in rows)
-    ]  # fmt: skip
+    ]
     result = Table(
         [
-            Column("Workload"), Column("Device", folds=True), Column("Backend"),
-            Column("Precision"), Column("Scenario", folds=True),
+            Column("Workload"),
+            Column("Device", folds=True),
+            Column("Backend"),
+            Column("Precision"),
+            Column("Scenario", folds=True),
             *(Column(head, sign, True, "median, lowest and highest") for _, _, head, sign in shown),
-            Column("Throttled"), Column("At the power limit"),
+            Column("Throttled"),
+            Column("At the power limit"),
         ]
-    )  # fmt: skip
+    )
     place = {key(cell): index for index, cell in enumerate(data.cells)}
     for row in sorted(rows, key=lambda row: place.get(key(row), len(place))):
         result.add(
-            row["workload"], row["device"], words.backend_name(row), row["precision"],
+            row["workload"],
+            row["device"],
+            words.backend_name(row),
+            row["precision"],
             row["scenario"],
             *(_spread(row, stem, unit) for stem, unit, _, _ in shown),
             *(_answer(row, column) for column in ("throttled", "power_capped")),
             of=row,
-        )  # fmt: skip
+        )
     return result
 
 

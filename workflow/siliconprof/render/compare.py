@@ -39,8 +39,10 @@ class Step:
     @classmethod
     def of(cls, row: Row) -> Step | None:
         """The unsplit step of a measured cell, None when it has none."""
-        numbers = [words.number(row[f"unsplit_step_{part}"])
-                   for part in ("median_s", "low_s", "high_s", "n")]  # fmt: skip
+        numbers = [
+            words.number(row[f"unsplit_step_{part}"])
+            for part in ("median_s", "low_s", "high_s", "n")
+        ]
         if any(value is None or value <= 0 for value in numbers):
             return None
         middle, low, high, n = (float(value) for value in numbers if value is not None)

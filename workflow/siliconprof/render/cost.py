@@ -37,12 +37,14 @@ def add(data: Data, book: Book) -> None:
     else:
         book.note("No record of these results tells what a probe costs.")
     points = [
-        (row, ratio) for row in sorted(data.training(), key=family_order)
+        (row, ratio)
+        for row in sorted(data.training(), key=family_order)
         if (ratio := words.number(row["split_over_unsplit"])) is not None
-    ]  # fmt: skip
+    ]
     if points:
-        checked = [(row, ratio) for row, ratio in points
-                   if row["unsplit_step_median_s"] >= CHECKED_FROM_S]  # fmt: skip
+        checked = [
+            (row, ratio) for row, ratio in points if row["unsplit_step_median_s"] >= CHECKED_FROM_S
+        ]
         outside = [row for row, ratio in checked if abs(ratio - 1) > DIFFERS]
         marked = [row for row, _ in points if flagged(row, SPLIT_FLAG)]
         names = [f"{model(row)} {label(row)}" for row in marked]
@@ -69,14 +71,17 @@ def probes_table(rows: Sequence[Row]) -> Table:
     """One line for each probe and backend: medians over its cells, and the worst."""
     result = Table(
         [
-            Column("Probe"), Column("Device", folds=True), Column("Backend"),
+            Column("Probe"),
+            Column("Device", folds=True),
+            Column("Backend"),
             Column("How it reads, or why it does not"),
-            Column("cells", "", True), Column("samples", "per cell", True),
+            Column("cells", "", True),
+            Column("samples", "per cell", True),
             Column("one sample", "µs", True, "median of the cells' medians; the largest below"),
             Column("95th percentile", "µs", True, "the largest of the cells'"),
             Column("of the cell's time", "%", True, "time inside the probe: median; largest below"),
         ]
-    )  # fmt: skip
+    )
     groups: dict[tuple, list[Row]] = {}
     for row in rows:
         if row["means"] != SWITCHED_OFF:
@@ -127,11 +132,17 @@ def draw(data: Data, points: Sequence[tuple[Row, float]], narrow: bool) -> Any:
     entries = [
         *style.backends((row for row, _ in points), 3.4),
         *style.devices((row for row, _ in points), data.device_name, 3.4),
-        (style.sample("o", color=style.INK, markersize=6, markerfacecolor="none",
-                      markeredgewidth=0.8), "flagged"),
-        (style.swatch(style.shade("grey", 12)),
-         f"within {words.whole_percent(DIFFERS)}, from {words.duration(CHECKED_FROM_S, 2)} on"),
-    ]  # fmt: skip
+        (
+            style.sample(
+                "o", color=style.INK, markersize=6, markerfacecolor="none", markeredgewidth=0.8
+            ),
+            "flagged",
+        ),
+        (
+            style.swatch(style.shade("grey", 12)),
+            f"within {words.whole_percent(DIFFERS)}, from {words.duration(CHECKED_FROM_S, 2)} on",
+        ),
+    ]
     if len(precisions) > 1:
         entries.append((lambda ax, x, y: None, "lighter: lower precision"))
     head = style.legend_height(entries, width) + 0.08
@@ -147,8 +158,15 @@ def draw(data: Data, points: Sequence[tuple[Row, float]], narrow: bool) -> Any:
     from matplotlib.patches import Rectangle
 
     start = max(low, CHECKED_FROM_S * 1e3)
-    ax.add_patch(Rectangle((start, 1 - DIFFERS), top - start, 2 * DIFFERS, linewidth=0,
-                           facecolor=style.shade("grey", 12)))  # fmt: skip
+    ax.add_patch(
+        Rectangle(
+            (start, 1 - DIFFERS),
+            top - start,
+            2 * DIFFERS,
+            linewidth=0,
+            facecolor=style.shade("grey", 12),
+        )
+    )
     ax.axhline(1, color=style.MUTED, linewidth=0.6)
     for (row, ratio), time in zip(points, times, strict=True):
         said = f"{hover.training(row)}: split over unsplit {words.significant(ratio, 4)}"
@@ -156,8 +174,15 @@ def draw(data: Data, points: Sequence[tuple[Row, float]], narrow: bool) -> Any:
         dot = ax.plot([time], [ratio], shape, color=style.colour(row), markersize=3.4)
         marks.tag(dot, row, f"{said}, unsplit step {hover.median(row, 'unsplit_step')}")
         if flagged(row, SPLIT_FLAG):
-            ring = ax.plot([time], [ratio], "o", color=style.INK, markersize=6,
-                           markerfacecolor="none", markeredgewidth=0.8)  # fmt: skip
+            ring = ax.plot(
+                [time],
+                [ratio],
+                "o",
+                color=style.INK,
+                markersize=6,
+                markerfacecolor="none",
+                markeredgewidth=0.8,
+            )
             marks.tag(ring, row)
     style.log_ticks(ax.xaxis, low, top)
     style.plain_ticks(ax.yaxis, 6)
@@ -185,29 +210,37 @@ def paired_table(found: Sequence[tuple[Row, Row]]) -> Table:
     """Step times with and without the probes, and what both intervals allow of the difference."""
     result = Table(
         [
-            Column("Model"), Column("Device", folds=True), Column("Cell"),
+            Column("Model"),
+            Column("Device", folds=True),
+            Column("Cell"),
             Column("without", "ms", True, "unsplit step: median, 95 % interval"),
             Column("with probes", "ms", True, "unsplit step: median, 95 % interval"),
             Column("difference", "%", True, "what both intervals allow below"),
         ]
-    )  # fmt: skip
+    )
     for without_row, beside_row in found:
         without, beside = Step.of(without_row), Step.of(beside_row)
         place = (model(beside_row), beside_row["device"], label(beside_row))
         if not without or not beside:
-            result.add(*place, *[missing("no unsplit step was timed")] * 3,
-                       of=(without_row, beside_row))  # fmt: skip
+            result.add(
+                *place, *[missing("no unsplit step was timed")] * 3, of=(without_row, beside_row)
+            )
             continue
         ends = (beside.low / without.high - 1, beside.high / without.low - 1)
         change = 100 * (beside.middle / without.middle - 1)
         result.add(
             *place,
-            *(Value(words.significant(step.middle * 1e3), step.middle * 1e3,
-                    "–".join(words.significant(end * 1e3) for end in (step.low, step.high)))
-              for step in (without, beside)),
+            *(
+                Value(
+                    words.significant(step.middle * 1e3),
+                    step.middle * 1e3,
+                    "–".join(words.significant(end * 1e3) for end in (step.low, step.high)),
+                )
+                for step in (without, beside)
+            ),
             Value(_signed(change), change, " to ".join(_signed(100 * end) for end in ends)),
             of=(without_row, beside_row),
-        )  # fmt: skip
+        )
     return result
 
 

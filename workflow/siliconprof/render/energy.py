@@ -36,10 +36,12 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         measured.sort(key=lambda pair: place[key(pair[0])])
         for device in dict.fromkeys(point["device"] for point, _ in measured):
             shown = [
-                (point, row) for point, row in measured
-                if point["device"] == device and not has_no_speed(point)
+                (point, row)
+                for point, row in measured
+                if point["device"] == device
+                and not has_no_speed(point)
                 and words.number(row["energy_per_sample_j"]) is not None
-            ]  # fmt: skip
+            ]
             cells = list(dict.fromkeys(key(point) for point, _ in shown))
             for start in range(0, len(cells), CELLS_PER_FIGURE):
                 part = cells[start : start + CELLS_PER_FIGURE]
@@ -77,8 +79,10 @@ def _whole_trainings(data: Data) -> list[str]:
             why = str(row.get("reason") or "no reason given")
             reasons.setdefault(why, []).append(row["workload"])
         else:
-            told.append(f"{hover.cell(cell)}: {words.significant(joules, 4)} J a step, of the "
-                        f"{row['scope']} by {row['name']}, {row['quality']}.")  # fmt: skip
+            told.append(
+                f"{hover.cell(cell)}: {words.significant(joules, 4)} J a step, of the "
+                f"{row['scope']} by {row['name']}, {row['quality']}."
+            )
     return told + [
         f"{words.listing(dict.fromkeys(workloads))}: no energy, {why}."
         for why, workloads in reasons.items()
@@ -126,12 +130,18 @@ def draw(rows: Sequence[tuple[Row, Row]], narrow: bool) -> Any:
     left = min(style.labels_in(names, narrow) + 0.1, width * 0.62)
     scopes = list(dict.fromkeys(row["scope"] for _, row in rows))
     entries = [
-        *((style.sample(MARKERS.get(scope, "o"), color=style.MUTED, markersize=3.4), scope)
-          for scope in scopes),
-        (style.sample("o", color=style.MUTED, markersize=4.6, markerfacecolor="none",
-                      markeredgewidth=0.8), "integral of a power"),
+        *(
+            (style.sample(MARKERS.get(scope, "o"), color=style.MUTED, markersize=3.4), scope)
+            for scope in scopes
+        ),
+        (
+            style.sample(
+                "o", color=style.MUTED, markersize=4.6, markerfacecolor="none", markeredgewidth=0.8
+            ),
+            "integral of a power",
+        ),
         (style.swatch(style.shade("grey", 45)), "above idle"),
-    ]  # fmt: skip
+    ]
     head = style.legend_height(entries, width) + 0.05
     pitch, foot = 0.3 if narrow else ROW_IN, 0.4
     figure = style.canvas(width, head + len(cells) * pitch + foot)
@@ -146,16 +156,31 @@ def draw(rows: Sequence[tuple[Row, Row]], narrow: bool) -> Any:
             net = words.number(row["net_energy_per_step_j"])
             if net and not ring:
                 net *= joules / row["energy_per_step_j"]
-                bar = ax.barh(y, net, height=0.34, linewidth=0,
-                              facecolor=style.shade(point["backend"], 45))  # fmt: skip
-                marks.tag(bar.patches, point, f"{hover.training(point)}: {row['scope']} above idle "
-                          f"{hover.spanned(net, None, None, 'J')} a sample")  # fmt: skip
-            dot = ax.plot([joules], [y], MARKERS.get(row["scope"], "o"), color=style.colour(point),
-                          markersize=5 if ring else 3.4, markerfacecolor="none" if ring else None,
-                          markeredgewidth=0.8)  # fmt: skip
-            marks.tag(dot, point, f"{hover.training(point)}: {row['scope']} "
-                      f"{hover.spanned(joules, None, None, 'J')} a sample, by {row['name']}, "
-                      f"{row['quality']}")  # fmt: skip
+                bar = ax.barh(
+                    y, net, height=0.34, linewidth=0, facecolor=style.shade(point["backend"], 45)
+                )
+                marks.tag(
+                    bar.patches,
+                    point,
+                    f"{hover.training(point)}: {row['scope']} above idle "
+                    f"{hover.spanned(net, None, None, 'J')} a sample",
+                )
+            dot = ax.plot(
+                [joules],
+                [y],
+                MARKERS.get(row["scope"], "o"),
+                color=style.colour(point),
+                markersize=5 if ring else 3.4,
+                markerfacecolor="none" if ring else None,
+                markeredgewidth=0.8,
+            )
+            marks.tag(
+                dot,
+                point,
+                f"{hover.training(point)}: {row['scope']} "
+                f"{hover.spanned(joules, None, None, 'J')} a sample, by {row['name']}, "
+                f"{row['quality']}",
+            )
     ax.set_xlim(0, most * 1.05)
     ax.set_ylim(len(cells) - 0.5, -0.5)
     ax.set_yticks(range(len(cells)), names)
@@ -174,19 +199,30 @@ def table(rows: Sequence[tuple[Row, Row]]) -> Table:
     result = Table(
         [
             *NAMES,
-            Column("Source"), Column("Scope", help="what the energy was spent in"),
-            Column("Quality", help="counter: counted by hardware; model: estimated by firmware; "
-                   "integral: power over time"),
+            Column("Source"),
+            Column("Scope", help="what the energy was spent in"),
+            Column(
+                "Quality",
+                help="counter: counted by hardware; model: estimated by firmware; "
+                "integral: power over time",
+            ),
             Column("energy", "J per step", True, "the window's energy over its steps"),
             Column("energy", "J per sample", True),
             Column("idle before", "W", True, "context open, nothing running"),
             Column("idle after", "W", True, "context open, nothing running"),
             Column("above idle", "J per step", True, "idle power × time subtracted"),
-            Column("with 70 W assumed", "J per step", True, "the paper adds 70 W for the host of "
-                   "an NVIDIA GPU: an assumption, measured nowhere", folds=True),
-            Column("window", "s", True), Column("steps", "", True),
+            Column(
+                "with 70 W assumed",
+                "J per step",
+                True,
+                "the paper adds 70 W for the host of "
+                "an NVIDIA GPU: an assumption, measured nowhere",
+                folds=True,
+            ),
+            Column("window", "s", True),
+            Column("steps", "", True),
         ]
-    )  # fmt: skip
+    )
     for point, row in rows:
         why = row.get("reason") or NO_IDLE
         result.add(
@@ -203,7 +239,7 @@ def table(rows: Sequence[tuple[Row, Row]]) -> Table:
             quantity(row.get("window_s"), "not recorded"),
             integer(row.get("energy_steps"), "not recorded"),
             of=point,
-        )  # fmt: skip
+        )
     return result
 
 

@@ -64,9 +64,9 @@ def add(data: Data, book: Book, grid: Grid, prefix: str) -> None:
     """Facts with numbers, then the figure; a sentence where nothing was expected of anything."""
     found = list(lines(grid))
     if not found:
-        why = sorted({
-            str(point[name]) for point in grid.timed for name in REASONS if point.get(name)
-        })  # fmt: skip
+        why = sorted(
+            {str(point[name]) for point in grid.timed for name in REASONS if point.get(name)}
+        )
         book.note(
             "Expected against actual time is not drawn: nothing tells what was to be expected "
             f"({'; '.join(why) or 'no ceiling was measured and no data sheet is known'})."
@@ -124,10 +124,12 @@ def draw(part: Sequence[Line], varying: Sequence[str], narrow: bool) -> Any:
     everything = [point for line in part for point in line.points]
     scales = {name: Scale(name, values(everything, name)) for name in varying}
     heads = [
-        max((0.2 + style.legend_height(scales[name].entries(), panel)
-             for name in band if name), default=0.0)
+        max(
+            (0.2 + style.legend_height(scales[name].entries(), panel) for name in band if name),
+            default=0.0,
+        )
         for band in bands
-    ]  # fmt: skip
+    ]
     high = sum(heads) + len(bands) * (len(part) * (title + panel + 0.2) + foot - 0.1)
     figure = style.canvas(width, high)
     top = 0.0
@@ -135,14 +137,19 @@ def draw(part: Sequence[Line], varying: Sequence[str], narrow: bool) -> Any:
         for index, name in enumerate(band):
             if name:
                 x = left + index * (panel + gap)
-                style.write(figure, x, top + 0.09, NAMES.get(name, name), weight="bold",
-                            va="center")  # fmt: skip
+                style.write(
+                    figure, x, top + 0.09, NAMES.get(name, name), weight="bold", va="center"
+                )
                 style.legend(figure, scales[name].entries(), top + 0.18, x - 0.03, panel)
         top += head
         for row, line in enumerate(part):
             said = f"{line.name}, by {line.basis}"
-            marks.tag(style.write(figure, left, top + title - 0.07, said, va="bottom",
-                                  size=style.SMALL_PT), line.points)  # fmt: skip
+            marks.tag(
+                style.write(
+                    figure, left, top + title - 0.07, said, va="bottom", size=style.SMALL_PT
+                ),
+                line.points,
+            )
             low, end = _reach(line)
             for index, name in enumerate(band):
                 x = left + index * (panel + gap)
@@ -189,8 +196,9 @@ def _panel(ax: Any, line: Line, scale: Scale | None, low: float, high: float) ->
     for ink, points in groups.items():
         xs = [line.expected_s(point) for point in points]
         ys = [float(seconds(point) or 0) for point in points]
-        marks.tag(strokes.dots(ax, xs, ys, size, log=True, color=ink), points,
-                  _hover(line, points, scale))  # fmt: skip
+        marks.tag(
+            strokes.dots(ax, xs, ys, size, log=True, color=ink), points, _hover(line, points, scale)
+        )
     inner = (high / low) ** 0.07  # labels at the very ends would touch those of the next panel
     for axis in (ax.xaxis, ax.yaxis):
         log_ticks(axis, low * inner, high / inner**2, 3, MS)

@@ -14,14 +14,7 @@ from siliconprof.render.compare import Step
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, missing, quantity
 from siliconprof.render.training import NAMES, names
-from siliconprof.render.variants import (
-    Family,
-    Row,
-    differ_in,
-    has_no_speed,
-    label,
-    precision,
-)
+from siliconprof.render.variants import Family, Row, differ_in, has_no_speed, label, precision
 
 KIB = 2.0**10
 MOST_POINTS = 250  # of one line
@@ -39,9 +32,10 @@ def add(data: Data, book: Book) -> None:
     book.heading("Page faults", anchor="faults")
     for device in dict.fromkeys(row["device"] for row in rows):
         families = {
-            kind: part for kind, (points, _) in data.families().items()
+            kind: part
+            for kind, (points, _) in data.families().items()
             if (part := [p for p in points if p["device"] == device and _has_steps(data, p)])
-        }  # fmt: skip
+        }
         name = data.device_name(next(row for row in rows if row["device"] == device))
         if not families:
             book.note(f"{name}: page faults per step are not shown, no record tells them.")
@@ -79,9 +73,10 @@ def draw(data: Data, families: dict[Family, list[Row]], major: bool, narrow: boo
     kinds = [(kind, part, "minor") for kind, part in families.items()]
     if major:
         kinds += [
-            (kind, part, "major") for kind, part in families.items()
+            (kind, part, "major")
+            for kind, part in families.items()
             if any(_counts(data, point, "major").max() > 0 for point in part)
-        ]  # fmt: skip
+        ]
     columns = 1 if narrow else min(3, len(kinds))
     width = style.width_in(narrow)
     lines = {label(point): point for part in families.values() for point in part}
@@ -99,8 +94,14 @@ def draw(data: Data, families: dict[Family, list[Row]], major: bool, narrow: boo
         row, column = divmod(index, columns)
         x, y = column * (panel + gap), head + row * (title + high + foot)
         name, _, size = kind.label.partition(": ")
-        style.write(figure, x, y + 0.12, f"{name}{', major faults' if which == 'major' else ''}",
-                    weight="bold", va="center")  # fmt: skip
+        style.write(
+            figure,
+            x,
+            y + 0.12,
+            f"{name}{', major faults' if which == 'major' else ''}",
+            weight="bold",
+            va="center",
+        )
         limit = int(panel / style.text_in("x", style.SMALL_PT))
         size = words.shortened(size.partition(", ")[2] or size, limit)
         size = "near capacity" if kind.near_capacity else size
@@ -147,7 +148,7 @@ def table(rows: Sequence[Row]) -> Table:
             Column("major, whole cell", "", True),
             Column("page", "KiB", True, folds=True),
         ]
-    )  # fmt: skip
+    )
     for row in rows:
         result.add(
             *names(row),
@@ -190,24 +191,29 @@ def allocators_table(pairs: Sequence[tuple[Row, Row]]) -> Table:
     """What is left of the faults, and of the step time, when freed memory is kept."""
     result = Table(
         [
-            Column("Workload"), Column("Device", folds=True), Column("Backend"),
-            Column("Precision"), Column("Allocator", folds=True),
+            Column("Workload"),
+            Column("Device", folds=True),
+            Column("Backend"),
+            Column("Precision"),
+            Column("Allocator", folds=True),
             Column("minor faults, default", "per step", True),
             Column("minor faults, kept", "per step", True),
             Column("step, default", "ms", True, "unsplit: median, 95 % interval"),
             Column("step, kept", "ms", True, "unsplit: median, 95 % interval"),
         ]
-    )  # fmt: skip
+    )
     for default, other in pairs:
         result.add(
-            default["workload"], default["device"], words.backend_name(default),
+            default["workload"],
+            default["device"],
+            words.backend_name(default),
             precision(default),
             other["allocator"],
             _whole(default.get("minor_faults_per_step"), NO_STEPS),
             _whole(other.get("minor_faults_per_step"), NO_STEPS),
             *(_time(row) for row in (default, other)),
             of=(default, other),
-        )  # fmt: skip
+        )
     return result
 
 

@@ -76,9 +76,15 @@ def placed(drawn: Drawn, number: int, facets: marks.Facets, styles: svg.Styles) 
 def _marked(figure: Figure, origin: str) -> Figure:
     if origin:
         figure.text(
-            0, 0, origin, ha="left", va="bottom", size=style.SMALL_PT, weight="bold",
+            0,
+            0,
+            origin,
+            ha="left",
+            va="bottom",
+            size=style.SMALL_PT,
+            weight="bold",
             color=style.shade("other"),
-        )  # fmt: skip
+        )
     return figure
 
 

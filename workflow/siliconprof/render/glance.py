@@ -88,12 +88,19 @@ def draw(found: dict[str, list[Row]], narrow: bool) -> Any:
     entries = [
         *style.backends(points, SIZE),
         *(
-            (style.sample(style.device_mark(device), color=style.MUTED, markersize=SIZE,
-                          markerfacecolor="none"), device)
+            (
+                style.sample(
+                    style.device_mark(device),
+                    color=style.MUTED,
+                    markersize=SIZE,
+                    markerfacecolor="none",
+                ),
+                device,
+            )
             for device in dict.fromkeys(point["device"] for point in points if several)
         ),
         *_precisions(points),
-    ]  # fmt: skip
+    ]
     names = [name.replace(", batch", "\nbatch") if narrow else name for name in found]
     row_in = ROW_IN * (1.25 if narrow else 1.0)
     width, left, foot = style.width_in(narrow), style.labels_in(names, narrow) + 0.12, 0.4
@@ -118,8 +125,15 @@ def draw(found: dict[str, list[Row]], narrow: bool) -> Any:
             value, least, most = rate(point)
             mark = style.device_mark(point["device"]) if several else "o"
             drawn = ax.plot([least, most], [y, y], color=style.colour(point), linewidth=0.9)
-            drawn += ax.plot([value], [y], mark, color=style.colour(point), markersize=SIZE,
-                             markeredgecolor=style.PAPER, markeredgewidth=0.4)  # fmt: skip
+            drawn += ax.plot(
+                [value],
+                [y],
+                mark,
+                color=style.colour(point),
+                markersize=SIZE,
+                markeredgecolor=style.PAPER,
+                markeredgewidth=0.4,
+            )
             said = (
                 f"{list(found)[y]}: {words.backend_name(point)} {precision(point)} on "
                 f"{point['device']}, {words.significant(value)} samples/s "
@@ -127,9 +141,15 @@ def draw(found: dict[str, list[Row]], narrow: bool) -> Any:
             )
             marks.tag(drawn, point, said)
         value, _, most = rate(best)
-        text = ax.annotate(words.significant(value), (most, y), xytext=(4, 0), va="center",
-                           textcoords="offset points", size=style.SMALL_PT,
-                           color=style.MUTED)  # fmt: skip
+        text = ax.annotate(
+            words.significant(value),
+            (most, y),
+            xytext=(4, 0),
+            va="center",
+            textcoords="offset points",
+            size=style.SMALL_PT,
+            color=style.MUTED,
+        )
         marks.tag(text, best)
     return figure
 

@@ -16,10 +16,14 @@ from siliconprof.render.variants import Row
 MIB = 2.0**20
 GIGA = 1e9
 SETTINGS = (
-    ("n_layer", "n_layer"), ("n_embd", "n_embd"), ("n_head", "n_head"),
-    ("head_dim", "head dimension"), ("d_ff", "d_ff"), ("seq_len", "seq_len"),
+    ("n_layer", "n_layer"),
+    ("n_embd", "n_embd"),
+    ("n_head", "n_head"),
+    ("head_dim", "head dimension"),
+    ("d_ff", "d_ff"),
+    ("seq_len", "seq_len"),
     ("batch_size", "batch"),
-)  # fmt: skip
+)
 NO_TOOL = "blocked_autorange did not time it"
 
 
@@ -39,10 +43,18 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
             scaling.add(data, book, grid, prefix)
             timers.add(data, book, grid, prefix)
         else:
-            book.note("No point of this grid was measured, so there is nothing to draw; the table "
-                      "below has the reason of each.")  # fmt: skip
-        book.table(f"{prefix}grid-{grid.workload}", "grid-points", table(grid),
-                   folded=folded(grid.points), workload=grid.workload, device=where)  # fmt: skip
+            book.note(
+                "No point of this grid was measured, so there is nothing to draw; the table "
+                "below has the reason of each."
+            )
+        book.table(
+            f"{prefix}grid-{grid.workload}",
+            "grid-points",
+            table(grid),
+            folded=folded(grid.points),
+            workload=grid.workload,
+            device=where,
+        )
 
 
 def status(point: Row) -> str:
@@ -92,8 +104,14 @@ def table(grid: Grid) -> Table:
             Column("Reason", folds=True),
             Column("iteration", "ms", True, "our timing: median and quartiles"),
             Column("n", "", True, "iterations timed"),
-            Column("autorange", "ms", True, "torch.utils.benchmark: median of its blocks, their "
-                   "number and the iterations in each below", "blocks × iterations"),
+            Column(
+                "autorange",
+                "ms",
+                True,
+                "torch.utils.benchmark: median of its blocks, their "
+                "number and the iterations in each below",
+                "blocks × iterations",
+            ),
             Column("over ours", "", True, "blocked_autorange's median over ours"),
             Column("tokens", "1/s", True),
             Column("achieved", "GFLOP/s", True, "operations of the model's formula per second"),
@@ -102,7 +120,7 @@ def table(grid: Grid) -> Table:
             Column("peak", "MiB", True, "of device memory, measured"),
             Column("predicted", "MiB", True, "peak by the size estimator"),
         ]
-    )  # fmt: skip
+    )
     for point in grid.points:
         state, reason = status(point), point.get("point_reason")
         ok = state == "ok"
@@ -112,15 +130,20 @@ def table(grid: Grid) -> Table:
             point["device"],
             words.backend_name(point),
             point["precision"],
-            Value(state, sort=state, mark=f"status-{state}",
-                  title=words.STATUS_WORDS.get(state, "")),
+            Value(
+                state, sort=state, mark=f"status-{state}", title=words.STATUS_WORDS.get(state, "")
+            ),
             Value(str(reason or words.DASH), sort=str(reason or ""), mark="note"),
             *(_times(point) if ok else [missing(UNTIMED)] * 8),
-            quantity(point.get("device_peak_bytes"),
-                     "not counted for every point" if ok else UNTIMED, MIB),
+            quantity(
+                point.get("device_peak_bytes"),
+                "not counted for every point" if ok else UNTIMED,
+                MIB,
+            ),
             quantity(point.get("predicted_peak_bytes"), "not predicted", MIB),
-            css="" if ok else "failed", of=point,
-        )  # fmt: skip
+            css="" if ok else "failed",
+            of=point,
+        )
     return result
 
 

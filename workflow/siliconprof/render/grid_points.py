@@ -173,10 +173,12 @@ class Scale:
             shared.setdefault(self.colour(value), []).append(value)
         say = say or (lambda value: f"{value:g}")
         return [
-            (style.sample("o", color=ink, markersize=size),
-             say(found[0]) if len(found) == 1 else f"{say(found[0])}–{say(found[-1])}")
+            (
+                style.sample("o", color=ink, markersize=size),
+                say(found[0]) if len(found) == 1 else f"{say(found[0])}–{say(found[-1])}",
+            )
             for ink, found in shared.items()
-        ]  # fmt: skip
+        ]
 
     def groups(self, points: Iterable[Row]) -> dict[str, list[Row]]:
         """Colour -> the points that have it."""

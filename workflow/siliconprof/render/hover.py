@@ -38,18 +38,25 @@ def seconds(
 
 
 def rate(
-    middle: float, unit: str, low: float | None = None, high: float | None = None,
+    middle: float,
+    unit: str,
+    low: float | None = None,
+    high: float | None = None,
     what: str = INTERVAL,
-) -> str:  # fmt: skip
+) -> str:
     """`171 GFLOP/s (95 % 168–173)`."""
     prefix, scale = next((step for step in PREFIXES if abs(middle) >= step[1]), ("", 1.0))
     return spanned(middle, low, high, f"{prefix}{unit}", scale, what)
 
 
 def spanned(
-    middle: float, low: float | None, high: float | None, unit: str, scale: float = 1.0,
+    middle: float,
+    low: float | None,
+    high: float | None,
+    unit: str,
+    scale: float = 1.0,
     what: str = INTERVAL,
-) -> str:  # fmt: skip
+) -> str:
     """A value over `scale` with its unit, its range in brackets where there is one."""
     said = f"{words.significant(middle / scale)}{words.THIN}{unit}".rstrip()
     if low is None or high is None:

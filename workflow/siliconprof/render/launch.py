@@ -62,8 +62,9 @@ def draw(data: Data, points: Sequence[Row], printed: Sequence[Row], narrow: bool
     """Measured rows above, published rows below and hatched; one log axis for both."""
     devices = len({point["device"] for point in points})
     labels = [label(data, point, devices) for point in points]
-    names = [data.registry["devices"].get(r["device"], {}).get("name", r["device"])
-             for r in printed]  # fmt: skip
+    names = [
+        data.registry["devices"].get(r["device"], {}).get("name", r["device"]) for r in printed
+    ]
     width = style.width_in(narrow)
     left = min(max(map(style.text_in, [*labels, *names])) + 0.1, width * 0.5)
     step, title, foot, head = 0.22, 0.26, 0.42, 0.27 if not narrow else 0.44
@@ -74,13 +75,18 @@ def draw(data: Data, points: Sequence[Row], printed: Sequence[Row], narrow: bool
         [(style.sample(m, color=style.MUTED, markersize=3.4), name) for _, name, m in KINDS],
         0.0,
     )
-    values = [
-        v for p in points for kind, _, _ in KINDS
-        for v in _ends(data, p, kind) if v
-    ] + [float(r[column]) * MS for r in printed for column, _, _ in PUBLISHED_KINDS]  # fmt: skip
+    values = [v for p in points for kind, _, _ in KINDS for v in _ends(data, p, kind) if v] + [
+        float(r[column]) * MS for r in printed for column, _, _ in PUBLISHED_KINDS
+    ]
     low, high = min(values) / 1.6 / US, max(values) * 1.6 / US
-    style.write(figure, 0, head + 0.12, "Measured here" if printed else "Measured", weight="bold",
-                va="center")  # fmt: skip
+    style.write(
+        figure,
+        0,
+        head + 0.12,
+        "Measured here" if printed else "Measured",
+        weight="bold",
+        va="center",
+    )
     ax = style.axes(figure, left, head + title, width - left - 0.1, len(points) * step)
     _frame(ax, labels, low, high)
     marks.tag_labels(ax.yaxis, points)
@@ -88,8 +94,15 @@ def draw(data: Data, points: Sequence[Row], printed: Sequence[Row], narrow: bool
         _point(ax, y, point, data, name)
     if printed:
         top = head + title + len(points) * step + foot
-        style.write(figure, 0, top + 0.12, "Published, not measured here", weight="bold",
-                    va="center", color=style.MUTED)  # fmt: skip
+        style.write(
+            figure,
+            0,
+            top + 0.12,
+            "Published, not measured here",
+            weight="bold",
+            va="center",
+            color=style.MUTED,
+        )
         ax = style.axes(figure, left, top + title, width - left - 0.1, len(printed) * step)
         _frame(ax, names, low, high, muted=True)
         for y, row in enumerate(printed):
@@ -98,11 +111,21 @@ def draw(data: Data, points: Sequence[Row], printed: Sequence[Row], narrow: bool
                 hatched = ax.scatter(
                     [x], [y], PUBLISHED_PT2, marker=marker, **style.published("grey")
                 )
-                marks.tag(hatched, None, f"{names[y]}: {name} launch {row[column]} ms, published, "
-                          "not measured here")  # fmt: skip
+                marks.tag(
+                    hatched,
+                    None,
+                    f"{names[y]}: {name} launch {row[column]} ms, published, not measured here",
+                )
                 if y == 0:
-                    ax.text(x, -0.5, name, ha="center", va="bottom", size=style.SMALL_PT,
-                            color=style.MUTED)  # fmt: skip
+                    ax.text(
+                        x,
+                        -0.5,
+                        name,
+                        ha="center",
+                        va="bottom",
+                        size=style.SMALL_PT,
+                        color=style.MUTED,
+                    )
     return figure
 
 
@@ -141,8 +164,11 @@ def _point(ax: Any, y: int, point: Row, data: Data, name: str) -> None:
         what = hover.RANGE if kind == "cold" else hover.interval_name(point, kind)
         said = hover.seconds(middle, low, high, what)
         marks.tag(ax.plot([low / US, high / US], [y, y], color=ink, linewidth=0.9), point)
-        marks.tag(ax.plot([middle / US], [y], marker, color=ink, markersize=3.4), point,
-                  f"{name}: {called.split(':')[0]} {said}")  # fmt: skip
+        marks.tag(
+            ax.plot([middle / US], [y], marker, color=ink, markersize=3.4),
+            point,
+            f"{name}: {called.split(':')[0]} {said}",
+        )
 
 
 def table(data: Data, points: Sequence[Row]) -> Table:
@@ -157,11 +183,13 @@ def table(data: Data, points: Sequence[Row]) -> Table:
             Column("launch and wait", "µs", True, "median, 95 % interval"),
             Column("amortised", "µs", True, "burst with one wait at its end, per launch"),
             Column("enqueue", "µs", True, "handing over, per launch of a burst"),
-            *(Column(f"{_short(over)} / {_short(under)}", "", True, "ratio of the medians")
-              for over, under in RATIOS),
+            *(
+                Column(f"{_short(over)} / {_short(under)}", "", True, "ratio of the medians")
+                for over, under in RATIOS
+            ),
             Column("burst", "launches", True, "over which the launch is amortised"),
         ]
-    )  # fmt: skip
+    )
     for point in points:
         result.add(
             point["device"],
@@ -169,13 +197,17 @@ def table(data: Data, points: Sequence[Row]) -> Table:
             point["launch"],
             point["note"],
             _cold(data, point),
-            *(ranged(point, kind, US, "not recorded", "low", "high", 3)
-              for kind in ("launch_and_wait", "amortised", "enqueue")),
-            *(quantity(_ratio(point, over, under), "one of the two is missing")
-              for over, under in RATIOS),
+            *(
+                ranged(point, kind, US, "not recorded", "low", "high", 3)
+                for kind in ("launch_and_wait", "amortised", "enqueue")
+            ),
+            *(
+                quantity(_ratio(point, over, under), "one of the two is missing")
+                for over, under in RATIOS
+            ),
             integer(point["burst"], "not recorded"),
             of=point,
-        )  # fmt: skip
+        )
         if point["enqueue_means"]:
             said = f"Enqueue, {point['backend']}, in bursts of {point['enqueue_burst']:.0f}: "
             said += f"{point['enqueue_means']}."
@@ -207,12 +239,14 @@ def cold_table(data: Data, points: Sequence[Row]) -> Table:
             Value(f"{n:.0f}", sort=n, reason=point["cold_failures"] or "")
             if n
             else missing(point["cold_reason"] or "not recorded"),
-            *(quantity(point[f"{series}_median_s"], _why(point, series), MS)
-              for series, *_ in BEFORE),
+            *(
+                quantity(point[f"{series}_median_s"], _why(point, series), MS)
+                for series, *_ in BEFORE
+            ),
             _cold(data, point),
             quantity(iqr * 100, "", digits=2) if iqr else missing("fewer than two processes"),
             of=point,
-        )  # fmt: skip
+        )
         if point["cold_means"]:
             said = f"Cold, {point['backend']}: {point['cold_means']}."
             if said not in result.notes:

@@ -23,8 +23,12 @@ from siliconprof.render.variants import (
     variant,
 )
 
-PARTS = (("forward", "forward"), ("backward", "backward"), ("optimizer", "optimizer"),
-         ("unsplit_step", "whole step, unsplit"))  # fmt: skip
+PARTS = (
+    ("forward", "forward"),
+    ("backward", "backward"),
+    ("optimizer", "optimizer"),
+    ("unsplit_step", "whole step, unsplit"),
+)
 PAIR_IN = 0.38
 PAIRS_PER_FIGURE = 16
 
@@ -52,9 +56,7 @@ def finding(data: Data) -> Finding | None:
         if not full or not adapted:
             continue
         adapters = _adapters(adapted_row)
-        line = compared(
-            f"{_place(full_row)}, {adapters}: {_said(full, adapted)}", full, adapted
-        )  # fmt: skip
+        line = compared(f"{_place(full_row)}, {adapters}: {_said(full, adapted)}", full, adapted)
         shared = f"{family(full_row).name}, {words.backend_name(full_row)}, {manner(full_row)}"
         names = ("training every parameter", adapters)
         found.append(overall.Comparison(full, adapted, names, shared, line))
@@ -103,8 +105,10 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     found = list(pairs(data))
     if not found:
         if any(row.get("lora_rank") for row in data.training()):
-            book.note("LoRA: no training was measured both with adapters and of every parameter, "
-                      "equal in everything else.")  # fmt: skip
+            book.note(
+                "LoRA: no training was measured both with adapters and of every parameter, "
+                "equal in everything else."
+            )
         return
     book.heading("With and without LoRA", anchor=f"{prefix}lora")
     for start in range(0, len(found), PAIRS_PER_FIGURE):
@@ -151,16 +155,33 @@ def _panel(ax: Any, found: Sequence[tuple[Row, Row]], part: str, width: float) -
         for row, offset, step in ((pair[0], -0.19, 100), (pair[1], 0.19, 45)):
             value = _median(row, part)
             if value is None:
-                marks.tag(ax.text(0, y + offset, " not told", va="center", size=style.SMALL_PT,
-                                  color=style.MUTED, style="italic"), row)  # fmt: skip
+                marks.tag(
+                    ax.text(
+                        0,
+                        y + offset,
+                        " not told",
+                        va="center",
+                        size=style.SMALL_PT,
+                        color=style.MUTED,
+                        style="italic",
+                    ),
+                    row,
+                )
                 continue
             change = _relative(*pair, part) if row is pair[1] else None
             said = words.significant(value / MS) if change is None else _change(change)
-            bar = ax.barh(y + offset, value, height=0.34, linewidth=0,
-                          facecolor=style.shade(row["backend"], step))  # fmt: skip
+            bar = ax.barh(
+                y + offset,
+                value,
+                height=0.34,
+                linewidth=0,
+                facecolor=style.shade(row["backend"], step),
+            )
             marks.tag(bar.patches, row, _hover(row, part, change))
-            marks.tag(ax.text(value + longest * 0.03, y + offset, said, va="center",
-                              size=style.SMALL_PT), row)  # fmt: skip
+            marks.tag(
+                ax.text(value + longest * 0.03, y + offset, said, va="center", size=style.SMALL_PT),
+                row,
+            )
     room = style.text_in("+000 %", style.SMALL_PT) / width
     ax.set_xlim(0, longest / max(1 - room, 0.4))
     ax.set_ylim(len(found) - 0.5, -0.5)
@@ -181,13 +202,17 @@ def table(found: Sequence[tuple[Row, Row]]) -> Table:
     """Both medians and the change, phase by phase; a whole step's change with its interval."""
     result = Table(
         [
-            Column("Model"), Column("Device", folds=True), Column("Backend"), Column("Trainer"),
-            Column("Precision"), Column("Adapters", folds=True),
+            Column("Model"),
+            Column("Device", folds=True),
+            Column("Backend"),
+            Column("Trainer"),
+            Column("Precision"),
+            Column("Adapters", folds=True),
             Column("trained", "%", True, "parameters that the optimizer changes, of all"),
             *(Column(name, "ms", True, "all of it, with LoRA; medians") for _, name in PARTS),
             Column("full / LoRA", "", True, "whole step; what both 95 % intervals allow below"),
         ]
-    )  # fmt: skip
+    )
     for full, adapted in found:
         share = adapted["n_trainable_parameters"] / full["n_parameters"]
         result.add(

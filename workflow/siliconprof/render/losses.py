@@ -116,8 +116,10 @@ def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
     entries: list[style.Entry] = []
     right = 0.1
     if narrow:  # too small for names at the ends of lines
-        entries = [(style.sample(None, "-", color=ink, dashes=dash), name)
-                   for name, (ink, dash) in zip(labels, inks, strict=True)]  # fmt: skip
+        entries = [
+            (style.sample(None, "-", color=ink, dashes=dash), name)
+            for name, (ink, dash) in zip(labels, inks, strict=True)
+        ]
     else:
         right = max(map(style.text_in, labels)) * style.SMALL_PT / style.TEXT_PT + 0.36
     below = style.legend_height(entries, width) if entries else 0.0
@@ -129,20 +131,33 @@ def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
     ax = style.axes(figure, left, head, first, high)
     for index, point in enumerate(group):
         values = data.traces.series(point, "loss")
-        line = ax.plot(values, color=style.colour(point), dashes=style.dashes(point),
-                       linewidth=0.8 + min(0.4, 2 / len(group)) * (len(group) - index - 1),
-                       solid_capstyle="round")  # fmt: skip
+        line = ax.plot(
+            values,
+            color=style.colour(point),
+            dashes=style.dashes(point),
+            linewidth=0.8 + min(0.4, 2 / len(group)) * (len(group) - index - 1),
+            solid_capstyle="round",
+        )
         course = " to ".join(words.significant(v, 4) for v in (*values[:1], *values[-1:]))
-        marks.tag(line, point, f"{hover.training(point)}: loss {course} nat in "
-                  f"{words.count(len(values), 'step')}")  # fmt: skip
+        marks.tag(
+            line,
+            point,
+            f"{hover.training(point)}: loss {course} nat in {words.count(len(values), 'step')}",
+        )
     ax.set_xlabel("training step", size=style.SMALL_PT)
     ax.set_ylabel("cross-entropy / nat", size=style.SMALL_PT)
     style.plain_ticks(ax.xaxis, 4)
     style.plain_ticks(ax.yaxis, 5)
     ax.grid(axis="y")
     top, x = (head + high + foot, left) if narrow else (0.0, left + first + gap)
-    style.write(figure, 0 if narrow else x - 0.4, top + 0.14, "Relative difference", weight="bold",
-                va="center")  # fmt: skip
+    style.write(
+        figure,
+        0 if narrow else x - 0.4,
+        top + 0.14,
+        "Relative difference",
+        weight="bold",
+        va="center",
+    )
     ax = style.axes(figure, x, top + head, second, high)
     ends = _differences(ax, others, series)
     if entries:
@@ -165,8 +180,15 @@ def _differences(
         low, top = 10 ** np.floor(np.log10(positive.min())), positive.max() * 2
     else:
         low, top = 1e-9, 1e-6
-        ax.text(0.5, 0.5, "all losses are equal", transform=ax.transAxes, ha="center",
-                size=style.SMALL_PT, color=style.MUTED)  # fmt: skip
+        ax.text(
+            0.5,
+            0.5,
+            "all losses are equal",
+            transform=ax.transAxes,
+            ha="center",
+            size=style.SMALL_PT,
+            color=style.MUTED,
+        )
     ax.set_yscale("log")
     ax.set_ylim(low, top)
     longest = max((len(values) for values in series), default=1)

@@ -36,8 +36,9 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
                 f"{prefix}matmul-{workload}-{device}" + (f"-{index + 1}" if index else ""),
                 "matmul",
                 partial(by_shape.draw, data, chosen, part, PRODUCTS, MARKS, False),
-                workload=workload, device=data.device_name(group[0]),
-            )  # fmt: skip
+                workload=workload,
+                device=data.device_name(group[0]),
+            )
     swept = [point for point in points if not point["of"]]
     if swept:
         book.table(f"{prefix}matmul", "matmul", by_shape.table(data, swept, PRODUCTS))
@@ -72,13 +73,18 @@ def shapes_table(data: Data, points: Sequence[Row]) -> Table:
             Column("in a step", "times", True),
             Column("median", "ms", True, "of one product, synchronised"),
             Column("in a step", "ms", True, "median × times"),
-            Column("of the step", "%", True, "of the unsplit step that this run measured with the "
-                   "same device, backend and precision"),
+            Column(
+                "of the step",
+                "%",
+                True,
+                "of the unsplit step that this run measured with the "
+                "same device, backend and precision",
+            ),
             Column("median", "GFLOP/s", True, "95 % interval below"),
             Column("of own ceiling", "%", True, "median over the fastest product measured here"),
             Column("of peak", "%", True, "median over the data sheet's peak"),
         ]
-    )  # fmt: skip
+    )
     steps = _steps(data)
     for point in sorted(points, key=lambda p: (p["of"], by_shape.shape_key(p))):
         seconds, count = words.number(point["step_median_s"]), words.number(point["count"])
@@ -94,13 +100,14 @@ def shapes_table(data: Data, points: Sequence[Row]) -> Table:
             integer(count, "not counted"),
             quantity(seconds, by_shape.UNTIMED, 1e-3),
             quantity(together, by_shape.UNTIMED, 1e-3),
-            quantity(together / whole, "", 0.01) if together and whole else missing(
-                "this training was not measured with this device, backend and precision"),
+            quantity(together / whole, "", 0.01)
+            if together and whole
+            else missing("this training was not measured with this device, backend and precision"),
             by_shape.with_interval(interval(point)),
             own,
             sheet,
             of=point,
-        )  # fmt: skip
+        )
     return result
 
 

@@ -36,29 +36,36 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 def add_memory(data: Data, book: Book, kind: Family, points: list[Row], prefix: str) -> None:
     """Resident and device memory and page faults of one family, device by device."""
     for device in dict.fromkeys(point["device"] for point in points):
-        rows = [point for point in points
-                if point["device"] == device and not point.get("probes_off")]  # fmt: skip
+        rows = [
+            point for point in points if point["device"] == device and not point.get("probes_off")
+        ]
         if not rows:
             continue
-        if not any(_lines(data, rows, column, scale, since)
-                   for column, _, _, scale, since in PANELS):  # fmt: skip
+        if not any(
+            _lines(data, rows, column, scale, since) for column, _, _, scale, since in PANELS
+        ):
             book.note(
                 f"{kind.name} on {device}: memory and page faults over time are not shown, the "
                 "probes left no samples."
             )
             continue
-        silent = sorted({
-            words.backend_name(row) for row in rows
-            if not _lines(data, [row], "device_memory_bytes", MIB, False)
-        })  # fmt: skip
+        silent = sorted(
+            {
+                words.backend_name(row)
+                for row in rows
+                if not _lines(data, [row], "device_memory_bytes", MIB, False)
+            }
+        )
         book.figure(
             f"{prefix}memory-{kind.slug}-{device}",
             "memory",
             partial(draw_memory, data, rows),
-            family=kind.label, device=data.device_name(rows[0]),
+            family=kind.label,
+            device=data.device_name(rows[0]),
             silent=f" No device memory is drawn for {words.listing(silent)}: no counter."
-            if silent else "",
-        )  # fmt: skip
+            if silent
+            else "",
+        )
 
 
 def _lines(
@@ -72,8 +79,13 @@ def _lines(
             continue
         kept = frame[frame[column].notna()]
         values = kept[column].to_numpy(dtype=float)
-        found.append((row, kept["t_s"].to_numpy(dtype=float),
-                      (values - values[0] if since else values) / scale))  # fmt: skip
+        found.append(
+            (
+                row,
+                kept["t_s"].to_numpy(dtype=float),
+                (values - values[0] if since else values) / scale,
+            )
+        )
     return found
 
 
@@ -86,8 +98,11 @@ def draw_memory(data: Data, rows: Sequence[Row], narrow: bool) -> Any:
             panels.append((title, unit, lines))
     columns = 1 if narrow else 3 if len(panels) == 3 else min(2, len(panels))
     width = style.width_in(narrow)
-    courses = {index: course for index, row in enumerate(rows)
-               if (course := data.traces.course(row)) is not None}  # fmt: skip
+    courses = {
+        index: course
+        for index, row in enumerate(rows)
+        if (course := data.traces.course(row)) is not None
+    }
     rug = RUG_IN * len(rows) + 0.04 if courses else 0.0
     left, head, foot, high, gap = 0.46, 0.3, 0.4, 1.35, 0.25
     entries = [
@@ -137,5 +152,6 @@ def _steps(ax: Any, rows: Sequence[Row], courses: Mapping[int, Any]) -> None:
             chosen = course[(course["kind"] == "warm-up") == warm]["started_s"].tolist()
             chosen = chosen[:: -(-len(chosen) // MOST_TICKS) or 1]
             if chosen:
-                marks.tag(strokes.dots(ax, chosen, [index] * len(chosen), width, color=ink),
-                          rows[index])  # fmt: skip
+                marks.tag(
+                    strokes.dots(ax, chosen, [index] * len(chosen), width, color=ink), rows[index]
+                )

@@ -61,16 +61,21 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     if not found:
         book.note(
             "No figure of efficiency: "
-            + ("no training was measured." if not trained else
-               "no training has both a number of operations and a rate to hold it against, a "
-               "matrix product measured on its device or a data sheet's peak.")
-        )  # fmt: skip
+            + (
+                "no training was measured."
+                if not trained
+                else "no training has both a number of operations and a rate to hold it against, a "
+                "matrix product measured on its device or a data sheet's peak."
+            )
+        )
         return
     lacking = len(trained) - len(found)
     said = (
         f" {words.count(lacking, 'training')} cannot be held against either rate and "
-        f"{'is' if lacking == 1 else 'are'} left out." if lacking else ""
-    )  # fmt: skip
+        f"{'is' if lacking == 1 else 'are'} left out."
+        if lacking
+        else ""
+    )
     sheetless = sorted({data.device_name(one.row) for one in found if one.of_sheet is None})
     if sheetless:
         named = words.listing(sheetless[:3]) + (" and others" if len(sheetless) > 3 else "")
@@ -148,16 +153,27 @@ def _entries(found: Sequence[Efficiency], grouped: bool) -> list[style.Entry]:
     if any(one.of_product is not None for one in found):
         entries.append((product, "of the best measured product"))
     if any(one.of_sheet is not None for one in found):
-        entries.append((
-            style.sample("D", color=style.INK, markersize=3.6, markerfacecolor=style.PAPER,
-                         markeredgewidth=0.8),
-            "of the data sheet's peak: MFU",
-        ))  # fmt: skip
+        entries.append(
+            (
+                style.sample(
+                    "D",
+                    color=style.INK,
+                    markersize=3.6,
+                    markerfacecolor=style.PAPER,
+                    markeredgewidth=0.8,
+                ),
+                "of the data sheet's peak: MFU",
+            )
+        )
     origins = {uncertainty.origin(row) for row in rows}
     if not grouped:
         said = " and ".join(sorted(str(origin) for origin in origins if origin))
-        entries.append((style.sample(None, "-", color=style.INK, linewidth=0.9),
-                        f"95 % interval, {said}" if said else "95 % interval"))  # fmt: skip
+        entries.append(
+            (
+                style.sample(None, "-", color=style.INK, linewidth=0.9),
+                f"95 % interval, {said}" if said else "95 % interval",
+            )
+        )
     return entries
 
 
@@ -201,15 +217,29 @@ def draw(data: Data, rows: Sequence[Sequence[Efficiency]], narrow: bool) -> Any:
             lines += [bar, *_interval(ax, y, one, one.of_product)]
         if one.of_sheet is not None:
             lines += _interval(ax, y, one, one.of_sheet)
-            lines += ax.plot([one.of_sheet], [y], "D", color=style.INK, markersize=3.6,
-                             markerfacecolor=style.PAPER, markeredgewidth=0.8)  # fmt: skip
+            lines += ax.plot(
+                [one.of_sheet],
+                [y],
+                "D",
+                color=style.INK,
+                markersize=3.6,
+                markerfacecolor=style.PAPER,
+                markeredgewidth=0.8,
+            )
         number = one.of_product if one.of_product is not None else one.of_sheet
         said = words.percent(number or 0.0)
         rate = one.product or one.sheet or 0.0
         of = f"of {words.scaled(rate, 'FLOP/s')}"
         said = f"{said}\n{of}" if narrow else f"{said} {of}"
-        text = ax.annotate(said, (far, y), (3, 0), va="center", textcoords="offset points",
-                           size=size, linespacing=1.15)  # fmt: skip
+        text = ax.annotate(
+            said,
+            (far, y),
+            (3, 0),
+            va="center",
+            textcoords="offset points",
+            size=size,
+            linespacing=1.15,
+        )
         marks.tag([lines, text], one.row, one.said)
         room = style.text_in(f" {of if narrow else said}", size) / wide
         reach = max(reach, far / (1 - min(room, 0.8)))
@@ -219,8 +249,9 @@ def draw(data: Data, rows: Sequence[Sequence[Efficiency]], narrow: bool) -> Any:
 
 
 def _interval(ax: Any, y: int, one: Efficiency, share: float) -> list[Any]:
-    return list(ax.plot([share * one.low, share * one.high], [y, y], color=style.INK,
-                        linewidth=0.9))  # fmt: skip
+    return list(
+        ax.plot([share * one.low, share * one.high], [y, y], color=style.INK, linewidth=0.9)
+    )
 
 
 def draw_grouped(data: Data, rows: Sequence[Sequence[Efficiency]], narrow: bool) -> Any:
@@ -237,11 +268,19 @@ def draw_grouped(data: Data, rows: Sequence[Sequence[Efficiency]], narrow: bool)
         for one in group:
             drawn: list[Any] = []
             if one.of_product is not None:
-                drawn += ax.plot([one.of_product], [y], "o", color=style.colour(one.row),
-                                 markersize=3.2)  # fmt: skip
+                drawn += ax.plot(
+                    [one.of_product], [y], "o", color=style.colour(one.row), markersize=3.2
+                )
             if one.of_sheet is not None:
-                drawn += ax.plot([one.of_sheet], [y], "D", color=style.INK, markersize=3.6,
-                                 markerfacecolor=style.PAPER, markeredgewidth=0.8)  # fmt: skip
+                drawn += ax.plot(
+                    [one.of_sheet],
+                    [y],
+                    "D",
+                    color=style.INK,
+                    markersize=3.6,
+                    markerfacecolor=style.PAPER,
+                    markeredgewidth=0.8,
+                )
             marks.tag(drawn, one.row, one.said)
     shares = [s for one in found for s in (one.of_product, one.of_sheet) if s is not None]
     ax.set_xlim(0, max(shares) * 1.05)

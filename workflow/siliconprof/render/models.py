@@ -21,14 +21,15 @@ def table(data: Data) -> Table:
     """Computed from the configurations; what the paper printed stands apart."""
     result = Table(
         [
-            Column("Model"), Column("Size"),
+            Column("Model"),
+            Column("Size"),
             Column("parameters", "", True, "exact, from the configuration"),
             Column("trained with LoRA", "", True, "rank 8"),
             Column("16 bytes each", "GiB", True, "fp32 weights, gradients, two moments of AdamW"),
             Column("the paper's formula", "“GiB”", True, "10⁶ parameters × 16 / 1024, computed"),
             Column("printed in Table 2", "“GiB”", True),
         ]
-    )  # fmt: skip
+    )
     printed_rows = {
         model_and_size(row["workload_as_printed"]): row
         for row in data.published["table2_workloads"]

@@ -39,8 +39,9 @@ def add(data: Data, book: Book) -> None:
         book.table("money", "money", table(rows, tariff), folded=fold)
     else:
         book.note("No training cell was measured, so there is no cost of training to give.")
-    unpriced = list(dict.fromkeys(data.device_name(p) for p in points
-                                  if listed[money.key(p)].usd is None))  # fmt: skip
+    unpriced = list(
+        dict.fromkeys(data.device_name(p) for p in points if listed[money.key(p)].usd is None)
+    )
     if unpriced:
         book.note(
             f"No purchase price is known of {words.listing(unpriced)}, so no speed per dollar: "
@@ -48,11 +49,16 @@ def add(data: Data, book: Book) -> None:
         )
     unknown = sorted(set(prices) - _ids(data))
     if unknown:
-        book.note(f"report.prices names {words.listing(unknown)}, which is no device of the "
-                  "registry nor of these results.")  # fmt: skip
+        book.note(
+            f"report.prices names {words.listing(unknown)}, which is no device of the "
+            "registry nor of these results."
+        )
     groups = offers(data, points, listed)
-    book.figure("price-performance", "price-performance",
-                partial(price_figure.draw, groups, sheet(data, prices)))  # fmt: skip
+    book.figure(
+        "price-performance",
+        "price-performance",
+        partial(price_figure.draw, groups, sheet(data, prices)),
+    )
     pairs = [(title, pair) for title, group in groups.items() for pair in money.pairs(group)]
     if pairs:
         book.table("price-pairs", "price-pairs", pairs_table(data, pairs))
@@ -90,13 +96,18 @@ def table(rows: Sequence[Mapping[str, Any]], tariff: float | None) -> Table:
             Column("energy", "kWh per 1,000 steps", True, "of that scope alone"),
             Column("electricity", "USD per 1,000 steps", True, "of that scope alone"),
             Column("electricity", "USD per 10⁶ samples", True, "of that scope alone"),
-            Column("with 70 W assumed", "USD per 1,000 steps", True,
-                   "the paper adds 70 W for the host of an NVIDIA GPU: an assumption, measured "
-                   "nowhere", folds=True),
+            Column(
+                "with 70 W assumed",
+                "USD per 1,000 steps",
+                True,
+                "the paper adds 70 W for the host of an NVIDIA GPU: an assumption, measured "
+                "nowhere",
+                folds=True,
+            ),
             Column("price", "USD", True, "of what is named below", below="what it buys"),
             Column("speed per price", "samples/s per 1,000 USD", True),
         ]
-    )  # fmt: skip
+    )
     for row in rows:
         why = row["energy_reason"] or "not recorded"
         cost = why if row["energy_reason"] else money.NO_TARIFF
@@ -120,8 +131,12 @@ def table(rows: Sequence[Mapping[str, Any]], tariff: float | None) -> Table:
 def _price(bought: Price) -> Value:
     if bought.usd is None:
         return missing(bought.said)
-    return Value(f"{bought.usd:,.0f}".replace(",", words.THIN), sort=bought.usd, below=bought.of,
-                 title=bought.said)  # fmt: skip
+    return Value(
+        f"{bought.usd:,.0f}".replace(",", words.THIN),
+        sort=bought.usd,
+        below=bought.of,
+        title=bought.said,
+    )
 
 
 # -- what speed costs ----------------------------------------------------------------------------
@@ -145,17 +160,32 @@ def offers(
         best = found.setdefault(title, {}).get(place)
         if best is None or rate > best.samples_per_s:
             found[title][place] = Offer(
-                data.device_name(point), point["device"], point["backend"], rate, bought, False,
+                data.device_name(point),
+                point["device"],
+                point["backend"],
+                rate,
+                bought,
+                False,
                 point,
-            )  # fmt: skip
-    title = next((name for name in found if name.startswith("gpt2-large, ") and "fp32" in name
-                  and "LoRA" not in name), "gpt2-large · fp32")  # fmt: skip
+            )
+    title = next(
+        (
+            name
+            for name in found
+            if name.startswith("gpt2-large, ") and "fp32" in name and "LoRA" not in name
+        ),
+        "gpt2-large · fp32",
+    )
     for row in data.published["table4_pass_time"]:
         entry = data.registry["devices"].get(row["device"])
         bought = money.price_of(entry, [row["device"]], {})
         if entry and bought.usd:
-            about = {"device": row["device"], "backend": row["backend"],
-                     "workload": row["workload"], "precision": "fp32"}  # fmt: skip
+            about = {
+                "device": row["device"],
+                "backend": row["backend"],
+                "workload": row["workload"],
+                "precision": "fp32",
+            }
             rate = float(row["batch_size"]) / float(row["pass_time_s"])
             place = (row["device"], "", row["backend"], True)
             found.setdefault(title, {})[place] = Offer(
@@ -194,15 +224,19 @@ def pairs_table(data: Data, pairs: Sequence[tuple[str, tuple[Offer, Offer]]]) ->
     low, high = money.CLAIMED_SLOWER
     result = Table(
         [
-            Column("Training"), Column("NVIDIA card"), Column("Apple computer"),
-            Column("Backend", help="of the Apple computer"), Column("Evidence"),
+            Column("Training"),
+            Column("NVIDIA card"),
+            Column("Apple computer"),
+            Column("Backend", help="of the Apple computer"),
+            Column("Evidence"),
             Column("price of the card", "USD", True),
             Column("price of the computer", "USD", True),
-            Column("card", "samples/s", True), Column("computer", "samples/s", True),
+            Column("card", "samples/s", True),
+            Column("computer", "samples/s", True),
             Column("computer slower", "times", True, f"stated: {low:g} to {high:g}"),
             Column("Against the statement"),
         ]
-    )  # fmt: skip
+    )
     for title, (computer, card) in pairs:
         slower = card.samples_per_s / computer.samples_per_s
 
@@ -213,14 +247,27 @@ def pairs_table(data: Data, pairs: Sequence[tuple[str, tuple[Offer, Offer]]]) ->
             return Value(text, sort=value, mark="published", title="published: Table 4, per sample")
 
         result.add(
-            title, card.name, computer.name, computer.backend,
-            published("published", "seeds 001 and 002, Table 4") if card.published
+            title,
+            card.name,
+            computer.name,
+            computer.backend,
+            published("published", "seeds 001 and 002, Table 4")
+            if card.published
             else Value("measured", sort="measured"),
-            *(Value(f"{one.price.usd:,.0f}".replace(",", words.THIN), sort=one.price.usd,
-                    title=one.price.said) for one in (card, computer)),
-            shown(card.samples_per_s), shown(computer.samples_per_s),
-            Value(words.significant(slower), sort=slower, mark="computed" if card.published else ""),
+            *(
+                Value(
+                    f"{one.price.usd:,.0f}".replace(",", words.THIN),
+                    sort=one.price.usd,
+                    title=one.price.said,
+                )
+                for one in (card, computer)
+            ),
+            shown(card.samples_per_s),
+            shown(computer.samples_per_s),
+            Value(
+                words.significant(slower), sort=slower, mark="computed" if card.published else ""
+            ),
             money.verdict(slower),
             of=None if card.published else [card.row, computer.row],
-        )  # fmt: skip
+        )
     return result

@@ -59,6 +59,7 @@ def _operation(
                 f"{prefix}{module}-{workload}-{device}" + (f"-{index + 1}" if index else ""),
                 module,
                 partial(by_shape.draw, data, chosen, part, limit, marks, True),
-                workload=workload, device=data.device_name(group[0]),
-            )  # fmt: skip
+                workload=workload,
+                device=data.device_name(group[0]),
+            )
     book.table(f"{prefix}{module}", module, by_shape.table(data, points, limit, apart))

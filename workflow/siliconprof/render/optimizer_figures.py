@@ -17,10 +17,13 @@ CURVES_PER_PANEL = 32
 POINTS_PER_CURVE = 120
 NONE = -1.0  # stands for "off" among the values of a setting
 SETTINGS = (
-    ("learning_rate", "learning rate"), ("warmup_steps", "warm-up steps"),
-    ("weight_decay", "weight decay"), ("beta1", "β₁"), ("beta2", "β₂"),
+    ("learning_rate", "learning rate"),
+    ("warmup_steps", "warm-up steps"),
+    ("weight_decay", "weight decay"),
+    ("beta1", "β₁"),
+    ("beta2", "β₂"),
     ("max_gradient_norm", "clipping"),
-)  # fmt: skip
+)
 OFF = {"max_gradient_norm": "off"}
 
 
@@ -117,8 +120,17 @@ def draw(places: dict[Place, list[Row]], varying: Sequence[str], narrow: bool) -
                 ax.set_yticklabels([])
                 continue
             ax.set_ylabel("final loss / nat", size=style.SMALL_PT)
-            marks.tag(style.write(figure, x - left, top + title / 2, place_name(points[0]),
-                                  weight="bold", va="center"), points)  # fmt: skip
+            marks.tag(
+                style.write(
+                    figure,
+                    x - left,
+                    top + title / 2,
+                    place_name(points[0]),
+                    weight="bold",
+                    va="center",
+                ),
+                points,
+            )
     return figure
 
 
@@ -154,8 +166,10 @@ def _losses(
             else:
                 places[id(point)] = (at, final)
                 least[index] = min(least.get(index, final), final)
-    marks.tag(ax.plot(list(least), list(least.values()), color=style.FAINT, linewidth=0.9,
-                      zorder=1), points)  # fmt: skip
+    marks.tag(
+        ax.plot(list(least), list(least.values()), color=style.FAINT, linewidth=0.9, zorder=1),
+        points,
+    )
     groups = _coloured(points, scale) if scale else {style.shade(points[0]["backend"]): points}
     for ink, group in groups.items():
         fine = [places[id(p)] for p in group if id(p) in places and places[id(p)][1] < above]
@@ -164,10 +178,19 @@ def _losses(
         if fine:
             drawn = strokes.dots(ax, [x for x, _ in fine], [y for _, y in fine], 3.4, color=ink)
             best = words.significant(min(y for _, y in fine), 4)
-            marks.tag(drawn, group, f"{whose}: {words.count(len(fine), 'training')}, least final "
-                      f"loss {best} nat")  # fmt: skip
-        crosses = ax.plot([x for x, _ in lost], [y for _, y in lost], "x", color=ink,
-                          markersize=3.6, markeredgewidth=0.9)  # fmt: skip
+            marks.tag(
+                drawn,
+                group,
+                f"{whose}: {words.count(len(fine), 'training')}, least final loss {best} nat",
+            )
+        crosses = ax.plot(
+            [x for x, _ in lost],
+            [y for _, y in lost],
+            "x",
+            color=ink,
+            markersize=3.6,
+            markeredgewidth=0.9,
+        )
         marks.tag(crosses, group, f"{whose}: {len(lost)} diverged")
     if any(y == above for _, y in places.values()):
         ax.axhline(high + 1.1 * edge, color=style.RULE, linewidth=0.6)
@@ -226,8 +249,12 @@ def draw_curves(
     for index, points in enumerate(places.values()):
         row, column = divmod(index, columns)
         x, y = column * (panel + left + gap), head + row * (title + high + foot)
-        marks.tag(style.write(figure, x, y + title / 2, place_name(points[0]), weight="bold",
-                              va="center"), points)  # fmt: skip
+        marks.tag(
+            style.write(
+                figure, x, y + title / 2, place_name(points[0]), weight="bold", va="center"
+            ),
+            points,
+        )
         ax = style.axes(figure, x + left, y + title, panel, high)
         _curves(ax, data, points, scale)
         ax.set_ylabel("loss / nat", size=style.SMALL_PT)
@@ -252,11 +279,15 @@ def _curves(ax: Any, data: Data, points: Sequence[Row], scale: Scale) -> None:
             continue
         xs, ys = strokes.thin((known + 1).tolist(), losses[known].tolist(), POINTS_PER_CURVE)
         ink = scale.colour(value(point, scale.name))
-        line = ax.plot(xs, ys, color=ink, linewidth=0.9,
-                       dashes=(3, 1.2) if diverged(point) else (1, 0))  # fmt: skip
+        line = ax.plot(
+            xs, ys, color=ink, linewidth=0.9, dashes=(3, 1.2) if diverged(point) else (1, 0)
+        )
         final = words.number(point.get("final_loss"))
-        end = "diverged" if diverged(point) or final is None else (
-            f"final loss {words.significant(final, 4)} nat")  # fmt: skip
+        end = (
+            "diverged"
+            if diverged(point) or final is None
+            else (f"final loss {words.significant(final, 4)} nat")
+        )
         marks.tag(line, point, f"{_whose(point, scale)}: {end}")
         reach.append(ys[0])
         if diverged(point):
@@ -269,5 +300,15 @@ def _curves(ax: Any, data: Data, points: Sequence[Row], scale: Scale) -> None:
     low, high = min(reach) - room / 2, max(reach) + room
     ax.set_ylim(low, high)
     for x, y, ink, point in lost:  # at the edge where the end lies beyond it
-        marks.tag(ax.plot([x], [min(max(y, low), high)], "x", color=ink, markersize=4,
-                          markeredgewidth=1.0, clip_on=False), point)  # fmt: skip
+        marks.tag(
+            ax.plot(
+                [x],
+                [min(max(y, low), high)],
+                "x",
+                color=ink,
+                markersize=4,
+                markeredgewidth=1.0,
+                clip_on=False,
+            ),
+            point,
+        )

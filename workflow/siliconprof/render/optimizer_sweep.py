@@ -77,12 +77,18 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         return
     for sweep in found:
         where = devices_said(data, sweep.points)
-        book.heading(f"Optimizer sweep: {sweep.workload}, {where}",
-                     anchor=f"{prefix}optimizer-{sweep.workload}")  # fmt: skip
+        book.heading(
+            f"Optimizer sweep: {sweep.workload}, {where}",
+            anchor=f"{prefix}optimizer-{sweep.workload}",
+        )
         trained = sweep.trained()
         if trained:
-            book.facts([(place_name(points[0]), fact(points, sweep.varying()))
-                        for points in trained.values()])  # fmt: skip
+            book.facts(
+                [
+                    (place_name(points[0]), fact(points, sweep.varying()))
+                    for points in trained.values()
+                ]
+            )
         else:
             book.note("No setting of this sweep was trained; the table has the reason of each.")
         order = list(trained)
@@ -109,9 +115,13 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
                     chosen=chosen_said(chosen),
                 )
         n = len(sweep.points)
-        book.table(f"{prefix}optimizer-{sweep.workload}", "optimizer-sweep", table(data, sweep),
-                   folded=words.count(n, "setting") if n > FOLD_ABOVE else "",
-                   model=shape(sweep.points[0]))  # fmt: skip
+        book.table(
+            f"{prefix}optimizer-{sweep.workload}",
+            "optimizer-sweep",
+            table(data, sweep),
+            folded=words.count(n, "setting") if n > FOLD_ABOVE else "",
+            model=shape(sweep.points[0]),
+        )
 
 
 def fact(points: Sequence[Row], varying: Sequence[str]) -> str:
@@ -159,16 +169,19 @@ def table(data: Data, sweep: Sweep) -> Table:
             point["device"],
             words.backend_name(point),
             point["precision"],
-            Value("diverged" if lost else "trained" if ok else state,
-                  mark="bad" if lost else "" if ok else f"status-{state}"),
+            Value(
+                "diverged" if lost else "trained" if ok else state,
+                mark="bad" if lost else "" if ok else f"status-{state}",
+            ),
             Value(str(reason or words.DASH), sort=str(reason or ""), mark="note"),
             missing("none: it diverged")
             if lost
             else quantity(point.get("final_loss"), "not recorded" if ok else why, digits=4),
             integer(_steps(data, point), "not recorded" if ok else why),
             quantity(took, "not recorded" if ok else why, MS),
-            css="" if ok else "failed", of=point,
-        )  # fmt: skip
+            css="" if ok else "failed",
+            of=point,
+        )
     return result
 
 

@@ -29,20 +29,32 @@ def add(data: Data, book: Book) -> None:
         "other table of this page."
     )
     fold = len(data.other_methods) > FOLD_ABOVE
-    book.table("other-methods", "other-methods", table(data.other_methods),
-               folded=words.count(len(data.other_methods), "row") if fold else "")  # fmt: skip
+    book.table(
+        "other-methods",
+        "other-methods",
+        table(data.other_methods),
+        folded=words.count(len(data.other_methods), "row") if fold else "",
+    )
 
 
 def table(rows: Sequence[Row]) -> Table:
     """One line per point, with the badge of its method."""
     found = Table(
         [
-            Column("Host"), Column("Device"), Column("Backend"), Column("Workload"),
-            Column("Precision"), Column("Point"), Column("Status"), Column("Reason, or flags"),
+            Column("Host"),
+            Column("Device"),
+            Column("Backend"),
+            Column("Workload"),
+            Column("Precision"),
+            Column("Point"),
+            Column("Status"),
+            Column("Reason, or flags"),
             Column("median", "s", True, "of the unsplit step, or of one call"),
-            Column("repeats", "", True), Column("Made by"), Column("Record", folds=True),
+            Column("repeats", "", True),
+            Column("Made by"),
+            Column("Record", folds=True),
         ]
-    )  # fmt: skip
+    )
     for row in rows:
         name = next((name for name in NAMES if row.get(f"{name}_median_s") is not None), NAMES[0])
         why = "no time of a step or call"
@@ -54,14 +66,17 @@ def table(rows: Sequence[Row]) -> Table:
             row["precision"],
             point(row),
             row["status"],
-            Value(row["reason"] or row["flags"] or "no flags", title=row["flag_details"] or "",
-                  mark="note"),
+            Value(
+                row["reason"] or row["flags"] or "no flags",
+                title=row["flag_details"] or "",
+                mark="note",
+            ),
             quantity(row.get(f"{name}_median_s"), why),
             integer(row.get(f"{name}_n"), why),
             Value(row["source"], badge=f"method {int(row['method_version'])}"),
             Value(row["record"], mark="note"),
             of=row,
-        )  # fmt: skip
+        )
     return found
 
 

@@ -67,9 +67,13 @@ def add(data: Data, book: Book) -> None:
         book.origin = f"{badge}: {host}"
         book.common["intervals"] = uncertainty.said(part.points)
         book.facts(_facts(part))
-        book.table(f"{prefix}cells", "cells-elsewhere", setting.cells_table(part.cells),
-                   folded=f"{words.count(len(part.cells), 'cell')}: "
-                   f"{setting.statuses(part.cells)}", host=host)  # fmt: skip
+        book.table(
+            f"{prefix}cells",
+            "cells-elsewhere",
+            setting.cells_table(part.cells),
+            folded=f"{words.count(len(part.cells), 'cell')}: {setting.statuses(part.cells)}",
+            host=host,
+        )
         if part.training():
             training.add(part, book, prefix)
             lora.add(part, book, prefix)
@@ -100,21 +104,28 @@ def _facts(part: Data) -> list[tuple[str, str]]:
     def all_of(name: str) -> str:
         return words.listing(sorted({str(c[name]) for c in part.cells if c[name] is not None}))
 
-    versions = sorted({
-        f"{cell['backend']} {cell['framework_version']}"
-        for cell in part.cells if cell["framework_version"]
-    })  # fmt: skip
+    versions = sorted(
+        {
+            f"{cell['backend']} {cell['framework_version']}"
+            for cell in part.cells
+            if cell["framework_version"]
+        }
+    )
     return [
         ("Network name", all_of("hostname")),
         ("System", all_of("system")),
-        ("Devices", words.listing(dict.fromkeys(
-            f"{part.device_name(c)} ({c['device']})" for c in part.cells))),
+        (
+            "Devices",
+            words.listing(
+                dict.fromkeys(f"{part.device_name(c)} ({c['device']})" for c in part.cells)
+            ),
+        ),
         ("Frameworks", words.listing(versions)),
         ("BLAS", all_of("blas")),
         ("Measured", setting.when(part.cells)),
         ("Code", setting.commits(part.cells)),
         ("Signed by", _signed_by(part)),
-    ]  # fmt: skip
+    ]
 
 
 def _signed_by(part: Data) -> str:
@@ -148,8 +159,9 @@ def compare(data: Data, book: Book) -> None:
     }
     book.heading("Equal work on several hosts", anchor="across-hosts")
     if not shared:
-        book.note("No training workload of equal size was measured by the same method on several "
-                  "hosts.")  # fmt: skip
+        book.note(
+            "No training workload of equal size was measured by the same method on several hosts."
+        )
         return
     for (kind, apart, version), steps in shared.items():
         slug = kind.slug + as_slug(apart)
@@ -166,14 +178,17 @@ def compare(data: Data, book: Book) -> None:
     from siliconprof.render import losses as loss_curves
 
     mixed = [
-        group for group in loss_curves.loss_groups(data)
+        group
+        for group in loss_curves.loss_groups(data)
         if len({(p["source"], p["host"]) for p in group}) > 1
-    ]  # fmt: skip
+    ]
     if mixed:
         book.table("losses-across-hosts", "losses-across", losses(data, mixed))
     else:
-        book.note("Losses are not compared across hosts: no two hosts trained on data of equal "
-                  "checksum with equal seed and size.")  # fmt: skip
+        book.note(
+            "Losses are not compared across hosts: no two hosts trained on data of equal "
+            "checksum with equal seed and size."
+        )
 
 
 def _label(step: Step) -> str:
@@ -207,16 +222,32 @@ def draw(data: Data, steps: Sequence[Step], narrow: bool) -> Any:
         dot = ax.plot([step.middle], [at], shape, color=ink, markersize=3.4)
         said = hover.seconds(step.middle, step.low, step.high)
         marks.tag(dot, step.row, f"{name}: unsplit step {said}")
-        marks.tag([
-            ax.plot([step.low, step.high], [at, at], color=ink, linewidth=0.9),
-            ax.annotate(words.duration(step.middle), (step.high, at), (5, 0), va="center",
-                        textcoords="offset points", size=style.SMALL_PT),
-        ], step.row)  # fmt: skip
+        marks.tag(
+            [
+                ax.plot([step.low, step.high], [at, at], color=ink, linewidth=0.9),
+                ax.annotate(
+                    words.duration(step.middle),
+                    (step.high, at),
+                    (5, 0),
+                    va="center",
+                    textcoords="offset points",
+                    size=style.SMALL_PT,
+                ),
+            ],
+            step.row,
+        )
         if narrow:
-            marks.tag(ax.text(
-                0, y - 0.18, words.shortened(name, 62), va="center", size=style.SMALL_PT - 0.5,
-                transform=ax.get_yaxis_transform(),
-            ), step.row)  # fmt: skip
+            marks.tag(
+                ax.text(
+                    0,
+                    y - 0.18,
+                    words.shortened(name, 62),
+                    va="center",
+                    size=style.SMALL_PT - 0.5,
+                    transform=ax.get_yaxis_transform(),
+                ),
+                step.row,
+            )
     ax.set_yticks([] if narrow else range(len(steps)), [] if narrow else labels)
     marks.tag_labels(ax.yaxis, [] if narrow else rows)
     ax.tick_params(axis="y", length=0, labelcolor=style.INK)
@@ -234,12 +265,17 @@ def table(data: Data, steps: Sequence[Step]) -> Table:
     """Step times of equal work, fastest first."""
     result = Table(
         [
-            Column("Host"), Column("Device"), Column("Backend"), Column("Trainer"),
-            Column("Precision"), Column("Variant", folds=True),
+            Column("Host"),
+            Column("Device"),
+            Column("Backend"),
+            Column("Trainer"),
+            Column("Precision"),
+            Column("Variant", folds=True),
             Column("unsplit step", "ms", True, "median, 95 % interval"),
-            Column("tokens", "1/s", True), Column("of the fastest", "×", True),
+            Column("tokens", "1/s", True),
+            Column("of the fastest", "×", True),
         ]
-    )  # fmt: skip
+    )
     fastest = steps[0].middle
     for step in steps:
         row = step.row
@@ -266,11 +302,16 @@ def losses(data: Data, groups: Sequence[Sequence[Row]]) -> Table:
 
     result = Table(
         [
-            Column("Workload"), Column("Checksum"), Column("Host"), Column("Cell"),
-            Column("Held against"), Column("first step", "", True), Column("largest", "", True),
+            Column("Workload"),
+            Column("Checksum"),
+            Column("Host"),
+            Column("Cell"),
+            Column("Held against"),
+            Column("first step", "", True),
+            Column("largest", "", True),
             Column("steps", "", True),
         ]
-    )  # fmt: skip
+    )
     for group in groups:
         baseline = group[0]
         for point in sorted(group[1:], key=order):

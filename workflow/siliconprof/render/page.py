@@ -72,8 +72,10 @@ def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
     found = summary.findings(own)
     book.findings(found, summary.HEADLINES)
     if not found:
-        book.note("There is nothing to compare: no two cells of this host were measured that "
-                  "answer a question together.")  # fmt: skip
+        book.note(
+            "There is nothing to compare: no two cells of this host were measured that "
+            "answer a question together."
+        )
     glance.add(own, book)
     absent = summary.not_measured(own)
     if absent:

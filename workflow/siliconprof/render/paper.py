@@ -35,10 +35,12 @@ class Entry(NamedTuple):
 def _training(scenario: str = "", trainer: str = "") -> Callable[[Data], list[Row]]:
     def rows(data: Data) -> list[Row]:
         return [
-            point for point in data.training()
-            if not has_no_speed(point) and scenario in ("", applied(point))
+            point
+            for point in data.training()
+            if not has_no_speed(point)
+            and scenario in ("", applied(point))
             and trainer in ("", point["trainer"])
-        ]  # fmt: skip
+        ]
 
     return rows
 
@@ -54,9 +56,10 @@ def _phases(data: Data) -> list[Row]:
 def _energy(data: Data) -> list[Row]:
     """Trainings of which the GPU's energy alone was counted."""
     counted = {
-        key(line) for line in data.energy
+        key(line)
+        for line in data.energy
         if line.get("scope") == paper_trainers.GPU and line.get("energy_per_step_j") is not None
-    }  # fmt: skip
+    }
     return [point for point in data.training() if key(point) in counted]
 
 
@@ -67,34 +70,90 @@ def _every(data: Data) -> list[Row]:
 FORMULA = "computed from the models' configurations: nothing to measure"
 ENTRIES = (
     Entry("Figure 1", "the stack from model to hardware", "figure-stack", "drawing", "", _every),
-    Entry("Figure 2", "the three scenarios of memory", "figure-scenarios", "drawing", "",
-          _training()),
+    Entry(
+        "Figure 2", "the three scenarios of memory", "figure-scenarios", "drawing", "", _training()
+    ),
     Entry("Table 1", "the devices", "table-published-1", "table", "table-published-1", _every),
-    Entry("Table 2", "the workloads and their memory", "table-models", "table",
-          "table-published-2", FORMULA),
-    Entry("Table 3", "which device trains what in which scenario", "table-scenarios", "table",
-          "table-published-3", _training(trainer="hf")),
-    Entry("Figure 3", "forward and backward time", "paper-figure-3", "figure and table", "",
-          _phases),
-    Entry("Table 4", "one pass in MLX, MPS and CUDA", "paper-table-4", "figure and table",
-          "table-published-4", _training(trainer="plain")),
-    Entry("Figure 4", "memory and step time near capacity", "near-capacity", "figure", "",
-          _training("near-capacity")),
-    Entry("Figure 4", "memory and page faults, fits against near capacity", "paper-figure-4",
-          "figure", "", _training("near-capacity")),
-    Entry("section 4.3", "page faults in each step", "faults", "figure and table", "",
-          _training()),
-    Entry("Table 5", "energy of an iteration", "paper-table-5", "figure", "table-published-5",
-          _energy),
-    Entry("Table 6", "kernel launch", "figure-kernel-launch", "figure", "table-published-6",
-          _module("kernel_launch")),
-    Entry("Figure 5", "matrix-matrix product", "paper-figure-5-blas", "figure and table", "",
-          _module("matmul")),
-    Entry("Figure 6", "matrix-vector product", "paper-figure-6-blas", "figure and table", "",
-          _module("matvec")),
-    Entry("Figure 7", "vector-Jacobian product", "paper-figure-7-blas", "figure and table", "",
-          _module("vjp")),
-)  # fmt: skip
+    Entry(
+        "Table 2",
+        "the workloads and their memory",
+        "table-models",
+        "table",
+        "table-published-2",
+        FORMULA,
+    ),
+    Entry(
+        "Table 3",
+        "which device trains what in which scenario",
+        "table-scenarios",
+        "table",
+        "table-published-3",
+        _training(trainer="hf"),
+    ),
+    Entry(
+        "Figure 3", "forward and backward time", "paper-figure-3", "figure and table", "", _phases
+    ),
+    Entry(
+        "Table 4",
+        "one pass in MLX, MPS and CUDA",
+        "paper-table-4",
+        "figure and table",
+        "table-published-4",
+        _training(trainer="plain"),
+    ),
+    Entry(
+        "Figure 4",
+        "memory and step time near capacity",
+        "near-capacity",
+        "figure",
+        "",
+        _training("near-capacity"),
+    ),
+    Entry(
+        "Figure 4",
+        "memory and page faults, fits against near capacity",
+        "paper-figure-4",
+        "figure",
+        "",
+        _training("near-capacity"),
+    ),
+    Entry("section 4.3", "page faults in each step", "faults", "figure and table", "", _training()),
+    Entry(
+        "Table 5", "energy of an iteration", "paper-table-5", "figure", "table-published-5", _energy
+    ),
+    Entry(
+        "Table 6",
+        "kernel launch",
+        "figure-kernel-launch",
+        "figure",
+        "table-published-6",
+        _module("kernel_launch"),
+    ),
+    Entry(
+        "Figure 5",
+        "matrix-matrix product",
+        "paper-figure-5-blas",
+        "figure and table",
+        "",
+        _module("matmul"),
+    ),
+    Entry(
+        "Figure 6",
+        "matrix-vector product",
+        "paper-figure-6-blas",
+        "figure and table",
+        "",
+        _module("matvec"),
+    ),
+    Entry(
+        "Figure 7",
+        "vector-Jacobian product",
+        "paper-figure-7-blas",
+        "figure and table",
+        "",
+        _module("vjp"),
+    ),
+)
 
 
 def add(data: Data, book: Book) -> None:
@@ -115,11 +174,14 @@ def index(data: Data) -> Table:
     """Where each table and figure of the paper is, and whose measurements it shows."""
     result = Table(
         [
-            Column("In the paper"), Column("Rebuilt here"), Column("What it shows"),
-            Column("Published values"), Column("Measured on the paper's devices"),
+            Column("In the paper"),
+            Column("Rebuilt here"),
+            Column("What it shows"),
+            Column("Published values"),
+            Column("Measured on the paper's devices"),
             Column("Measured on others"),
         ]
-    )  # fmt: skip
+    )
     papers = {row["device"] for row in data.published["table1_devices"]}
     for order, entry in enumerate(ENTRIES):
         if isinstance(entry.measured, str):

@@ -171,13 +171,21 @@ def draw(
 
 def _panel(figure: Any, panel: Panel, left: float, top: float, width: float) -> None:
     limit = int(width / style.text_in("x", style.TEXT_PT))
-    style.write(figure, left, top + 0.12, words.shortened(panel.title, limit), weight="bold",
-                va="center")  # fmt: skip
+    style.write(
+        figure, left, top + 0.12, words.shortened(panel.title, limit), weight="bold", va="center"
+    )
     top += TITLE_IN
     if panel.remark:
         limit = int(width / style.text_in("x", style.SMALL_PT))
-        style.write(figure, left, top + 0.02, words.shortened(panel.remark, limit), va="center",
-                    size=style.SMALL_PT, color=style.MUTED)  # fmt: skip
+        style.write(
+            figure,
+            left,
+            top + 0.02,
+            words.shortened(panel.remark, limit),
+            va="center",
+            size=style.SMALL_PT,
+            color=style.MUTED,
+        )
         top += REMARK_IN
     labels = [bar.label for groups in panel.axes for _, bars in groups for bar in bars]
     beside = min(style.labels_in(labels, narrow=True) + 0.1, width * 0.55)
@@ -188,8 +196,15 @@ def _panel(figure: Any, panel: Panel, left: float, top: float, width: float) -> 
         ticks, y = [], 0.0
         for name, bars in groups:
             if name:
-                style.write(figure, left, top + y + 0.11, name, va="center", size=style.SMALL_PT,
-                            color=style.MUTED)  # fmt: skip
+                style.write(
+                    figure,
+                    left,
+                    top + y + 0.11,
+                    name,
+                    va="center",
+                    size=style.SMALL_PT,
+                    color=style.MUTED,
+                )
                 y += NAME_IN
             for bar in bars:
                 ticks.append((y + ROW_IN / 2, bar.label))
@@ -220,8 +235,15 @@ def _bars(
                 beside += ax.plot(ends, [y, y], color=style.INK, linewidth=0.9)
             start += span.middle
         if bar.ring:
-            shown += ax.plot([bar.ring], [y], "o", color=style.INK, markersize=4.2,
-                             markerfacecolor="none", markeredgewidth=0.8)  # fmt: skip
+            shown += ax.plot(
+                [bar.ring],
+                [y],
+                "o",
+                color=style.INK,
+                markersize=4.2,
+                markerfacecolor="none",
+                markeredgewidth=0.8,
+            )
         end = _end(bar)
         beside.append(ax.text(end + longest * 0.025, y, bar.text, va="center", size=style.SMALL_PT))
         marks.tag(shown, bar.of, bar.said)

@@ -46,11 +46,23 @@ class Operation:
 
 OPERATIONS = (
     Operation("5", "matmul", "matrix-matrix product", "batched matrix product", {}, "matmul"),
-    Operation("6", "matvec", "matrix-vector product", "matrix-vector product",
-              {"cache": "warm"}, "operations"),
-    Operation("7", "vjp", "vector-Jacobian product", "vector-Jacobian product",
-              {"forward": "without"}, "operations"),
-)  # fmt: skip
+    Operation(
+        "6",
+        "matvec",
+        "matrix-vector product",
+        "matrix-vector product",
+        {"cache": "warm"},
+        "operations",
+    ),
+    Operation(
+        "7",
+        "vjp",
+        "vector-Jacobian product",
+        "vector-Jacobian product",
+        {"forward": "without"},
+        "operations",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -66,8 +78,10 @@ class Group:
 def add(data: Data, book: Book) -> None:
     """Each of the three figures with its table, and what was not measured."""
     for operation in OPERATIONS:
-        book.heading(f"Figure {operation.figure}: {operation.title}",
-                     anchor=f"paper-figure-{operation.figure}-blas")  # fmt: skip
+        book.heading(
+            f"Figure {operation.figure}: {operation.title}",
+            anchor=f"paper-figure-{operation.figure}-blas",
+        )
         found = groups(data, operation)
         name = f"paper-figure-{operation.figure}"
         measured = [point for group in found for point in group.points]
@@ -78,7 +92,7 @@ def add(data: Data, book: Book) -> None:
                 partial(bars if operation.module == "matmul" else dots, data, part),
                 intervals=uncertainty.said(measured),
                 pairs=_said_of(found),
-            )  # fmt: skip
+            )
         for line in absent(data, operation, found):
             book.note(line)
         if not found:
@@ -192,11 +206,15 @@ def absent(data: Data, operation: Operation, found: Sequence[Group]) -> list[str
     for pair in PAIRS:
         measured = {p["device"] for group in found if group.pair is pair for p in group.points}
         rest = {device: name for device, name in pair.items() if device not in measured}
-        reasons = sorted({
-            f"{cell['status']}: {cell['reason']}" for cell in data.cells
-            if cell["module"] == operation.module and cell["device"] in rest
-            and cell["status"] != "ok"
-        })  # fmt: skip
+        reasons = sorted(
+            {
+                f"{cell['status']}: {cell['reason']}"
+                for cell in data.cells
+                if cell["module"] == operation.module
+                and cell["device"] in rest
+                and cell["status"] != "ok"
+            }
+        )
         if rest:
             why = f" ({'; '.join(reasons)})" if reasons else " on any host here"
             by_reason.setdefault(why, []).append(" / ".join(rest.values()))
@@ -211,9 +229,10 @@ def absent(data: Data, operation: Operation, found: Sequence[Group]) -> list[str
 def stated(data: Data, operation: Operation) -> list[Row]:
     """The paper's statements with a number on one format against another."""
     return [
-        row for row in data.published["seed001_statements"]
+        row
+        for row in data.published["seed001_statements"]
         if (row["model"] or "").lower().startswith(operation.statement.lower())
-    ]  # fmt: skip
+    ]
 
 
 def table(data: Data, operation: Operation, found: Sequence[Group]) -> Table:
@@ -224,32 +243,57 @@ def table(data: Data, operation: Operation, found: Sequence[Group]) -> Table:
     ratios = [name for name in FORMATS[1:] if name == "fp16" or name in shown]
     result = Table(
         [
-            Column("Shape"), Column("Device"), Column("Backend"),
-            *(Column(name, "GFLOP/s", True, "median of synchronised calls, 95 % interval below")
-              for name in shown),
-            *(Column(f"{name} / fp32", "×", True, "by medians; what both 95 % intervals allow below")
-              for name in ratios),
-            Column("fp16 / fp32, burst", "×", True, "by the mean of launches in a row, as the "
-                   "paper times it"),
-            *(Column(f"against first, {name}", "×", True, "this line's throughput over that of the "
-                     "first line of its shape, by medians") for name in shown),
+            Column("Shape"),
+            Column("Device"),
+            Column("Backend"),
+            *(
+                Column(name, "GFLOP/s", True, "median of synchronised calls, 95 % interval below")
+                for name in shown
+            ),
+            *(
+                Column(
+                    f"{name} / fp32", "×", True, "by medians; what both 95 % intervals allow below"
+                )
+                for name in ratios
+            ),
+            Column(
+                "fp16 / fp32, burst",
+                "×",
+                True,
+                "by the mean of launches in a row, as the paper times it",
+            ),
+            *(
+                Column(
+                    f"against first, {name}",
+                    "×",
+                    True,
+                    "this line's throughput over that of the first line of its shape, by medians",
+                )
+                for name in shown
+            ),
         ]
-    )  # fmt: skip
+    )
     empty = missing("not published")
     for row in stated(data, operation):
         cells = [published(_times(row), row["source"]), *[empty] * (len(ratios) - 1)]
         result.add(
-            Value("the paper", sort=""), Value(row["statement"], mark="prose"),
+            Value("the paper", sort=""),
+            Value(row["statement"], mark="prose"),
             Value(row["model"].partition(", ")[2] or row["model"], mark="prose"),
-            *[empty] * len(shown), *cells, empty, *[empty] * len(shown),
-        )  # fmt: skip
+            *[empty] * len(shown),
+            *cells,
+            empty,
+            *[empty] * len(shown),
+        )
     for group in found:
         for shape in sorted({shape_key(point) for point in group.points}):
             same = [point for point in group.points if shape_key(point) == shape]
             _rows(data, result, same, shown, ratios)
     if points:
-        result.notes.append("“Against first” is the throughput of a line over that of the first "
-                            "line of the same shape in the same pair or device.")  # fmt: skip
+        result.notes.append(
+            "“Against first” is the throughput of a line over that of the first "
+            "line of the same shape in the same pair or device."
+        )
     return result
 
 
@@ -286,8 +330,9 @@ def _rows(
                 for name in shown
             ),
             *(_ratio(own.get(name), own.get("fp32")) for name in ratios),
-            _ratio(_burst(formats.get("fp16")), _burst(formats.get("fp32")),
-                   "no burst of both formats"),
+            _ratio(
+                _burst(formats.get("fp16")), _burst(formats.get("fp32")), "no burst of both formats"
+            ),
             *(
                 missing("the first line of its shape")
                 if own is rates[0]
@@ -295,7 +340,7 @@ def _rows(
                 for name in shown
             ),
             of=list(formats.values()),
-        )  # fmt: skip
+        )
 
 
 def _burst(point: Row | None) -> Rate | None:

@@ -55,8 +55,10 @@ def said(data: Data, point: Row) -> str:
     """For the pointer: what it is, its throughput with its interval, and that of the burst."""
     rate = by_shape.median_rate(PRODUCTS, point)
     burst = by_shape.burst_rate(PRODUCTS, point).middle
-    text = (f"{place(data, point)}, {words.backend_name(point)} {point['precision']}, "
-            f"{shape_name(point)}: {span(rate).said(GIGA, 'GFLOP/s')}")  # fmt: skip
+    text = (
+        f"{place(data, point)}, {words.backend_name(point)} {point['precision']}, "
+        f"{shape_name(point)}: {span(rate).said(GIGA, 'GFLOP/s')}"
+    )
     return text + (f"; burst {words.significant(burst / GIGA)} GFLOP/s" if burst else "")
 
 
@@ -75,10 +77,13 @@ def bars(data: Data, groups: Sequence[Grouped], narrow: bool) -> Any:
     columns = max(len(formats(group.points)) for group in groups)
     for group in groups:
         most = max(
-            end for point in group.points for end in (
+            end
+            for point in group.points
+            for end in (
                 by_shape.median_rate(PRODUCTS, point).high or point["flop_per_s"],
-                by_shape.burst_rate(PRODUCTS, point).middle or 0.0)
-        )  # fmt: skip
+                by_shape.burst_rate(PRODUCTS, point).middle or 0.0,
+            )
+        )
         scale, unit = (TERA, "TFLOP/s") if most >= TERA else (GIGA, "GFLOP/s")
         for index, name in enumerate(formats(group.points)):
             rows = [point for point in group.points if point["precision"] == name]
@@ -90,18 +95,27 @@ def bars(data: Data, groups: Sequence[Grouped], narrow: bool) -> Any:
                 by_device.setdefault(place(data, point), []).append(_bar(data, point, scale))
             if list(by_device) == [group.title]:  # said above already
                 by_device = {"": by_device[group.title]}
-            panels.append(Panel(
-                f"{group.title}, {name}" if index == 0 or narrow else name,
-                group.remark if index == 0 or narrow else " ",
-                [list(by_device.items())], unit, scale, most,
-            ))  # fmt: skip
+            panels.append(
+                Panel(
+                    f"{group.title}, {name}" if index == 0 or narrow else name,
+                    group.remark if index == 0 or narrow else " ",
+                    [list(by_device.items())],
+                    unit,
+                    scale,
+                    most,
+                )
+            )
         panels += [None] * (columns - len(formats(group.points)))
     entries = [
         *style.backends([point for group in groups for point in group.points], 3.2),
         (style.sample(None, "-", color=style.INK, linewidth=0.9), "95 % interval of the median"),
-        (style.sample("o", color=style.INK, markersize=4.2, markerfacecolor="none",
-                      markeredgewidth=0.8), "mean of a burst, the paper's way"),
-    ]  # fmt: skip
+        (
+            style.sample(
+                "o", color=style.INK, markersize=4.2, markerfacecolor="none", markeredgewidth=0.8
+            ),
+            "mean of a burst, the paper's way",
+        ),
+    ]
     return draw(panels, entries, columns, narrow, in_rows=True)
 
 
@@ -131,9 +145,11 @@ def dots_entries(data: Data, groups: Sequence[Grouped]) -> list[style.Entry]:
             for name, device in devices.items()
         ]
     ring: style.Entry = (
-        style.sample("o", color=style.MUTED, markersize=4.2, markerfacecolor="none",
-                     markeredgewidth=0.7), "mean of a burst, the paper's way",
-    )  # fmt: skip
+        style.sample(
+            "o", color=style.MUTED, markersize=4.2, markerfacecolor="none", markeredgewidth=0.7
+        ),
+        "mean of a burst, the paper's way",
+    )
     return [*entries, ring]
 
 
@@ -154,21 +170,38 @@ def dots(data: Data, groups: Sequence[Grouped], narrow: bool) -> Any:
     for group, high in zip(groups, highs, strict=True):
         style.write(figure, 0, top + 0.12, group.title, weight="bold", va="center")
         shapes = sorted({shape_key(point) for point in group.points})
-        ends = [rate for point in group.points for rate in (
-            *by_shape.median_rate(PRODUCTS, point), by_shape.burst_rate(PRODUCTS, point).middle)
-            if rate]  # fmt: skip
+        ends = [
+            rate
+            for point in group.points
+            for rate in (
+                *by_shape.median_rate(PRODUCTS, point),
+                by_shape.burst_rate(PRODUCTS, point).middle,
+            )
+            if rate
+        ]
         low, most = 10 ** (log10(min(ends)) - 0.12), 10 ** (log10(max(ends)) + 0.12)
         for column, name in enumerate(formats(group.points)):
             x = left + column * (panel + GAP_IN)
-            style.write(figure, x, top + TITLE_IN + 0.06, name, size=style.SMALL_PT, va="center",
-                        color=style.MUTED)  # fmt: skip
+            style.write(
+                figure,
+                x,
+                top + TITLE_IN + 0.06,
+                name,
+                size=style.SMALL_PT,
+                va="center",
+                color=style.MUTED,
+            )
             ax = style.axes(figure, x, top + above, panel, high)
             ax.set_xscale("log")
             ax.set_xlim(low, most)
             ax.set_ylim(len(shapes) - 0.5, -0.5)
             ax.set_yticks(range(len(shapes)), [names[s] for s in shapes] if column == 0 else [])
-            ax.tick_params(axis="y", length=0, labelcolor=style.INK,
-                           labelsize=style.SMALL_PT if narrow else style.TEXT_PT)  # fmt: skip
+            ax.tick_params(
+                axis="y",
+                length=0,
+                labelcolor=style.INK,
+                labelsize=style.SMALL_PT if narrow else style.TEXT_PT,
+            )
             ax.spines["left"].set_visible(False)
             ax.grid(axis="x")
             for y in range(1, len(shapes)):
@@ -201,8 +234,16 @@ def _dots(ax: Any, data: Data, group: Grouped, name: str, shapes: Sequence[tuple
         burst = by_shape.burst_rate(PRODUCTS, point).middle
         shown = ax.plot([rate.middle], [at], marker, color=ink, markersize=3, zorder=4)
         if burst:
-            shown += ax.plot([burst], [at], marker, color=ink, markersize=4.8, zorder=3,
-                             markerfacecolor="none", markeredgewidth=0.7)  # fmt: skip
+            shown += ax.plot(
+                [burst],
+                [at],
+                marker,
+                color=ink,
+                markersize=4.8,
+                zorder=3,
+                markerfacecolor="none",
+                markeredgewidth=0.7,
+            )
         marks.tag(shown, point, said(data, point))
         if rate.low and rate.high:
             line = ax.plot([rate.low, rate.high], [at, at], color=ink, linewidth=0.9, zorder=2)

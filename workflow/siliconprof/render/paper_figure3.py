@@ -105,8 +105,12 @@ def works(points: Iterable[Row]) -> dict[Work, list[Row]]:
             found.setdefault(_work(point, panel), []).append(point)
     order = list(PANELS)
     found = {work: _one_precision(rows) for work, rows in found.items()}
-    return dict(sorted(found.items(), key=lambda item: (order.index(item[0].panel),
-                                                        -item[0].n_parameters, item[0][1:2])))  # fmt: skip
+    return dict(
+        sorted(
+            found.items(),
+            key=lambda item: (order.index(item[0].panel), -item[0].n_parameters, item[0][1:2]),
+        )
+    )
 
 
 def _panels(point: Row, is_offloaded_somewhere: bool) -> list[str]:
@@ -167,15 +171,22 @@ def add(data: Data, book: Book) -> None:
                 "paper-figure-3",
                 partial(draw, part, entries, 2),
                 whose="Workloads of the paper are named as such, the others are this run's"
-                if True in whose else "All of them are this run's workloads, none is the paper's",
+                if True in whose
+                else "All of them are this run's workloads, none is the paper's",
                 intervals=uncertainty.said(rows),
-            )  # fmt: skip
+            )
         many = len(rows) > 12
-        book.table("paper-figure-3", "paper-figure-3", table(data, found),
-                   folded=words.count(len(rows), "line") if many else "")  # fmt: skip
+        book.table(
+            "paper-figure-3",
+            "paper-figure-3",
+            table(data, found),
+            folded=words.count(len(rows), "line") if many else "",
+        )
     else:
-        book.note("No figure: no GPT-2 or Whisper training was timed phase by phase, on no host. "
-                  "A cell of module gpt2 or whisper with trainer hf or plain would be.")  # fmt: skip
+        book.note(
+            "No figure: no GPT-2 or Whisper training was timed phase by phase, on no host. "
+            "A cell of module gpt2 or whisper with trainer hf or plain would be."
+        )
     lines = absent(data, found)
     if lines:
         book.listing(lines, f"Not measured of the paper's own bars, which are {PICTURE}:")
@@ -199,10 +210,14 @@ def panels(data: Data, work: Work, rows: Sequence[Row]) -> list[Panel]:
     title += ", near capacity" if work.panel == NEAR else ""
     kinds = by_kind(rows)
     chunks = [
-        portions([(name, [_bar(data, row, len(batches) > 1) for row in part])
-                  for name, part in by_place(data, kind).items()])
+        portions(
+            [
+                (name, [_bar(data, row, len(batches) > 1) for row in part])
+                for name, part in by_place(data, kind).items()
+            ]
+        )
         for kind in kinds
-    ]  # fmt: skip
+    ]
     unit = "time of one sample / ms"
     if all(len(parts) == 1 for parts in chunks):
         return [Panel(title, ", ".join(remark), [parts[0] for parts in chunks], unit, MS)]
@@ -258,8 +273,11 @@ def absent(data: Data, found: dict[Work, list[Row]]) -> list[str]:
     """One line for each panel: on which of the paper's devices its work was not measured."""
     said = []
     for panel, (what, workload, scenario) in PANELS.items():
-        printed = [row for row in data.published["table3_configurations"]
-                   if (row["workload"], row["scenario"]) == (workload, scenario)]  # fmt: skip
+        printed = [
+            row
+            for row in data.published["table3_configurations"]
+            if (row["workload"], row["scenario"]) == (workload, scenario)
+        ]
         batch = float(printed[0]["batch_size"]) if printed else None
         measured = {
             row["device"]
@@ -280,16 +298,22 @@ def table(data: Data, found: dict[Work, list[Row]]) -> Table:
     """The numbers of every bar, by sample."""
     result = Table(
         [
-            Column("Panel"), Column("Model"), Column("Device"), Column("Host", folds=True),
-            Column("Backend"), Column("Trainer"), Column("Precision", folds=True),
-            Column("Ran as"), Column("batch", "", True),
+            Column("Panel"),
+            Column("Model"),
+            Column("Device"),
+            Column("Host", folds=True),
+            Column("Backend"),
+            Column("Trainer"),
+            Column("Precision", folds=True),
+            Column("Ran as"),
+            Column("batch", "", True),
             Column("forward", "ms per sample", True, "median, 95 % interval below"),
             Column("backward", "ms per sample", True, "median, 95 % interval below"),
             Column("both", "ms per sample", True),
             Column("backward / forward", "", True),
             Column("published", folds=True, help="the paper's bar"),
         ]
-    )  # fmt: skip
+    )
     for work, rows in found.items():
         for row in rows:
             forward, backward = per_sample(row, "forward"), per_sample(row, "backward")
@@ -308,11 +332,13 @@ def table(data: Data, found: dict[Work, list[Row]]) -> Table:
                 spanned(forward, MS),
                 spanned(backward, MS),
                 Value(words.significant(both / MS), sort=both / MS),
-                Value(words.significant(backward.middle / forward.middle),
-                      sort=backward.middle / forward.middle),
+                Value(
+                    words.significant(backward.middle / forward.middle),
+                    sort=backward.middle / forward.middle,
+                ),
                 missing(f"not published: {PICTURE}"),
                 of=row,
-            )  # fmt: skip
+            )
     return result
 
 

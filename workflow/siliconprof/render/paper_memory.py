@@ -38,9 +38,11 @@ def add(data: Data, book: Book) -> None:
     book.heading("Figure 4: memory and page faults", anchor="paper-figure-4")
     found = pairs(data)
     if not found:
-        book.note("Memory and page faults of fits against near capacity are not drawn: that takes "
-                  "a training near its capacity and another of the same model that fits, on one "
-                  "device and backend, both with the probes of memory and page faults.")  # fmt: skip
+        book.note(
+            "Memory and page faults of fits against near capacity are not drawn: that takes "
+            "a training near its capacity and another of the same model that fits, on one "
+            "device and backend, both with the probes of memory and page faults."
+        )
         return
     left_out = len(found) - MOST_PAIRS
     book.figure(
@@ -48,8 +50,10 @@ def add(data: Data, book: Book) -> None:
         "paper-figure-4",
         partial(draw, data, found[:MOST_PAIRS]),
         left_out=f" {words.count(left_out, 'more pair')} of records "
-        f"{'is' if left_out == 1 else 'are'} left out." if left_out > 0 else "",
-    )  # fmt: skip
+        f"{'is' if left_out == 1 else 'are'} left out."
+        if left_out > 0
+        else "",
+    )
 
 
 def pairs(data: Data) -> list[tuple[Course, Course]]:
@@ -58,8 +62,13 @@ def pairs(data: Data) -> list[tuple[Course, Course]]:
     for point in sorted(data.training(), key=order):
         scenario = applied(point)
         if scenario in kinds and not point["lora_rank"] and not point.get("probes_off"):
-            same = (*where(point), point["backend"], model(point), point["trainer"],
-                    point["precision"])  # fmt: skip
+            same = (
+                *where(point),
+                point["backend"],
+                model(point),
+                point["trainer"],
+                point["precision"],
+            )
             kinds[scenario].setdefault(same, point)
     found = []
     for same, near in kinds["near-capacity"].items():
@@ -85,9 +94,11 @@ def _course(data: Data, row: Row) -> Course | None:
     faults = steps["minor_faults"].astype(float)
     if len(held) < 2 or len(steps) < 2 or faults.isna().any():
         return None
-    memory = np.interp(steps["started_s"].to_numpy(dtype=float),
-                       held["t_s"].to_numpy(dtype=float),
-                       held["rss_bytes"].to_numpy(dtype=float))  # fmt: skip
+    memory = np.interp(
+        steps["started_s"].to_numpy(dtype=float),
+        held["t_s"].to_numpy(dtype=float),
+        held["rss_bytes"].to_numpy(dtype=float),
+    )
     return Course(row, memory - memory[0], np.cumsum(faults.to_numpy()))
 
 
@@ -115,10 +126,12 @@ def draw(data: Data, found: Sequence[tuple[Course, Course]], narrow: bool) -> An
             index += 1
             x, y = column * (panel + gap), head + row * (title + high + foot)
             limit = int(panel / style.text_in("x", style.TEXT_PT))
-            style.write(figure, x, y + 0.12, words.shortened(name, limit), weight="bold",
-                        va="center")  # fmt: skip
-            style.write(figure, x, y + 0.28, what, va="center", size=style.SMALL_PT,
-                        color=style.MUTED)  # fmt: skip
+            style.write(
+                figure, x, y + 0.12, words.shortened(name, limit), weight="bold", va="center"
+            )
+            style.write(
+                figure, x, y + 0.28, what, va="center", size=style.SMALL_PT, color=style.MUTED
+            )
             ax = style.axes(figure, x + left, y + title, panel - left - 0.1, high)
             for course, series, (kind, look) in zip(
                 (fits, near), values, LOOKS.items(), strict=True
@@ -139,5 +152,9 @@ def _line(
     xs, ys = strokes.thin(range(1, len(values) + 1), values.tolist(), MOST_POINTS)
     line = ax.plot(xs, ys, color=style.shade(row["backend"], look[0]), dashes=look[1])
     last = "0" if not values[-1] else words.significant(float(values[-1]))
-    marks.tag(line, row, f"{row['workload']}, {words.backend_name(row)}, {kind}: {what}: {last} "
-              f"after {len(values)} steps")  # fmt: skip
+    marks.tag(
+        line,
+        row,
+        f"{row['workload']}, {words.backend_name(row)}, {kind}: {what}: {last} "
+        f"after {len(values)} steps",
+    )

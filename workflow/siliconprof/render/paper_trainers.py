@@ -24,22 +24,17 @@ from siliconprof.render.paper_bars import (
     portions,
     where,
 )
-from siliconprof.render.paper_figure3 import (
-    MS,
-    applied,
-    per_sample,
-    spanned,
-    usable,
-    way,
-)
+from siliconprof.render.paper_figure3 import MS, applied, per_sample, spanned, usable, way
 from siliconprof.render.tables import Column, Table, Value, integer, missing, published
 from siliconprof.render.traces import key as key_of
 from siliconprof.render.variants import Row, differ_in, family, model, order
 
 INTERVAL = "95 % interval"
 GPU = "gpu"
-NO_ENERGY = ("No GPU energy of Whisper-medium at batch 4 in fp32 was measured on a device of "
-             "Table 5, on no host: nothing stands beside the printed values.")  # fmt: skip
+NO_ENERGY = (
+    "No GPU energy of Whisper-medium at batch 4 in fp32 was measured on a device of "
+    "Table 5, on no host: nothing stands beside the printed values."
+)
 
 
 # -- Table 4 -----------------------------------------------------------------------------------
@@ -63,14 +58,16 @@ def add_passes(data: Data, book: Book) -> None:
             "paper-table-4",
             partial(draw, part, entries, 2),
             like="Filled bars below them are ours, of the same work on the same device"
-            if like else "No such training was measured on these devices, so no bar of ours stands "
+            if like
+            else "No such training was measured on these devices, so no bar of ours stands "
             "beside them",
             own=" The other panels are measured trainings: on one device, MLX against plain torch "
-            "and the Hugging Face Trainer against the plain loop." if len(panels) > 1 else
-            " No training in MLX and torch, or by both trainers, of equal work was measured on one "
+            "and the Hugging Face Trainer against the plain loop."
+            if len(panels) > 1
+            else " No training in MLX and torch, or by both trainers, of equal work was measured on one "
             "device, so there is nothing like it to show.",
             intervals=uncertainty.said(ours),
-        )  # fmt: skip
+        )
     book.table("paper-table-4", "paper-table-4", gains(data))
 
 
@@ -83,8 +80,10 @@ def printed_passes(data: Data) -> Panel:
         seconds = float(row["pass_time_s"]) / batch
         label = f"{row['backend']} · batch {batch}"
         text = f"{words.significant(seconds)} s"
-        said = (f"published, Table 4: {row['workload']}, {name}, {row['backend']}, batch {batch}: "
-                f"{row['pass_time_s']} s one pass, {text} per sample")  # fmt: skip
+        said = (
+            f"published, Table 4: {row['workload']}, {name}, {row['backend']}, batch {batch}: "
+            f"{row['pass_time_s']} s one pass, {text} per sample"
+        )
         printed = Bar(label, [(Span(seconds), style.published(row["backend"]))], text, said)
         ours = [
             pass_bar(data, point, f"{row['backend']} · measured", 1.0, "s")
@@ -93,8 +92,12 @@ def printed_passes(data: Data) -> Panel:
             )
         ]
         groups.setdefault(name, []).extend([printed, *ours])
-    return Panel("Table 4: GPT2-large, no Trainer", "fp32, each device with a batch of its own",
-                 [list(groups.items())], "time of one sample / s")  # fmt: skip
+    return Panel(
+        "Table 4: GPT2-large, no Trainer",
+        "fp32, each device with a batch of its own",
+        [list(groups.items())],
+        "time of one sample / s",
+    )
 
 
 def pass_bar(data: Data, row: Row, label: str, scale: float, unit: str) -> Bar:
@@ -120,11 +123,19 @@ def alike(data: Data) -> list[list[Row]]:
     for point in sorted(data.training(), key=order):
         fits = usable(point) and applied(point) == "fits" and point["precision"] == "fp32"
         if fits and not point["lora_rank"] and per_sample(point, "unsplit_step"):
-            same = (*where(point), family(point), bool(point.get("gradient_checkpointing")),
-                    point.get("weights"), point["method_version"])  # fmt: skip
+            same = (
+                *where(point),
+                family(point),
+                bool(point.get("gradient_checkpointing")),
+                point.get("weights"),
+                point["method_version"],
+            )
             groups.setdefault(same, []).append(point)
-    return [rows for rows in groups.values()
-            if len({(row["backend"], row["trainer"]) for row in rows}) > 1]  # fmt: skip
+    return [
+        rows
+        for rows in groups.values()
+        if len({(row["backend"], row["trainer"]) for row in rows}) > 1
+    ]
 
 
 def own_passes(data: Data) -> list[Panel]:
@@ -140,10 +151,15 @@ def own_passes(data: Data) -> list[Panel]:
                 for device, part in by_place(data, kind).items()
             ]
             found += [
-                Panel(f"Measured: {name}", f"{label.partition(', ')[2]}, fp32", [part],
-                      "time of one sample / ms", MS)
+                Panel(
+                    f"Measured: {name}",
+                    f"{label.partition(', ')[2]}, fp32",
+                    [part],
+                    "time of one sample / ms",
+                    MS,
+                )
                 for part in portions(groups)
-            ]  # fmt: skip
+            ]
     return found
 
 
@@ -151,13 +167,15 @@ def gains(data: Data) -> Table:
     """How many times as long the slower side takes: printed, computed from print, measured."""
     result = Table(
         [
-            Column("Compared", below="where from"), Column("Device"), Column("Of what"),
+            Column("Compared", below="where from"),
+            Column("Device"),
+            Column("Of what"),
             Column("batch", "", True),
             Column("first", "ms per sample", True, "95 % interval below"),
             Column("second", "ms per sample", True, "95 % interval below"),
             Column("second / first", "×", True, "what both 95 % intervals allow below"),
         ]
-    )  # fmt: skip
+    )
     silent = missing("not published")
     for statement in data.published["seed001_statements"]:
         if "optimized kernels" in statement["statement"]:
@@ -165,9 +183,12 @@ def gains(data: Data) -> Table:
             result.add(
                 _compared("MLX against MPS", "published: “30%-40% speed advantage”"),
                 missing("devices not named one by one"),
-                Value(statement["model"], mark="prose"), silent, silent, silent,
+                Value(statement["model"], mark="prose"),
+                silent,
+                silent,
+                silent,
                 published(f"{low:g} to {high:g}", statement["source"]),
-            )  # fmt: skip
+            )
     printed = {(r["device"], r["backend"]): r for r in data.published["table4_pass_time"]}
     for (device, backend), row in printed.items():
         other = printed.get((device, "torch-mps"))
@@ -177,14 +198,26 @@ def gains(data: Data) -> Table:
         batch = int(row["batch_size"])
         times = [float(r["pass_time_s"]) / batch / MS for r in (row, other)]
         result.add(
-            _compared("MLX against MPS", "published: Table 4"), name, row["workload"],
+            _compared("MLX against MPS", "published: Table 4"),
+            name,
+            row["workload"],
             published(row["batch_size"], row["source"]),
-            *(Value(words.significant(ms, 4), ms, mark="computed",
-                    title=f"computed from the printed {r['pass_time_s']} s a pass")
-              for ms, r in zip(times, (row, other), strict=True)),
-            Value(words.significant(times[1] / times[0]), times[1] / times[0], mark="computed",
-                  title="computed from two printed numbers"),
-        )  # fmt: skip
+            *(
+                Value(
+                    words.significant(ms, 4),
+                    ms,
+                    mark="computed",
+                    title=f"computed from the printed {r['pass_time_s']} s a pass",
+                )
+                for ms, r in zip(times, (row, other), strict=True)
+            ),
+            Value(
+                words.significant(times[1] / times[0]),
+                times[1] / times[0],
+                mark="computed",
+                title="computed from two printed numbers",
+            ),
+        )
     for what, first, second in comparisons(data):
         a, b = Step.of(first), Step.of(second)
         assert a and b
@@ -239,8 +272,9 @@ def add_energy(data: Data, book: Book) -> None:
         "paper-table-5",
         partial(draw, [panel], entries, 1),
         like="Filled bars are ours: the same training and the same scope, the GPU alone."
-        if ours else NO_ENERGY,
-    )  # fmt: skip
+        if ours
+        else NO_ENERGY,
+    )
 
 
 def energies(data: Data) -> Panel:
@@ -258,10 +292,14 @@ def energies(data: Data) -> Panel:
         text = f"{words.significant(joules)} J ({step_j} J an iteration)"
         hue = next((b for b in entry.get("backends", []) if b.startswith("torch-")), "other")
         bars = [
-            Bar("published", [(Span(joules), style.published(hue))], text,
+            Bar(
+                "published",
+                [(Span(joules), style.published(hue))],
+                text,
                 f"published, Table 5: {row['workload']}, {name}, batch {batch}, "
-                f"{row['precision']}, {row['scope']}: {text}"),
-        ]  # fmt: skip
+                f"{row['precision']}, {row['scope']}: {text}",
+            )
+        ]
         like = beside.trainings(data, row, precision=row["precision"], trainer="hf", offloads=False)
         bars += [
             energy_bar(data, point, line)
@@ -269,8 +307,12 @@ def energies(data: Data) -> Panel:
             for line in counted.get(key_of(point), [])
         ]
         groups.append((name, bars))
-    return Panel("Table 5: Whisper-medium, batch 4, fp32", "by sample: an iteration divided by 4",
-                 [groups], "energy of one sample / J")  # fmt: skip
+    return Panel(
+        "Table 5: Whisper-medium, batch 4, fp32",
+        "by sample: an iteration divided by 4",
+        [groups],
+        "energy of one sample / J",
+    )
 
 
 def energy_bar(data: Data, point: Row, line: Row) -> Bar:
@@ -289,5 +331,11 @@ def energy_bar(data: Data, point: Row, line: Row) -> Bar:
 
 def measured(panels: Sequence[Panel]) -> list[Row]:
     """The rows of all bars that are ours."""
-    return [bar.of for panel in panels for groups in panel.axes for _, bars in groups
-            for bar in bars if bar.of]  # fmt: skip
+    return [
+        bar.of
+        for panel in panels
+        for groups in panel.axes
+        for _, bars in groups
+        for bar in bars
+        if bar.of
+    ]

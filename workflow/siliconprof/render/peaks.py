@@ -105,8 +105,10 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     if found:
         book.figure(f"{prefix}peaks", "peaks", partial(draw, data, found))
     else:
-        book.note("No prediction can be held against a measured peak: nothing counts device memory "
-                  "here, or the memory model says nothing.")  # fmt: skip
+        book.note(
+            "No prediction can be held against a measured peak: nothing counts device memory "
+            "here, or the memory model says nothing."
+        )
     fold = words.count(len(rows), "training cell") if len(rows) > FOLD_ABOVE else ""
     book.table(f"{prefix}memory", "memory", table(rows), folded=fold)
 
@@ -119,16 +121,24 @@ def draw(data: Data, found: list[tuple[Row, float]], narrow: bool) -> Any:
     width, left, foot, high = style.width_in(narrow), 0.5, 0.42, 2.3
     rows = [row for row, _ in found]
     places = style.devices(rows, data.device_name, 3.6)
-    shapes = {name: mark for name, mark in zip(
-        dict.fromkeys(row["module"] for row in rows), "oDs^v", strict=False)}  # fmt: skip
+    shapes = {
+        name: mark
+        for name, mark in zip(dict.fromkeys(row["module"] for row in rows), "oDs^v", strict=False)
+    }
     entries = [
         *style.backends(rows, 3.6),
-        *(places or [
-            (style.sample(mark, color=style.MUTED, markersize=3.6, markerfacecolor="none"), name)
-            for name, mark in shapes.items()
-        ]),
+        *(
+            places
+            or [
+                (
+                    style.sample(mark, color=style.MUTED, markersize=3.6, markerfacecolor="none"),
+                    name,
+                )
+                for name, mark in shapes.items()
+            ]
+        ),
         (style.swatch(style.shade("grey", 12)), f"within {words.whole_percent(WITHIN)}"),
-    ]  # fmt: skip
+    ]
     head = style.legend_height(entries, width) + 0.1
     figure = style.canvas(width, head + high + foot)
     style.legend(figure, entries, 0.0)
@@ -144,18 +154,28 @@ def draw(data: Data, found: list[tuple[Row, float]], narrow: bool) -> Any:
     for (row, ratio), size in zip(found, sizes, strict=True):
         shape = style.device_mark(row["device"]) if places else shapes.get(row["module"], "o")
         dot = ax.plot([size], [ratio], shape, markersize=3.6, color=style.colour(row))
-        marks.tag(dot, row, f"{hover.training(row)}: predicted {words.mebibytes(predicted(row) or 0)}, "
-                  f"measured {words.mebibytes(size * MIB)}, ratio "
-                  f"{words.significant(ratio)}")  # fmt: skip
+        marks.tag(
+            dot,
+            row,
+            f"{hover.training(row)}: predicted {words.mebibytes(predicted(row) or 0)}, "
+            f"measured {words.mebibytes(size * MIB)}, ratio "
+            f"{words.significant(ratio)}",
+        )
     for name, apart in _missed_models(found):
         x, y = (sum(axis) / len(apart) for axis in zip(*apart, strict=True))
         right = x > (low * top) ** 0.5
         edge = min(x for x, _ in apart) if right else max(x for x, _ in apart)
         said = f"{name}: {words.count(len(apart), 'cell')}"
         ax.annotate(
-            said, (edge, y), (-6 if right else 6, 0), textcoords="offset points", va="center",
-            ha="right" if right else "left", size=style.SMALL_PT, color=style.MUTED,
-        )  # fmt: skip
+            said,
+            (edge, y),
+            (-6 if right else 6, 0),
+            textcoords="offset points",
+            va="center",
+            ha="right" if right else "left",
+            size=style.SMALL_PT,
+            color=style.MUTED,
+        )
     style.log_ticks(ax.xaxis, low, top)
     style.plain_ticks(ax.yaxis, 6)
     ax.grid(axis="y")
@@ -164,9 +184,7 @@ def draw(data: Data, found: list[tuple[Row, float]], narrow: bool) -> Any:
     return figure
 
 
-def _missed_models(
-    found: list[tuple[Row, float]],
-) -> list[tuple[str, list[tuple[float, float]]]]:
+def _missed_models(found: list[tuple[Row, float]]) -> list[tuple[str, list[tuple[float, float]]]]:
     """(model, [(measured MiB, ratio)]) of cells outside the band; above and below it apart."""
     groups: dict[tuple[str, bool], list[tuple[float, float]]] = {}
     for row, ratio in missed(found):
@@ -193,13 +211,17 @@ def table(rows: list[Row]) -> Table:
             Column("RSS growth", "MiB", True, "the peak without what the imports had taken"),
         ]
     )
-    counted = {f"{row['backend']}: {row['device_peak_means']}" for row in rows
-               if peak(row) and row.get("device_peak_means")}  # fmt: skip
+    counted = {
+        f"{row['backend']}: {row['device_peak_means']}"
+        for row in rows
+        if peak(row) and row.get("device_peak_means")
+    }
     result.notes = [f"Device peak, {said}." for said in sorted(counted)]
     for row in rows:
         ratio = predicted_over_measured(row)
-        start, most = (words.number(row[n])
-                       for n in ("rss_at_start_bytes", "rss_peak_sampled_bytes"))  # fmt: skip
+        start, most = (
+            words.number(row[n]) for n in ("rss_at_start_bytes", "rss_peak_sampled_bytes")
+        )
         means = row.get("device_peak_means")
         why = f"no peak: {means}" if means else "nothing counts device memory in this backend"
         apart = CHECK_ONLY if has_no_speed(row) else "one of the two is missing"

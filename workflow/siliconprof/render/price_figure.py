@@ -25,9 +25,10 @@ def short(name: str) -> str:
 
 
 def draw(
-    groups: Mapping[str, Sequence[Offer]], sheet: Sequence[tuple[str, str, float, Price]],
+    groups: Mapping[str, Sequence[Offer]],
+    sheet: Sequence[tuple[str, str, float, Price]],
     narrow: bool,
-) -> Any:  # fmt: skip
+) -> Any:
     """A panel for each training, then the bars of the data sheets; beside each other on a desk."""
     shown = sorted(groups.items(), key=lambda item: -_devices(item[1]))[:MOST_PANELS]
     shown = [item for item in shown if _devices(item[1]) > 1] or shown[:1]
@@ -66,9 +67,11 @@ def _entries(offers: Sequence[Offer]) -> list[style.Entry]:
     return [
         *((style.sample("o", color=style.shade(name), markersize=3.6), name) for name in backends),
         (style.swatch("none", style.PUBLISHED_HATCH), "published, or of a data sheet"),
-        (style.swatch(style.shade("grey", 25)),
-         f"stated: {low:g} to {high:g} times slower at a similar price"),
-    ]  # fmt: skip
+        (
+            style.swatch(style.shade("grey", 25)),
+            f"stated: {low:g} to {high:g} times slower at a similar price",
+        ),
+    ]
 
 
 def _panel(
@@ -92,10 +95,14 @@ def _panel(
     for card in cards:
         usd = card.price.usd or 1.0
         box = ax.add_patch(
-            Rectangle((usd / near, card.samples_per_s / high), usd * near - usd / near,
-                      card.samples_per_s / low - card.samples_per_s / high,
-                      facecolor=style.shade("grey", 25), linewidth=0)
-        )  # fmt: skip
+            Rectangle(
+                (usd / near, card.samples_per_s / high),
+                usd * near - usd / near,
+                card.samples_per_s / low - card.samples_per_s / high,
+                facecolor=style.shade("grey", 25),
+                linewidth=0,
+            )
+        )
         said = f"where the paper puts a Mac of a price like that of {card.name}"
         marks.tag(box, None if card.published else card.row, said)
     moved = _apart(group, ax.get_ylim())
@@ -103,16 +110,30 @@ def _panel(
         ink = style.shade(offer.backend)
         look: dict[str, Any] = {"color": ink, "linewidths": 0}
         if offer.published:
-            look = {"facecolor": "none", "edgecolor": ink, "linewidths": 0.7,
-                    "hatch": style.PUBLISHED_HATCH * 2}  # fmt: skip
-        mark = ax.scatter([offer.price.usd], [offer.samples_per_s], s=34,
-                          marker=style.device_mark(offer.device), zorder=3, **look)  # fmt: skip
+            look = {
+                "facecolor": "none",
+                "edgecolor": ink,
+                "linewidths": 0.7,
+                "hatch": style.PUBLISHED_HATCH * 2,
+            }
+        mark = ax.scatter(
+            [offer.price.usd],
+            [offer.samples_per_s],
+            s=34,
+            marker=style.device_mark(offer.device),
+            zorder=3,
+            **look,
+        )
         right = offer.price.of != money.CARD  # names of both kinds would else meet
         name = ax.annotate(
-            short(offer.name), (offer.price.usd, offer.samples_per_s),
-            xytext=(6 if right else -6, moved[id(offer)]), textcoords="offset points",
-            ha="left" if right else "right", va="center", size=style.SMALL_PT,
-        )  # fmt: skip
+            short(offer.name),
+            (offer.price.usd, offer.samples_per_s),
+            xytext=(6 if right else -6, moved[id(offer)]),
+            textcoords="offset points",
+            ha="left" if right else "right",
+            va="center",
+            size=style.SMALL_PT,
+        )
         kind = "published" if offer.published else "measured"
         said = (
             f"{offer.name}, {offer.backend}: {words.significant(offer.samples_per_s)} samples/s "
@@ -144,21 +165,30 @@ def _apart(group: Sequence[Offer], limits: tuple[float, float]) -> dict[int, flo
 
 
 def _bars(
-    figure: Any, sheet: Sequence[tuple[str, str, float, Price]], left: float, top: float,
-    width: float, height: float,
-) -> None:  # fmt: skip
+    figure: Any,
+    sheet: Sequence[tuple[str, str, float, Price]],
+    left: float,
+    top: float,
+    width: float,
+    height: float,
+) -> None:
     """Listed fp32 operations for what a device costs: data sheets, nothing measured."""
-    style.write(figure, left, top + 0.12, "Data sheets: fp32 peak for the money", weight="bold",
-                va="center")  # fmt: skip
+    style.write(
+        figure, left, top + 0.12, "Data sheets: fp32 peak for the money", weight="bold", va="center"
+    )
     labels = [short(name) for _, name, _, _ in sheet]
     margin = style.labels_in(labels) + 0.08
     ax = style.axes(figure, left + margin, top + TITLE_IN, width - margin - 0.35, height)
     for y, (_, name, value, bought) in enumerate(sheet):
         bar = ax.barh(y, value, height=0.6, **style.published(CHIP.get(bought.of, "other")))
         number = ax.annotate(
-            words.significant(value), (value, y), xytext=(4, 0), textcoords="offset points",
-            va="center", size=style.SMALL_PT,
-        )  # fmt: skip
+            words.significant(value),
+            (value, y),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            size=style.SMALL_PT,
+        )
         said = (
             f"{name}: {words.significant(value)} TFLOPS per 1,000 USD by its data sheet, "
             f"{bought.usd:,.0f} USD, {bought.of}"

@@ -17,8 +17,11 @@ STATEMENTS = ("seed001_statements", "seed003_speedups", "seed004_speedups")
 
 def add(data: Data, book: Book) -> None:
     """The paper's six tables and every statement with a number."""
-    shown = {row["device"] for name in ("table1_devices", "table6_kernel_launch")
-             for row in data.published[name]}  # fmt: skip
+    shown = {
+        row["device"]
+        for name in ("table1_devices", "table6_kernel_launch")
+        for row in data.published[name]
+    }
     measured = sorted({data.device_name(c) for c in data.cells if c["device"] in shown})
     book.note(
         f"Devices of these tables among the results: {words.listing(measured)}; their values stand "
@@ -38,8 +41,12 @@ def add(data: Data, book: Book) -> None:
     for name, key, make in tables:
         book.table(name, key, make(data))
     many = sum(len(data.published[name]) for name in STATEMENTS)
-    book.table("published-statements", "published-statements", statements(data),
-               folded=words.count(many, "statement"))  # fmt: skip
+    book.table(
+        "published-statements",
+        "published-statements",
+        statements(data),
+        folded=words.count(many, "statement"),
+    )
 
 
 def _name(data: Data, device: str | None) -> str:
@@ -82,11 +89,15 @@ def table1(data: Data) -> Table:
     """Devices; beside them what the host reports and the fastest product measured."""
     table = Table(
         [
-            Column("Device"), Column("memory", "GB", True), Column("peak", "TFLOPS", True),
-            Column("launch price", "USD", True), Column("measured: memory found", folds=True),
-            Column("measured: fastest fp32 product", folds=True), *SOURCE,
+            Column("Device"),
+            Column("memory", "GB", True),
+            Column("peak", "TFLOPS", True),
+            Column("launch price", "USD", True),
+            Column("measured: memory found", folds=True),
+            Column("measured: fastest fp32 product", folds=True),
+            *SOURCE,
         ]
-    )  # fmt: skip
+    )
     rows = data.published["table1_devices"]
     shared = table.notes = shared_remarks(rows)
     for row in rows:
@@ -95,15 +106,23 @@ def table1(data: Data) -> Table:
         products = [point for point in products if point["flop_per_s"]]
         table.add(
             _device(data, row),
-            *(published(row[name], row["source"])
-              for name in ("memory_gb", "compute_tflops", "launch_price_usd")),
-            beside.shown(list({c["host"]: c for c in cells}.values()),
-                         lambda c: words.mebibytes(c["device_memory_bytes"])),
-            beside.shown(sorted(products, key=lambda p: -p["flop_per_s"])[:1],
-                         lambda p: f"{words.scaled(p['flop_per_s'], 'FLOP/s')} "
-                                   f"({words.backend_name(p)}, {words.shape(p)})"),
+            *(
+                published(row[name], row["source"])
+                for name in ("memory_gb", "compute_tflops", "launch_price_usd")
+            ),
+            beside.shown(
+                list({c["host"]: c for c in cells}.values()),
+                lambda c: words.mebibytes(c["device_memory_bytes"]),
+            ),
+            beside.shown(
+                sorted(products, key=lambda p: -p["flop_per_s"])[:1],
+                lambda p: (
+                    f"{words.scaled(p['flop_per_s'], 'FLOP/s')} "
+                    f"({words.backend_name(p)}, {words.shape(p)})"
+                ),
+            ),
             *_source(row, shared),
-        )  # fmt: skip
+        )
     return table
 
 
@@ -111,13 +130,14 @@ def table2(data: Data) -> Table:
     """Workloads; the printed GiB divide millions by 1024, the computed ones are true."""
     table = Table(
         [
-            Column("Workload"), Column("parameters", "10⁶", True),
+            Column("Workload"),
+            Column("parameters", "10⁶", True),
             Column("memory as printed", "GiB", True),
-            Column("true memory, computed", "GiB", True,
-                   "printed parameters × 16 bytes / 2³⁰"),
-            Column("printed / true", "", True), *SOURCE,
+            Column("true memory, computed", "GiB", True, "printed parameters × 16 bytes / 2³⁰"),
+            Column("printed / true", "", True),
+            *SOURCE,
         ]
-    )  # fmt: skip
+    )
     rows = data.published["table2_workloads"]
     shared = table.notes = shared_remarks(rows)
     for row in rows:
@@ -143,18 +163,29 @@ def table3(data: Data) -> Table:
     table = Table(
         [
             Column("Scenario", "", True),
-            Column("derived here", help="by our memory model against the device's memory, "
-                   "whatever was then run: 1 fits, 2 needs offloading, 3 near capacity", folds=True),
-            Column("Workload"), Column("batch size", "", True),
-            Column("Device"), Column("Other transcription"),
-            Column("measured: unsplit step, Trainer", folds=True), *SOURCE,
+            Column(
+                "derived here",
+                help="by our memory model against the device's memory, "
+                "whatever was then run: 1 fits, 2 needs offloading, 3 near capacity",
+                folds=True,
+            ),
+            Column("Workload"),
+            Column("batch size", "", True),
+            Column("Device"),
+            Column("Other transcription"),
+            Column("measured: unsplit step, Trainer", folds=True),
+            *SOURCE,
         ]
-    )  # fmt: skip
+    )
     rows = data.published["table3_configurations"]
     shared = table.notes = shared_remarks(rows)
     for row in rows:
-        same = [r for r in rows if (r["workload"], r["device"], r["batch_size"]) == (
-            row["workload"], row["device"], row["batch_size"])]  # fmt: skip
+        same = [
+            r
+            for r in rows
+            if (r["workload"], r["device"], r["batch_size"])
+            == (row["workload"], row["device"], row["batch_size"])
+        ]
         agree = len({r["scenario"] for r in same}) == 1
         cells = beside.planned(data, row, trainer="hf")
         ours = beside.trainings(data, row, trainer="hf", offloads=row["scenario"] == "2")
@@ -165,14 +196,24 @@ def table3(data: Data) -> Table:
             row["workload"],
             published(row["batch_size"], row["source"]),
             _device(data, row),
-            Value("the same") if agree else Value("; ".join(
-                f"{r['source'].split(',')[0]} says {r['scenario']}"
-                for r in same if r is not row), mark="bad"),
-            beside.shown(ours, lambda p: f"{beside.step(p)} ({label(p)}; {beside.length(p)})",
-                         "; ".join(dict.fromkeys(refused)) or beside.NOT_MEASURED),
+            Value("the same")
+            if agree
+            else Value(
+                "; ".join(
+                    f"{r['source'].split(',')[0]} says {r['scenario']}"
+                    for r in same
+                    if r is not row
+                ),
+                mark="bad",
+            ),
+            beside.shown(
+                ours,
+                lambda p: f"{beside.step(p)} ({label(p)}; {beside.length(p)})",
+                "; ".join(dict.fromkeys(refused)) or beside.NOT_MEASURED,
+            ),
             *_source(row, shared),
             css="" if agree else "disagree",
-        )  # fmt: skip
+        )
     return beside.with_lengths(table)
 
 
@@ -180,11 +221,15 @@ def table4(data: Data) -> Table:
     """Pass times; ours is a whole unsplit step, optimizer included."""
     table = Table(
         [
-            Column("Device"), Column("Backend"), Column("Workload", folds=True), Column("batch size", "", True),
-            Column("one pass", "s", True), Column("measured: unsplit step, plain loop, fp32", folds=True),
+            Column("Device"),
+            Column("Backend"),
+            Column("Workload", folds=True),
+            Column("batch size", "", True),
+            Column("one pass", "s", True),
+            Column("measured: unsplit step, plain loop, fp32", folds=True),
             *SOURCE,
         ]
-    )  # fmt: skip
+    )
     rows = data.published["table4_pass_time"]
     shared = table.notes = shared_remarks(rows)
 
@@ -211,11 +256,16 @@ def table5(data: Data) -> Table:
     """Energy of the GPU; beside it only what was measured of that scope, by the Trainer."""
     table = Table(
         [
-            Column("Device"), Column("energy per iteration", "J", True), Column("Of what"),
-            Column("Workload"), Column("batch size", "", True), Column("Precision"),
-            Column("measured: GPU alone", folds=True), *SOURCE,
+            Column("Device"),
+            Column("energy per iteration", "J", True),
+            Column("Of what"),
+            Column("Workload"),
+            Column("batch size", "", True),
+            Column("Precision"),
+            Column("measured: GPU alone", folds=True),
+            *SOURCE,
         ]
-    )  # fmt: skip
+    )
     rows = data.published["table5_energy"]
     shared = table.notes = shared_remarks(rows)
     joules: dict[tuple, list[Row]] = {}
@@ -224,8 +274,11 @@ def table5(data: Data) -> Table:
             joules.setdefault(key_of(found), []).append(found)
 
     def show(point: Row) -> str:
-        said = (f"{words.significant(found['energy_per_step_j'], 4)} J by {found['name']}, "
-                f"{found['quality']}" for found in joules[key_of(point)])  # fmt: skip
+        said = (
+            f"{words.significant(found['energy_per_step_j'], 4)} J by {found['name']}, "
+            f"{found['quality']}"
+            for found in joules[key_of(point)]
+        )
         return f"{', '.join(said)} ({label(point)}; {beside.length(point)})"
 
     for row in rows:
@@ -247,11 +300,13 @@ def table6(data: Data) -> Table:
     """Kernel launch; which of our four numbers is the paper's is not known."""
     table = Table(
         [
-            Column("Device"), Column("cold launch", "ms", True),
+            Column("Device"),
+            Column("cold launch", "ms", True),
             Column("follow-up launch", "ms", True),
-            Column("measured: cold, launch and wait, enqueue", folds=True), *SOURCE,
+            Column("measured: cold, launch and wait, enqueue", folds=True),
+            *SOURCE,
         ]
-    )  # fmt: skip
+    )
 
     def show(point: Row) -> str:
         three = (point[f"{kind}_median_s"] for kind in ("cold", "launch_and_wait", "enqueue"))
@@ -275,10 +330,14 @@ def statements(data: Data) -> Table:
     """Numbers of running text, from the paper and from seeds 003 and 004."""
     table = Table(
         [
-            Column("Statement"), Column("Value", "", True), Column("Compared"), Column("Of what"),
-            Column("batch size", "", True), *SOURCE,
+            Column("Statement"),
+            Column("Value", "", True),
+            Column("Compared"),
+            Column("Of what"),
+            Column("batch size", "", True),
+            *SOURCE,
         ]
-    )  # fmt: skip
+    )
     for name in STATEMENTS:
         for row in data.published[name]:
             low, high = row["value_min"], row["value_max"]

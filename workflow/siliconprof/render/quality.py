@@ -76,8 +76,15 @@ def flags_table(cells: Sequence[Row]) -> Table:
 
 def failures_table(cells: Sequence[Row]) -> Table:
     """Status, reason, and the earlier record that is still there."""
-    table = Table([Column("Host"), Column("Cell"), Column("Status"), Column("Reason"),
-                   Column("Earlier record")])  # fmt: skip
+    table = Table(
+        [
+            Column("Host"),
+            Column("Cell"),
+            Column("Status"),
+            Column("Reason"),
+            Column("Earlier record"),
+        ]
+    )
     for cell in cells:
         kept = cell["earlier_ok_record"]
         table.add(
@@ -102,11 +109,14 @@ def captures_table(data: Data, folder: Path) -> Table:
     """
     table = Table(
         [
-            Column("Cell"), Column("Tool"), Column("File"), Column("size", "MiB", True),
+            Column("Cell"),
+            Column("Tool"),
+            Column("File"),
+            Column("size", "MiB", True),
             Column("steps", "", True, "training steps that the tool saw"),
             Column("What it records"),
         ]
-    )  # fmt: skip
+    )
     place = {key(cell): index for index, cell in enumerate(data.cells)}
     for row in sorted(data.captures, key=lambda row: place[key(row)]):
         why = row["reason"] or "the tool left no file"
@@ -137,10 +147,13 @@ def _earlier(data: Data, book: Book) -> None:
     lost = [cell for cell in cells if cell["earlier_ok_record"]]
     if lost:
         book.listing(
-            [f"{_name(cell)}: this cell {cell['status']} this time ({cell['reason']}); an earlier "
-             f"record with status ok is kept at {cell['earlier_ok_record']}" for cell in lost],
+            [
+                f"{_name(cell)}: this cell {cell['status']} this time ({cell['reason']}); an earlier "
+                f"record with status ok is kept at {cell['earlier_ok_record']}"
+                for cell in lost
+            ],
             "Measured before, not this time:",
-        )  # fmt: skip
+        )
     again = len(cells) - len(lost)
     if again:
         book.note(
@@ -175,23 +188,39 @@ def _provenance(data: Data, book: Book, own: Data, command: str) -> None:
             ("Made again by", "snakemake --cores 1 report"),
             ("This page by", command),
             ("Code", setting.commits(own.cells)),
-            ("Host file", f"{folder}/hosts/{data.host['label']}.json, made from facts with "
-                          f"SHA-256 {data.host['quick_facts_sha256'][:12]}…"),
+            (
+                "Host file",
+                f"{folder}/hosts/{data.host['label']}.json, made from facts with "
+                f"SHA-256 {data.host['quick_facts_sha256'][:12]}…",
+            ),
             ("Tables", f"{folder}/tables, as CSV: {', '.join(TABLES)}"),
-            ("Figures", f"{book.folder.as_posix()}: every figure as SVG, PNG and PDF, every table "
-                        "of this page as CSV, Markdown and LaTeX"),
+            (
+                "Figures",
+                f"{book.folder.as_posix()}: every figure as SVG, PNG and PDF, every table "
+                "of this page as CSV, Markdown and LaTeX",
+            ),
         ]
-    )  # fmt: skip
+    )
     book.folded("The resolved configuration", json.dumps(experiment, indent=1, sort_keys=True))
     if data.cells:
-        book.table("records", "records", records_table(data.cells),
-                   folded=words.count(len(data.cells), "record"))  # fmt: skip
+        book.table(
+            "records",
+            "records",
+            records_table(data.cells),
+            folded=words.count(len(data.cells), "record"),
+        )
 
 
 def records_table(cells: Sequence[Row]) -> Table:
     """The file behind every cell, and the hash of its content."""
-    columns = [Column("Record"), Column("Source"), Column("SHA-256 of its content"),
-               Column("started, UTC"), Column("Code"), Column("Method", "", True)]  # fmt: skip
+    columns = [
+        Column("Record"),
+        Column("Source"),
+        Column("SHA-256 of its content"),
+        Column("started, UTC"),
+        Column("Code"),
+        Column("Method", "", True),
+    ]
     table = Table(columns)
     for cell in cells:
         row: list[Any] = [

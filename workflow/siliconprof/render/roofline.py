@@ -55,10 +55,13 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         here = [dot for dot in dots if device_of(dot.row) == device]
         name = here[0].row["device"]
         book.figure(
-            f"{prefix}roofline-{name}", "roofline", partial(draw, here),
-            device=data.device_name(here[0].row), above=_above_said(here),
+            f"{prefix}roofline-{name}",
+            "roofline",
+            partial(draw, here),
+            device=data.device_name(here[0].row),
+            above=_above_said(here),
             lacking=_lacking_said(here),
-        )  # fmt: skip
+        )
     fold = f"{len(dots)} points" if len(dots) > FOLD_ABOVE else ""
     book.table(f"{prefix}roofline", "roofline", table(dots), folded=fold)
     shown = {key(dot.row) for dot in dots}
@@ -107,20 +110,33 @@ def _format(row: Row) -> str:
 
 def draw(dots: Sequence[Dot], narrow: bool) -> Any:
     """A panel for each number format, all with the same axes: operations a second over a byte's."""
-    scale, unit = (TERA, "TFLOP/s") if max(d.flop_per_s for d in dots) > 10 * TERA else (
-        GIGA, "GFLOP/s")  # fmt: skip
+    scale, unit = (
+        (TERA, "TFLOP/s") if max(d.flop_per_s for d in dots) > 10 * TERA else (GIGA, "GFLOP/s")
+    )
     formats = [name for name in FORMATS if any(_format(dot.row) == name for dot in dots)]
     width = style.width_in(narrow)
     kinds = [entry for entry in KINDS if any(dot.kind == entry[0] for dot in dots)]
     sheets = [dot.sheet for dot in dots]
     entries = [
         *style.backends([dot.row for dot in dots], 3.2),
-        *((style.sample(marker, color=style.MUTED, markersize=3.2), name)
-          for _, name, marker in kinds),
-        *([(style.sample("o", color=style.MUTED, markersize=3.2, markerfacecolor=style.PAPER),
-            "hollow: fits the last-level cache")] if any(dot.cached for dot in dots) else []),
+        *(
+            (style.sample(marker, color=style.MUTED, markersize=3.2), name)
+            for _, name, marker in kinds
+        ),
+        *(
+            [
+                (
+                    style.sample(
+                        "o", color=style.MUTED, markersize=3.2, markerfacecolor=style.PAPER
+                    ),
+                    "hollow: fits the last-level cache",
+                )
+            ]
+            if any(dot.cached for dot in dots)
+            else []
+        ),
         (style.sample(None, "-", color=style.MUTED, linewidth=1.2), "measured ceiling"),
-    ]  # fmt: skip
+    ]
     if any(sheet.product or sheet.memory for sheet in sheets):
         entries.append((_sheet_sample, "data sheet"))
     head, title, foot, left, gap = style.legend_height(entries, width) + 0.06, 0.24, 0.42, 0.42, 0.3
@@ -191,8 +207,9 @@ def _sheet_sample(ax: Any, x: float, y: float) -> None:
     from matplotlib.patches import Rectangle
 
     ax.add_patch(Rectangle((x, y - 0.045), 0.15, 0.09, **_hatched()))
-    ax.plot([x, x + 0.15], [y + 0.045] * 2, color=style.shade("other"), linewidth=1.0,
-            dashes=(3, 1.5))  # fmt: skip
+    ax.plot(
+        [x, x + 0.15], [y + 0.045] * 2, color=style.shade("other"), linewidth=1.0, dashes=(3, 1.5)
+    )
 
 
 def _hatched() -> dict[str, Any]:
@@ -204,12 +221,22 @@ def _sheet(ax: Any, dots: Sequence[Dot], scale: float) -> None:
     sheet = dots[0].sheet
     if not (sheet.product or sheet.memory):
         return
-    drawn = _line(ax, scale, sheet.product, sheet.memory, color=style.shade("other"), linewidth=1.0,
-                  dashes=(3, 1.5))  # fmt: skip
+    drawn = _line(
+        ax,
+        scale,
+        sheet.product,
+        sheet.memory,
+        color=style.shade("other"),
+        linewidth=1.0,
+        dashes=(3, 1.5),
+    )
     xs, ys = drawn[0].get_data()
     edge = ax.fill_between(xs, ys, [y * 1.3 for y in ys], **_hatched())
-    figures = [words.scaled(value, unit) for value, unit in (
-        (sheet.product, "FLOP/s"), (sheet.memory, "byte/s")) if value]  # fmt: skip
+    figures = [
+        words.scaled(value, unit)
+        for value, unit in ((sheet.product, "FLOP/s"), (sheet.memory, "byte/s"))
+        if value
+    ]
     said = words.listing(figures)
     marks.tag([drawn, edge], [dot.row for dot in dots], f"Data sheet, published: {said}")
 
@@ -236,25 +263,33 @@ def _ceilings(ax: Any, dots: Sequence[Dot], scale: float) -> None:
             continue
         slope[0].set_data([start, end], [start * bandwidth / scale, end * bandwidth / scale])
         said = f"{what} {words.scaled(bandwidth, 'B/s')}"
-        marks.tag(slope, rows, f"Measured bandwidth of {what}: "
-                               f"{words.scaled(bandwidth, 'byte/s')}")  # fmt: skip
+        marks.tag(slope, rows, f"Measured bandwidth of {what}: {words.scaled(bandwidth, 'byte/s')}")
         under = what == "memory"  # above it there may be the data sheet's line
         # Right of the matrix-vector products, which lie at half an operation a byte in fp32.
         at = BESIDE_MATVEC if under and start < BESIDE_MATVEC < end / 6 else start * 1.15
         # The line's angle in data, y = bandwidth × x; these axes turn it into the eye's.
-        ax.text(at, at * bandwidth / scale * (0.93 if under else 1.05), said,
-                size=style.SMALL_PT, color=style.MUTED, va="top" if under else "bottom",
-                rotation=math.degrees(math.atan(bandwidth / scale)), rotation_mode="anchor",
-                transform_rotates_text=True)  # fmt: skip
+        ax.text(
+            at,
+            at * bandwidth / scale * (0.93 if under else 1.05),
+            said,
+            size=style.SMALL_PT,
+            color=style.MUTED,
+            va="top" if under else "bottom",
+            rotation=math.degrees(math.atan(bandwidth / scale)),
+            rotation_mode="anchor",
+            transform_rotates_text=True,
+        )
     for name, value in known.items():
         steepest = max(filter(None, (limits.memory, limits.cache)), default=None)
         left = max(value / steepest, low) if steepest else low
-        line = ax.plot([left, high], [value / scale] * 2, color=style.shade(name),
-                       linewidth=1.4)  # fmt: skip
+        line = ax.plot([left, high], [value / scale] * 2, color=style.shade(name), linewidth=1.4)
         row = firsts[name].row
-        marks.tag(line, [r for r in rows if r["backend"] == name],
-                  f"Fastest product measured, {words.backend_name(row)} {_format(row)}: "
-                  f"{words.scaled(value, 'FLOP/s')}")  # fmt: skip
+        marks.tag(
+            line,
+            [r for r in rows if r["backend"] == name],
+            f"Fastest product measured, {words.backend_name(row)} {_format(row)}: "
+            f"{words.scaled(value, 'FLOP/s')}",
+        )
 
 
 def _products(ax: Any, dots: Sequence[Dot], wide: float) -> None:
@@ -268,8 +303,16 @@ def _products(ax: Any, dots: Sequence[Dot], wide: float) -> None:
         room = style.text_in(text + "   ", style.SMALL_PT) / wide
         if at - room < 0.12:  # the pointer and the table tell the rest
             return
-        ax.text(at, 1 + 0.12 / PANEL_IN, text, ha="right", va="center", size=style.SMALL_PT,
-                transform=ax.transAxes, color=style.shade(row["backend"]))  # fmt: skip
+        ax.text(
+            at,
+            1 + 0.12 / PANEL_IN,
+            text,
+            ha="right",
+            va="center",
+            size=style.SMALL_PT,
+            transform=ax.transAxes,
+            color=style.shade(row["backend"]),
+        )
         at -= room
 
 
@@ -282,10 +325,15 @@ def _dots(ax: Any, dots: Sequence[Dot], scale: float) -> None:
     for group in groups.values():
         first, hue = group[0], style.shade(group[0].row["backend"])
         artist = ax.plot(
-            [dot.intensity for dot in group], [dot.flop_per_s / scale for dot in group],
-            MARKER_OF[first.kind], color=hue, markersize=3.2, markeredgewidth=0.8, linestyle="none",
+            [dot.intensity for dot in group],
+            [dot.flop_per_s / scale for dot in group],
+            MARKER_OF[first.kind],
+            color=hue,
+            markersize=3.2,
+            markeredgewidth=0.8,
+            linestyle="none",
             markerfacecolor=style.PAPER if first.cached else hue,
-        )  # fmt: skip
+        )
         marks.tag(artist, [dot.row for dot in group], _said(group))
 
 
@@ -304,11 +352,16 @@ def _names(ax: Any, dots: Sequence[Dot], scale: float) -> None:
     for index, dot in enumerate(above(dots)[:MOST_NAMED]):
         ax.annotate(
             f"{dot.row['workload']} × {words.significant(dot.share or 0, 3)}",
-            (dot.intensity, dot.flop_per_s / scale), (0.02, 0.97 - index * gap),
-            textcoords="axes fraction", va="center", size=style.SMALL_PT, weight="bold",
-            color=style.INK, bbox=_ground(),
+            (dot.intensity, dot.flop_per_s / scale),
+            (0.02, 0.97 - index * gap),
+            textcoords="axes fraction",
+            va="center",
+            size=style.SMALL_PT,
+            weight="bold",
+            color=style.INK,
+            bbox=_ground(),
             arrowprops={"arrowstyle": "-", "color": style.MUTED, "linewidth": 0.4, "shrinkB": 2},
-        )  # fmt: skip
+        )
 
 
 def _ground() -> dict[str, Any]:
@@ -328,15 +381,25 @@ def table(dots: Sequence[Dot]) -> Table:
             Column("Workload"),
             Column("Point"),
             Column("Precision"),
-            Column("intensity", "FLOP/byte", True, "operations over the bytes that must move at "
-                   "least; of a training the most that it can be"),
+            Column(
+                "intensity",
+                "FLOP/byte",
+                True,
+                "operations over the bytes that must move at "
+                "least; of a training the most that it can be",
+            ),
             Column("rate", "GFLOP/s", True, "by the median of single calls or unsplit steps"),
-            Column("roof", "GFLOP/s", True, "at this intensity, by our own measurements; which "
-                   "of them stands below", "bound"),
+            Column(
+                "roof",
+                "GFLOP/s",
+                True,
+                "at this intensity, by our own measurements; which of them stands below",
+                "bound",
+            ),
             Column("share of roof", "%", True),
             Column("data sheet's roof", "GFLOP/s", True, "at this intensity", folds=True),
         ]
-    )  # fmt: skip
+    )
     if any(dot.kind == TRAINING for dot in dots):
         result.notes.append(
             "≤: of a training step the bytes are the least that must move, so its intensity is at "
@@ -354,18 +417,30 @@ def table(dots: Sequence[Dot]) -> Table:
             dot.row["workload"],
             describe(dot.row) or missing("the only one of its cell"),
             dot.row["precision"],
-            Value(("≤ " if dot.kind == TRAINING else "") + words.significant(dot.intensity),
-                  sort=dot.intensity),
+            Value(
+                ("≤ " if dot.kind == TRAINING else "") + words.significant(dot.intensity),
+                sort=dot.intensity,
+            ),
             quantity(dot.flop_per_s, "", GIGA),
-            Value(words.significant(dot.roof.flop_per_s / GIGA), dot.roof.flop_per_s / GIGA,
-                  dot.roof.bound) if dot.roof else missing(NO_PRODUCT),
-            Value(words.significant(100 * share), 100 * share, mark="bad" if share > 1 else "",
-                  title="above the roof" if share > 1 else "")
-            if share else missing(NO_PRODUCT),
+            Value(
+                words.significant(dot.roof.flop_per_s / GIGA),
+                dot.roof.flop_per_s / GIGA,
+                dot.roof.bound,
+            )
+            if dot.roof
+            else missing(NO_PRODUCT),
+            Value(
+                words.significant(100 * share),
+                100 * share,
+                mark="bad" if share > 1 else "",
+                title="above the roof" if share > 1 else "",
+            )
+            if share
+            else missing(NO_PRODUCT),
             _sheet_value(promised, dot, sheet),
             css="",
             of=dot.row,
-        )  # fmt: skip
+        )
     return result
 
 
@@ -374,5 +449,6 @@ def _sheet_value(promised: Roof | None, dot: Dot, sheet: Limits) -> Value:
     if promised is None or sheet.product is None:
         return missing("no data sheet gives the peak of this device in this number format")
     value = sheet.product if dot.cached else promised.flop_per_s
-    return Value(words.significant(value / GIGA), value / GIGA, mark="published",
-                 title="from the data sheet")  # fmt: skip
+    return Value(
+        words.significant(value / GIGA), value / GIGA, mark="published", title="from the data sheet"
+    )

@@ -64,8 +64,11 @@ class Dot:
     def said(self) -> str:
         """What stands beside the pointer."""
         at_most = "at most " if self.kind == TRAINING else ""
-        share = f"{words.percent(self.share)} of the roof ({self.roof.bound})" if (
-            self.roof and self.share) else NO_PRODUCT  # fmt: skip
+        share = (
+            f"{words.percent(self.share)} of the roof ({self.roof.bound})"
+            if (self.roof and self.share)
+            else NO_PRODUCT
+        )
         return (
             f"{self.name}, {words.backend_name(self.row)} {self.row['precision']}: "
             f"{at_most}{words.significant(self.intensity)} FLOP/byte, "
@@ -175,10 +178,12 @@ def measured(data: Data, row: Row) -> Limits:
         return words.number(line["value"]) if line else None
 
     caches = [
-        rate for line in data.ceilings
-        if line["quantity"] == "cache_bandwidth" and device_of(line) == device_of(row)
+        rate
+        for line in data.ceilings
+        if line["quantity"] == "cache_bandwidth"
+        and device_of(line) == device_of(row)
         and (rate := words.number(line["value"]))
-    ]  # fmt: skip
+    ]
     return Limits(value("matmul"), value("memory_bandwidth"), max(caches, default=None))
 
 
@@ -190,8 +195,11 @@ def printed(data: Data, row: Row) -> Limits:
 
 
 def cache_bytes(data: Data, row: Row) -> float | None:
-    sizes = (words.number(line["last_level_cache_bytes"]) for line in data.ceilings
-             if device_of(line) == device_of(row))  # fmt: skip
+    sizes = (
+        words.number(line["last_level_cache_bytes"])
+        for line in data.ceilings
+        if device_of(line) == device_of(row)
+    )
     return next((size for size in sizes if size), None)
 
 

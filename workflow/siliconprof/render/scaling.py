@@ -78,8 +78,12 @@ def add(data: Data, book: Book, grid: Grid, prefix: str) -> None:
     hows = sorted({str(row["how"]) for row in verdicts if row.get("how")})
     reached = [f"How the verdicts are reached: {how}." for how in hows]
     if fits:
-        book.table(f"{prefix}scaling-{grid.workload}", "grid-scaling", table(fits, reached),
-                   folded=words.count(len(fits), "fit"))  # fmt: skip
+        book.table(
+            f"{prefix}scaling-{grid.workload}",
+            "grid-scaling",
+            table(fits, reached),
+            folded=words.count(len(fits), "fit"),
+        )
     else:
         for how in reached:
             book.note(how)
@@ -115,8 +119,10 @@ def draw(places: dict[Place, list[Row]], fits: Sequence[Row], narrow: bool) -> A
     bands = 4 // columns
     left, gap, title, high, foot = 0.4, 0.42, 0.4, 1.25, 0.4
     panel = (width - left - 0.06 - gap * (columns - 1)) / columns
-    keys = (("Million parameters, by batch size", sizes.entries(say=_millions)),
-            ("Batch size, by model size", batches.entries()))  # fmt: skip
+    keys = (
+        ("Million parameters, by batch size", sizes.entries(say=_millions)),
+        ("Batch size, by model size", batches.entries()),
+    )
     across = width if narrow else width / 2 - 0.2
     heads = [0.2 + style.legend_height(entries, across) for _, entries in keys]
     head = sum(heads) + 0.06 if narrow else max(heads)
@@ -135,10 +141,18 @@ def draw(places: dict[Place, list[Row]], fits: Sequence[Row], narrow: bool) -> A
                 x = left + column * (panel + gap)
                 if column == 0:
                     said = place_name(points[0])
-                    marks.tag(style.write(figure, 0, top + 0.16, said, weight="bold", va="center"),
-                              points)  # fmt: skip
-                style.write(figure, x, top + title - 0.06, unit, va="bottom",
-                            size=style.SMALL_PT, color=style.MUTED)  # fmt: skip
+                    marks.tag(
+                        style.write(figure, 0, top + 0.16, said, weight="bold", va="center"), points
+                    )
+                style.write(
+                    figure,
+                    x,
+                    top + title - 0.06,
+                    unit,
+                    va="bottom",
+                    size=style.SMALL_PT,
+                    color=style.MUTED,
+                )
                 ax = style.axes(figure, x, top + title, panel, high)
                 if by_batch:
                     _by_batch(ax, points, here, sizes, rate)
@@ -181,10 +195,18 @@ def _by_batch(ax: Any, points: Sequence[Row], fits: Sequence[Row], sizes: Scale,
         xs = [low * (high / low) ** (i / (CURVE_POINTS - 1)) for i in range(CURVE_POINTS)]
         fixed, each = float(row["fixed_s"] or 0.0), float(row["per_sample_s"])
         known = [(x, amounts[0] * x / t) for x in xs if (t := fixed + each * x) > 0]
-        line = ax.plot([x for x, _ in known], [y for _, y in known], linewidth=0.8,
-                       color=sizes.colour(row.get("n_parameters")))  # fmt: skip
-        marks.tag(line, row, f"{place_name(row)}, {shape(row)}: a step takes "
-                  f"{hover.seconds(fixed)} + {hover.seconds(each)} a sample")  # fmt: skip
+        line = ax.plot(
+            [x for x, _ in known],
+            [y for _, y in known],
+            linewidth=0.8,
+            color=sizes.colour(row.get("n_parameters")),
+        )
+        marks.tag(
+            line,
+            row,
+            f"{place_name(row)}, {shape(row)}: a step takes "
+            f"{hover.seconds(fixed)} + {hover.seconds(each)} a sample",
+        )
     for ink, group in sizes.groups(points).items():
         _dots(ax, group, rate, "batch_size", ink, sizes)
     ticks = values(points, "batch_size")
@@ -193,9 +215,7 @@ def _by_batch(ax: Any, points: Sequence[Row], fits: Sequence[Row], sizes: Scale,
     ax.set_xlabel("batch size", size=style.SMALL_PT)
 
 
-def _dots(
-    ax: Any, group: Sequence[Row], rate: str, across: str, ink: str, scale: Scale
-) -> None:  # fmt: skip
+def _dots(ax: Any, group: Sequence[Row], rate: str, across: str, ink: str, scale: Scale) -> None:
     """The points that share a colour, told together."""
     xs, ys = _rates(group, rate, across)
     drawn = strokes.dots(ax, xs, ys, 3.0, True, color=ink)
@@ -205,8 +225,12 @@ def _dots(
     size = scale.name == "n_parameters"
     shared = f"{_millions(value or 0)} M parameters" if size else f"batch {value:g}"
     unit, over = ("GFLOP/s", 1e9) if rate == "flop_per_s" else ("tokens/s", 1.0)
-    marks.tag(drawn, group, f"{place_name(group[0])}, {shared}: {words.count(len(ys), 'point')}, "
-              + hover.of_several(ys, unit, over))  # fmt: skip
+    marks.tag(
+        drawn,
+        group,
+        f"{place_name(group[0])}, {shared}: {words.count(len(ys), 'point')}, "
+        + hover.of_several(ys, unit, over),
+    )
 
 
 def _per_sample(point: Row, rate: str) -> float | None:
@@ -275,14 +299,31 @@ def table(fits: Sequence[Row], notes: Sequence[str]) -> Table:
             Column("fixed, smallest batch", "%", True, "share of the step"),
             Column("fixed, largest batch", "%", True, "share of the step"),
             Column("gain", "×", True, "samples a second at the largest over the smallest batch"),
-            Column("launches", "%", True, "operator launches × cost of one, share of the step at "
-                   "the smallest batch; at the largest below", "largest batch"),
-            Column("memory", "%", True, "bytes that must move ÷ measured bandwidth, share of the "
-                   "step at the smallest batch; at the largest below", "largest batch"),
-            Column("best", "GFLOP/s", True, "over its batch sizes; share of the measured ceiling "
-                   "below", "of ceiling"),
+            Column(
+                "launches",
+                "%",
+                True,
+                "operator launches × cost of one, share of the step at "
+                "the smallest batch; at the largest below",
+                "largest batch",
+            ),
+            Column(
+                "memory",
+                "%",
+                True,
+                "bytes that must move ÷ measured bandwidth, share of the "
+                "step at the smallest batch; at the largest below",
+                "largest batch",
+            ),
+            Column(
+                "best",
+                "GFLOP/s",
+                True,
+                "over its batch sizes; share of the measured ceiling below",
+                "of ceiling",
+            ),
         ]
-    )  # fmt: skip
+    )
     result.notes = list(notes)
     for row in fits:
         why = str(row.get("fit_reason") or "no fit")

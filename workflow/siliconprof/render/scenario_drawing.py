@@ -48,25 +48,35 @@ def add(data: Data, book: Book) -> None:
     foretold = [needs(trained, device) for device in here for trained in PAPER]
     elsewhere = [needs(trained, device) for device in paper for trained in PAPER]
     if not (own or foretold or elsewhere):
-        book.note("No scenarios are drawn: no training has a prediction, and the registry has no "
-                  "device of the paper.")  # fmt: skip
+        book.note(
+            "No scenarios are drawn: no training has a prediction, and the registry has no "
+            "device of the paper."
+        )
         return
     said = (
         f" Of {len(own)} different trainings the {MOST_TRAININGS} that come nearest to their "
-        "capacity are drawn; all are in the table." if len(own) > MOST_TRAININGS else ""
-    )  # fmt: skip
+        "capacity are drawn; all are in the table."
+        if len(own) > MOST_TRAININGS
+        else ""
+    )
     if len(here) > MOST_DEVICES:
         said += f" Of {len(here)} devices of this run the first {MOST_DEVICES} are drawn."
     if not own:
         said += " This run has no training with a prediction, so there is no panel of its own."
     book.figure(
-        "scenarios", "scenarios", partial(draw, own[:MOST_TRAININGS], here[:MOST_DEVICES], paper),
+        "scenarios",
+        "scenarios",
+        partial(draw, own[:MOST_TRAININGS], here[:MOST_DEVICES], paper),
         left_out=said,
-    )  # fmt: skip
+    )
     every = [*own, *foretold, *elsewhere]
     fold = f"{len(every)} predictions" if len(every) > FOLD_ABOVE else ""
-    book.table("scenario-parts", "scenario-parts", table(every, {c.device for c in paper}
-               - {c.device for c in here}), folded=fold)  # fmt: skip
+    book.table(
+        "scenario-parts",
+        "scenario-parts",
+        table(every, {c.device for c in paper} - {c.device for c in here}),
+        folded=fold,
+    )
 
 
 # -- figure ------------------------------------------------------------------------------------
@@ -84,23 +94,42 @@ def draw(
     ]
     blocks: list[tuple[str, bool, Any, float]] = []
     if own:
-        blocks.append(("This run’s trainings", False, partial(_trainings, own, narrow),
-                       _trainings_height(len(own), narrow)))  # fmt: skip
+        blocks.append(
+            (
+                "This run’s trainings",
+                False,
+                partial(_trainings, own, narrow),
+                _trainings_height(len(own), narrow),
+            )
+        )
     left = _label_width([*here, *paper], narrow)
     for devices, title, away in (
         (here, "The paper’s models on this run’s devices: predicted", False),
         (paper, "The paper’s devices: predicted, not measured", True),
     ):
         if devices:
-            blocks.append((title, away, partial(_models, devices, left, away, narrow),
-                           _models_height(len(devices), narrow)))  # fmt: skip
+            blocks.append(
+                (
+                    title,
+                    away,
+                    partial(_models, devices, left, away, narrow),
+                    _models_height(len(devices), narrow),
+                )
+            )
     head, title_in = style.legend_height(entries, width) + 0.06, 0.3
     figure = style.canvas(width, head + sum(title_in + high for *_, high in blocks))
     style.legend(figure, entries, 0.0)
     top = head
     for title, away, block, high in blocks:
-        style.write(figure, 0, top + title_in / 2, title, weight="bold", va="center",
-                    color=style.MUTED if away else style.INK)  # fmt: skip
+        style.write(
+            figure,
+            0,
+            top + title_in / 2,
+            title,
+            weight="bold",
+            va="center",
+            color=style.MUTED if away else style.INK,
+        )
         block(figure, top + title_in)
         top += title_in + high
     return figure
@@ -123,7 +152,7 @@ def _capacity_look(printed: bool) -> dict[str, Any]:
 
 def _axes(
     figure: Any, left: float, top: float, size: tuple[float, float], n: int, reach: float
-) -> Any:  # fmt: skip
+) -> Any:
     """Rows downwards, the share of the capacity to the right, its limits marked."""
     ax = style.axes(figure, left, top, *size)
     ax.set_xlim(0, reach)
@@ -131,15 +160,19 @@ def _axes(
     ax.set_yticks([])
     ax.spines["left"].set_visible(False)
     for share, dashes in ((memory_model.NEAR_CAPACITY_ABOVE, (1.5, 1.5)), (1.0, (1, 0))):
-        ax.plot([share, share], [-0.5, n - 0.5], color=style.MUTED, linewidth=0.6, dashes=dashes,
-                zorder=3)  # fmt: skip
+        ax.plot(
+            [share, share],
+            [-0.5, n - 0.5],
+            color=style.MUTED,
+            linewidth=0.6,
+            dashes=dashes,
+            zorder=3,
+        )
     style.plain_ticks(ax.xaxis, 4, 0.01)
     return ax
 
 
-def _box(
-    ax: Any, left: float, y: float, wide: float, high: float, **look: Any
-) -> Any:  # fmt: skip
+def _box(ax: Any, left: float, y: float, wide: float, high: float, **look: Any) -> Any:
     """A rectangle centred on a row; many times quicker than a bar of matplotlib's."""
     from matplotlib.patches import Rectangle
 
@@ -158,13 +191,22 @@ def _bar(
         share = value / need.capacity.size_bytes
         shown = min(share, max(reach - start, 0.0))
         if shown > 0:
-            bar = _box(ax, start, y, shown, 0.6 * high, zorder=2, linewidth=0,
-                       facecolor=COLOUR_OF_PART.get(part, style.MUTED))  # fmt: skip
+            bar = _box(
+                ax,
+                start,
+                y,
+                shown,
+                0.6 * high,
+                zorder=2,
+                linewidth=0,
+                facecolor=COLOUR_OF_PART.get(part, style.MUTED),
+            )
             marks.tag(bar, _rows_of(need), need.said_of(part) if part else need.said)
         start += share
     if need.share > reach:
-        drawn += ax.plot([reach], [y], ">", color=style.INK, markersize=3.5, clip_on=False,
-                         zorder=4)  # fmt: skip
+        drawn += ax.plot(
+            [reach], [y], ">", color=style.INK, markersize=3.5, clip_on=False, zorder=4
+        )
     return drawn
 
 
@@ -192,8 +234,12 @@ def _trainings(own: Sequence[Need], narrow: bool, figure: Any, top: float) -> No
     first = inner * 0.98 if narrow else (inner - text_in) * 0.5
     ax = _axes(figure, left, top, (first, high), len(own), REACH_TRAININGS)
     ax.set_yticks(range(len(names)), names)
-    ax.tick_params(axis="y", length=0, labelcolor=style.INK,
-                   labelsize=style.SMALL_PT if narrow else style.TEXT_PT)  # fmt: skip
+    ax.tick_params(
+        axis="y",
+        length=0,
+        labelcolor=style.INK,
+        labelsize=style.SMALL_PT if narrow else style.TEXT_PT,
+    )
     ax.set_xlabel("share of the capacity, %", size=style.SMALL_PT)
     split = None
     if not narrow and any(need.parts for need in own):
@@ -214,18 +260,31 @@ def _trainings(own: Sequence[Need], narrow: bool, figure: Any, top: float) -> No
         if narrow:
             drawn.append(ax.text(0, y - 0.24, text, va="center", size=style.SMALL_PT - 0.8))
         else:
-            drawn.append(ax.text(REACH_TRAININGS * 1.02, y, text, va="center",
-                                 size=style.SMALL_PT))  # fmt: skip
+            drawn.append(ax.text(REACH_TRAININGS * 1.02, y, text, va="center", size=style.SMALL_PT))
             if need.share and need.share < 0.65:  # beside a bar that may be too short to see
                 drawn.append(
-                    ax.text(need.share + 0.03, y, words.percent(need.share), va="center",
-                            size=style.SMALL_PT - 0.5, zorder=5, color=style.MUTED)
-                )  # fmt: skip
+                    ax.text(
+                        need.share + 0.03,
+                        y,
+                        words.percent(need.share),
+                        va="center",
+                        size=style.SMALL_PT - 0.5,
+                        zorder=5,
+                        color=style.MUTED,
+                    )
+                )
         if split is not None:
             start = 0.0
             for part, value in need.parts.items():
-                bar = _box(split, start, y, value / need.total_bytes, 0.6, linewidth=0,
-                           facecolor=COLOUR_OF_PART[part])  # fmt: skip
+                bar = _box(
+                    split,
+                    start,
+                    y,
+                    value / need.total_bytes,
+                    0.6,
+                    linewidth=0,
+                    facecolor=COLOUR_OF_PART[part],
+                )
                 marks.tag(bar, _rows_of(need), need.said_of(part))
                 start += value / need.total_bytes
         marks.tag(drawn, _rows_of(need), need.said)
@@ -251,7 +310,7 @@ def _label_width(devices: Sequence[Capacity], narrow: bool) -> float:
 
 def _models(
     devices: Sequence[Capacity], left: float, away: bool, narrow: bool, figure: Any, top: float
-) -> None:  # fmt: skip
+) -> None:
     """A panel for each of the paper's models, a row for each device."""
     width, columns = style.width_in(narrow), _grid(narrow)
     names, size = _names(devices, narrow), style.SMALL_PT if narrow else style.TEXT_PT
@@ -262,30 +321,50 @@ def _models(
         line, column = divmod(index, columns)
         x = left + column * (panel + text_in + gap)
         y = top + line * (0.2 + high + 0.46)
-        style.write(figure, x, y + 0.08, trained.title, size=style.SMALL_PT, va="center",
-                    color=style.MUTED)  # fmt: skip
+        style.write(
+            figure, x, y + 0.08, trained.title, size=style.SMALL_PT, va="center", color=style.MUTED
+        )
         ax = _axes(figure, x, y + 0.2, (panel, high), len(devices), REACH_MODELS)
         if column == 0:
             ax.set_yticks(range(len(names)), names)
-            ax.tick_params(axis="y", length=0, labelsize=size,
-                           labelcolor=style.MUTED if away else style.INK)  # fmt: skip
+            ax.tick_params(
+                axis="y", length=0, labelsize=size, labelcolor=style.MUTED if away else style.INK
+            )
         ax.set_xlabel("of capacity, %", size=style.SMALL_PT)
         for at, device in enumerate(devices):
             need = needs(trained, device)
             drawn = _bar(ax, at, need, REACH_MODELS, away)
             number = SCENARIO_OF[need.scenario] if need.scenario else "?"
-            share = words.significant(100 * need.share, 2 if need.share < 1 else 3) if (
-                need.share) else "–"  # fmt: skip
+            share = (
+                words.significant(100 * need.share, 2 if need.share < 1 else 3)
+                if (need.share)
+                else "–"
+            )
             drawn.append(
-                ax.annotate(f"{share} · ", (REACH_MODELS, at), (text_in * 72 - 8, 0), ha="right",
-                            va="center", textcoords="offset points", size=style.SMALL_PT - 0.5,
-                            color=style.MUTED)
-            )  # fmt: skip
+                ax.annotate(
+                    f"{share} · ",
+                    (REACH_MODELS, at),
+                    (text_in * 72 - 8, 0),
+                    ha="right",
+                    va="center",
+                    textcoords="offset points",
+                    size=style.SMALL_PT - 0.5,
+                    color=style.MUTED,
+                )
+            )
             drawn.append(
-                ax.annotate(number, (REACH_MODELS, at), (text_in * 72 - 8, 0), ha="left",
-                            va="center", textcoords="offset points", size=style.SMALL_PT,
-                            weight="bold", color=style.INK)
-            )  # fmt: skip
+                ax.annotate(
+                    number,
+                    (REACH_MODELS, at),
+                    (text_in * 72 - 8, 0),
+                    ha="left",
+                    va="center",
+                    textcoords="offset points",
+                    size=style.SMALL_PT,
+                    weight="bold",
+                    color=style.INK,
+                )
+            )
             marks.tag(drawn, _rows_of(need), need.said)
 
 
@@ -319,7 +398,7 @@ def table(every: Sequence[Need], away: set[str]) -> Table:
             Column("stays when offloaded", "MiB", True, "ZeRO-Offload, stage 3"),
             Column("Evidence"),
         ]
-    )  # fmt: skip
+    )
     sources = sorted({need.capacity.source for need in every if need.capacity.source})
     result.notes.append(f"Capacities are {words.listing(sources)}.")
     for need in every:
@@ -329,16 +408,23 @@ def table(every: Sequence[Need], away: set[str]) -> Table:
             Value(need.capacity.name, need.capacity.name, badge="not measured" if absent else ""),
             need.backend,
             need.precision,
-            *(quantity(need.parts.get(part), "its record does not split the prediction", MIB)
-              for part in PARTS),
+            *(
+                quantity(need.parts.get(part), "its record does not split the prediction", MIB)
+                for part in PARTS
+            ),
             quantity(need.total_bytes, "", MIB),
-            quantity(need.capacity.size_bytes, "the device's memory is unknown", MIB,
-                     mark="published" if absent else ""),
+            quantity(
+                need.capacity.size_bytes,
+                "the device's memory is unknown",
+                MIB,
+                mark="published" if absent else "",
+            ),
             quantity(share, "the device's memory is unknown", 0.01),
-            Value(need.verdict, sort=share or 0.0) if need.scenario
+            Value(need.verdict, sort=share or 0.0)
+            if need.scenario
             else missing("the device's memory is unknown"),
             quantity(need.offloaded_bytes, "was not offloaded", MIB),
             need.evidence,
             of=need.capacity.rows or None,
-        )  # fmt: skip
+        )
     return result

@@ -118,8 +118,9 @@ class Need:
         of = f" of {words.mebibytes(size)} ({words.percent(share)})" if size and share else ""
         stays = (
             f"; offloaded, {words.mebibytes(self.offloaded_bytes)} would stay on it"
-            if self.scenario == "offload" and self.offloaded_bytes else ""
-        )  # fmt: skip
+            if self.scenario == "offload" and self.offloaded_bytes
+            else ""
+        )
         return (
             f"{self.name} on {self.capacity.name}, {self.capacity.backend} {self.precision}: "
             f"predicted {words.mebibytes(self.total_bytes)}{of}, {self.verdict}{stays}"
@@ -141,9 +142,14 @@ def needs(trained: Model, capacity: Capacity) -> Need:
     parts = workload.memory_bytes(PRECISION, capacity.backend)
     offloaded = workload.offloaded_memory_bytes(PRECISION, capacity.backend)
     return Need(
-        trained.label, capacity, PRECISION, {part: parts[part] for part in PARTS},
-        footprint.total(parts), footprint.total(offloaded) if offloaded else None, PREDICTED,
-    )  # fmt: skip
+        trained.label,
+        capacity,
+        PRECISION,
+        {part: parts[part] for part in PARTS},
+        footprint.total(parts),
+        footprint.total(offloaded) if offloaded else None,
+        PREDICTED,
+    )
 
 
 def own_devices(data: Data) -> list[Capacity]:
@@ -155,24 +161,33 @@ def own_devices(data: Data) -> list[Capacity]:
     found = []
     for device, rows in cells.items():
         whole = next(
-            (row for row in rows if words.number(row["capacity_bytes"])
-             and row["capacity_source"] != memory_model.BUDGET_SOURCE),
+            (
+                row
+                for row in rows
+                if words.number(row["capacity_bytes"])
+                and row["capacity_source"] != memory_model.BUDGET_SOURCE
+            ),
             rows[0],
-        )  # fmt: skip
+        )
         limited = whole["capacity_source"] == memory_model.BUDGET_SOURCE
         size = None if limited else words.number(whole["capacity_bytes"])
-        backends = [name for name in BACKEND_ORDER if any(r["backend"] == name for r in rows)
-                    and name in known]  # fmt: skip
+        backends = [
+            name
+            for name in BACKEND_ORDER
+            if any(r["backend"] == name for r in rows) and name in known
+        ]
         if backends:
             found.append(
                 Capacity(
-                    device, data.device_name(whole), backends[0],
+                    device,
+                    data.device_name(whole),
+                    backends[0],
                     size or words.number(whole["device_memory_bytes"]),
                     (whole["capacity_source"] if size else None) or memory_model.DEVICE_SOURCE,
                     tuple(rows),
                     whole["device_kind"] == "cpu",
                 )
-            )  # fmt: skip
+            )
     return found
 
 
@@ -202,16 +217,26 @@ def trainings(data: Data) -> list[Need]:
         parts = {part: value for part, value in values.items() if value is not None}
         batch = words.number(cell["batch_size"])
         apart = [said for said in variant(cell) if not said.startswith("near capacity")]
-        name = ", ".join(filter(None, (
-            model(cell), f"batch {batch:.0f}" if batch else "", *apart)))  # fmt: skip
-        capacity = Capacity(cell["device"], data.device_name(cell), cell["backend"], size,
-                            str(cell["capacity_source"] or ""), (cell,),
-                            cell["device_kind"] == "cpu")  # fmt: skip
+        name = ", ".join(filter(None, (model(cell), f"batch {batch:.0f}" if batch else "", *apart)))
+        capacity = Capacity(
+            cell["device"],
+            data.device_name(cell),
+            cell["backend"],
+            size,
+            str(cell["capacity_source"] or ""),
+            (cell,),
+            cell["device_kind"] == "cpu",
+        )
         need = Need(
-            name, capacity, precision(cell), parts, total,
+            name,
+            capacity,
+            precision(cell),
+            parts,
+            total,
             words.number(cell["predicted_offloaded_bytes"]),
-            MEASURED if cell["status"] == "ok" else f"{PREDICTED}; {cell['status']}", cell,
-        )  # fmt: skip
+            MEASURED if cell["status"] == "ok" else f"{PREDICTED}; {cell['status']}",
+            cell,
+        )
         same = (name, cell["device"], cell["backend"], cell["precision"], total, size)
         known = found.get(same)
         if known is None or (known.evidence != MEASURED and need.evidence == MEASURED):

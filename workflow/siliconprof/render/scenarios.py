@@ -29,14 +29,13 @@ def add(data: Data, book: Book) -> None:
     if told:
         book.table("scenarios", "scenarios", table(data, told))
     if plain:
-        shares = [
-            share for cell in plain
-            if (share := _share(cell)) is not None
-        ]  # fmt: skip
+        shares = [share for cell in plain if (share := _share(cell)) is not None]
         most = f", the largest to {words.percent(max(shares))} of its capacity" if shares else ""
         others = "other " if told else ""
-        book.note(f"{words.count(len(plain), f'{others}training cell')} left the scenario to the "
-                  f"memory model: predicted to fit{most}.")  # fmt: skip
+        book.note(
+            f"{words.count(len(plain), f'{others}training cell')} left the scenario to the "
+            f"memory model: predicted to fit{most}."
+        )
 
 
 def _remarkable(cell: Row) -> bool:
@@ -60,17 +59,31 @@ def table(data: Data, cells: Sequence[Row]) -> Table:
     result = Table(
         [
             *NAMES,
-            Column("Asked for"), Column("Derived", help="by the memory model"),
-            Column("Applied", help="what was run"), Column("Limit"), Column("Outcome"),
+            Column("Asked for"),
+            Column("Derived", help="by the memory model"),
+            Column("Applied", help="what was run"),
+            Column("Limit"),
+            Column("Outcome"),
             Column("batch", "", True, "samples a step"),
-            Column("predicted", "MiB", True, "by the memory model, without offloading; below its "
-                   "share of the capacity", "share of capacity"),
-            Column("predicted, offloaded", "MiB", True, "what stays on the device of an offloaded "
-                   "training: what its confirmed peak is held against", folds=True),
+            Column(
+                "predicted",
+                "MiB",
+                True,
+                "by the memory model, without offloading; below its share of the capacity",
+                "share of capacity",
+            ),
+            Column(
+                "predicted, offloaded",
+                "MiB",
+                True,
+                "what stays on the device of an offloaded "
+                "training: what its confirmed peak is held against",
+                folds=True,
+            ),
             Column("capacity", "MiB", True, "what the cell may use"),
             Column("confirmed peak", "MiB", True, "held under the limit"),
         ]
-    )  # fmt: skip
+    )
     points = {key(point): point for point in data.training()}
     sources = {str(cell["capacity_source"]) for cell in cells if cell.get("capacity_source")}
     result.notes = [f"Capacities are {words.listing(sorted(sources))}."] if sources else []
@@ -86,16 +99,25 @@ def table(data: Data, cells: Sequence[Row]) -> Table:
             limit(cell),
             Value("measured", sort="ok")
             if ok
-            else Value(cell["status"], cell["status"], reason=cell["reason"] or "no reason given",
-                       mark=f"status-{cell['status']}"),
+            else Value(
+                cell["status"],
+                cell["status"],
+                reason=cell["reason"] or "no reason given",
+                mark=f"status-{cell['status']}",
+            ),
             integer(batch, "was not run"),
             _predicted(cell),
             quantity(cell.get("predicted_offloaded_bytes"), "not offloaded", MIB),
-            quantity(cell.get("capacity_bytes"), "the device's memory is unknown", MIB,
-                     title=cell.get("capacity_source") or ""),
+            quantity(
+                cell.get("capacity_bytes"),
+                "the device's memory is unknown",
+                MIB,
+                title=cell.get("capacity_source") or "",
+            ),
             quantity(cell.get("confirmed_peak_bytes"), "no limit, so no peak to confirm", MIB),
-            css="" if ok else "failed", of=cell,
-        )  # fmt: skip
+            css="" if ok else "failed",
+            of=cell,
+        )
     return result
 
 

@@ -65,23 +65,38 @@ def add(data: Data, book: Book, own: Data) -> None:
             ("Useful features", ", ".join(cpu["features"])),
             ("Memory", words.mebibytes(cpu["memory_bytes"]) if cpu["memory_bytes"] else ""),
             ("Devices", "; ".join(_device(device) for device in host["devices"])),
-            ("System", f"{host['os']['distribution'] or ''}, {host['os']['system']} "
-                       f"{host['os']['release']}, {host['os']['machine']}".lstrip(", ")),
-            ("Driver", ", ".join(f"{name.replace('_', ' ')} {version}"
-                                 for name, version in host["driver"].items() if version)),
+            (
+                "System",
+                f"{host['os']['distribution'] or ''}, {host['os']['system']} "
+                f"{host['os']['release']}, {host['os']['machine']}".lstrip(", "),
+            ),
+            (
+                "Driver",
+                ", ".join(
+                    f"{name.replace('_', ' ')} {version}"
+                    for name, version in host["driver"].items()
+                    if version
+                ),
+            ),
             ("Packages", ", ".join(f"{name} {version}" for name, version in packages if version)),
             ("Not installed", ", ".join(name for name, version in packages if not version)),
-            ("BLAS", "; ".join(f"{name}: {library or 'unknown'}"
-                               for name, library in host["blas"].items())),
+            (
+                "BLAS",
+                "; ".join(
+                    f"{name}: {library or 'unknown'}" for name, library in host["blas"].items()
+                ),
+            ),
             ("CPU threads", words.listing(map(str, threads))),
             ("Measured", when(own.cells)),
             ("Code", commits(own.cells)),
-            ("Method", words.listing(sorted({f"version {int(c['method_version'])}"
-                                             for c in own.cells}))),
+            (
+                "Method",
+                words.listing(sorted({f"version {int(c['method_version'])}" for c in own.cells})),
+            ),
             ("Intervals", uncertainty.method(own.points, host["label"], data.floors)),
             ("Cells", f"{len(own.cells)}: {statuses(own.cells)}" if own.cells else "none"),
         ]
-    )  # fmt: skip
+    )
     fold = f"{len(own.cells)} cells" if len(own.cells) > FOLD_ABOVE else ""
     if own.cells:
         book.table("cells", "cells", cells_table(own.cells), folded=fold)
@@ -105,14 +120,19 @@ def cells_table(cells: Iterable[Row]) -> Table:
     """Every cell, measured or not."""
     table = Table(
         [
-            Column("Device", folds=True), Column("Backend"), Column("Workload"),
-            Column("Precision"), Column("Status"), Column("Reason, or flags"),
+            Column("Device", folds=True),
+            Column("Backend"),
+            Column("Workload"),
+            Column("Precision"),
+            Column("Status"),
+            Column("Reason, or flags"),
             Column("Effective precision", help="proved by the error of a product"),
             Column("Scenario", help="asked for, and what was run; else what the memory model says"),
-            Column("points", "", True), Column("wall", "s", True, "the whole cell's process"),
+            Column("points", "", True),
+            Column("wall", "s", True, "the whole cell's process"),
             Column("in timed regions", "s", True, "warm-up and repeats"),
         ]
-    )  # fmt: skip
+    )
     for cell in cells:
         ok = cell["status"] == "ok"
         codes = [code for code, _ in words.flags(cell)]
@@ -124,17 +144,27 @@ def cells_table(cells: Iterable[Row]) -> Table:
             words.backend_name(cell),
             cell["workload"],
             cell["precision"],
-            Value(cell["status"], sort=cell["status"], mark=f"status-{cell['status']}",
-                  title=words.STATUS_WORDS.get(cell["status"], "")),
-            Value(cell["reason"] or ", ".join(sorted(set(codes))) or "no flags",
-                  title=cell["flag_details"] or "", mark="note"),
+            Value(
+                cell["status"],
+                sort=cell["status"],
+                mark=f"status-{cell['status']}",
+                title=words.STATUS_WORDS.get(cell["status"], ""),
+            ),
+            Value(
+                cell["reason"] or ", ".join(sorted(set(codes))) or "no flags",
+                title=cell["flag_details"] or "",
+                mark="note",
+            ),
             cell["effective_precision"] or missing(why),
             Value(f"{cell['scenario']} → {scenario}")
-            if scenario else Value(cell["scenario"], title="no memory model"),
+            if scenario
+            else Value(cell["scenario"], title="no memory model"),
             integer(cell["points"], why),
-            missing("was not started") if cell["status"] == "unsupported" and not cell["child_wall_s"]
+            missing("was not started")
+            if cell["status"] == "unsupported" and not cell["child_wall_s"]
             else quantity(cell["wall_s"], why),
             quantity(cell["timed_s"], why),
-            css="" if ok else "failed", of=cell,
-        )  # fmt: skip
+            css="" if ok else "failed",
+            of=cell,
+        )
     return table

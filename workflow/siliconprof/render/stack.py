@@ -113,8 +113,9 @@ def draw(stack: Stack, narrow: bool) -> Any:
     places, tops, high = layout(stack, narrow)
     width = style.width_in(narrow)
     backends = backends_of(stack)
-    entries = [(style.sample(None, "-", color=style.shade(name), linewidth=1.4), name)
-               for name in backends]  # fmt: skip
+    entries = [
+        (style.sample(None, "-", color=style.shade(name), linewidth=1.4), name) for name in backends
+    ]
     if any(line_of(rows) == UNSUPPORTED for rows in stack.pairs.values()):
         entries.append((style.sample(None, "-", color=style.FAINT, dashes=(2, 2)), "unsupported"))
     head = style.legend_height(entries, width) + 0.12 if entries else 0.0
@@ -135,9 +136,7 @@ def draw(stack: Stack, narrow: bool) -> Any:
     return figure
 
 
-def _lines(
-    ax: Any, stack: Stack, places: dict[Box, Place], backends: Sequence[str]
-) -> None:  # fmt: skip
+def _lines(ax: Any, stack: Stack, places: dict[Box, Place], backends: Sequence[str]) -> None:
     """Curves from box to box; those of one box leave it in the order of their ends."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
@@ -161,8 +160,10 @@ def _lines(
         x0, x1 = ports[index, True], ports[index, False]
         y0, y1 = places[upper].top + BOX_IN, places[lower].top
         bend = (y1 - y0) / 2
-        path = Path([(x0, y0), (x0, y0 + bend), (x1, y1 - bend), (x1, y1)],
-                    [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4])  # fmt: skip
+        path = Path(
+            [(x0, y0), (x0, y0 + bend), (x1, y1 - bend), (x1, y1)],
+            [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4],
+        )
         look: dict[str, Any] = {
             "edgecolor": style.FAINT,
             "linewidth": 0.9,
@@ -188,26 +189,54 @@ def _box(ax: Any, box: Box, rows: Sequence[Row], place: Place, narrow: bool) -> 
     edge = style.shade("other") if box.badge else style.MUTED if measured else style.FAINT
     ink = style.INK if measured else style.MUTED
     frame = FancyBboxPatch(
-        (place.left + 0.03, place.top + 0.03), place.width - 0.06, BOX_IN - 0.06,
-        boxstyle="round,pad=0.03,rounding_size=0.05", facecolor=style.PAPER, edgecolor=edge,
-        linewidth=1.1 if box.badge else 0.7, linestyle="-" if measured else (0, (2, 2)),
-    )  # fmt: skip
+        (place.left + 0.03, place.top + 0.03),
+        place.width - 0.06,
+        BOX_IN - 0.06,
+        boxstyle="round,pad=0.03,rounding_size=0.05",
+        facecolor=style.PAPER,
+        edgecolor=edge,
+        linewidth=1.1 if box.badge else 0.7,
+        linestyle="-" if measured else (0, (2, 2)),
+    )
     ax.add_patch(frame)
     below = _below(box, narrow) or _counted(rows)
     room = place.width - 0.06
     title = _fitting(box.title, room / BOLD, style.TEXT_PT)
     texts = [
-        ax.text(place.middle, place.top + 0.125, title, ha="center", va="center",
-                size=style.TEXT_PT, weight="bold", color=ink),
-        ax.text(place.middle, place.top + 0.255, _fitting(below, room, style.SMALL_PT),
-                ha="center", va="center", size=style.SMALL_PT, color=style.MUTED),
-    ]  # fmt: skip
+        ax.text(
+            place.middle,
+            place.top + 0.125,
+            title,
+            ha="center",
+            va="center",
+            size=style.TEXT_PT,
+            weight="bold",
+            color=ink,
+        ),
+        ax.text(
+            place.middle,
+            place.top + 0.255,
+            _fitting(below, room, style.SMALL_PT),
+            ha="center",
+            va="center",
+            size=style.SMALL_PT,
+            color=style.MUTED,
+        ),
+    ]
     if box.badge:  # on the frame's lower edge
         texts.append(
-            ax.text(place.middle, place.top + BOX_IN, box.badge, ha="center", va="center",
-                    size=style.SMALL_PT - 0.7, style="italic", color=style.shade("other"),
-                    bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.6})
-        )  # fmt: skip
+            ax.text(
+                place.middle,
+                place.top + BOX_IN,
+                box.badge,
+                ha="center",
+                va="center",
+                size=style.SMALL_PT - 0.7,
+                style="italic",
+                color=style.shade("other"),
+                bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.6},
+            )
+        )
     which = ", ".join(filter(None, (box.title, box.below, box.badge)))
     devices = list(dict.fromkeys(str(row["device"]) for row in rows))
     listed = f" ({', '.join(devices)})" if box.layer == DEVICE and len(devices) > 1 else ""

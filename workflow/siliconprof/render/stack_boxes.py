@@ -100,9 +100,13 @@ def way(data: Data, row: Row, versions: dict[tuple, str]) -> list[Box]:
         Box(1, str(trainer)),
         Box(2, framework, str(version) if version else "version not recorded"),
         Box(3, backend, _library(row, vendor)),
-        Box(DEVICE, _short(name), f"{words.mebibytes(memory) if memory else 'memory unknown'} · "
-                     f"{row['host']}", badge),
-    ]  # fmt: skip
+        Box(
+            DEVICE,
+            _short(name),
+            f"{words.mebibytes(memory) if memory else 'memory unknown'} · {row['host']}",
+            badge,
+        ),
+    ]
 
 
 def _versions(data: Data) -> dict[tuple, str]:
@@ -176,8 +180,9 @@ def line_of(rows: Sequence[Row]) -> str | None:
 
 def backends_of(stack: Stack) -> list[str]:
     """Backends with a measured cell, in the page's order."""
-    found = {row["backend"] for rows in stack.layers[0].values() for row in rows
-             if row["status"] == OK}  # fmt: skip
+    found = {
+        row["backend"] for rows in stack.layers[0].values() for row in rows if row["status"] == OK
+    }
     known = [name for name in BACKEND_ORDER if name in found]
     return known + sorted(found - set(known))
 

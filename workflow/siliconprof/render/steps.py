@@ -33,8 +33,10 @@ def add_steps(data: Data, book: Book, kind: Family, points: list[Row], prefix: s
             partial(draw_steps, data, part),
             family=kind.label + (f" (part {index + 1} of {len(parts)})" if len(parts) > 1 else ""),
             thinned=f" Of more than {MOST_POINTS} points the smallest and largest of each stretch "
-            "are drawn." if longest > MOST_POINTS else "",
-        )  # fmt: skip
+            "are drawn."
+            if longest > MOST_POINTS
+            else "",
+        )
 
 
 def draw_steps(data: Data, points: Sequence[Row], narrow: bool) -> Any:
@@ -47,12 +49,14 @@ def draw_steps(data: Data, points: Sequence[Row], narrow: bool) -> Any:
     title, left, foot, high = 0.14 + 0.12 * lines, 0.42, 0.36, 0.95
     pitch = width / columns
     entries = [
-            (style.sample("o", color=style.FAINT, markersize=2.4), "warm-up"),
-            (style.sample("o", color=style.MUTED, markersize=2.4), "split step"),
-            (style.sample("o", color=style.shade(points[0]["backend"]), markersize=2.4),
-             "unsplit step, in its backend's colour"),
-            (style.sample(None, "-", color=style.INK, linewidth=0.8), "median of unsplit steps"),
-    ]  # fmt: skip
+        (style.sample("o", color=style.FAINT, markersize=2.4), "warm-up"),
+        (style.sample("o", color=style.MUTED, markersize=2.4), "split step"),
+        (
+            style.sample("o", color=style.shade(points[0]["backend"]), markersize=2.4),
+            "unsplit step, in its backend's colour",
+        ),
+        (style.sample(None, "-", color=style.INK, linewidth=0.8), "median of unsplit steps"),
+    ]
     head = style.legend_height(entries, width)
     figure = style.canvas(width, head + rows * (title + high + foot))
     style.legend(figure, entries, 0.0)
@@ -63,8 +67,12 @@ def draw_steps(data: Data, points: Sequence[Row], narrow: bool) -> Any:
         name = label(point).split(" · ", 1) if narrow else [label(point)]
         if len(devices) > 1:
             name.insert(0, data.device_name(point))
-        marks.tag(style.write(figure, x, top + title - 0.06, "\n".join(name), va="bottom",
-                              size=style.SMALL_PT), point)  # fmt: skip
+        marks.tag(
+            style.write(
+                figure, x, top + title - 0.06, "\n".join(name), va="bottom", size=style.SMALL_PT
+            ),
+            point,
+        )
         ax = style.axes(figure, x + left, top + title, pitch - left - 0.1, high)
         _panel(ax, data, point)
         if row == rows - 1 or index + columns >= len(points):
@@ -86,23 +94,38 @@ def _panel(ax: Any, data: Data, point: Row) -> None:
             continue
         first = -len(values) if name == "warmup_step_s" else 0
         xs, ys = strokes.thin(range(first, first + len(values)), values, MOST_POINTS)
-        marks.tag(strokes.dots(ax, xs, ys, color=ink), point,
-                  f"{hover.training(point)}: {len(values)} {called}, "
-                  + hover.of_several(values, "ms", 1e-3))  # fmt: skip
+        marks.tag(
+            strokes.dots(ax, xs, ys, color=ink),
+            point,
+            f"{hover.training(point)}: {len(values)} {called}, "
+            + hover.of_several(values, "ms", 1e-3),
+        )
         if name != "warmup_step_s":
             highest = max(highest, max(values))
     middle = point["unsplit_step_median_s"]
     if middle is not None:
-        marks.tag(ax.axhline(middle, color=style.INK, linewidth=0.8), point,
-                  f"{hover.training(point)}: unsplit step "
-                  f"{hover.median(point, 'unsplit_step')}")  # fmt: skip
+        marks.tag(
+            ax.axhline(middle, color=style.INK, linewidth=0.8),
+            point,
+            f"{hover.training(point)}: unsplit step {hover.median(point, 'unsplit_step')}",
+        )
     slow = data.traces.series(point, "warmup_step_s")
     top = highest * 1.12 or 1.0
     if slow and max(slow) > top:  # the first step may take a hundred times as long: say so
         beyond = max(slow)
-        marks.tag(ax.text(1, 1, f"warm-up up to {words.duration(beyond)}",
-                          size=style.SMALL_PT - 0.5, color=style.MUTED, va="top", ha="right",
-                          transform=ax.transAxes), point)  # fmt: skip
+        marks.tag(
+            ax.text(
+                1,
+                1,
+                f"warm-up up to {words.duration(beyond)}",
+                size=style.SMALL_PT - 0.5,
+                color=style.MUTED,
+                va="top",
+                ha="right",
+                transform=ax.transAxes,
+            ),
+            point,
+        )
         top = highest * 1.3 or 1.0
     ax.set_ylim(0, top)
     ax.set_clip_on(True)

@@ -63,9 +63,14 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
 
 
 def end_labels(
-    ax: Any, ends: Sequence[tuple[float, float]], labels: Sequence[str], inks: Sequence[tuple],
-    high: float, wide: float, log: bool = False,
-) -> list[list[Any]]:  # fmt: skip
+    ax: Any,
+    ends: Sequence[tuple[float, float]],
+    labels: Sequence[str],
+    inks: Sequence[tuple],
+    high: float,
+    wide: float,
+    log: bool = False,
+) -> list[list[Any]]:
     """Names beside the ends of lines, moved apart, with a thin line from each end to its name.
 
     Args:
@@ -92,11 +97,26 @@ def end_labels(
         share = (x - x_low) / (x_high - x_low)
         drawn.append([])
         if share > 0.97:  # across the axes it would only cross other lines
-            drawn[-1] += ax.plot([share, 1 + 0.12 / wide], [place(y), at], color=style.MUTED,
-                                 linewidth=0.35, transform=ax.transAxes,
-                                 clip_on=False)  # fmt: skip
-        drawn[-1] += ax.plot([1 + 0.14 / wide, 1 + 0.3 / wide], [at, at], color=ink, dashes=dash,
-                             linewidth=1.1, transform=ax.transAxes, clip_on=False)  # fmt: skip
-        drawn[-1].append(ax.text(1 + 0.33 / wide, at, name, size=style.SMALL_PT, va="center",
-                                 transform=ax.transAxes))  # fmt: skip
+            drawn[-1] += ax.plot(
+                [share, 1 + 0.12 / wide],
+                [place(y), at],
+                color=style.MUTED,
+                linewidth=0.35,
+                transform=ax.transAxes,
+                clip_on=False,
+            )
+        drawn[-1] += ax.plot(
+            [1 + 0.14 / wide, 1 + 0.3 / wide],
+            [at, at],
+            color=ink,
+            dashes=dash,
+            linewidth=1.1,
+            transform=ax.transAxes,
+            clip_on=False,
+        )
+        drawn[-1].append(
+            ax.text(
+                1 + 0.33 / wide, at, name, size=style.SMALL_PT, va="center", transform=ax.transAxes
+            )
+        )
     return drawn

@@ -27,9 +27,11 @@ def add(own: Data, book: Book, everyone: Data) -> None:
         wide_deep.add(own, book)
         optimizer_sweep.add(own, book)
     else:
-        book.note("No transformer grid, no whole training and no optimizer sweep is part of the "
-                  "experiment on this host; what seed 003 printed stands among the published "
-                  "numbers.")  # fmt: skip
+        book.note(
+            "No transformer grid, no whole training and no optimizer sweep is part of the "
+            "experiment on this host; what seed 003 printed stands among the published "
+            "numbers."
+        )
     if present(everyone):
         book.heading("What seed 003 printed", anchor="seed003")
         book.table("seed003", "seed003", statements(everyone))
@@ -54,11 +56,16 @@ def statements(data: Data) -> Table:
     """Each printed statement, what our own trainings say of it, and what data sheets say."""
     table = Table(
         [
-            Column("Statement"), Column("Value"), Column("Compared"), Column("Of what", folds=True),
-            Column("measured", folds=True), Column("by data sheets", "×", True, folds=True),
-            Column("Source", folds=True), Column("How to read it", folds=True),
+            Column("Statement"),
+            Column("Value"),
+            Column("Compared"),
+            Column("Of what", folds=True),
+            Column("measured", folds=True),
+            Column("by data sheets", "×", True, folds=True),
+            Column("Source", folds=True),
+            Column("How to read it", folds=True),
         ]
-    )  # fmt: skip
+    )
     for row in data.published[PUBLISHED]:
         devices = [row["device_a"], row["device_b"]]
         names = [
@@ -125,8 +132,10 @@ def _norms(data: Data, found: list[tuple[Row, Row]]) -> Value:
         ends = [wide_deep.elevated_until(data, row) for row in (wide, deep)]
         if ends[0] is not None and ends[1] is not None:
             more = f"{ends[1] - ends[0]:+d}".replace("-", "−")
-            said.append(f"{more} steps ({words.backend_name(deep)}, {deep['device']}, "
-                        f"{deep['precision']}) {beside.origin(deep)}")  # fmt: skip
+            said.append(
+                f"{more} steps ({words.backend_name(deep)}, {deep['device']}, "
+                f"{deep['precision']}) {beside.origin(deep)}"
+            )
     return Value("; ".join(said), mark="measured") if said else missing(NO_NORMS)
 
 

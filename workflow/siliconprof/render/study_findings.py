@@ -32,9 +32,13 @@ def grid(data: Data) -> Finding | None:
 
 def _shapes(data: Data, backend: Row) -> list[Row]:
     """The model shapes of a backend's grid that were measured at any batch size."""
-    return [row for row in data.scaling if row["about"] == scaling.SHAPE
-            and all(row[name] == backend[name] for name in KEY)
-            and words.number(row.get("smallest_step_s"))]  # fmt: skip
+    return [
+        row
+        for row in data.scaling
+        if row["about"] == scaling.SHAPE
+        and all(row[name] == backend[name] for name in KEY)
+        and words.number(row.get("smallest_step_s"))
+    ]
 
 
 def _is_open(data: Data, backend: Row) -> bool:

@@ -292,9 +292,16 @@ def swatch(face: str, hatch: str | None = None) -> Callable[[Any, float, float],
 
     def draw(ax: Any, x: float, y: float) -> None:
         ax.add_patch(
-            Rectangle((x, y - 0.045), 0.15, 0.09, facecolor=face, hatch=hatch,
-                      edgecolor=MUTED if hatch else "none", linewidth=0)
-        )  # fmt: skip
+            Rectangle(
+                (x, y - 0.045),
+                0.15,
+                0.09,
+                facecolor=face,
+                hatch=hatch,
+                edgecolor=MUTED if hatch else "none",
+                linewidth=0,
+            )
+        )
 
     return draw
 

@@ -21,15 +21,7 @@ from siliconprof.render.compare import (
 from siliconprof.render.data import Data
 from siliconprof.render.losses import loss_groups, relative_differences
 from siliconprof.render.matmul import interval
-from siliconprof.render.variants import (
-    CIRCUMSTANCES,
-    WORK,
-    Family,
-    Row,
-    family,
-    label,
-    precision,
-)
+from siliconprof.render.variants import CIRCUMSTANCES, WORK, Family, Row, family, label, precision
 
 HEADLINES = 5  # what a reader takes in at once
 
@@ -42,10 +34,20 @@ def findings(data: Data) -> list[Finding]:
     The page shows `HEADLINES` of them and folds the rest.
     """
     makers: Sequence[Callable[[Data], Finding | None]] = (
-        backends, precisions, headlines.hardware, losses, headlines.noise, lora.finding,
-        why.finding, ratios.finding, study_findings.grid, study_findings.wide_and_deep, trainers,
-        peaks.finding, products,
-    )  # fmt: skip
+        backends,
+        precisions,
+        headlines.hardware,
+        losses,
+        headlines.noise,
+        lora.finding,
+        why.finding,
+        ratios.finding,
+        study_findings.grid,
+        study_findings.wide_and_deep,
+        trainers,
+        peaks.finding,
+        products,
+    )
     found = [finding for finding in (make(data) for make in makers) if finding]
     return found if any(finding.title != headlines.NOISE for finding in found) else []
 
@@ -159,8 +161,10 @@ def trainers(data: Data) -> Finding | None:
             if plain.overlaps(other):
                 said = f"no difference beyond noise between {name} and plain ({span} a step)"
             else:
-                said = (f"{name} changes a step of {words.duration(plain.middle)} by {span} over "
-                        "the plain loop")  # fmt: skip
+                said = (
+                    f"{name} changes a step of {words.duration(plain.middle)} by {span} over "
+                    "the plain loop"
+                )
             lines.append(compared(f"{where}: {said}", plain, other))
     return told("Trainer", lines, "training")
 
@@ -186,11 +190,13 @@ def products(data: Data) -> Finding | None:
         middle, low, high = interval(point)
         assert middle and low and high
         caution = words.caution(point)
-        lines.append(Line(
-            f"{backend} on {device}, {asked}: {words.scaled(middle, 'FLOP/s')} "
-            f"[{words.scaled(low, 'FLOP/s')}, {words.scaled(high, 'FLOP/s')}] at "
-            f"{words.shape(point)}{f' ({caution})' if caution else ''}."
-        ))  # fmt: skip
+        lines.append(
+            Line(
+                f"{backend} on {device}, {asked}: {words.scaled(middle, 'FLOP/s')} "
+                f"[{words.scaled(low, 'FLOP/s')}, {words.scaled(high, 'FLOP/s')}] at "
+                f"{words.shape(point)}{f' ({caution})' if caution else ''}."
+            )
+        )
     return told("Fastest matrix product", lines, "matmul")
 
 
@@ -229,9 +235,11 @@ def losses(data: Data) -> Finding | None:
 def _frameworks(data: Data) -> str:
     pairs_ = {
         f"{words.backend_name(p)} ({p['trainer']})"
-        for group in loss_groups(data) if len(group) > 1
-        for p in group if p["precision"] == "fp32"
-    }  # fmt: skip
+        for group in loss_groups(data)
+        if len(group) > 1
+        for p in group
+        if p["precision"] == "fp32"
+    }
     return words.listing(sorted(pairs_))
 
 

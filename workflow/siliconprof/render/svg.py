@@ -85,10 +85,12 @@ def _unclipped(svg: str) -> str:
     Half the width of a line may overlap the edge by a quarter of a point, which nobody sees.
     """
     boxes = {
-        name: [float(re.search(rf'{side}="([^"]*)"', rect)[1])  # type: ignore[index]
-               for side in ("x", "y", "width", "height")]
+        name: [
+            float(re.search(rf'{side}="([^"]*)"', rect)[1])  # type: ignore[index]
+            for side in ("x", "y", "width", "height")
+        ]
         for name, rect in _BOX.findall(svg)
-    }  # fmt: skip
+    }
 
     def kept(found: re.Match[str]) -> str:
         clip, path = _CLIP.search(found[0]), _D.search(found[0])

@@ -87,8 +87,9 @@ def draw(panels: Sequence[Sequence[Row]], narrow: bool) -> Any:
         (style.sample("o", color=style.MUTED, markersize=3), "blocked_autorange over our median")
     ]
     if any(map(is_short, chain(*panels))):
-        ring = style.sample("o", color=style.MUTED, markersize=4, markerfacecolor="none",
-                            markeredgewidth=0.8)  # fmt: skip
+        ring = style.sample(
+            "o", color=style.MUTED, markersize=4, markerfacecolor="none", markeredgewidth=0.8
+        )
         entries.append((ring, "min_run_time shorter than one iteration"))
     entries += [
         (style.sample(None, "-", color=style.MUTED, dashes=(1, 1)), "min_run_time"),
@@ -102,8 +103,9 @@ def draw(panels: Sequence[Sequence[Row]], narrow: bool) -> Any:
     for index, points in enumerate(panels):
         row, column = divmod(index, columns)
         x, y = column * (panel + left + gap), head + row * (title + high + foot)
-        said = style.write(figure, x, y + title / 2, place_name(points[0]), weight="bold",
-                           va="center")  # fmt: skip
+        said = style.write(
+            figure, x, y + title / 2, place_name(points[0]), weight="bold", va="center"
+        )
         marks.tag(said, points)
         ax = style.axes(figure, x + left, y + title, panel, high)
         _panel(ax, points)
@@ -115,8 +117,13 @@ def draw(panels: Sequence[Sequence[Row]], narrow: bool) -> Any:
 def _panel(ax: Any, points: Sequence[Row]) -> None:
     xs = [float(seconds(point) or 0) for point in points]
     ys = [float(ratio(point) or 0) for point in points]
-    given = sorted({value for point in points
-                    if (value := words.number(point.get("autorange_min_run_time_s")))})  # fmt: skip
+    given = sorted(
+        {
+            value
+            for point in points
+            if (value := words.number(point.get("autorange_min_run_time_s")))
+        }
+    )
     shown = [value for value in given if min(xs) / 20 < value < max(xs) * 20]
     low, high = min([*xs, *shown]) / 1.5, max([*xs, *shown]) * 1.5
     ax.set_xscale("log")
@@ -130,17 +137,33 @@ def _panel(ax: Any, points: Sequence[Row]) -> None:
     ink = style.colour(points[0])
     enough = [i for i, point in enumerate(points) if not is_short(point)]
     if enough:
-        drawn = strokes.dots(ax, [xs[i] for i in enough], [ys[i] for i in enough], 3.0, True,
-                           color=ink)  # fmt: skip
+        drawn = strokes.dots(
+            ax, [xs[i] for i in enough], [ys[i] for i in enough], 3.0, True, color=ink
+        )
         told = hover.of_several([ys[i] for i in enough], "×")
-        marks.tag(drawn, points, f"{place_name(points[0])}: blocked_autorange over our median, "
-                  f"{words.count(len(enough), 'point')}, {told}")  # fmt: skip
+        marks.tag(
+            drawn,
+            points,
+            f"{place_name(points[0])}: blocked_autorange over our median, "
+            f"{words.count(len(enough), 'point')}, {told}",
+        )
     for i, point in enumerate(points):
         if is_short(point):
-            ring = ax.plot([xs[i]], [ys[i]], "o", markersize=3.6, markerfacecolor="none",
-                           markeredgewidth=0.8, color=ink)  # fmt: skip
-            marks.tag(ring, point, f"{place_name(point)}, {hover.seconds(xs[i])} an iteration: "
-                      f"{words.significant(ys[i])} ×, min_run_time is shorter")  # fmt: skip
+            ring = ax.plot(
+                [xs[i]],
+                [ys[i]],
+                "o",
+                markersize=3.6,
+                markerfacecolor="none",
+                markeredgewidth=0.8,
+                color=ink,
+            )
+            marks.tag(
+                ring,
+                point,
+                f"{place_name(point)}, {hover.seconds(xs[i])} an iteration: "
+                f"{words.significant(ys[i])} ×, min_run_time is shorter",
+            )
     log_ticks(ax.xaxis, low, high, 7, MS)
     style.plain_ticks(ax.yaxis, 5)
     ax.grid(axis="y")

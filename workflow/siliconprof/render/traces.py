@@ -11,8 +11,12 @@ import pandas as pd
 
 from siliconprof.analyse.record_rows import KEY
 
-SERIES_OF_KIND = {"warm-up": "warmup_step_s", "split": "step_s", "unsplit": "unsplit_step_s",
-                  "energy": "energy_step_s"}  # fmt: skip
+SERIES_OF_KIND = {
+    "warm-up": "warmup_step_s",
+    "split": "step_s",
+    "unsplit": "unsplit_step_s",
+    "energy": "energy_step_s",
+}
 
 
 @dataclass

@@ -160,7 +160,7 @@ def _bars(
         (row.get(column) or 0.0)
         for row in rows
         for column in ("unsplit_step_q75_s", "unsplit_step_median_s", "step_median_s")
-    )  # fmt: skip
+    )
     longest = longest or 1.0
     reach = longest
     for y, row in enumerate(rows):
@@ -177,16 +177,25 @@ def _bars(
             origin = str(uncertainty.origin(row))
             low, high = _ends(row)
             said = f"{whose}: unsplit step {hover.median(row, 'unsplit_step')}"
-            marks.tag(ax.plot([low, high], [y, y], color=style.INK, linewidth=LINES[origin][0]),
-                      row)  # fmt: skip
+            marks.tag(
+                ax.plot([low, high], [y, y], color=style.INK, linewidth=LINES[origin][0]), row
+            )
             marks.tag(ax.plot([middle], [y], "o", color=style.INK, markersize=2.6), row, said)
             end = max(start, high)
         total = words.duration(middle if middle is not None else row["step_median_s"])
         check = ("\n" if narrow else ", ") + CHECK if has_no_speed(row) else ""
         marks.tag(
-            ax.text(end + longest * 0.025, y, total + check, va="center", size=style.SMALL_PT,
-                    color=style.MUTED if check else style.INK, linespacing=0.95), row,
-        )  # fmt: skip
+            ax.text(
+                end + longest * 0.025,
+                y,
+                total + check,
+                va="center",
+                size=style.SMALL_PT,
+                color=style.MUTED if check else style.INK,
+                linespacing=0.95,
+            ),
+            row,
+        )
         said = max((total + check).split("\n"), key=len)
         room = style.text_in(said + " ", style.SMALL_PT) / width
         reach = max(reach, (end + longest * 0.025) / (1 - min(room, 0.7)))
@@ -209,10 +218,18 @@ def _shares(ax: Any, rows: Sequence[Row], phases: Sequence[str], narrow: bool, n
             before, start = start, _segment(ax, y, row, phase, start, share, said)
             if share >= LABELLED_SHARE:
                 dark = PHASE_STEP[phase] == 100
-                marks.tag(ax.text(
-                    before + share / 2, y, f"{100 * share:.0f}", ha="center", va="center",
-                    size=style.SMALL_PT, color=style.PAPER if dark else style.INK,
-                ), row)  # fmt: skip
+                marks.tag(
+                    ax.text(
+                        before + share / 2,
+                        y,
+                        f"{100 * share:.0f}",
+                        ha="center",
+                        va="center",
+                        size=style.SMALL_PT,
+                        color=style.PAPER if dark else style.INK,
+                    ),
+                    row,
+                )
     ax.set_xlim(0, 1)
     style.plain_ticks(ax.xaxis, 4, 0.01)
     ax.set_xlabel("share of the step's phases / %", size=style.SMALL_PT)
@@ -231,10 +248,20 @@ def _segment(
     """One phase of a bar; where it ends comes back."""
     if not length:
         return start
-    marks.tag(ax.barh(
-        y, length, left=start, height=0.62, linewidth=0.5, edgecolor=style.PAPER,
-        facecolor=style.shade(row["backend"], PHASE_STEP[phase]), hatch=HATCH.get(phase),
-    ).patches, row, said)  # fmt: skip
+    marks.tag(
+        ax.barh(
+            y,
+            length,
+            left=start,
+            height=0.62,
+            linewidth=0.5,
+            edgecolor=style.PAPER,
+            facecolor=style.shade(row["backend"], PHASE_STEP[phase]),
+            hatch=HATCH.get(phase),
+        ).patches,
+        row,
+        said,
+    )
     return start + length
 
 
@@ -242,25 +269,41 @@ def _say_status(ax: Any, y: float, row: Row, width: float) -> None:
     """A cell without a time says why where its bar would be."""
     said = f"{row['status']}: {row['reason']}" if row.get("reason") else "no time measured"
     limit = int(width / style.text_in("x", style.SMALL_PT))
-    marks.tag(ax.text(
-        0, y, " " + words.shortened(said, limit), va="center", style="italic",
-        size=style.SMALL_PT, color=style.MUTED,
-    ), row, f"{hover.training(row)}: {said}")  # fmt: skip
+    marks.tag(
+        ax.text(
+            0,
+            y,
+            " " + words.shortened(said, limit),
+            va="center",
+            style="italic",
+            size=style.SMALL_PT,
+            color=style.MUTED,
+        ),
+        row,
+        f"{hover.training(row)}: {said}",
+    )
 
 
 # -- tables ------------------------------------------------------------------------------------
 
-NAMES = [Column("Workload", below="variant"), Column("Device", folds=True), Column("Backend"),
-         Column("Precision")]  # fmt: skip
+NAMES = [
+    Column("Workload", below="variant"),
+    Column("Device", folds=True),
+    Column("Backend"),
+    Column("Precision"),
+]
 
 
 def names(row: Row) -> list[Value | str | None]:
     """The cells that say which training cell a row is."""
     check = has_no_speed(row)
     workload = Value(
-        row["workload"], row["workload"], ", ".join(variant(row)),
-        badge=CHECK if check else "", title=NO_SPEED if check else "",
-    )  # fmt: skip
+        row["workload"],
+        row["workload"],
+        ", ".join(variant(row)),
+        badge=CHECK if check else "",
+        title=NO_SPEED if check else "",
+    )
     return [workload, row["device"], words.backend_name(row), precision(row)]
 
 
@@ -325,10 +368,15 @@ def rates_table(data: Data, families: dict[Family, tuple[list[Row], list[Row]]])
             Column("audio", "s/s", True, "seconds of audio in one second of training", folds=True),
             Column("achieved", "GFLOP/s", True, "operations of the model's formula per second"),
             Column("MFU", "%", True, "achieved over the data sheet's peak for this precision"),
-            Column("of best matmul", "%", True, "achieved over this run's fastest measured "
-                   "product, same device, backend and number format"),
+            Column(
+                "of best matmul",
+                "%",
+                True,
+                "achieved over this run's fastest measured "
+                "product, same device, backend and number format",
+            ),
         ]
-    )  # fmt: skip
+    )
     best = best_products(data)
     for points, _ in families.values():
         for row in points:
@@ -342,12 +390,19 @@ def rates_table(data: Data, families: dict[Family, tuple[list[Row], list[Row]]])
                 quantity(row["tokens_per_s"], "the input is not text"),
                 quantity(_audio_per_s(row), "the input is not audio, or its length not recorded"),
                 quantity(rate, "no formula for its operations", 1e9),
-                _share(rate, data.peak_flop_per_s(row), "peak unknown: the registry has no "
-                       "sourced figure for this device and precision"),
-                _share(rate, best.get(product_key(row)), "no product of this device, backend "
-                       "and number format was measured in this run"),
+                _share(
+                    rate,
+                    data.peak_flop_per_s(row),
+                    "peak unknown: the registry has no "
+                    "sourced figure for this device and precision",
+                ),
+                _share(
+                    rate,
+                    best.get(product_key(row)),
+                    "no product of this device, backend and number format was measured in this run",
+                ),
                 of=row,
-            )  # fmt: skip
+            )
     return table
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from siliconprof.analyse import check_columns
+from siliconprof.analyse import cell_columns
 from siliconprof.render import words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
@@ -40,8 +40,13 @@ def table(data: Data, cells: Sequence[Row]) -> Table:
     for cell in cells:
         place = tuple(cell[axis] for axis in ("host", "device", "backend", "precision"))
         groups.setdefault(place, []).append(cell)
-    columns = [Column("Host", folds=True), Column("Device", folds=True), Column("Backend"),
-               Column("Precision"), Column("Cells", "", True)]  # fmt: skip
+    columns = [
+        Column("Host", folds=True),
+        Column("Device", folds=True),
+        Column("Backend"),
+        Column("Precision"),
+        Column("Cells", "", True),
+    ]
     found = Table([*columns, *HEADS.values()])
     for (host, _, _, precision), members in groups.items():
         first = members[0]
@@ -51,7 +56,7 @@ def table(data: Data, cells: Sequence[Row]) -> Table:
             text(words.backend_name(first)),
             text(precision),
             Value(str(len(members)), sort=len(members)),
-            *(outcome(name, members) for name in check_columns.NAMES),
+            *(outcome(name, members) for name in cell_columns.NAMES),
             of=members,
         )
     return found

@@ -20,9 +20,20 @@ BACKEND_ORDER = ("torch-cuda", "torch-mps", "torch-cpu", "mlx")
 PRECISION_ORDER = ("fp32", "tf32", "amp-fp16", "fp16", "amp-bf16", "bf16")
 MANUAL_AMP = {"mlx": "(manual)"}  # MLX has no autocast: the casts are written out
 # Beside the axes: what else two cells may differ in.
-CIRCUMSTANCES = ("host", "device", "backend", "trainer", "precision", "threads", "scenario",
-                 "offloads", "zero_stage", "gradient_checkpointing", "allocator",
-                 "probes_off")  # fmt: skip
+CIRCUMSTANCES = (
+    "host",
+    "device",
+    "backend",
+    "trainer",
+    "precision",
+    "threads",
+    "scenario",
+    "offloads",
+    "zero_stage",
+    "gradient_checkpointing",
+    "allocator",
+    "probes_off",
+)
 NO_SPEED = "mechanism check, not a cost of offloading: device and host memory are one here"
 
 

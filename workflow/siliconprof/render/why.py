@@ -64,11 +64,14 @@ def add(data: Data, book: Book, everyone: Data) -> None:
         shown = found[:MOST_TOLD]
         lora = f", LoRA {rank}" if rank else ""
         book.figure(
-            f"why-{kind.slug}{as_slug(lora)}", "why", partial(why_figure.draw, shown),
+            f"why-{kind.slug}{as_slug(lora)}",
+            "why",
+            partial(why_figure.draw, shown),
             family=f"{kind.label}{lora}",
             shown=f"the {len(shown)} most telling of {words.count(len(found), 'pair')}"
-            if len(shown) < len(found) else words.count(len(found), "pair"),
-        )  # fmt: skip
+            if len(shown) < len(found)
+            else words.count(len(found), "pair"),
+        )
         sentences = [_cautioned(gap) for gap in shown]
         book.listing(sentences[:1], f"{kind.name}{lora}, in words:", more=sentences[1:])
     if gaps:
@@ -84,18 +87,24 @@ def _tables(book: Book, gaps: Sequence[Gap], prefix: str) -> None:
     key = "why-others" if prefix else "why"
     fold = words.count(len(gaps), "pair") if prefix or len(gaps) > FOLD_ABOVE else ""
     book.table(f"{prefix}why", key, causes_table(gaps), folded=fold)
-    book.table(f"{prefix}why-phases", "why-phases", phases_table(gaps),
-               folded=words.count(len(gaps), "pair"))  # fmt: skip
+    book.table(
+        f"{prefix}why-phases",
+        "why-phases",
+        phases_table(gaps),
+        folded=words.count(len(gaps), "pair"),
+    )
 
 
 def _besides(data: Data, book: Book, gaps: Sequence[Gap]) -> None:
     """How each cause was estimated, what was not available, and which cells are in no pair."""
     timed = sum(_by_sweep(gap) for gap in gaps)
     of = words.count(len(gaps), "pair")
-    book.facts([
-        (NAMES[cause].capitalize(), how.format(timed=timed, rest=len(gaps) - timed, of=of))
-        for cause, how in METHODS.items()
-    ])  # fmt: skip
+    book.facts(
+        [
+            (NAMES[cause].capitalize(), how.format(timed=timed, rest=len(gaps) - timed, of=of))
+            for cause, how in METHODS.items()
+        ]
+    )
     lacking = why_gaps.lacking(gaps)
     checks = [point for point in data.training() if has_no_speed(point)]
     if checks:
@@ -172,8 +181,9 @@ def _part(line: Row | None) -> Value:
     if low is not None and high is not None and high - low > 1e-3 * abs(line["seconds"]):
         below = "–".join(words.significant(end / MS) for end in (low, high))
     how = dict.fromkeys(filter(None, (line["fast_how"], line["slow_how"])))
-    return Value(words.significant(line["seconds"] / MS), line["seconds"] / MS, below,
-                 title=" – ".join(how))  # fmt: skip
+    return Value(
+        words.significant(line["seconds"] / MS), line["seconds"] / MS, below, title=" – ".join(how)
+    )
 
 
 def causes_table(gaps: Sequence[Gap]) -> Table:
@@ -195,10 +205,11 @@ def causes_table(gaps: Sequence[Gap]) -> Table:
             *(_part(lines.get(cause)) for cause in CAUSES),
             _part(left),
             Value(f"{100 * left['share']:.0f}", 100 * left["share"])
-            if left["share"] is not None else missing("there is no gap"),
+            if left["share"] is not None
+            else missing("there is no gap"),
             Value(gap.verdict, sort=gap.verdict, below=words.caution(*gap.of)),
             of=gap.of,
-        )  # fmt: skip
+        )
     return result
 
 

@@ -22,10 +22,8 @@ from siliconprof.render.why_gaps import MS, NAMES, Gap, milliseconds
 
 CAUSE_COLOUR = {
     cause: style.ramp(index, 6)
-    for index, cause in enumerate(
-        (LAUNCHES, MEMORY, PRODUCTS, PAGE_FAULTS, OFFLOAD, CLOCKS)
-    )
-}  # fmt: skip
+    for index, cause in enumerate((LAUNCHES, MEMORY, PRODUCTS, PAGE_FAULTS, OFFLOAD, CLOCKS))
+}
 PHASE_STEP = {"forward": 60, "backward": 100, "optimizer": 25, "rest": 12}
 BAR_IN, TITLE_IN, FOOT_IN = 0.2, 0.34, 0.4
 LABELLED = 0.1  # of the axis: a part so wide holds its number
@@ -62,8 +60,7 @@ def draw(gaps: Sequence[Gap], narrow: bool) -> Any:
     top = head
     for gap, title, room in zip(gaps, titles, tops, strict=True):
         marks.tag(
-            style.write(figure, 0, top + room - 0.08, title, va="bottom", linespacing=1.15),
-            gap.of,
+            style.write(figure, 0, top + room - 0.08, title, va="bottom", linespacing=1.15), gap.of
         )
         top += room
         ax = style.axes(figure, left, top, width - left - 0.12, 2 * BAR_IN)
@@ -93,11 +90,15 @@ def _seconds(gap: Gap, kind: str, part: str) -> float:
 def _pair(ax: Any, gap: Gap, phases: Sequence[str], causes: Sequence[str]) -> None:
     left = gap.left
     rows = (
-        [(p, _seconds(gap, PHASE, p), style.shade(gap.slow["backend"], PHASE_STEP[p]))
-         for p in phases],
-        [*((NAMES[c], _seconds(gap, CAUSE, c), CAUSE_COLOUR[c]) for c in causes),
-         (NAMES[left["part"]], left["seconds"], UNKNOWN)],
-    )  # fmt: skip
+        [
+            (p, _seconds(gap, PHASE, p), style.shade(gap.slow["backend"], PHASE_STEP[p]))
+            for p in phases
+        ],
+        [
+            *((NAMES[c], _seconds(gap, CAUSE, c), CAUSE_COLOUR[c]) for c in causes),
+            (NAMES[left["part"]], left["seconds"], UNKNOWN),
+        ],
+    )
     low = min(sum(min(s, 0.0) for _, s, _ in row) for row in rows)
     high = max(*(sum(max(s, 0.0) for _, s, _ in row) for row in rows), gap.gap["high_s"] or 0.0)
     reach = high - low or 1.0
@@ -110,10 +111,13 @@ def _pair(ax: Any, gap: Gap, phases: Sequence[str], causes: Sequence[str]) -> No
     line = gap.gap
     said = f"{gap.name(gap.slow)} against {gap.name(gap.fast)}: {milliseconds(line['seconds'])}"
     marks.tag(
-        [ax.plot([line["low_s"], line["high_s"]], [0.5, 0.5], color=style.INK, linewidth=0.8),
-         ax.plot([line["seconds"]], [0.5], "|", color=style.INK, markersize=8)],
-        gap.of, said,
-    )  # fmt: skip
+        [
+            ax.plot([line["low_s"], line["high_s"]], [0.5, 0.5], color=style.INK, linewidth=0.8),
+            ax.plot([line["seconds"]], [0.5], "|", color=style.INK, markersize=8),
+        ],
+        gap.of,
+        said,
+    )
     ax.axvline(0, color=style.MUTED, linewidth=0.5)
     ax.set_xlim(low - 0.01 * reach * (low < 0), high + 0.02 * reach)
     ax.set_ylim(1.5, -0.5)
@@ -138,13 +142,27 @@ def _part(
         f"({words.whole_percent(share)} of the gap)"
     )
     marks.tag(
-        ax.barh(y, seconds, left=start, height=0.62, facecolor=ink,
-                **(BROKEN if ink == UNKNOWN else WHOLE)).patches,
-        of, said,
-    )  # fmt: skip
+        ax.barh(
+            y,
+            seconds,
+            left=start,
+            height=0.62,
+            facecolor=ink,
+            **(BROKEN if ink == UNKNOWN else WHOLE),
+        ).patches,
+        of,
+        said,
+    )
     if abs(seconds) >= LABELLED * reach:
         marks.tag(
-            ax.text(start + seconds / 2, y, words.significant(seconds / MS), ha="center",
-                    va="center", size=style.SMALL_PT, color=style.readable(ink)),
+            ax.text(
+                start + seconds / 2,
+                y,
+                words.significant(seconds / MS),
+                ha="center",
+                va="center",
+                size=style.SMALL_PT,
+                color=style.readable(ink),
+            ),
             of,
-        )  # fmt: skip
+        )

@@ -25,10 +25,15 @@ from siliconprof.render.variants import Family, Row, family, precision, variant
 
 MS = 1e-3
 NAMES = {
-    PRODUCTS: "matrix products", MEMORY: "memory traffic", LAUNCHES: "kernel launches",
-    PAGE_FAULTS: "page faults", SWAP: "swap", OFFLOAD: "offload traffic", CLOCKS: "clocks",
+    PRODUCTS: "matrix products",
+    MEMORY: "memory traffic",
+    LAUNCHES: "kernel launches",
+    PAGE_FAULTS: "page faults",
+    SWAP: "swap",
+    OFFLOAD: "offload traffic",
+    CLOCKS: "clocks",
     LEFT: "unexplained",
-}  # fmt: skip
+}
 WORTH_A_WORD = 0.02  # of a gap
 WIDE = 0.1  # of an estimate: a range so much wider is told with it
 MOST_TOLD = 4  # pairs of a family that have a sentence and a bar
@@ -275,7 +280,12 @@ def lacking(gaps: Sequence[Gap]) -> list[str]:
 
 def flagged_inputs(gaps: Iterable[Gap]) -> list[str]:
     """Cells that the estimates rest on and that are flagged: `bandwidth flagged noisy`."""
-    said = [how for gap in gaps for line in gap.parts(CAUSE)
-            for how in (line["fast_how"], line["slow_how"]) if how]  # fmt: skip
+    said = [
+        how
+        for gap in gaps
+        for line in gap.parts(CAUSE)
+        for how in (line["fast_how"], line["slow_how"])
+        if how
+    ]
     found = (name for how in said for name in re.findall(r"\(([^()]* flagged [^()]*)\)", how))
     return list(dict.fromkeys(found))

@@ -15,14 +15,7 @@ from siliconprof.render.grid_points import MODEL
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged
 from siliconprof.render.traces import point_key
 from siliconprof.render.variants import Row
-from siliconprof.render.wide_deep_curves import (
-    MIB,
-    MS,
-    column,
-    draw,
-    smoothed_said,
-    unusual,
-)
+from siliconprof.render.wide_deep_curves import MIB, MS, column, draw, smoothed_said, unusual
 from siliconprof.stats import training_course
 from siliconprof.stats.training_course import ELEVATED, aspect, pairs
 
@@ -58,12 +51,15 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         return
     book.heading("Wide against deep", anchor=f"{prefix}wide-deep")
     for cell in failed:
-        book.note(f"{cell['workload']} on {words.backend_name(cell)}, {cell['precision']}: "
-                  f"{cell['status']}: {cell['reason']}.")  # fmt: skip
+        book.note(
+            f"{cell['workload']} on {words.backend_name(cell)}, {cell['precision']}: "
+            f"{cell['status']}: {cell['reason']}."
+        )
     if not points:
         return
-    book.table(f"{prefix}wide-deep-models", "wide-deep-models", models_table(points),
-               deeper=deeper(points))  # fmt: skip
+    book.table(
+        f"{prefix}wide-deep-models", "wide-deep-models", models_table(points), deeper=deeper(points)
+    )
     groups: dict[tuple[str, str], list[Row]] = {}
     for point in points:
         groups.setdefault((point["device"], point["precision"]), []).append(point)
@@ -93,12 +89,22 @@ def models_table(points: Sequence[Row]) -> Table:
         [
             Column("Model"),
             *columns,
-            Column("parameters", "", True, "exact, by the size estimator; below against the widest",
-                   "against the widest"),
-            Column("operations", "10⁹ a step", True, "forward and backward, by the formula; below "
-                   "against the widest", "against the widest"),
+            Column(
+                "parameters",
+                "",
+                True,
+                "exact, by the size estimator; below against the widest",
+                "against the widest",
+            ),
+            Column(
+                "operations",
+                "10⁹ a step",
+                True,
+                "forward and backward, by the formula; below against the widest",
+                "against the widest",
+            ),
         ]
-    )  # fmt: skip
+    )
     models: dict[tuple, Row] = {}
     for point in points:
         same = (point["workload"], *(point.get(n) for n in (*MODEL, "batch_size", "n_parameters")))
@@ -110,10 +116,14 @@ def models_table(points: Sequence[Row]) -> Table:
             row["workload"],
             *(_count(row.get(column_)) for column_ in (*MODEL, "batch_size")),
             _matched(_count(row.get("n_parameters")), row, widest, "n_parameters"),
-            _matched(quantity(row.get("flops"), "no formula for its operations", 1e9, 4), row,
-                     widest, "flops"),
+            _matched(
+                quantity(row.get("flops"), "no formula for its operations", 1e9, 4),
+                row,
+                widest,
+                "flops",
+            ),
             of=[point for point in points if point["workload"] == row["workload"]],
-        )  # fmt: skip
+        )
     return result
 
 
@@ -134,24 +144,42 @@ def results_table(data: Data, points: Sequence[Row]) -> Table:
     """What came out of each training, and what it took."""
     result = Table(
         [
-            Column("Model"), Column("Device", folds=True), Column("Backend"),
+            Column("Model"),
+            Column("Device", folds=True),
+            Column("Backend"),
             Column("Precision", folds=True),
             Column("steps", "", True, "taken"),
             Column("final loss", "nat", True, "training, mean over the last tenth of the steps"),
-            Column("evaluation loss", "nat", True, "after the last step; the best and its step "
-                   "below", "best"),
+            Column(
+                "evaluation loss",
+                "nat",
+                True,
+                "after the last step; the best and its step below",
+                "best",
+            ),
             Column("perplexity", "", True, "exp of the evaluation loss after the last step"),
-            Column("norm elevated until", "step", True, "the last one whose gradient norm, as a "
-                   f"running median, is over {ELEVATED:g} times its median over the second half"),
+            Column(
+                "norm elevated until",
+                "step",
+                True,
+                "the last one whose gradient norm, as a "
+                f"running median, is over {ELEVATED:g} times its median over the second half",
+            ),
             Column("step", "ms", True, "median and quartiles"),
             Column("tokens", "1/s", True),
             Column("over slowest", "×", True, "times as fast as the slowest of the same model"),
             Column("unusual steps", "", True, "far longer than the run's own spread explains"),
-            Column("peak", "MiB", True, "of device memory; predicted over measured below",
-                   "predicted / measured"),
-            Column("Checkpoints"), Column("Resumed", folds=True),
+            Column(
+                "peak",
+                "MiB",
+                True,
+                "of device memory; predicted over measured below",
+                "predicted / measured",
+            ),
+            Column("Checkpoints"),
+            Column("Resumed", folds=True),
         ]
-    )  # fmt: skip
+    )
     slowest: dict[str, float] = {}
     for row in points:
         if (step := words.number(row.get("unsplit_step_median_s"))) is not None:
@@ -236,8 +264,11 @@ def _checkpoints(row: Row) -> Value:
         words.number(row.get(f"checkpoint_{part}"))
         for part in ("latest_step", "best_step", "bytes")
     )
-    said = [f"{called} after {step:g}" for called, step in (("latest", latest), ("best", best))
-            if step is not None]  # fmt: skip
+    said = [
+        f"{called} after {step:g}"
+        for called, step in (("latest", latest), ("best", best))
+        if step is not None
+    ]
     if not said:
         return missing("none was kept: no folder was given for them")
     return Value(", ".join(said), below=f"{words.mebibytes(size)} each" if size else "")

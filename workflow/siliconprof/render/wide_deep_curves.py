@@ -47,8 +47,14 @@ def draw(data: Data, points: Sequence[Row], narrow: bool) -> Any:
         for p in points
     ]
     if any(unusual(data, point) for point in points):
-        entries.append((style.sample("o", color=style.INK, markersize=4, markerfacecolor="none",
-                                     markeredgewidth=0.8), "step of unusual length"))  # fmt: skip
+        entries.append(
+            (
+                style.sample(
+                    "o", color=style.INK, markersize=4, markerfacecolor="none", markeredgewidth=0.8
+                ),
+                "step of unusual length",
+            )
+        )
     shown = [panel for panel in PANELS if _has(panel, data, points, looks)]
     columns = 1 if narrow or len(shown) == 1 else 2
     rows = max(1, -(-len(shown) // columns))
@@ -120,9 +126,13 @@ def _course(column_: str, unit: str = "", log: bool = False, scale: float = 1.0)
                     continue
                 shown = values if pale else smoothed(values)
                 xs, ys = _thinned(shown)
-                line = ax.plot(xs, ys, color=style.shade(point["backend"], 25 if pale else 100),
-                               linewidth=0.5 if pale else 1.1,
-                               dashes=(1, 0) if pale else _dash(looks, point))  # fmt: skip
+                line = ax.plot(
+                    xs,
+                    ys,
+                    color=style.shade(point["backend"], 25 if pale else 100),
+                    linewidth=0.5 if pale else 1.1,
+                    dashes=(1, 0) if pale else _dash(looks, point),
+                )
                 known = shown[np.isfinite(shown)]
                 ends = " to ".join(words.significant(float(known[i]), 4) for i in (0, -1))
                 marks.tag(line, point, "" if pale else f"{_whose(point)}: {ends}{unit}")
@@ -166,11 +176,22 @@ def _evaluations(ax: Any, data: Data, points: Sequence[Row], looks: dict[str, in
         known = frame[frame["loss"].notna()]
         ink = style.shade(point["backend"])
         losses = known["loss"].to_numpy(dtype=float)
-        line = ax.plot(known["step"].tolist(), losses.tolist(), "-o", color=ink, markersize=2.4,
-                       linewidth=1.1, dashes=_dash(looks, point))  # fmt: skip
-        marks.tag(line, point, f"{_whose(point)}: evaluation loss "
-                  f"{words.significant(float(losses[-1]), 4)} nat after step "
-                  f"{int(known['step'].iloc[-1])}")  # fmt: skip
+        line = ax.plot(
+            known["step"].tolist(),
+            losses.tolist(),
+            "-o",
+            color=ink,
+            markersize=2.4,
+            linewidth=1.1,
+            dashes=_dash(looks, point),
+        )
+        marks.tag(
+            line,
+            point,
+            f"{_whose(point)}: evaluation loss "
+            f"{words.significant(float(losses[-1]), 4)} nat after step "
+            f"{int(known['step'].iloc[-1])}",
+        )
         found.append(losses)
     if found:
         _scale(ax, np.concatenate(found), False)
@@ -195,14 +216,21 @@ def _step_times(ax: Any, data: Data, points: Sequence[Row], looks: dict[str, int
         if not xs:
             continue
         filled = looks[point["workload"]] == 0
-        drawn = strokes.dots(ax, xs, ys, 1.8,
-                           color=style.shade(point["backend"], 100 if filled else 45))  # fmt: skip
+        drawn = strokes.dots(
+            ax, xs, ys, 1.8, color=style.shade(point["backend"], 100 if filled else 45)
+        )
         marks.tag(drawn, point, f"{_whose(point)}: step {hover.quartiles(point, 'unsplit_step')}")
         marked = unusual(data, point)
         rung = [(step + 1, float(values[step])) for step in marked]
-        rings = ax.plot([x for x, _ in rung], [y for _, y in rung], "o", markersize=4,
-                        color=style.INK, markerfacecolor="none",
-                        markeredgewidth=0.7)  # fmt: skip
+        rings = ax.plot(
+            [x for x, _ in rung],
+            [y for _, y in rung],
+            "o",
+            markersize=4,
+            color=style.INK,
+            markerfacecolor="none",
+            markeredgewidth=0.7,
+        )
         marks.tag(rings, point, f"{_whose(point)}: steps of unusual length")
         highest = max(highest, max(ys))
     if highest:

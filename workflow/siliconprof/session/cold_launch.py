@@ -113,10 +113,19 @@ def fresh(
         on_stage: hears what it does.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "siliconprof.session.cold_launch", "--cell", cell.to_json(),
-         "--supervisor", str(os.getpid())],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "siliconprof.session.cold_launch",
+            "--cell",
+            cell.to_json(),
+            "--supervisor",
+            str(os.getpid()),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     late = threading.Event()
 
     def end() -> None:

@@ -26,8 +26,14 @@ if TYPE_CHECKING:
 
 CONFIRMED_WITHIN = 0.15  # of the prediction, which is what the memory model promises
 MODEL_ONLY = "model only"
-REHEARSAL = {"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 2, "max_iterations": 2,
-             "budget_s": 0, "energy_window_s": 0}  # fmt: skip
+REHEARSAL = {
+    "warmup_iterations": 1,
+    "warmup_budget_s": 0,
+    "iterations": 2,
+    "max_iterations": 2,
+    "budget_s": 0,
+    "energy_window_s": 0,
+}
 M_MMAP_THRESHOLD = -3  # malloc.h
 MMAP_THRESHOLD_BYTES = 2**17  # glibc's own at the start
 GIVES_BACK = "glibc's mmap threshold is kept at 128 KiB, so that freed memory is returned"

@@ -14,8 +14,17 @@ if TYPE_CHECKING:
 
 SERIES = ("unsplit_step_s", "step_s", "launch_and_wait_s")  # the first stands for its point
 # Of a point's parameters, those that follow from the others.
-UNNAMED = ("note", "burst", "head_dim", "vocab_size", "n_parameters", "n_trainable_parameters",
-           "tokens_per_step", "samples_per_step", "audio_s_per_step")  # fmt: skip
+UNNAMED = (
+    "note",
+    "burst",
+    "head_dim",
+    "vocab_size",
+    "n_parameters",
+    "n_trainable_parameters",
+    "tokens_per_step",
+    "samples_per_step",
+    "audio_s_per_step",
+)
 SPLIT_DIFFERS_ABOVE = 0.05  # of the unsplit step, for steps of at least the following
 SPLIT_CHECKED_FROM_S = 0.020
 # Without a backward pass to come, less is kept and in MLX a smaller graph is built: a forward pass

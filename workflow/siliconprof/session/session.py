@@ -82,8 +82,14 @@ class Session:
         if self.journal.has_taken_over(point):
             return  # an earlier process has spent that time
         times = point["times"]
-        for name in ("warmup_step_s", "step_s", "unsplit_step_s", "forward_only_s",
-                     "energy_step_s", "launch_and_wait_s"):  # fmt: skip
+        for name in (
+            "warmup_step_s",
+            "step_s",
+            "unsplit_step_s",
+            "forward_only_s",
+            "energy_step_s",
+            "launch_and_wait_s",
+        ):
             self.timed(sum(times.get(name, ())))
 
     def repeat(self, what: str, operation: Callable[[], Any]) -> dict[str, Any]:

@@ -28,10 +28,7 @@ LONGEST = 160  # characters of each
 
 
 def point(
-    session: Session,
-    name: str,
-    known: Mapping[str, Any],
-    measure: Callable[[], Mapping[str, Any]],
+    session: Session, name: str, known: Mapping[str, Any], measure: Callable[[], Mapping[str, Any]]
 ) -> dict[str, Any]:
     """A point of the sweep, for the record as well: from the journal, or measured now.
 

@@ -1,4 +1,5 @@
-"""What the course of a whole training says: when a norm calmed down, when a loss had settled.
+"""What the course of a whole training says: when a norm calmed down, when a loss had settled,
+whether it diverged.
 
 One definition for the page, which draws it, and for the claims, which are judged by it.
 """
@@ -13,6 +14,37 @@ from typing import Any, NamedTuple, TypeVar
 
 from siliconprof.stats import statistics
 
+LAST_SHARE = 10  # the last tenth of the steps stands for the end: single losses scatter
+
+
+def final_loss(losses: Sequence[float]) -> float:
+    """Mean over the last tenth of the steps, one at least."""
+    last = losses[-max(1, len(losses) // LAST_SHARE) :]
+    return math.fsum(last) / len(last) if all(map(math.isfinite, last)) else math.nan
+
+
+def outcome(losses: Sequence[float]) -> dict[str, Any]:
+    """`diverged`, `reason` and `final_loss` of a training, the losses of its steps in order.
+
+    A loss that is not finite, or an end above the beginning: divergence is what came out, not a
+    failure.
+    """
+    final, reason = final_loss(losses), None
+    lost = next((step for step, loss in enumerate(losses) if not math.isfinite(loss)), None)
+    if lost is not None:
+        reason = f"the loss of step {lost} is not finite"
+    elif final > losses[0]:
+        reason = (
+            f"the mean loss of the last tenth of the steps, {final:.4g}, is above the first one, "
+            f"{losses[0]:.4g}"
+        )
+    return {
+        "diverged": reason is not None,
+        "reason": reason,
+        "final_loss": final if math.isfinite(final) else None,
+    }
+
+
 SMOOTHED_OVER = 40  # so many stretches of a run keep their shape when it is smoothed
 ELEVATED = 2.0  # times its usual level, from which on a gradient norm counts as elevated
 ALIKE = 0.25  # by which share the larger of two models of "equal" size may exceed the smaller
@@ -24,9 +56,26 @@ NEAR = 0.05  # converged: all but this share of the whole fall is behind
 NORMAL = 1.96  # standard errors in a 95 % interval
 MEDIAN_ERROR = math.sqrt(math.pi / 2)  # of a median over that of a mean, normal values
 # Of a training: with another of these it is another experiment, whatever its model.
-SAME = ("source", "host", "device", "backend", "precision", "method_version", "data_sha256", "seed",
-        "seq_len", "batch_size", "training_steps", "learning_rate", "warmup_steps", "decay_steps",
-        "weight_decay", "beta1", "beta2", "max_gradient_norm")  # fmt: skip
+SAME = (
+    "source",
+    "host",
+    "device",
+    "backend",
+    "precision",
+    "method_version",
+    "data_sha256",
+    "seed",
+    "seq_len",
+    "batch_size",
+    "training_steps",
+    "learning_rate",
+    "warmup_steps",
+    "decay_steps",
+    "weight_decay",
+    "beta1",
+    "beta2",
+    "max_gradient_norm",
+)
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
 

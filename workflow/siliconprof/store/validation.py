@@ -150,10 +150,7 @@ def _lines(error: Any) -> Iterable[tuple[str, str]]:
             if key in allowed or any(re.search(p, str(key)) for p in patterns):
                 continue
             expected = f"expected one of: {', '.join(allowed)}" if allowed else "none is allowed"
-            yield (
-                ".".join([*path, str(key)]),
-                f"unknown key; {expected}{nearest(key, allowed)}",
-            )
+            yield (".".join([*path, str(key)]), f"unknown key; {expected}{nearest(key, allowed)}")
     elif error.validator == "required":
         for key in error.validator_value:
             if key not in error.instance:
@@ -207,8 +204,7 @@ def problems(
     if what:
         return [f"{prefix}(top level): {what}"]
     errors = sorted(
-        _validator()(schema).iter_errors(document),
-        key=lambda e: [str(p) for p in e.absolute_path],
+        _validator()(schema).iter_errors(document), key=lambda e: [str(p) for p in e.absolute_path]
     )
     found = [line for error in errors for line in _lines(error)]
     found += _beyond_json(document)

@@ -40,7 +40,7 @@ class Plugin(KernelWorkload):
             "items": {"type": "integer", "minimum": 64},
             "default": [1024, 4096, 16384],
             "description": "pages of a mapping; all are points of one cell",
-        },
+        }
     }
 
     def supports(self, framework: str, precision: str) -> str | None:

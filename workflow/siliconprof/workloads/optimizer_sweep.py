@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from siliconprof.errors import UserError
 from siliconprof.session import memory_limit, sweep
 from siliconprof.session.timing import PhaseClock
-from siliconprof.stats import divergence
+from siliconprof.stats import training_course
 from siliconprof.store.cell import canonical_json
 from siliconprof.workloads import transformer_lm
 from siliconprof.workloads.base import KernelWorkload
@@ -27,9 +27,15 @@ if TYPE_CHECKING:
 SWEPT = ("learning_rate", "warmup_steps", "weight_decay", "betas", "max_gradient_norm")
 # Of a whole run alone: trainer training_run reads them.
 NOT_HERE = (
-    "evaluate_every", "evaluation_batches_limit", "checkpoint_every", "sample_temperatures",
-    "sample_tokens", "zero_stage", "near_capacity_share", "probes",
-)  # fmt: skip
+    "evaluate_every",
+    "evaluation_batches_limit",
+    "checkpoint_every",
+    "sample_temperatures",
+    "sample_tokens",
+    "zero_stage",
+    "near_capacity_share",
+    "probes",
+)
 MODEL_PARAMETERS = {
     name: schema
     for name, schema in transformer_lm.Plugin.PARAMETERS.items()
@@ -73,7 +79,7 @@ class Plugin(KernelWorkload):
             "description": "lists of values of learning_rate, warmup_steps, weight_decay, betas or "
             "max_gradient_norm: every combination is trained, and is a point",
         },
-    }  # fmt: skip
+    }
 
     @classmethod
     def problems(
@@ -149,9 +155,14 @@ class Plugin(KernelWorkload):
         """What a point is the training of."""
         own = workload.parameters
         names = (
-            "batch_size", "seq_len", "learning_rate", "warmup_steps", "decay_steps", "weight_decay",
+            "batch_size",
+            "seq_len",
+            "learning_rate",
+            "warmup_steps",
+            "decay_steps",
+            "weight_decay",
             "max_gradient_norm",
-        )  # fmt: skip
+        )
         return {
             **{name: own[name] for name in names},
             "beta1": own["betas"][0],
@@ -203,5 +214,5 @@ def train(session: Session, workload: transformer_lm.Plugin, steps: int) -> dict
             session, lambda: stepper.step(next(batches), clock), stepper.standing()
         ),
         "curve": curve,
-        "outcome": divergence.outcome(curve["loss"]),
+        "outcome": training_course.outcome(curve["loss"]),
     }

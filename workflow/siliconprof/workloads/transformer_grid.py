@@ -28,8 +28,14 @@ if TYPE_CHECKING:
 
 SHAPE = transformer_lm.SHAPE_PARAMETERS
 SWEPT = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "batch_size")  # n_embd before n_head
-MODEL = ("gradient_checkpointing", "rope_base", "learning_rate", "weight_decay", "betas",
-         "max_gradient_norm")  # fmt: skip
+MODEL = (
+    "gradient_checkpointing",
+    "rope_base",
+    "learning_rate",
+    "weight_decay",
+    "betas",
+    "max_gradient_norm",
+)
 BLOCKED_AUTORANGE = (
     "torch.utils.benchmark.Timer(...).blocked_autorange(min_run_time_s): after a warm-up that finds "
     "how many iterations make a block, blocks until that time is spent, synchronised around each; a "
@@ -48,7 +54,9 @@ class Plugin(KernelWorkload):
                 "type": "array",
                 "minItems": 1,
                 "uniqueItems": True,
-                "items": {k: v for k, v in SHAPE[name].items() if k not in ("default", "description")},
+                "items": {
+                    k: v for k, v in SHAPE[name].items() if k not in ("default", "description")
+                },
                 "default": [SHAPE[name]["default"]],
                 "description": f"of each: {SHAPE[name]['description'].split(';')[0]}",
             }
@@ -91,7 +99,7 @@ class Plugin(KernelWorkload):
             "holds it to that; null = all that the device has",
         },
         "force": TRAINING_PARAMETERS["force"],
-    }  # fmt: skip
+    }
     REQUIRED = ("batch_size",)
 
     @classmethod
@@ -152,10 +160,7 @@ class Plugin(KernelWorkload):
                 sweep.skip(session, name_of(model), known, reason)
                 continue
             sweep.point(
-                session,
-                name_of(model),
-                known,
-                partial(self.point, session, model, known, what),
+                session, name_of(model), known, partial(self.point, session, model, known, what)
             )
 
     def evidence(self, session: Session, model: transformer_lm.Plugin) -> dict[str, Any]:

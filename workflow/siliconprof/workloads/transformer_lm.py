@@ -83,8 +83,9 @@ class Plugin(TrainingWorkload):
         found += cls.data_problems(parameters, dataset, "the transformer", "text", {})
         budget, aspect = parameters.get("parameter_budget"), parameters.get("aspect")
         if (budget is None) != (aspect is None):
-            missing, there = ("aspect", "parameter_budget") if budget else ("parameter_budget",
-                                                                            "aspect")  # fmt: skip
+            missing, there = (
+                ("aspect", "parameter_budget") if budget else ("parameter_budget", "aspect")
+            )
             found.append(f"{missing}: is missing, {there} needs it; expected both or neither")
         elif budget is not None:
             found += [

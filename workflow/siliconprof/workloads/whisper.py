@@ -179,18 +179,25 @@ class Plugin(TrainingWorkload):
         )
         encoder = ledger.layer(
             attention(keys, keys, projections=3) + mlp(source),
-            positions=source, d=d, d_ff=ff, scores=batch * heads * keys * keys,
-            weights=attention_weights + mlp_weights, trained=attention_weights + mlp_weights,
-        )  # fmt: skip
+            positions=source,
+            d=d,
+            d_ff=ff,
+            scores=batch * heads * keys * keys,
+            weights=attention_weights + mlp_weights,
+            trained=attention_weights + mlp_weights,
+        )
         decoder = ledger.layer(
             attention(queries, queries, projections=3)
             + attention(queries, keys, projections=1)
             + ledger.linear(source, d, ledger.recasts, projections=2)
             + mlp(target),
-            positions=target, d=d, d_ff=ff, scores=batch * heads * queries * (queries + keys),
+            positions=target,
+            d=d,
+            d_ff=ff,
+            scores=batch * heads * queries * (queries + keys),
             weights=2 * attention_weights + mlp_weights,
             trained=2 * attention_weights + mlp_weights,
-        )  # fmt: skip
+        )
         encoded = footprint.Stage(
             ledger.norm(source, d) + ledger.linear(source, d, not ledger.recasts),
             weights=2 * d,
@@ -369,10 +376,7 @@ class Plugin(TrainingWorkload):
         """Logits of shape (B, target_len, V) in the dtype that the model computes in."""
         features = batch["input_features"].transpose(0, 2, 1)  # (B, 100 clip_seconds, n_mels)
         # No parameters, so nobody else casts them; in fp32 they would make all that follows fp32.
-        for part, name in (
-            (model.encoder, "_positional_embedding"),
-            (model.decoder, "_mask"),
-        ):
+        for part, name in ((model.encoder, "_positional_embedding"), (model.decoder, "_mask")):
             if getattr(part, name).dtype != features.dtype:
                 setattr(part, name, getattr(part, name).astype(features.dtype))
         return model(features, batch["decoder_input_ids"])

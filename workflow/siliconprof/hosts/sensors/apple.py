@@ -222,19 +222,31 @@ class VmStatistics64(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_uint32) for name in ("free", "active", "inactive", "wire")),
-        *((name, ctypes.c_uint64) for name in (
-            "zero_fill", "reactivations", "pageins", "pageouts", "faults", "cow_faults",
-            "lookups", "hits", "purges",
-        )),
+        *(
+            (name, ctypes.c_uint64)
+            for name in (
+                "zero_fill",
+                "reactivations",
+                "pageins",
+                "pageouts",
+                "faults",
+                "cow_faults",
+                "lookups",
+                "hits",
+                "purges",
+            )
+        ),
         *((name, ctypes.c_uint32) for name in ("purgeable", "speculative")),
-        *((name, ctypes.c_uint64) for name in (
-            "decompressions", "compressions", "swapins", "swapouts",
-        )),
-        *((name, ctypes.c_uint32) for name in (
-            "compressor_pages", "throttled", "external", "internal",
-        )),
+        *(
+            (name, ctypes.c_uint64)
+            for name in ("decompressions", "compressions", "swapins", "swapouts")
+        ),
+        *(
+            (name, ctypes.c_uint32)
+            for name in ("compressor_pages", "throttled", "external", "internal")
+        ),
         ("uncompressed_in_compressor", ctypes.c_uint64),
-    ]  # fmt: skip
+    ]
 
 
 class Swap:
@@ -250,9 +262,11 @@ class Swap:
         self._host = library.mach_host_self()
         self._statistics: Any = library.host_statistics64
         self._statistics.argtypes = (
-            ctypes.c_uint32, ctypes.c_int, ctypes.POINTER(VmStatistics64),
+            ctypes.c_uint32,
+            ctypes.c_int,
+            ctypes.POINTER(VmStatistics64),
             ctypes.POINTER(ctypes.c_uint32),
-        )  # fmt: skip
+        )
         self.pages()
 
     def pages(self) -> tuple[int, int]:

@@ -51,9 +51,14 @@ OTHERS = {0x200: "board limit", 0x400: "reliability"}
 LIMITS = POWER_CAPS | THROTTLING | OTHERS
 
 NO_ANSWER = (
-    "NotSupported", "FunctionNotFound", "NoPermission", "NotFound", "InvalidArgument",
-    "ArgumentVersionMismatch", "Deprecated",
-)  # fmt: skip
+    "NotSupported",
+    "FunctionNotFound",
+    "NoPermission",
+    "NotFound",
+    "InvalidArgument",
+    "ArgumentVersionMismatch",
+    "Deprecated",
+)
 NOT_NOW = ("Timeout", "NotReady", "InUse", "NoData")
 
 
@@ -153,30 +158,34 @@ class NvidiaGpu(Gpu):
 
     def clocks(self) -> Readings:
         """See `Hardware.clocks`."""
-        return self._noted({
-            "gpu_sm_clock_mhz": self.ask(
-                "nvmlDeviceGetClockInfo", arguments=(self.nvml.NVML_CLOCK_SM,)
-            ),
-            "gpu_clock_event_mask": self.ask(
-                "nvmlDeviceGetCurrentClocksEventReasons",
-                "nvmlDeviceGetCurrentClocksThrottleReasons",  # its name before driver 535
-            ),
-        })  # fmt: skip
+        return self._noted(
+            {
+                "gpu_sm_clock_mhz": self.ask(
+                    "nvmlDeviceGetClockInfo", arguments=(self.nvml.NVML_CLOCK_SM,)
+                ),
+                "gpu_clock_event_mask": self.ask(
+                    "nvmlDeviceGetCurrentClocksEventReasons",
+                    "nvmlDeviceGetCurrentClocksThrottleReasons",  # its name before driver 535
+                ),
+            }
+        )
 
     def state(self) -> Readings:
         """See `Hardware.state`."""
-        return self._noted({
-            "gpu_memory_clock_mhz": self.ask(
-                "nvmlDeviceGetClockInfo", arguments=(self.nvml.NVML_CLOCK_MEM,)
-            ),
-            "gpu_temperature_c": self.ask(
-                "nvmlDeviceGetTemperatureV",
-                "nvmlDeviceGetTemperature",
-                arguments=(self.nvml.NVML_TEMPERATURE_GPU,),
-            ),
-            "gpu_utilization_percent": self.utilization_percent(),
-            "gpu_performance_state": self.ask("nvmlDeviceGetPerformanceState"),
-        })  # fmt: skip
+        return self._noted(
+            {
+                "gpu_memory_clock_mhz": self.ask(
+                    "nvmlDeviceGetClockInfo", arguments=(self.nvml.NVML_CLOCK_MEM,)
+                ),
+                "gpu_temperature_c": self.ask(
+                    "nvmlDeviceGetTemperatureV",
+                    "nvmlDeviceGetTemperature",
+                    arguments=(self.nvml.NVML_TEMPERATURE_GPU,),
+                ),
+                "gpu_utilization_percent": self.utilization_percent(),
+                "gpu_performance_state": self.ask("nvmlDeviceGetPerformanceState"),
+            }
+        )
 
     def _noted(self, readings: Readings) -> Readings:
         """The readings; those that are None get a reason."""
@@ -220,10 +229,7 @@ class NvidiaGpu(Gpu):
 class NvidiaEnergy(EnergySensor):
     """The energy counter (Volta and newer) and the power sensor of one GPU."""
 
-    QUERIES = {
-        COUNTER: "nvmlDeviceGetTotalEnergyConsumption",
-        POWER: "nvmlDeviceGetPowerUsage",
-    }
+    QUERIES = {COUNTER: "nvmlDeviceGetTotalEnergyConsumption", POWER: "nvmlDeviceGetPowerUsage"}
 
     def __init__(self, gpu: NvidiaGpu) -> None:
         self.gpu = gpu
