@@ -43,7 +43,7 @@ rule measured:
 
 
 onstart:
-    snakefile.started()
+    snakefile.started(workflow.dag_settings)
 
 
 onerror:

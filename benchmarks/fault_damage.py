@@ -247,7 +247,7 @@ def clock_jumps(base: Scratch, folder: Path, rng: Random, log: Log, count: int) 
     clock.set(0)
     before = scratch.finished()
     module = scratch.path / "workflow/siliconprof/workloads/matmul.py"
-    module.write_text(module.read_text(encoding="utf-8") + "\n# another line\n", encoding="utf-8")
+    module.write_text(module.read_text(encoding="utf-8") + "\nANOTHER = 1\n", encoding="utf-8")
     status, said = scratch.snakemake()
     require(status == 0, said[-2000:])
     unchanged = [path for path, sha256 in scratch.finished().items() if before[path] == sha256]

@@ -210,6 +210,7 @@ def test_a_submitted_run_looks_at_its_nodes_first(lab: Checkout) -> None:
 def test_another_device_is_not_measured(lab: Checkout) -> None:
     (entry,) = planned(lab)
     output = ("--output", entry["record"], "--history", "results/history")
+    output += ("--environment", canonical_json(entry["environment"]))
     cell = canonical_json(entry["cell"])
     wrong = canonical_json({"name": "Another CPU", "memory_bytes": None})
     lab.stage("measure", "--cell", cell, "--expect", wrong, *output)

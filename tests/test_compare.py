@@ -449,7 +449,7 @@ def test_two_checkouts_are_measured_in_turn(checkout: Checkout, tmp_path: Path):
     """Fresh processes of a real cell, two a side, each with the code of its own checkout."""
     other = copy_project(tmp_path / "other")
     changed = other.path / "workflow" / "siliconprof" / "workloads" / "matmul.py"
-    changed.write_text(changed.read_text() + "\n# another commit\n")
+    changed.write_text(changed.read_text() + "\nANOTHER = 1\n")
     workload = {
         "module": "matmul",
         "shapes": [[1, 16, 16, 16]],

@@ -704,7 +704,7 @@ def test_another_hosts_record_is_shown_and_never_touched(project):
     ((key, own),) = project.records().items()
     foreign = json.loads(json.dumps(own))
     foreign["cell"]["host"] = "elsewhere"
-    foreign["code"] = dict.fromkeys(foreign["code"], "0" * 64)
+    foreign["code"] = {"fingerprint": "0" * 64, "modules": {}}
     path = project.path / "results" / "records" / f"elsewhere/{key.partition('/')[2]}.json"
     record.write(foreign, path, None)
     long_ago = 978307200  # 2001: older than all code
@@ -713,7 +713,7 @@ def test_another_hosts_record_is_shown_and_never_touched(project):
 
     project.snakemake(CELLS)
     plugin = project.path / "workflow" / "siliconprof" / "workloads" / "faulty.py"
-    plugin.write_text(FAULTY + "\n# another line\n")
+    plugin.write_text(FAULTY + "\nANOTHER = 1\n")
     project.snakemake(CELLS)
     assert project.records()[key]["sha256"] != own["sha256"]
     with open(project.path / CELLS, newline="", encoding="utf-8") as stream:

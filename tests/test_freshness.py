@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from conftest import QUICK, Checkout, copy_project
 from siliconprof import fingerprint
 from siliconprof.cells import config, freshness, matrix
 from siliconprof.errors import UserError
+from siliconprof.pipeline import snakefile
 from siliconprof.session.trial import Trial
 from siliconprof.store import record
 from siliconprof.store.cell import Cell
@@ -144,7 +146,8 @@ def test_what_answers_no_more_is_measured_again_and_kept(measured, tmp_path):
         assert json.loads(file_of(project, name).read_text()) == entry
     # A record that a person deletes is wanted anew, whatever the history has.
     file_of(project, "small").unlink()
-    assert run(project)[0] == {"small"}
+    project.snakemake("measured")
+    assert json.loads(file_of(project, "small").read_text())["sha256"] != old["small"]["sha256"]
     # And so is one that Snakemake is told to make again.
     assert run(project, "--forcerun", "measure")[0] == set(TINY["workloads"])
 
@@ -251,3 +254,29 @@ def test_another_data_set_under_the_same_name(measured, tmp_path):
     (folder / "tokenizer.json").unlink()
     with pytest.raises(UserError, match="tokenizer.json is missing"):
         freshness.verify_data(folder, "words", entry)
+
+
+@pytest.mark.parametrize(
+    ("words", "nothing"),
+    [
+        ("-n report", True), ("-nF", True), ("--dry-run", True), ("--summary", True),
+        ("-D", True), ("--dag", True), ("--touch", True), ("--unlock", True), ("--report x", True),
+        ("--cores 1 report", False), ("-j1 -F", False), ("-k -p --keep-going", False),
+        ("-R measure", False), ("--configfile more.yaml", False), ("--until prepare", False),
+    ],
+)  # fmt: skip
+def test_which_calls_of_snakemake_run_nothing(words: str, nothing: bool) -> None:
+    """Under those no record is moved."""
+    assert snakefile.dry_run_asked(["snakemake", *words.split()]) == nothing
+
+
+def test_what_forces_measuring() -> None:
+    """Then no record is taken over, however the option is spelled or a profile says it."""
+
+    def forces(**changed: Any) -> bool:
+        given = {"forceall": False, "forcetargets": False, "forcerun": [], "targets": ["report"]}
+        return snakefile.forces_measuring(SimpleNamespace(**{**given, **changed}))
+
+    assert not forces() and not forces(forcetargets=True) and not forces(forcerun=["render"])
+    assert forces(forceall=True) and forces(forcerun=["measure"]) and forces(forcerun=["measure_h"])
+    assert forces(forcetargets=True, targets=["results/records/a/b/c/d/auto/fp32.json"])

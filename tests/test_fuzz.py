@@ -45,7 +45,15 @@ from siliconprof.measure import child
 from siliconprof.pipeline import progress
 from siliconprof.remote import bundle_check, bundle_import, collect_hosts
 from siliconprof.render import figures
-from siliconprof.store import documents, matrix_file, noise_floors, record, table_files, validation
+from siliconprof.store import (
+    documents,
+    matrix_file,
+    noise_floors,
+    record,
+    records,
+    table_files,
+    validation,
+)
 from siliconprof.store.journal import Journal
 from test_bundle import a_host
 from test_config import SMALL as CONFIG
@@ -223,7 +231,7 @@ def forged(chance: Random) -> Input:
 def rows_of(path: Path) -> None:
     """A record and all its lines of the tables."""
     data = record.read(path)
-    cell_columns.cell_row(record_rows.HERE, path, data, path.parent / "history")
+    cell_columns.cell_row(records.HERE, path, data, path.parent / "history")
     for rows in (
         record_rows.point_rows,
         record_rows.step_rows,
@@ -236,7 +244,7 @@ def rows_of(path: Path) -> None:
         record_rows.evaluation_rows,
         record_rows.text_rows,
     ):
-        for row in rows(record_rows.HERE, data):
+        for row in rows(records.HERE, data):
             for name, value in row.items():
                 assert not isinstance(value, float) or math.isfinite(value), f"{name} = {value}"
 

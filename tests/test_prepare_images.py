@@ -230,7 +230,7 @@ print(*{name.split(".")[0] for name in set(sys.modules) - before})
 
 
 def test_only_whole_and_own_data_are_taken_over(tmp_path: Path, monkeypatch: Any) -> None:
-    """Before records are adopted: the same question, today's code, nothing damaged."""
+    """Before a record counts: the same question, today's code, nothing damaged."""
     output = tmp_path / "data"
     facts, _ = prepare(BUILTIN | SMALL, output)
     (entry,) = resolved(garments={key: v for key, v in (BUILTIN | SMALL).items() if key != "name"})
@@ -520,6 +520,6 @@ def test_a_change_of_image_code_prepares_images_alone(checkout: Checkout) -> Non
     first = stamps()
     made(checkout.path / "results/data/i.1", SMALL)
     file = checkout.path / "workflow" / "siliconprof" / "datasets" / "image_synthesis.py"
-    file.write_text(file.read_text() + "\n# another line\n")
+    file.write_text(file.read_text() + "\nANOTHER = 1\n")
     second = stamps()
     assert second["text"] == first["text"] and second["images"] > first["images"]

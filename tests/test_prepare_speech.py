@@ -746,8 +746,8 @@ def test_a_change_of_speech_code_prepares_speech_alone(checkout: Checkout) -> No
     data = data_folder.load(checkout.path / "results/data/sp.1")
     assert isinstance(data, speech_data.SpeechData) and len(data.labels) == 3
     assert data_folder.load(checkout.path / "results/data/text").name == "text"
-    package = checkout.path / "workflow" / "siliconprof"
+    package = checkout.path / "workflow" / "siliconprof" / "datasets"
     for module, rerun in (("speech_synthesis", {"speech"}), ("prepare", {"text"})):
         file = package / f"{module}.py"
-        file.write_text(file.read_text() + "\n# another line\n")
+        file.write_text(file.read_text() + "\nANOTHER = 1\n")
         assert runs() == rerun, module

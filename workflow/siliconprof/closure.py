@@ -57,7 +57,7 @@ def _imports(path: Path) -> frozenset[str]:
     """What of this package a file imports, anywhere in it: modules, and names in modules.
 
     Found in the text, which is read at every start of a run: a syntax tree takes ten times as long.
-    What looks so in a string is found too, which makes the closure wider and never narrower.
+    What looks so in a string is found too, which makes the closure wider.
     """
     names: set[str] = set()
     for module, listed in IMPORT.findall(path.read_text(encoding="utf-8")):

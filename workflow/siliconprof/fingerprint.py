@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -96,26 +95,20 @@ _unstored: list[str] = []
 def load_cache(path: Path) -> None:
     """Take over what earlier processes have read; a file that is missing or damaged is none."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        for key, (sha256, uses, exports) in content.items():
-            _read_before.setdefault(key, Code(sha256, tuple(uses), exports))
+        digest, text, _ = path.read_text(encoding="utf-8").split("\n")
+        if digest == _hash([text]):
+            for key, (sha256, uses, exports) in json.loads(text).items():
+                _read_before.setdefault(key, Code(sha256, tuple(uses), exports))
     except (OSError, ValueError, TypeError, AttributeError):
         return
 
 
-def store_cache(path: Path) -> None:
-    """Keep what this process has read; a cache that cannot be written is done without."""
+def cache_text() -> str | None:
+    """The content of the cache's file; None where this process has read nothing new."""
     if not _unstored:
-        return
-    content = {key: (c.sha256, c.uses, dict(c.exports)) for key, c in _read_before.items()}
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(json.dumps(content), encoding="utf-8")
-        os.replace(unfinished, path)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
-    _unstored.clear()
+        return None
+    text = json.dumps({key: (c.sha256, c.uses, dict(c.exports)) for key, c in _read_before.items()})
+    return f"{_hash([text])}\n{text}\n"
 
 
 class Package:

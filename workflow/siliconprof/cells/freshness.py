@@ -24,9 +24,12 @@ from siliconprof.datasets import (
     speech_synthesis,
     weights,
 )
-from siliconprof.errors import UserError
+from siliconprof.errors import UserError, in_one_line
+from siliconprof.hosts import node_check
 from siliconprof.store.cell import canonical_json, identity
 from siliconprof.store.record import METHOD_VERSION
+
+MOST_NAMED = 4  # modules, in a line of a terminal
 
 
 def differences(
@@ -45,14 +48,22 @@ def differences(
 
 def _changes_of_cell(planned: PlannedCell, record: Mapping[str, Any]) -> list[str]:
     """Cell, method and environment, then and now."""
+    if node_check.refused(record):  # a node of another kind: tried again on the next
+        return [str(record["reason"])]
     found = []
     asked, then = json.loads(planned.identity_json), identity(record["cell"])
     for key in sorted(asked):
         found += _changes(key, then.get(key), asked[key])
     found += _changes("method version", record["method_version"], METHOD_VERSION)
-    if record["code"]["fingerprint"] != planned.code.sha256:
+    if record["code"]["fingerprint"] is None:
+        found.append("its record is of a schema that has no fingerprint of the code")
+    elif record["code"]["fingerprint"] != planned.code.sha256:
         modules = fingerprint.changed(record["code"]["modules"], planned.code.modules)
-        found.append(f"code changed: {', '.join(modules)}")
+        more = len(modules) - MOST_NAMED
+        found.append(
+            f"code changed: {', '.join(modules[:MOST_NAMED])}"
+            + (f" and {more} more" if more > 0 else "")
+        )
     return found + _environment_changes(planned, record["environment"]["declared"])
 
 
@@ -61,10 +72,13 @@ def outdated(planned: PlannedCell, record: Mapping[str, Any]) -> list[str]:
 
     Data that are not prepared yet are no reason: Snakemake prepares them first.
     """
-    found = _changes_of_cell(planned, record) + _weight_changes(planned, record)
     folder = planned.cell.dataset
     now = _prepared_sha256(folder) if folder else None
-    return found + (_data_changes(planned, record, {str(folder): now}) if now else [])
+    try:
+        found = _changes_of_cell(planned, record) + _weight_changes(planned, record)
+        return found + (_data_changes(planned, record, {str(folder): now}) if now else [])
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        return [f"its record is not what a record is: {in_one_line(error)}"]
 
 
 def question(planned: PlannedCell) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 from siliconprof.cells import by_hand, cluster, config, freshness, matrix
 from siliconprof.datasets import image_data
 from siliconprof.errors import UserError, stage
-from siliconprof.hosts import host_file, node_check, registry
+from siliconprof.hosts import host_file, registry
 from siliconprof.session import memory_limit
 from siliconprof.store import record
 from siliconprof.store.validation import load_yaml
@@ -52,8 +52,6 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
         try:
             earlier = record.read_in_place(path, check_schema=False)
             reasons = freshness.differences(planned, earlier, tokens)
-            if node_check.refused(earlier):  # see `cluster_run.Nodes.prepare`
-                reasons.append(earlier["reason"])
         except UserError as error:
             reasons = [str(error)]
     refused = planned.trial.refusal()

@@ -16,7 +16,6 @@ from typing import Any
 from siliconprof.lifetime import pipeline_alive
 from siliconprof.measure import capture
 from siliconprof.plugins import PACKAGE_DIR
-from siliconprof.probes import page_faults
 from siliconprof.session import exhaustion
 from siliconprof.session.trial import Trial
 from siliconprof.store import documents
@@ -27,30 +26,12 @@ TAIL_LINES = 200
 
 
 def child_environment(trial: Trial) -> dict[str, str]:
-    """The child's environment: threads as the cell says, whatever Snakemake exported."""
-    cell = trial.cell
-    threads = str(cell.threads)
+    """The child's environment: the trial's own, and this checkout's code."""
     package_parent = str(PACKAGE_DIR.parent)
     inherited = os.environ.get("PYTHONPATH")
-    own = trial.backend.environment(cell.device_index, cell.precision, os.environ)
-    if cell.parameters.get("allocator") == "retain":
-        own = own | page_faults.allocator_environment()[0]
-    return (
-        dict(os.environ)
-        | own
-        | {
-            "OMP_NUM_THREADS": threads,
-            "MKL_NUM_THREADS": threads,
-            "OPENBLAS_NUM_THREADS": threads,
-            "VECLIB_MAXIMUM_THREADS": threads,
-            "NUMEXPR_NUM_THREADS": threads,
-            "TOKENIZERS_PARALLELISM": "false",
-            "ACCELERATE_MIXED_PRECISION": "no",  # else transformers takes the shell's
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            "PYTHONPATH": package_parent + (os.pathsep + inherited if inherited else ""),
-            "PYTHONUNBUFFERED": "1",
-        }
-    )
+    path = package_parent + (os.pathsep + inherited if inherited else "")
+    own = trial.environment(os.environ)
+    return dict(os.environ) | own | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 def show(line: str) -> None:

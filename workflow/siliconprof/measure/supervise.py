@@ -354,7 +354,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         record.write_atomically(arguments.output, taken_over)
         if arguments.keep:
             journal.end(arguments.keep / cell.path, cell)
-        print(f"{cell.path}: finished by a pipeline that was killed: taken over", file=sys.stderr)
+        print(f"{cell.path}: a record of the history answers: taken over", file=sys.stderr)
         return 0
     try:
         result = supervise(trial, arguments.captures, arguments.keep, declared, arguments.expect)

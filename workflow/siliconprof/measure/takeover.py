@@ -60,13 +60,17 @@ def find(
 def _answers(
     found: Mapping[str, Any], cell: Cell, code: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> bool:
-    """Whether a record is what measuring the cell now would give, but for chance."""
-    used = found["method"].get("weights") or {}
-    if used.get("weights_sha256") and not used.get("weights_revision"):
-        return False  # of a person's own folder, at which nobody has looked now
-    if cell.dataset and found["dataset"] is not None:
+    """Whether a record is what measuring the cell now would give, but for chance.
+
+    What a cell read that failed, its record need not say: it is measured again.
+    """
+    untried = found["status"] in ("unsupported", "skipped")
+    if cell.dataset and not untried:
         now = prepared.read_facts(Path(cell.dataset)).get("sha256")
-        if found["dataset"]["data_sha256"] != now:
+        if found["dataset"] is None or found["dataset"]["data_sha256"] != now:
+            return False
+    if cell.parameters.get("weights") == "pretrained" and not untried:
+        if not found["method"].get("weights"):
             return False
     return (
         identity(found["cell"]) == json.loads(cell.identity_json())

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,13 +19,13 @@ from typing import Any, NoReturn
 from siliconprof import closure, fingerprint, plugins
 from siliconprof.cells import cluster, config, matrix
 from siliconprof.datasets import dataset_spec, source_files
-from siliconprof.errors import USER_ERROR_EXIT_STATUS, UserError, printable
+from siliconprof.errors import USER_ERROR_EXIT_STATUS, CannotWrite, UserError, printable
 from siliconprof.hosts import detect, host_file, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE, end_with_pipeline
-from siliconprof.measure import lock
+from siliconprof.measure import lock, takeover
 from siliconprof.measure.child import PROGRESS_FILE_VARIABLE
 from siliconprof.pipeline import cluster_run, progress, provenance, run_here, slurm, startup
-from siliconprof.store import records, validation
+from siliconprof.store import records, temporary, validation
 from siliconprof.store.cell import canonical_json
 
 RESULTS = Path("results")
@@ -127,22 +128,41 @@ class Workflow:
         return closure.files([f"siliconprof.{stage}", *roots])
 
 
+# Options of Snakemake under which no job runs.
+RUNS_NOTHING = re.compile(
+    r"-[a-zA-Z]*[nlSDt][a-zA-Z]*"
+    r"|--(?:dry-?run|lint|list-.*|summary|detailed-summary|dag|rulegraph|filegraph|d3dag|touch"
+    r"|unlock|report|archive|cleanup-metadata|delete-.*|containerize|generate-unit-tests)(?:=.*)?"
+)
+
+
 def dry_run_asked(argv: Sequence[str]) -> bool:
     """Whether this is `snakemake -n`, or another that measures nothing.
 
     Snakemake itself knows only after the parse.
     """
-    return any(
-        word in ("--dry-run", "--dryrun", "--lint", "-l", "--list-rules", "--summary")
-        or re.fullmatch(r"-[a-zA-Z]*n[a-zA-Z]*", word)
-        for word in argv
+    return any(RUNS_NOTHING.fullmatch(word) for word in argv[1:])
+
+
+def forces_measuring(settings: Any) -> bool:
+    """Whether Snakemake is told to measure cells whose records are up to date.
+
+    Args:
+        settings: Snakemake's `DAGSettings`.
+    """
+    named = {*settings.forcerun, *(settings.targets if settings.forcetargets else ())}
+    return settings.forceall or any(
+        str(name).startswith(("measure", "results/records/")) for name in named
     )
 
 
-def forced(argv: Sequence[str]) -> bool:
-    """Whether Snakemake is told to run jobs whose output is up to date."""
-    words = ("--force", "--forceall", "--forcerun")
-    return any(word in words or re.fullmatch(r"-[a-zA-Z]*[fFR]", word) for word in argv)
+def _store_code_cache() -> None:
+    """Keep what was read of the code; what cannot be written is done without."""
+    text = fingerprint.cache_text()
+    if text:
+        with suppress(CannotWrite, OSError):
+            (RESULTS / "history").mkdir(parents=True, exist_ok=True)
+            temporary.write(RESULTS / "history" / fingerprint.CACHE, text.encode("utf-8"))
 
 
 def _files(pattern: str) -> list[Path]:
@@ -180,9 +200,15 @@ def prepare(
         _stop(error)
 
 
-def started() -> None:
-    """Snakemake has its lock on this folder, and is about to run jobs."""
+def started(settings: Any) -> None:
+    """Snakemake has its lock on this folder, and is about to run jobs.
+
+    Args:
+        settings: Snakemake's `DAGSettings`.
+    """
     lock.started()
+    if forces_measuring(settings):
+        takeover.offer([], RESULTS / "history")
     startup.hear_sigterm()
 
 
@@ -296,9 +322,9 @@ def _prepare(
         for path in records.misnamed(RESULTS):
             line = f"{path}: not a name that a record has; it is used in nothing"
             print(printable(line).replace("\n", "\\n"), file=sys.stderr)
-        fingerprint.store_cache(RESULTS / "history" / fingerprint.CACHE)
+        _store_code_cache()
         if not dry_run:
-            startup.prepare(RESULTS, run.planned(), forced(sys.argv), through)
+            startup.prepare(RESULTS, run.planned(), through)
             if through == slurm.EXECUTOR:
                 slurm.warn({label: experiment["cluster"][label] for label in run.labels})
             run.prepare()

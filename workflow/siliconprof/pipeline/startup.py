@@ -30,14 +30,11 @@ LONG_AGO_S = 1  # since 1970: older than any code; 0 is no time at all to Snakem
 SAME_TIME_S = 2.0  # two hosts' clocks, or a coarse file system's
 
 
-def prepare(
-    results: Path, planned: Sequence[PlannedCell], forced: bool, through: str | None = None
-) -> None:
+def prepare(results: Path, planned: Sequence[PlannedCell], through: str | None = None) -> None:
     """Mend what can be mended.
 
     Args:
         planned: the cells of this run, as far as they are known.
-        forced: whether cells are to be measured that have a record which answers.
         through: the executor that jobs are submitted through; None when they stay here.
 
     Raises:
@@ -53,8 +50,9 @@ def prepare(
     if lock.nobody_else():  # what another is writing at this moment is no damage
         remake_damaged(results)
         remake_incomplete(planned)
-        answering = settle_records(planned, results)
-        takeover.offer([] if forced else answering, results / "history")
+        takeover.offer(settle_records(planned, results), results / "history")
+    else:  # nobody knows what the other has deleted or forces
+        takeover.offer([], results / "history")
     set_back(_outputs(results))
 
 
@@ -80,6 +78,8 @@ def settle_records(
             question, note = freshness.question(one), notes.of(path)
             if note and note.get("answers") == question:
                 answering.append(note["sha256"])
+                if not dry_run:
+                    record.forget_retired({"cell": vars(one.cell)}, history)
                 continue
             found = record.read(path, check_schema=False)
             why = freshness.outdated(one, found)

@@ -80,6 +80,27 @@ class Trial:
         """Distributions that workload and trainer import and this Python does not have."""
         return sorted(n for n in self._own_packages if find_spec(n.replace("-", "_")) is None)
 
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """Variables of the measuring process: threads as the cell says, whatever else exports.
+
+        Args:
+            inherited: what the process would have without them.
+        """
+        cell, threads = self.cell, str(self.cell.threads)
+        own = self.backend.environment(cell.device_index, cell.precision, inherited)
+        if cell.parameters.get("allocator") == "retain":
+            own = own | page_faults.allocator_environment()[0]
+        return own | {
+            "OMP_NUM_THREADS": threads,
+            "MKL_NUM_THREADS": threads,
+            "OPENBLAS_NUM_THREADS": threads,
+            "VECLIB_MAXIMUM_THREADS": threads,
+            "NUMEXPR_NUM_THREADS": threads,
+            "TOKENIZERS_PARALLELISM": "false",
+            "ACCELERATE_MIXED_PRECISION": "no",  # else transformers takes the shell's
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+        }
+
     # -- memory --------------------------------------------------------------------------------
 
     @property

@@ -95,6 +95,8 @@ def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
     if history is not None:
         keep_in_history(record, text, history)
     write_atomically(path, text)
+    if history is not None:
+        forget_retired(record, history)
     return record["sha256"]
 
 
@@ -211,7 +213,11 @@ def retire(path: Path, record: Mapping[str, Any], history: Path) -> None:
         CannotWrite: one line.
     """
     with writing(path):
-        keep_in_history(record, path.read_text(encoding="utf-8"), history)
+        text = path.read_text(encoding="utf-8")
+        keep_in_history(record, text, history)
+        kept = history_folder(record, history) / f"{record['sha256']}.json"
+        if kept.read_text(encoding="utf-8", errors="replace") != text:  # damaged since
+            write_atomically(kept, text)
         (history_folder(record, history) / RETIRED).touch()
         path.unlink()
 
@@ -223,6 +229,8 @@ def restore(path: Path, kept: Path) -> None:
         CannotWrite: one line.
     """
     write_atomically(path, kept.read_text(encoding="utf-8"))
+    with writing(kept):
+        kept.with_name(RETIRED).unlink(missing_ok=True)
 
 
 def forget_retired(record: Mapping[str, Any], history: Path) -> None:
@@ -254,9 +262,11 @@ def earlier(record: Mapping[str, Any], history: Path) -> list[Path]:
     except OSError:
         lines = []
     place = {sha256: number for number, sha256 in enumerate(lines)}
-    return sorted(
-        others, key=lambda path: (place.get(path.stem, -1), _started_at(path)), reverse=True
-    )
+
+    def order(path: Path) -> tuple[int, str]:
+        return (place[path.stem], "") if path.stem in place else (-1, _started_at(path))
+
+    return sorted(others, key=order, reverse=True)
 
 
 def _started_at(path: Path) -> str:
