@@ -61,7 +61,8 @@ class PlannedCell:
 
     def to_document(self) -> dict[str, Any]:
         """What later stages read of it, see `matrix_file`."""
-        return {"cell": asdict(self.cell), "record": record_path(self.cell)}
+        record = record_path(self.cell)
+        return {"cell": asdict(self.cell), "record": record, "expected": self.expected}
 
 
 @dataclass(frozen=True)
