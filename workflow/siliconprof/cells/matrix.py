@@ -40,7 +40,7 @@ class PlannedCell:
     cell: Cell
     environment: Mapping[str, Any]  # versions that the cell uses; a change reruns it
     code: fingerprint.Fingerprint  # of the method: a change measures the cell anew
-    trial: Trial
+    trial: Trial = field(compare=False)  # made of the cell
     data: Sequence[str]  # what the prepared data are, with checksums: a change reruns the cell
     arrays: Sequence[str]  # the data themselves, which must be there
     weights: Sequence[str] = ()  # files of pretrained weights in a folder; none of the hub's
