@@ -1,7 +1,7 @@
 """The static import closure of code: what a rule must have as inputs, read from the source.
 
 Snakemake sees no change in an imported Python module, so every module that a stage can load is
-declared. The closure is read from the source (`ast`), nothing is imported; plug-ins, which are
+declared. The closure is read from the text of the modules, nothing is imported; plug-ins, which are
 loaded by name, are roots of their own. What a cell depends on is finer: see `fingerprint`.
 """
 
