@@ -739,7 +739,7 @@ def test_every_quantity_is_tried_and_used() -> None:
     used = {entry["compare"]["quantity"] for entry in shipped if "compare" in entry}
     assert set(FLIPS) <= used
     assert used <= set(QUANTITIES)
-    assert {*system.QUANTITIES, *quantities.QUANTITIES} == set(FLIPS)
+    assert {*system.QUANTITIES, *quantities.OF_OPERATIONS} == set(FLIPS)
 
 
 # -- what stands on a side -----------------------------------------------------------------------

@@ -165,8 +165,9 @@ def test_faults_that_are_the_allocator_s_habit_can_be_told_apart(study: Checkout
         return found(study)[workload, "torch-cpu", "fp32"]["points"][0]["steps"]["minor_faults"]
 
     assert losses(found(study)["retained", "torch-cpu", "fp32"])
-    assert sum(faults("not-retained")) > 1000
-    assert statistics.median(faults("retained")) < statistics.mean(faults("not-retained")) / 10
+    given_back = faults("not-retained")
+    assert sum(given_back) > 1000
+    assert statistics.median(faults("retained")) < sum(given_back) / len(given_back) / 10
 
 
 def test_tables_carry_the_study(study: Checkout) -> None:
