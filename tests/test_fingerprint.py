@@ -262,18 +262,26 @@ def test_renamed_and_moved_modules(copy: Path) -> None:
 # The real package, one change in one module: not too narrow.
 
 
+TO_READ = ("print", "Parameter", "Quantity")  # calls whose text is for a person
+
+
 def places(node: ast.AST) -> Iterator[ast.AST]:
     """Constants and operators that decide what is done."""
     if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr) or is_text(node):
         return
     if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
         return
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") in TO_READ:
         return
     if isinstance(node, ast.BinOp | ast.BoolOp | ast.Compare):
         yield node
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str):
         yield node
+    if isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            if getattr(key, "value", "") != "description":
+                yield from places(value)
+        return
     for name, value in ast.iter_fields(node):
         if name not in ("annotation", "returns"):
             for child in value if isinstance(value, list) else [value]:
@@ -382,6 +390,8 @@ SAME = {
     "message": ("raise E('a' + f'b {x:.1f} c')", "raise E('b' + f'{x!r}')"),
     "message of an assertion": ("assert x, 'a'", "assert x, 'b'"),
     "printed": ("print('a', x)", "print('b', x)"),
+    "declared": ("x = {'a': Quantity('b', 's')}", "x = {'a': Quantity('c', 'ms')}"),
+    "description": ("x = {'description': 'a'}", "x = {'description': 'b'}"),
     "warned": ("import warnings\nwarnings.warn('a')", "import warnings\nwarnings.warn('b')"),
     "cut strings": ("x = f'a' 'b'", "x = f'ab'"),
     "annotation in a function": ("def f(): x = 1", "def f():\n    y: int\n    x: int = 1"),
@@ -411,6 +421,11 @@ DIFFERENT = {
     "true is not one": ("x = 1", "x = True"),
     "text is not bytes": ("x = 'a'", "x = b'a'"),
     "text": ("x = 'a'", "x = 'b'"),
+    "name of a quantity": ("x = {'a': Quantity('b', 's')}", "x = {'c': Quantity('b', 's')}"),
+    "text beside a description": (
+        "x = {'description': 'a', 'default': 'a'}",
+        "x = {'description': 'a', 'default': 'b'}",
+    ),
     "text in braces": ("x = f'a{x}'", "x = f'b{x}'"),
     "what a message shows": ("raise E(f'{a}')", "raise E(f'{b}')"),
     "order of fields": (

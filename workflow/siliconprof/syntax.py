@@ -1,8 +1,8 @@
 """What the source of a module does, written down from its syntax tree; see `fingerprint`.
 
 Left out are comments, formatting, docstrings, annotations and what is imported for them alone,
-the text of messages (in `raise`, `assert`, `print`, `warnings.warn`), and the order of imports
-that follow each other. Names of other modules of the package are taken out, by Python's rules of
+the text of messages (in `raise`, `assert`, `print`, `warnings.warn`, of a key `description`, in
+what `declarations` declares), and the order of imports that follow each other. Names of other modules of the package are taken out, by Python's rules of
 scope: `timing.measure`, `measure` and `t.measure` read the same if they mean the same.
 """
 
@@ -266,6 +266,19 @@ class _Reader:
             self.pieces.append(_last_name(node.target))
         self.pieces.append(")")
 
+    def mapping(self, node: ast.Dict, scope: _Scope) -> None:
+        """Pair by pair; the text of a `description` is a message."""
+        self.pieces.append("(Dict")
+        before = self.in_message
+        for key, value in zip(node.keys, node.values, strict=True):
+            self.put([key], scope)
+            self.in_message = before or (
+                isinstance(key, ast.Constant) and key.value == "description"
+            )
+            self.put([value], scope)
+            self.in_message = before
+        self.pieces.append(")")
+
     def declared(self, node: ast.Global | ast.Nonlocal, scope: _Scope) -> None:
         """Names that are looked for further out."""
         scope.outer.update(node.names)
@@ -278,6 +291,7 @@ _WAYS: dict[type[ast.AST], Callable[[_Reader, Any, _Scope], None]] = {
     ast.Name: _Reader.name,
     ast.Attribute: _Reader.attribute,
     ast.Constant: _Reader.constant,
+    ast.Dict: _Reader.mapping,
     ast.JoinedStr: _Reader.formatted,
     ast.AnnAssign: _Reader.annotated,
     ast.Global: _Reader.declared,
@@ -302,7 +316,7 @@ def _effective(body: list[ast.stmt], scope: _Scope) -> Iterator[ast.stmt]:
 def _is_message(node: ast.AST) -> bool:
     """Whether the text in it is only for a person."""
     match node:
-        case ast.Raise() | ast.Call(func=ast.Name(id="print")):
+        case ast.Raise() | ast.Call(func=ast.Name(id="print" | "Parameter" | "Quantity")):
             return True
         case ast.Call(func=ast.Attribute(value=ast.Name(id="warnings"), attr="warn")):
             return True

@@ -5,61 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from siliconprof import declarations
 from siliconprof.analyse import study_rows
 from siliconprof.hosts.sensors import sources
-from siliconprof.session.timing import PHASES
 from siliconprof.stats import statistics
 from siliconprof.store.cell import AXES, canonical_json
 from siliconprof.store.record import WORDS
 
 KEY = ("source", *AXES)
 PARTS = ("weights", "gradients", "optimizer", "activations", "temporary")  # of predicted memory
-SERIES = (
-    *PHASES,
-    "step_s",
-    "unsplit_step_s",
-    "warmup_step_s",
-    "energy_step_s",
-    "forward_only_s",
-    "cold_s",
-    "launch_and_wait_s",
-    "enqueue_s",
-    "amortised_s",
-    "import_s",
-    "context_s",
-    "other_kernel_s",
-    "compile_and_load_s",
-    "first_pass_s",
-    "second_pass_s",
-    "partial_step_s",
-)
-SUMMARISED = tuple(name for name in SERIES if name != "warmup_step_s")
-PARAMS = (
-    "batch",
-    "m",
-    "k",
-    "n",
-    "of",
-    "count",
-    "cache",
-    "forward",
-    "kernel",
-    "working_set_bytes",
-    "direction",
-    "pinned",
-    "transfer_bytes",
-    "pages",
-    "page_size_bytes",
-    "batch_size",
-    "n_parameters",
-    "n_trainable_parameters",
-    "samples_per_step",
-    "tokens_per_step",
-    "audio_s_per_step",
-    "launch",
-    "note",
-    "burst",
-)
+WARM_UP = "warmup_step_s"
 ENERGY = (
     "name",
     "scope",
@@ -89,8 +44,10 @@ def joined(method: Mapping[str, Any] | None) -> str | None:
 
 def point_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Lines of points.csv: medians, quartiles and the intervals that ended sampling."""
+    settings = study_rows.common_settings(data["cell"])
     for index, point in enumerate(data["points"]):
-        if study_rows.lacking(data, point):
+        named = settings | {k: v for k, v in point["params"].items() if k in settings}
+        if study_rows.lacking(data["cell"]["module"], named):
             continue
         params, times = point["params"], point["times"]
         row = key(source, data) | {
@@ -101,14 +58,13 @@ def point_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]
             "params": canonical_json(
                 {k: v for k, v in params.items() if k not in WORDS}
             ),  # as `compare` and the noise floor name a point
-            **{name: params.get(name) for name in PARAMS},
+            **named,
             "flops": point["flops"],
             "bytes": point["bytes"],
             "device_peak_bytes": point["memory"].get("device_peak_bytes"),
             "device_peak_means": point["memory"].get("device_peak_means"),
             **faults_per_step(data, point.get("steps")),
             "result_error": point.get("result_error"),
-            "fault_s_per_page": point.get("fault_s_per_page"),
             "stopped_by": point.get("stopped_by"),
             "forward_only_over_forward": point.get("forward_only_over_forward"),
             "burst_mean_s": point.get("burst_mean_s"),
@@ -119,8 +75,11 @@ def point_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]
             "training_steps": len(point.get("loss") or []) or None,
             **study_rows.columns(data, point),
         }
-        for name in SUMMARISED:
-            row |= summary(name, times.get(name) or [])
+        for name, quantity in declarations.quantities().items():
+            if quantity.series:
+                row |= summary(name, times.get(name) or [])
+            elif name not in row:
+                row[name] = point.get(name)
         yield row | rates(row)
 
 
@@ -206,10 +165,16 @@ def rates(row: Mapping[str, Any]) -> dict[str, float | None]:
     }
 
 
+def series_names() -> list[str]:
+    """The raw times that tables hold: those that workloads declare, and the warm-up's."""
+    declared = declarations.quantities().items()
+    return [*(name for name, quantity in declared if quantity.series), WARM_UP]
+
+
 def step_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Lines of steps.csv: every raw time, and every loss, by iteration."""
     for index, point in enumerate(data["points"]):
-        for series in SERIES:
+        for series in series_names():
             for iteration, value in enumerate(point["times"].get(series) or []):
                 yield key(source, data) | {
                     "point": index,

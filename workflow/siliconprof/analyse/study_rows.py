@@ -10,41 +10,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from siliconprof import plugins
-from siliconprof.analyse import study_rows
+from siliconprof import declarations, plugins
 from siliconprof.stats import statistics
 
-# What tells the points of a module apart, among their parameters or their cell's.
-_PRODUCT = ("batch", "m", "k", "n")
-_TRAINED = ("batch_size", "samples_per_step", "n_parameters")
-_TRANSFORMER = ("batch_size", "n_parameters", "tokens_per_step", "n_layer", "n_embd")
-NAMED_BY = {
-    "matmul": _PRODUCT,
-    "vjp": _PRODUCT,
-    "matvec": _PRODUCT,
-    "bandwidth": ("kernel", "working_set_bytes", "cache"),
-    "copy": ("direction", "transfer_bytes"),
-    "first_touch": ("pages", "page_size_bytes"),
-    "kernel_launch": ("launch",),
-    "gpt2": (*_TRAINED, "n_trainable_parameters", "tokens_per_step"),
-    "whisper": (*_TRAINED, "n_trainable_parameters"),
-    "transformer_grid": (*_TRANSFORMER, "n_head", "d_ff", "seq_len", "vocab_size"),
-    "optimizer_sweep": _TRANSFORMER,
-    "mlp": _TRAINED,
-    "cnn": _TRAINED,
-    "lstm": _TRAINED,
-}
 
+def lacking(module: str, named: Mapping[str, Any]) -> list[str]:
+    """What a point lacks of that which tells the points of its workload apart.
 
-def lacking(data: Mapping[str, Any], point: Mapping[str, Any]) -> list[str]:
-    """What a point lacks of that which tells the points of its module apart."""
-    told = {**study_rows.settings(data["cell"], point["params"]), **point["params"]}
-    return [name for name in NAMED_BY.get(data["cell"]["module"], ()) if told.get(name) is None]
+    Args:
+        named: its parameters, `POINT`'s names alone.
+    """
+    if module not in plugins.names("workloads"):
+        return []
+    declared = plugins.load("workloads", module).POINT.items()
+    return [name for name, one in declared if one.identifies and named.get(name) is None]
 
 
 def flags(data: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """A flag for a record whose points are left out because nobody can say what they are of."""
-    nameless = [names for point in data["points"] if (names := lacking(data, point))]
+    module, settings = data["cell"]["module"], common_settings(data["cell"])
+    nameless = [
+        names for point in data["points"] if (names := lacking(module, settings | point["params"]))
+    ]
     if nameless:
         absent = ", ".join(sorted({name for names in nameless for name in names}))
         yield {
@@ -55,26 +42,6 @@ def flags(data: Mapping[str, Any]) -> Iterator[dict[str, str]]:
 
 Columns = dict[str, Any]
 
-# A setting of a model or its training: of the point where a sweep names it, else of its cell.
-SETTINGS = (
-    "network",
-    "n_layer",
-    "n_embd",
-    "n_head",
-    "head_dim",
-    "d_ff",
-    "seq_len",
-    "vocab_size",
-    "learning_rate",
-    "warmup_steps",
-    "decay_steps",
-    "weight_decay",
-    "beta1",
-    "beta2",
-    "max_gradient_norm",
-)
-SIZES = ("n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len", "vocab_size")
-BETAS = ("beta1", "beta2")
 CURVES = (
     "point",
     "step",
@@ -102,7 +69,6 @@ def columns(data: Mapping[str, Any], point: Mapping[str, Any]) -> Columns:
     return {
         "point_status": point.get("status", "ok"),
         "point_reason": point.get("reason"),
-        **settings(data["cell"], point["params"]),
         "predicted_peak_bytes": memory.get("predicted_bytes"),
         **_autorange(point),
         **_epoch(point.get("epoch")),
@@ -117,30 +83,20 @@ def columns(data: Mapping[str, Any], point: Mapping[str, Any]) -> Columns:
     }
 
 
-def settings(cell: Mapping[str, Any], params: Mapping[str, Any]) -> Columns:
-    """What the point's own parameters say of a setting, else its cell's where that is one value."""
-    told = dict(cell["parameters"])
-    betas = told.get("betas")
-    if isinstance(betas, list | tuple) and len(betas) == len(BETAS):
-        told |= dict(zip(BETAS, betas, strict=True))
-    if told.get("n_embd") is not None and "n_embd" not in params:
-        told |= sizes(cell)
-    return {name: params[name] if name in params else single(told.get(name)) for name in SETTINGS}
+def common_settings(cell: Mapping[str, Any]) -> Columns:
+    """Columns for the parameters of all workloads' points, with what a cell's points share.
 
-
-def sizes(cell: Mapping[str, Any]) -> Columns:
-    """The sizes of a cell's model, some of which its workload solves or takes from its data.
-
-    The entry's own say less: beside a parameter budget they are defaults that nobody used.
+    None for what its workload does not declare or does not have as one value.
     """
-    unknown = dict.fromkeys(SIZES)
+    columns: Columns = dict.fromkeys(declarations.parameters())
     if cell["module"] not in plugins.names("workloads"):
-        return unknown
+        return columns
+    plugin = plugins.load("workloads", cell["module"])
     try:
-        workload = plugins.load("workloads", cell["module"])(cell["parameters"])
+        shared = plugin(cell["parameters"]).common_settings()
     except Exception:
-        return unknown  # a record of another version, with other parameters, of whatever type
-    return {name: getattr(workload, name, None) for name in SIZES}
+        return columns  # a record of another version, with other parameters, of whatever type
+    return columns | {name: single(shared.get(name)) for name in plugin.POINT}
 
 
 def single(value: Any) -> Any:

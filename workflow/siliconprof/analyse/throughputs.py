@@ -7,11 +7,14 @@ above our own ceiling counts from the noise between two processes on.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from siliconprof import plugins
+from siliconprof.declarations import mebibytes
 from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
@@ -73,44 +76,20 @@ def device_of(row: Mapping[str, Any]) -> tuple:
     return place(row)[:-1]
 
 
-def shape(point: Mapping[str, Any]) -> str:
-    """`8×64×128×32` of batch, m, k, n."""
-    return "×".join(f"{int(point[name])}" for name in ("batch", "m", "k", "n"))
-
-
 def describe(point: Mapping[str, Any]) -> str:
-    """A point in words, by whatever parameters it has."""
-    said = []
-    if point.get("kernel"):
-        said += [str(point["kernel"]), mebibytes(point["working_set_bytes"])]
-    if point.get("m"):
-        said.append(shape(point))
-    if point.get("direction"):
-        pinned = "pinned" if str(point["pinned"]) == "True" else "not pinned"
-        said += [str(point["direction"]), pinned, mebibytes(point["transfer_bytes"])]
-    if point.get("pages"):
-        said.append(f"{int(point['pages'])} pages")
-    if point.get("launch"):
-        said.append(str(point["launch"]))
-    if point.get("n_layer") and point.get("n_embd"):
-        layers = int(point["n_layer"])
-        said.append(f"{layers} layer{'s' * (layers > 1)} of width {int(point['n_embd'])}")
-    if point.get("batch_size"):
-        said.append(f"batch {int(point['batch_size'])}")
-    if point.get("cache"):
-        said.append(str(point["cache"]))
-    if point.get("forward"):
-        said.append(f"{point['forward']} forward")
-    if point.get("of"):
-        said.append(f"as in {point['of']}")
-    return ", ".join(said)
+    """A point in words, as its workload says it; by name and value where that is not here."""
+    plugin = workload_of(point)
+    if plugin is not None:
+        return plugin.describe_point(point)
+    params = json.loads(point.get("params") or "{}")
+    return ", ".join(f"{name} {value}" for name, value in params.items())
 
 
-def mebibytes(size_bytes: float) -> str:
-    """`512 MiB`, `32 KiB`."""
-    if size_bytes < 2**20:
-        return f"{size_bytes / 2**10:.4g} KiB"
-    return f"{size_bytes / 2**20:.4g} MiB"
+def workload_of(point: Mapping[str, Any]) -> Any:
+    """The plug-in of a point's workload; None for one that another checkout measured."""
+    if point["module"] not in plugins.names("workloads"):
+        return None
+    return plugins.load("workloads", point["module"])
 
 
 def scaled(value: float, unit: str) -> str:
@@ -203,9 +182,9 @@ def check(
         points: measured ones, with `record` beside the columns of points.csv.
     """
     for point in points:
-        if point.get("pages"):
-            continue  # the time of a page fault is no throughput
-        for name in ("flop_per_s", "burst_flop_per_s"):
+        plugin = workload_of(point)
+        yields = ("flop_per_s", "bytes_per_s") if plugin is None else plugin.QUANTITIES
+        for name in ("flop_per_s", "burst_flop_per_s") if "flop_per_s" in yields else ():
             if point.get(name):
                 asked = formats(point["precision"])
                 own = _fastest([ceilings.products.get((*place(point), f)) for f in asked])
@@ -213,7 +192,7 @@ def check(
                     own = Ceiling(None, reason="memory limits it, and no product does")
                 sheet = _highest([sheets.peak(point, f) for f in asked])
                 yield _checked(point, name, FLOP, point[name], own, sheet, noise)
-        if point.get("bytes_per_s"):
+        if point.get("bytes_per_s") and "bytes_per_s" in yields:
             compared, why = _from_memory(point, ceilings.caches.get(device_of(point)))
             bandwidth = ceilings.bandwidths.get(device_of(point))
             sheet = sheets.bandwidth(point)
@@ -248,9 +227,10 @@ def _from_memory(point: Row, cache_bytes: int | None) -> tuple[float | None, str
     beyond = caches.beyond_bytes(cache_bytes)
     cached = beyond / 2 if cache_bytes is None else float(cache_bytes)
     moved = float(point["bytes"])  # by one call
-    whole = float(point.get("working_set_bytes") or point.get("transfer_bytes") or 0)
+    plugin = workload_of(point)
+    whole = float((plugin and plugin.working_set_bytes(point)) or 0)
     distinct = min(whole or moved, moved)
-    gone_round = max(whole, distinct, beyond if point.get("cache") == "cold" else 0.0)
+    gone_round = max(whole, distinct, beyond if plugin and plugin.is_cold(point) else 0.0)
     if gone_round <= cached:
         size = mebibytes(cached)
         known = f"the last-level cache of {size}" if cache_bytes else f"a cache of up to {size}"

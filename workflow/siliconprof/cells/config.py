@@ -83,14 +83,8 @@ def _workload_problems(
 ) -> list[str]:
     """Mistakes of one workload entry beyond the common schema."""
     module = entry.get("module")
-    if not isinstance(module, str):
+    if not isinstance(module, str) or module not in plugins.names("workloads"):
         return []  # the common schema has said so
-    known = plugins.names("workloads")
-    if module not in known:
-        return [
-            f"{where}.module: is '{module}'; expected one of: {', '.join(known)}"
-            f"{nearest(module, known)}"
-        ]
     plugin = plugins.load("workloads", module)
     inherited = {"scenarios": config.get("scenarios", ["auto"])}
     own = problems(entry, workload_schema(common, module), f"{where}.")
@@ -111,7 +105,8 @@ def _workload_problems(
         )
     elif plugin.kind != "training" and trainer is not None:
         found.append(f"{where}.trainer: is '{trainer}'; {module} is not trained, leave it out")
-    found += _capture_problems(f"{where}.capture", entry.get("capture"), plugin.kind)
+    if entry.get("capture") and plugin.kind != "training":
+        found.append(f"{where}.capture: only training steps are captured, leave it out")
     if "of" in plugin.PARAMETERS:
         found += _of_problems(f"{where}.of", entry.get("of"), _mapping(config.get("workloads")))
     datasets = _mapping(config.get("datasets"))
@@ -130,20 +125,6 @@ def _workload_problems(
         if not tokenised or isinstance(chosen.get("vocab_size"), int):
             found += [f"{where}.{line}" for line in plugin.problems({**inherited, **entry}, chosen)]
     return found
-
-
-def _capture_problems(where: str, tools: Any, kind: str) -> list[str]:
-    """Mistakes in the list of tools that an entry asks for."""
-    if not isinstance(tools, list) or not tools:
-        return []
-    if kind != "training":
-        return [f"{where}: only training steps are captured, leave it out"]
-    known = plugins.names("captures")
-    return [
-        f"{where}.{index}: is '{tool}'; expected one of: {', '.join(known)}{nearest(tool, known)}"
-        for index, tool in enumerate(tools)
-        if isinstance(tool, str) and tool not in known
-    ]
 
 
 def _of_problems(where: str, of: Any, workloads: Mapping[str, Any]) -> list[str]:

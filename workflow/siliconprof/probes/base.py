@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from siliconprof.declarations import Quantity
+
 if TYPE_CHECKING:
     from siliconprof.backends.base import Backend
 
@@ -17,6 +19,7 @@ class Probe:
     """
 
     name: ClassVar[str]
+    QUANTITIES: ClassVar[Mapping[str, Quantity]] = {}  # what its summary holds, by name
     missing: ClassVar[Mapping[str, Any]] = {}  # its summary where it is not available at all
     under_way = True  # what is timed runs now: medians and shares are of such samples only
 

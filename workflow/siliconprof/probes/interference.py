@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from siliconprof.declarations import Quantity
 from siliconprof.hosts import environment, machine
 from siliconprof.hosts.sensors import sources
 from siliconprof.hosts.sensors.base import Readings
@@ -111,6 +112,7 @@ class Plugin(Probe):
     """interference"""
 
     name = "interference"
+    QUANTITIES = {"foreign_load_cores": Quantity("foreign load", "cores", "lower")}
 
     @classmethod
     def available(cls) -> tuple[bool, str]:

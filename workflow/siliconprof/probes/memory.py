@@ -11,6 +11,7 @@ import os
 import sys
 from typing import Any
 
+from siliconprof.declarations import Quantity
 from siliconprof.hosts.sensors import linux
 from siliconprof.hosts.sensors.base import Readings
 from siliconprof.probes.base import Probe
@@ -33,6 +34,15 @@ class Plugin(Probe):
     """memory"""
 
     name = "memory"
+    QUANTITIES = {
+        f"{stem}_{name}_bytes": Quantity(f"{what} {label}", "byte", "lower")
+        for stem, what in (("rss", "resident memory"), ("device", "device memory"))
+        for name, label in (
+            ("at_start", "at the start"),
+            ("peak_sampled", "at most, sampled"),
+            ("growth", "growth"),
+        )
+    }
 
     @classmethod
     def available(cls) -> tuple[bool, str]:

@@ -14,6 +14,7 @@ import resource
 from collections.abc import Callable
 from typing import Any
 
+from siliconprof.declarations import Quantity
 from siliconprof.hosts import machine
 from siliconprof.hosts.sensors import apple, linux
 from siliconprof.hosts.sensors.base import Readings, Unreadable
@@ -83,6 +84,13 @@ class Plugin(Probe):
     """page_faults"""
 
     name = "page_faults"
+    QUANTITIES = {
+        "minor_faults": Quantity("minor page faults", "", "lower"),
+        "major_faults": Quantity("major page faults", "", "lower"),
+        "faulted_bytes": Quantity("faulted in", "byte", "lower"),
+        "swap_in_bytes": Quantity("swapped in", "byte", "lower"),
+        "swap_out_bytes": Quantity("swapped out", "byte", "lower"),
+    }
 
     @classmethod
     def available(cls) -> tuple[bool, str]:

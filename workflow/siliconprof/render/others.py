@@ -10,6 +10,7 @@ from siliconprof.render import (
     ceilings,
     classic,
     clocks,
+    declared,
     energy,
     hover,
     launch,
@@ -92,6 +93,7 @@ def add(data: Data, book: Book) -> None:
             operations.add(part, book, prefix)
         if part.of_module("kernel_launch"):
             launch.add(part, book, prefix, with_published=False)
+        declared.add(part, book, prefix)
     book.origin = ""
     book.common["intervals"] = uncertainty.said(data.points)
     compare(data, book)

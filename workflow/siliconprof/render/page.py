@@ -35,6 +35,7 @@ def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
         classic,
         clocks,
         cost,
+        declared,
         energy,
         faults,
         glance,
@@ -119,6 +120,9 @@ def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
     operations.add(own, book)
     book.section("launch")
     launch.add(own, book)
+    if declared.anything(own):
+        book.section("declared")
+        declared.add(own, book)
     book.section("published")
     published.add(data, book)
     book.section("claims")

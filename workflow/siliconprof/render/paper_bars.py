@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from siliconprof.render import marks, style, words
 from siliconprof.render.data import Data
-from siliconprof.render.variants import BACKEND_ORDER, Row
+from siliconprof.render.variants import Row
 from siliconprof.store.records import HERE
 
 ROW_IN, NAME_IN = 0.19, 0.2  # of a bar, and of the device's name above its bars
@@ -76,11 +76,6 @@ def place(data: Data, row: Row) -> str:
 def where(row: Row) -> tuple[str, str, str]:
     """What tells devices of all hosts apart."""
     return (row["source"], row["host"], row["device"])
-
-
-def backend_place(backend: str) -> int:
-    """CUDA first, as in every list of backends."""
-    return BACKEND_ORDER.index(backend) if backend in BACKEND_ORDER else len(BACKEND_ORDER)
 
 
 def by_kind(rows: Sequence[Row]) -> list[list[Row]]:

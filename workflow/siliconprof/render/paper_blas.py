@@ -14,10 +14,10 @@ from siliconprof.render.book import Book
 from siliconprof.render.by_shape import PRODUCTS, Rate, shape_key, shape_name
 from siliconprof.render.data import Data
 from siliconprof.render.matmul import why_none
-from siliconprof.render.paper_bars import backend_place, place, where
+from siliconprof.render.paper_bars import place, where
 from siliconprof.render.paper_blas_figures import bars, dots, slots
 from siliconprof.render.tables import Column, Table, Value, missing, published
-from siliconprof.render.variants import Row
+from siliconprof.render.variants import Row, backend_place
 
 PAIRS = (  # as section 4.4 of the paper compares and names them
     {"rtx-a6000": "RTX A6000", "m2-ultra-76": "M2 Ultra"},

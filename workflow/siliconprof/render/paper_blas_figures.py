@@ -14,13 +14,12 @@ from siliconprof.render.paper_bars import (
     Bar,
     Panel,
     Span,
-    backend_place,
     draw,
     filled,
     place,
     where,
 )
-from siliconprof.render.variants import PRECISION_ORDER, Row
+from siliconprof.render.variants import PRECISION_ORDER, Row, backend_place
 
 GIGA, TERA = 1e9, 1e12
 DOT_IN = 0.115  # of one device and backend within a shape

@@ -24,7 +24,7 @@ from siliconprof.render.roofline_points import (
 )
 from siliconprof.render.tables import Column, Table, Value, missing, quantity
 from siliconprof.render.traces import key
-from siliconprof.render.variants import BACKEND_ORDER, Row, model
+from siliconprof.render.variants import Row, backend_place, model
 
 GIGA, TERA = 1e9, 1e12
 FORMATS = ("fp32", "tf32", "fp16", "bf16")
@@ -247,9 +247,7 @@ def _ceilings(ax: Any, dots: Sequence[Dot], scale: float) -> None:
     limits = dots[0].limits
     rows = [dot.row for dot in dots]
     firsts = {dot.row["backend"]: dot for dot in dots}
-    order = [name for name in BACKEND_ORDER if name in firsts]
-    order += [name for name in firsts if name not in order]
-    products = {name: firsts[name].limits.product for name in order}
+    products = {name: firsts[name].limits.product for name in sorted(firsts, key=backend_place)}
     known = {name: value for name, value in products.items() if value}
     fastest = max(known.values(), default=None)
     for bandwidth, what, thick in ((limits.memory, "memory", 1.4), (limits.cache, "cache", 0.8)):

@@ -17,7 +17,7 @@ from siliconprof.memory import footprint, memory_model
 from siliconprof.render import words
 from siliconprof.render.beside import SCENARIO_OF
 from siliconprof.render.data import Data
-from siliconprof.render.variants import BACKEND_ORDER, Row, model, order, precision, variant
+from siliconprof.render.variants import Row, backend_place, model, order, precision, variant
 
 MEANING = {"fits": "fits", "offload": "needs offload", "near-capacity": "near capacity"}
 ALONE = "does not fit, and a CPU has no other memory"
@@ -173,8 +173,8 @@ def own_devices(data: Data) -> list[Capacity]:
         size = None if limited else words.number(whole["capacity_bytes"])
         backends = [
             name
-            for name in BACKEND_ORDER
-            if any(r["backend"] == name for r in rows) and name in known
+            for name in sorted({row["backend"] for row in rows}, key=backend_place)
+            if name in known
         ]
         if backends:
             found.append(

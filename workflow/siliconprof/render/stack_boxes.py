@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from siliconprof import plugins
 from siliconprof.render import words
 from siliconprof.render.data import Data
-from siliconprof.render.variants import BACKEND_ORDER, Row
+from siliconprof.render.variants import Row, backend_place
 from siliconprof.store.records import HERE
 
 LAYERS = ("Workload", "Trainer", "Framework", "Backend", "Device")
@@ -37,7 +38,7 @@ TRAINERS = {
     "training_run": "whole training",
 }
 DEEPSPEED = "DeepSpeed"
-FRAMEWORK_OF = {"torch-cpu": "torch", "torch-cuda": "torch", "torch-mps": "torch", "mlx": "MLX"}
+FRAMEWORKS = {"torch": "torch", "mlx": "MLX"}
 LIBRARY_OF = {"torch-cuda": "CUDA", "torch-mps": "MPS"}  # of a GPU, by backend
 MLX_LIBRARY = {"apple": "Metal", "nvidia": "CUDA"}  # and of MLX on it, by the GPU's vendor
 MOST_DEVICES, MOST_SOFTWARE = 5, 5  # boxes of a layer; more are put together
@@ -88,7 +89,7 @@ def way(data: Data, row: Row, versions: dict[tuple, str]) -> list[Box]:
     """The five boxes of one cell."""
     backend, kind = row["backend"], KIND_OF_MODULE.get(row["module"], OPERATIONS)
     trainer = DEEPSPEED if row.get("offloads") else TRAINERS.get(row["trainer"], row["trainer"])
-    framework = FRAMEWORK_OF.get(backend, str(backend))
+    framework = framework_of(backend)
     version = row.get("framework_version") or versions.get((row["source"], row["host"], framework))
     entry = data.device(row)
     vendor = (entry or {}).get("vendor") or _vendor(data, row)
@@ -109,13 +110,21 @@ def way(data: Data, row: Row, versions: dict[tuple, str]) -> list[Box]:
     ]
 
 
+def framework_of(backend: str) -> str:
+    """What a backend computes with; its own name where the plug-in is not here."""
+    if backend not in plugins.names("backends"):
+        return str(backend)
+    framework = plugins.load("backends", backend).framework
+    return FRAMEWORKS.get(framework, framework)
+
+
 def _versions(data: Data) -> dict[tuple, str]:
     """(source, host, framework) -> the version that its measured cells name; the first of them."""
     found: dict[tuple, str] = {}
     for row in data.cells:
         version = row.get("framework_version")
         if version:
-            framework = FRAMEWORK_OF.get(row["backend"], row["backend"])
+            framework = framework_of(row["backend"])
             found.setdefault((row["source"], row["host"], framework), str(version))
     return found
 
@@ -183,8 +192,7 @@ def backends_of(stack: Stack) -> list[str]:
     found = {
         row["backend"] for rows in stack.layers[0].values() for row in rows if row["status"] == OK
     }
-    known = [name for name in BACKEND_ORDER if name in found]
-    return known + sorted(found - set(known))
+    return sorted(found, key=backend_place)
 
 
 def strands(stack: Stack, backends: Sequence[str]) -> list[tuple[Box, Box, str | None, list[Row]]]:

@@ -181,6 +181,11 @@ def differ_in(a: Mapping[str, Any], b: Mapping[str, Any], *names: str) -> bool:
     )
 
 
+def backend_place(backend: str) -> tuple[int, str]:
+    """Sort key: GPUs first; backends that are not listed come last, by name."""
+    return _place(backend, BACKEND_ORDER)
+
+
 def _place(value: str | None, known: tuple[str, ...]) -> tuple[int, str]:
     return (known.index(value) if value in known else len(known), value or "")
 

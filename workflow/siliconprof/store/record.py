@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from siliconprof import declarations
 from siliconprof.errors import UserError, writing
 from siliconprof.store import documents, migration, temporary
 from siliconprof.store.cell import AXES, canonical_json
@@ -70,7 +71,14 @@ def schema_problems(record: Mapping[str, Any]) -> list[str] | None:
     from siliconprof.store import validation
 
     # An hour has some hundred thousand values of samples, and JSON has no aliases.
-    return validation.problems(record, validation.load_schema("record"), most_values=math.inf)
+    mistakes = validation.problems(record, validation.load_schema("record"), most_values=math.inf)
+    if not mistakes:
+        mistakes = [
+            f"points.{index}.params.{line}"
+            for index, point in enumerate(record["points"])
+            for line in declarations.problems(record["cell"]["module"], point["params"])
+        ]
+    return mistakes
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from siliconprof import declarations
 from siliconprof.errors import UserError, printable
 from siliconprof.store import temporary
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = dict[str, Any]
-# Names stay text, whatever they look like.
+# Names stay text, whatever they look like; so do the words among the parameters of points.
 TEXT = {
     "source",
     "host",
@@ -55,8 +56,6 @@ TEXT = {
     "record",
     "record_sha256",
     "earlier_ok_record",
-    "launch",
-    "note",
     "burst_reason",
     "enqueue_means",
     "cold_means",
@@ -84,12 +83,6 @@ TEXT = {
     "file",
     "file_sha256",
     "params",
-    "of",
-    "kernel",
-    "cache",
-    "direction",
-    "pinned",
-    "forward",
     "stopped_by",
     "last_level_cache_source",
     "quantity",
@@ -104,7 +97,6 @@ TEXT = {
     "verdict",
     "point_status",
     "point_reason",
-    "network",
     "autorange_reason",
     "epoch_means",
     "outcome_reason",
@@ -163,12 +155,17 @@ def read(path: Path) -> pd.DataFrame:
 
     try:
         return pd.read_csv(
-            path, dtype=dict.fromkeys(TEXT, "object"), keep_default_na=False, na_values=[""]
+            path, dtype=dict.fromkeys(_text(), "object"), keep_default_na=False, na_values=[""]
         )
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; `snakemake --cores 1 report` makes it") from None
     except (ValueError, OSError) as error:
         raise UserError(f"{path}: not a table ({' '.join(str(error).split())})") from None
+
+
+def _text() -> set[str]:
+    words = ("string", "boolean")
+    return TEXT | {name for name, one in declarations.parameters().items() if one.type in words}
 
 
 def rows(frame: pd.DataFrame) -> list[Row]:

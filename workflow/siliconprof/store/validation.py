@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from siliconprof import plugins
 from siliconprof.errors import UserError, in_one_line, printable
 from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.store import documents
@@ -116,7 +117,16 @@ def too_large(document: Any, plain: bool = False, most_values: float = MOST_VALU
 @cache
 def load_schema(name: str) -> dict[str, Any]:
     """The schema `workflow/schemas/{name}.schema.yaml`, read once; not to be changed."""
-    return load_yaml(SCHEMA_DIR / f"{name}.schema.yaml")
+    return _with_plugins(load_yaml(SCHEMA_DIR / f"{name}.schema.yaml"))
+
+
+def _with_plugins(value: Any) -> Any:
+    """A schema in which `{plugins: KIND}` has become the names of the plug-ins found."""
+    if isinstance(value, dict):
+        if list(value) == ["plugins"] and value["plugins"] in plugins.KINDS:
+            return plugins.names(value["plugins"])
+        return {key: _with_plugins(inner) for key, inner in value.items()}
+    return [_with_plugins(inner) for inner in value] if isinstance(value, list) else value
 
 
 def nearest(word: Any, choices: Iterable[Any]) -> str:

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof.datasets import prepared
+from siliconprof.declarations import Parameter
 from siliconprof.workloads._classic_layers import Layer, drawn
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
 
@@ -88,6 +89,10 @@ class ClassicWorkload(TrainingWorkload):
     swept = ("batch_sizes",)
     PARAMETERS = PARAMETERS
     REQUIRED = ("batch_sizes",)
+    POINT = {
+        **TrainingWorkload.POINT,
+        "network": Parameter("string", label="network", identifies=False),
+    }
     network: ClassVar[str]
     layers: ClassVar[tuple[Layer, ...]]
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from siliconprof.declarations import Parameter, Quantity
 from siliconprof.hosts import caches
 from siliconprof.workloads.base import KernelWorkload
 
@@ -41,7 +42,11 @@ BURST_PARAMETERS: Mapping[str, Any] = {
     },
 }
 
+PRODUCT_POINT: Mapping[str, Parameter] = {
+    name: Parameter("integer", label=name) for name in ("batch", "m", "k", "n")
+}
 CACHES = ("warm", "cold")
+CACHE = Parameter("string", label="cache")  # one of them
 COLD_BYTES_PARAMETER: Mapping[str, Any] = {
     "type": ["integer", "null"],
     "minimum": 1,
@@ -79,6 +84,16 @@ class OperationWorkload(KernelWorkload):
 
     frameworks = ("torch", "mlx")
     PARAMETERS: ClassVar[Mapping[str, Any]] = BURST_PARAMETERS
+    QUANTITIES = {
+        **KernelWorkload.QUANTITIES,
+        "burst_mean_s": Quantity("mean of a burst", "s", "lower"),
+        "result_error": Quantity("error against float64", "", "lower"),
+    }
+
+    @classmethod
+    def is_cold(cls, row: Mapping[str, Any]) -> bool:
+        """See `Workload.is_cold`."""
+        return row.get("cache") == "cold"
 
     def supports(self, framework: str, precision: str) -> str | None:
         """See `Workload.supports`."""
@@ -138,6 +153,11 @@ class OperationWorkload(KernelWorkload):
         session.timed(end - began)
         elapsed = end - start
         return {"burst_mean_s": elapsed / count, "burst_count": count, "burst_warmup": warm}
+
+
+def product_text(row: Mapping[str, Any]) -> str:
+    """`8×64×128×32`: batch, m, k and n of a product's line of points.csv."""
+    return "×".join(f"{row[name]:g}" for name in PRODUCT_POINT)
 
 
 def checked(error: float, precision: str, what: str) -> float:

@@ -5,7 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from siliconprof.declarations import Parameter
 from siliconprof.workloads import _wide_deep
+
+# Of the points of its grid and its sweep; with one value for all of them, of the cell.
+SHAPE_POINT: Mapping[str, Parameter] = {
+    "n_layer": Parameter("integer", label="layers"),
+    "n_embd": Parameter("integer", label="channels"),
+    "n_head": Parameter("integer", label="heads"),
+    "d_ff": Parameter("integer", label="feed-forward channels"),
+    "seq_len": Parameter("integer", label="sequence length"),
+    "vocab_size": Parameter("integer", label="vocabulary"),
+    "head_dim": Parameter("integer", label="channels of a head", identifies=False),
+}
+OPTIMIZER_POINT: Mapping[str, Parameter] = {
+    "learning_rate": Parameter("number", label="learning rate", identifies=False),
+    "warmup_steps": Parameter("integer", label="warm-up steps", identifies=False),
+    "decay_steps": Parameter("integer", label="decay steps", identifies=False),
+    "weight_decay": Parameter("number", label="weight decay", identifies=False),
+    "beta1": Parameter("number", label="beta 1", identifies=False),
+    "beta2": Parameter("number", label="beta 2", identifies=False),
+    "max_gradient_norm": Parameter("number", label="clipped at a norm of", identifies=False),
+}
+
+
+def with_betas(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters, and AdamW's two betas by the names that `OPTIMIZER_POINT` has for them."""
+    return {**parameters, **dict(zip(("beta1", "beta2"), parameters["betas"], strict=True))}
+
 
 SHAPE_PARAMETERS: Mapping[str, Any] = {
     "n_layer": {

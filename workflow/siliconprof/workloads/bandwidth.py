@@ -14,10 +14,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from siliconprof.declarations import Parameter
 from siliconprof.hosts import caches
 from siliconprof.probes.page_faults import read_faults
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
+    CACHE,
     COLD_BYTES_PARAMETER,
     WIDTH_BYTES,
     OperationWorkload,
@@ -57,6 +59,11 @@ COUNTED = "read and written by the kernel; the line that a store fetches first i
 class Plugin(OperationWorkload):
     """bandwidth"""
 
+    POINT = {
+        "kernel": Parameter("string", label="kernel"),
+        "working_set_bytes": Parameter("integer", label="working set", unit="byte"),
+        "cache": CACHE,
+    }
     PARAMETERS = {
         "kernels": {
             "type": "array",
@@ -95,6 +102,11 @@ class Plugin(OperationWorkload):
         **BURST_PARAMETERS,
         "burst_budget_s": {**BURST_PARAMETERS["burst_budget_s"], "default": 0.3},
     }
+
+    @classmethod
+    def working_set_bytes(cls, row: Mapping[str, Any]) -> float | None:
+        """See `Workload.working_set_bytes`."""
+        return row.get("working_set_bytes")
 
     def supports(self, framework: str, precision: str) -> str | None:
         """See `Workload.supports`."""

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof import plugins
 from siliconprof.datasets.weights import Checkpoint
+from siliconprof.declarations import Parameter, Quantity
 from siliconprof.memory import footprint
+from siliconprof.session.timing import PHASES
 from siliconprof.store.validation import nearest
 
 if TYPE_CHECKING:
@@ -101,9 +103,34 @@ class Workload:
     PARAMETERS: ClassVar[Mapping[str, Any]] = {}  # name -> JSON Schema, description, default
     REQUIRED: ClassVar[tuple[str, ...]] = ()  # those without a default
     swept: ClassVar[tuple[str, ...]] = ()  # those whose entries make points, see `journal`
+    POINT: ClassVar[Mapping[str, Parameter]] = {}  # its points' parameters, by name
+    QUANTITIES: ClassVar[Mapping[str, Quantity]] = {}  # what it yields of each point
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.parameters = parameters
+
+    @classmethod
+    def describe_point(cls, row: Mapping[str, Any]) -> str:
+        """A point in words, from its line of points.csv: by default all that identifies it."""
+        return ", ".join(
+            parameter.text(row[name])
+            for name, parameter in cls.POINT.items()
+            if parameter.identifies and row.get(name) is not None
+        )
+
+    @classmethod
+    def working_set_bytes(cls, row: Mapping[str, Any]) -> float | None:
+        """What the calls of a point go through again and again; None = what one call moves."""
+        return None
+
+    @classmethod
+    def is_cold(cls, row: Mapping[str, Any]) -> bool:
+        """Whether a point's calls take operands in turn that no cache holds together."""
+        return False
+
+    def common_settings(self) -> Mapping[str, Any]:
+        """What `POINT` names and all points of a cell share; the points' own `params` go first."""
+        return self.parameters
 
     def packages(self, framework: str) -> tuple[str, ...]:
         """Distributions, beside the framework's own, whose version its numbers depend on."""
@@ -137,6 +164,39 @@ class TrainingWorkload(Workload):
     kind = "training"
     trainer_class: ClassVar[str] = "Trainer"  # of transformers, under trainer hf
     trainers: ClassVar[tuple[str, ...]] = ("plain", "hf")  # those that can drive it
+    POINT = {
+        "batch_size": Parameter("integer", label="batch"),
+        "n_parameters": Parameter("integer", label="parameters"),
+        "samples_per_step": Parameter("integer", label="samples in a step"),
+        "n_trainable_parameters": Parameter(
+            "integer", label="trainable parameters", identifies=False
+        ),
+        "tokens_per_step": Parameter("integer", label="tokens in a step", identifies=False),
+        "audio_s_per_step": Parameter(
+            "number", label="audio in a step", unit="s", identifies=False
+        ),
+        "learning_rate": Parameter("number", label="learning rate", identifies=False),
+    }
+    QUANTITIES = {
+        **{name: Quantity(name.removesuffix("_s"), "s", "lower", series=True) for name in PHASES},
+        "step_s": Quantity("step, phase by phase", "s", "lower", series=True),
+        "unsplit_step_s": Quantity("step", "s", "lower", series=True),
+        "energy_step_s": Quantity("step in the energy window", "s", "lower", series=True),
+        "forward_only_s": Quantity("forward pass by itself", "s", "lower", series=True),
+        "partial_step_s": Quantity("step on a smaller batch", "s", "lower", series=True),
+        "flop_per_s": Quantity("operations", "FLOP/s", "higher"),
+        "samples_per_s": Quantity("samples", "1/s", "higher"),
+        "tokens_per_s": Quantity("tokens", "1/s", "higher"),
+    }
+
+    @classmethod
+    def describe_point(cls, row: Mapping[str, Any]) -> str:
+        """See `Workload.describe_point`: the layers where they are known, and the batch."""
+        layers, width = row.get("n_layer"), row.get("n_embd")
+        size = (
+            [f"{layers:g} layer{'s' * (layers > 1)} of width {width:g}"] if layers and width else []
+        )
+        return ", ".join([*size, f"batch {row['batch_size']:g}"])
 
     @classmethod
     def problems(
@@ -336,6 +396,11 @@ class KernelWorkload(Workload):
     """Operations timed without a trainer, many points in one process."""
 
     kind = "kernels"
+    QUANTITIES = {
+        "step_s": Quantity("time", "s", "lower", series=True),
+        "flop_per_s": Quantity("operations", "FLOP/s", "higher"),
+        "bytes_per_s": Quantity("throughput", "byte/s", "higher"),
+    }
 
     def n_points(self) -> int:
         """About how many points it will measure, for the plan."""

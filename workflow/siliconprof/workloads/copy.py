@@ -6,10 +6,12 @@ Where the device works in the host's memory there is nothing to transfer, and th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.backends._streams import DEVICE_TO_HOST, HOST_TO_DEVICE, Transfer
 from siliconprof.backends.base import Unsupported
+from siliconprof.declarations import Parameter
 from siliconprof.workloads._operation import BURST_PARAMETERS, OperationWorkload
 
 if TYPE_CHECKING:
@@ -21,6 +23,11 @@ WIDTH = 4  # bytes of a value
 class Plugin(OperationWorkload):
     """copy"""
 
+    POINT = {
+        "direction": Parameter("string", label="direction"),
+        "pinned": Parameter("boolean", label="pinned", identifies=False),
+        "transfer_bytes": Parameter("integer", label="transfer", unit="byte"),
+    }
     PARAMETERS = {
         "transfer_bytes": {
             "type": "array",
@@ -31,6 +38,16 @@ class Plugin(OperationWorkload):
         },
         **BURST_PARAMETERS,
     }
+
+    @classmethod
+    def describe_point(cls, row: Mapping[str, Any]) -> str:
+        """See `Workload.describe_point`; those of old records that do not say are not pinned."""
+        return ", ".join(parameter.text(row[name]) for name, parameter in cls.POINT.items())
+
+    @classmethod
+    def working_set_bytes(cls, row: Mapping[str, Any]) -> float | None:
+        """See `Workload.working_set_bytes`."""
+        return row.get("transfer_bytes")
 
     def supports(self, framework: str, precision: str) -> str | None:
         """See `Workload.supports`."""

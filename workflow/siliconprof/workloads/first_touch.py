@@ -13,9 +13,11 @@ from __future__ import annotations
 import mmap
 import re
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.backends.base import Unsupported
+from siliconprof.declarations import Parameter, Quantity
 from siliconprof.hosts import machine
 from siliconprof.probes.page_faults import read_faults
 from siliconprof.stats import statistics
@@ -33,6 +35,17 @@ class Plugin(KernelWorkload):
     """first_touch"""
 
     frameworks = ("torch", "mlx")
+    POINT = {
+        "pages": Parameter("integer", label="pages"),
+        "page_size_bytes": Parameter("integer", label="page", unit="byte"),
+    }
+    # Without a throughput: the time of a fault is none of memory.
+    QUANTITIES = {
+        "fault_s_per_page": Quantity("first touch of a page", "s", "lower"),
+        "step_s": Quantity("both passes", "s", "lower", series=True),
+        "first_pass_s": Quantity("first pass", "s", "lower", series=True),
+        "second_pass_s": Quantity("second pass", "s", "lower", series=True),
+    }
     PARAMETERS = {
         "pages": {
             "type": "array",
@@ -42,6 +55,11 @@ class Plugin(KernelWorkload):
             "description": "pages of a mapping; all are points of one cell",
         }
     }
+
+    @classmethod
+    def describe_point(cls, row: Mapping[str, Any]) -> str:
+        """See `Workload.describe_point`."""
+        return f"{row['pages']:g} pages"
 
     def supports(self, framework: str, precision: str) -> str | None:
         """See `Workload.supports`."""

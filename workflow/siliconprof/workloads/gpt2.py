@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from siliconprof.datasets.weights import Checkpoint
+from siliconprof.declarations import Parameter
 from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
@@ -38,6 +39,13 @@ class Plugin(TrainingWorkload):
     """gpt2"""
 
     frameworks = ("torch", "mlx")
+    POINT = {
+        **TrainingWorkload.POINT,
+        "n_trainable_parameters": Parameter("integer", label="trainable parameters"),
+        "tokens_per_step": Parameter("integer", label="tokens in a step"),
+        "seq_len": Parameter("integer", label="sequence length", identifies=False),
+        "vocab_size": Parameter("integer", label="vocabulary", identifies=False),
+    }
     PARAMETERS = {
         **TRAINING_PARAMETERS,
         "size": {

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from siliconprof.declarations import Parameter, Quantity
 from siliconprof.session import cold_launch
 from siliconprof.session.timing import Plan
 from siliconprof.workloads._operation import checked
@@ -70,6 +71,21 @@ class Plugin(KernelWorkload):
     """kernel_launch"""
 
     frameworks = ("torch", "mlx")
+    POINT = {
+        "launch": Parameter("string", label="launch"),
+        "note": Parameter("string", label="what is launched", identifies=False),
+        "burst": Parameter("integer", label="launches in a row", identifies=False),
+    }
+    QUANTITIES = {
+        "launch_and_wait_s": Quantity("launch and wait", "s", "lower", series=True),
+        "enqueue_s": Quantity("enqueue", "s", "lower", series=True),
+        "amortised_s": Quantity("amortised", "s", "lower", series=True),
+        "cold_s": Quantity("cold launch", "s", "lower", series=True),
+        "import_s": Quantity("import of the framework", "s", "lower", series=True),
+        "context_s": Quantity("context", "s", "lower", series=True),
+        "other_kernel_s": Quantity("another kernel", "s", "lower", series=True),
+        "compile_and_load_s": Quantity("compile and load", "s", "lower", series=True),
+    }
     PARAMETERS = {
         "burst": {
             "type": "integer",

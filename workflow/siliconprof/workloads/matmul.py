@@ -15,14 +15,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from siliconprof import plugins
+from siliconprof.declarations import Parameter
 from siliconprof.session import step_shapes
 from siliconprof.session.timing import Plan
 from siliconprof.stats import statistics
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
+    PRODUCT_POINT,
     WIDTH_BYTES,
     OperationWorkload,
     checked,
+    product_text,
     shapes_parameter,
 )
 
@@ -129,6 +132,11 @@ UNKNOWN_MEMORY_BYTES = 2**30  # that a search shares where the device's memory i
 class Plugin(OperationWorkload):
     """matmul"""
 
+    POINT = {
+        **PRODUCT_POINT,
+        "of": Parameter("string", label="taken from a step of", identifies=False),
+        "count": Parameter("integer", label="times in that step", identifies=False),
+    }
     PARAMETERS = {
         "shapes": {
             **shapes_parameter(4, 4, "products as [batch, m, k, n]; all are points of one cell"),
@@ -172,6 +180,11 @@ class Plugin(OperationWorkload):
         if any(parameters.get(key) for key in ("shapes", "of", "search_budget_s")):
             return []
         return ["shapes: is missing; expected a list of [batch, m, k, n], `of` or search_budget_s"]
+
+    @classmethod
+    def describe_point(cls, row: Mapping[str, Any]) -> str:
+        """See `Workload.describe_point`."""
+        return product_text(row) + (f", as in {row['of']}" if row.get("of") else "")
 
     def packages(self, framework: str) -> tuple[str, ...]:
         """See `Workload.packages`: what the step is traced with, whatever it is measured in."""

@@ -10,17 +10,21 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.hosts import caches
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
+    CACHE,
     COLD_BYTES_PARAMETER,
+    PRODUCT_POINT,
     WIDTH_BYTES,
     OperationWorkload,
     caches_parameter,
     checked,
+    product_text,
     rotating,
     shapes_parameter,
 )
@@ -35,6 +39,7 @@ CHECKED_VALUES = 2**24  # of the matrix: its float64 copy takes eight times as m
 class Plugin(OperationWorkload):
     """matvec"""
 
+    POINT = {**PRODUCT_POINT, "cache": CACHE}
     PARAMETERS = {
         "shapes": shapes_parameter(
             2, 3, "matrices as [m, k] or [batch, m, k]; all are points of one cell"
@@ -47,6 +52,11 @@ class Plugin(OperationWorkload):
         **BURST_PARAMETERS,
     }
     REQUIRED = ("shapes",)
+
+    @classmethod
+    def describe_point(cls, row: Mapping[str, Any]) -> str:
+        """See `Workload.describe_point`."""
+        return f"{product_text(row)}, {row['cache']}"
 
     def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
         """See `Workload.memory_bytes`: the copies of the largest point.

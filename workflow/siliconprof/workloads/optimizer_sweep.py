@@ -13,12 +13,14 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from siliconprof.declarations import Parameter, Quantity
 from siliconprof.errors import UserError
 from siliconprof.session import memory_limit, sweep
 from siliconprof.session.timing import PhaseClock
 from siliconprof.stats import training_course
 from siliconprof.store.cell import canonical_json
 from siliconprof.workloads import transformer_lm
+from siliconprof.workloads._transformer_parameters import SHAPE_POINT, with_betas
 from siliconprof.workloads.base import KernelWorkload
 
 if TYPE_CHECKING:
@@ -48,6 +50,18 @@ class Plugin(KernelWorkload):
 
     frameworks = transformer_lm.Plugin.frameworks
     swept = ("sweep",)
+    POINT = {
+        **transformer_lm.Plugin.POINT,
+        "n_layer": SHAPE_POINT["n_layer"],
+        "n_embd": SHAPE_POINT["n_embd"],
+        "tokens_per_step": Parameter("integer", label="tokens in a step"),
+        "samples_per_step": Parameter("integer", label="samples in a step", identifies=False),
+    }
+    QUANTITIES = {
+        "unsplit_step_s": Quantity("step", "s", "lower", series=True),
+        "flop_per_s": Quantity("operations", "FLOP/s", "higher"),
+        "tokens_per_s": Quantity("tokens", "1/s", "higher"),
+    }
     PARAMETERS = {
         **MODEL_PARAMETERS,
         "batch_size": {
@@ -102,6 +116,15 @@ class Plugin(KernelWorkload):
         return self.model({}).supports(framework, precision) or super().supports(
             framework, precision
         )
+
+    @classmethod
+    def describe_point(cls, row: Mapping[str, Any]) -> str:
+        """See `Workload.describe_point`."""
+        return transformer_lm.Plugin.describe_point(row)
+
+    def common_settings(self) -> Mapping[str, Any]:
+        """See `Workload.common_settings`."""
+        return with_betas(self.parameters)
 
     def packages(self, framework: str) -> tuple[str, ...]:
         """See `Workload.packages`."""

@@ -15,12 +15,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from siliconprof.declarations import Parameter, Quantity
 from siliconprof.errors import in_one_line
 from siliconprof.memory import footprint, memory_model
 from siliconprof.session import sweep
 from siliconprof.session.timing import PhaseClock
 from siliconprof.stats import statistics
 from siliconprof.workloads import transformer_lm
+from siliconprof.workloads._transformer_parameters import SHAPE_POINT, with_betas
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, KernelWorkload
 
 if TYPE_CHECKING:
@@ -48,6 +50,17 @@ class Plugin(KernelWorkload):
 
     frameworks = ("torch", "mlx")
     swept = SWEPT
+    POINT = {
+        **transformer_lm.Plugin.POINT,
+        **SHAPE_POINT,
+        "tokens_per_step": Parameter("integer", label="tokens in a step"),
+        "samples_per_step": Parameter("integer", label="samples in a step", identifies=False),
+    }
+    QUANTITIES = {
+        "unsplit_step_s": Quantity("step", "s", "lower", series=True),
+        "flop_per_s": Quantity("operations", "FLOP/s", "higher"),
+        "tokens_per_s": Quantity("tokens", "1/s", "higher"),
+    }
     PARAMETERS = {
         **{
             name: {
@@ -116,6 +129,15 @@ class Plugin(KernelWorkload):
         except (TypeError, ZeroDivisionError):
             return []  # the schema says so
         return [f"n_embd: is {widths}; expected one that is a multiple of 2 n_head of {heads}"]
+
+    @classmethod
+    def describe_point(cls, row: Mapping[str, Any]) -> str:
+        """See `Workload.describe_point`."""
+        return transformer_lm.Plugin.describe_point(row)
+
+    def common_settings(self) -> Mapping[str, Any]:
+        """See `Workload.common_settings`."""
+        return with_betas(self.parameters)
 
     def packages(self, framework: str) -> tuple[str, ...]:
         """See `Workload.packages`."""

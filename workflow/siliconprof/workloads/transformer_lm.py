@@ -23,8 +23,11 @@ from siliconprof.memory import footprint
 from siliconprof.workloads import _wide_deep
 from siliconprof.workloads._transformer_parameters import (
     OPTIMIZER_PARAMETERS,
+    OPTIMIZER_POINT,
     RUN_PARAMETERS,
     SHAPE_PARAMETERS,
+    SHAPE_POINT,
+    with_betas,
 )
 from siliconprof.workloads._transformer_shape import FLOPS_SOURCE, Shape, default_d_ff
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
@@ -38,6 +41,11 @@ class Plugin(TrainingWorkload):
 
     frameworks = ("torch", "mlx")
     trainers = ("plain", "training_run")
+    POINT = {
+        **TrainingWorkload.POINT,
+        **{name: one._replace(identifies=False) for name, one in SHAPE_POINT.items()},
+        **OPTIMIZER_POINT,
+    }
     PARAMETERS = {
         **{name: value for name, value in TRAINING_PARAMETERS.items() if name != "weights_path"},
         "weights": {
@@ -69,6 +77,10 @@ class Plugin(TrainingWorkload):
     def batch_size(self) -> int:
         """Sequences per training step."""
         return int(self.parameters["batch_size"])
+
+    def common_settings(self) -> Mapping[str, Any]:
+        """See `Workload.common_settings`; the sizes are those that a budget was solved for."""
+        return with_betas(self.parameters) | {name: getattr(self, name) for name in SHAPE_POINT}
 
     def packages(self, framework: str) -> tuple[str, ...]:
         """See `Workload.packages`."""

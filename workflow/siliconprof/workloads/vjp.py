@@ -8,13 +8,17 @@ which of the two its Figure 7 shows, so both are measured and each point says wh
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from siliconprof.declarations import Parameter
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
+    PRODUCT_POINT,
     WIDTH_BYTES,
     OperationWorkload,
     checked,
+    product_text,
     shapes_parameter,
 )
 
@@ -33,6 +37,7 @@ SOURCES = {
 class Plugin(OperationWorkload):
     """vjp"""
 
+    POINT = {**PRODUCT_POINT, "forward": Parameter("string", label="forward pass")}
     PARAMETERS = {
         "shapes": shapes_parameter(
             4,
@@ -51,6 +56,11 @@ class Plugin(OperationWorkload):
         **BURST_PARAMETERS,
     }
     REQUIRED = ("shapes",)
+
+    @classmethod
+    def describe_point(cls, row: Mapping[str, Any]) -> str:
+        """See `Workload.describe_point`."""
+        return f"{product_text(row)}, {row['forward']} forward"
 
     def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
         """See `Workload.memory_bytes`: the largest point's operands, product and gradients."""

@@ -21,6 +21,7 @@ from typing import Any
 
 from siliconprof.backends.base import Unsupported
 from siliconprof.datasets.weights import Checkpoint
+from siliconprof.declarations import Parameter
 from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
 from siliconprof.workloads._whisper_weights import KERNEL, POSITIONS, sinusoids, weight_shapes
@@ -44,6 +45,11 @@ class Plugin(TrainingWorkload):
     """whisper"""
 
     frameworks = ("torch", "mlx")
+    POINT = {
+        **TrainingWorkload.POINT,
+        "n_trainable_parameters": Parameter("integer", label="trainable parameters"),
+        "vocab_size": Parameter("integer", label="vocabulary", identifies=False),
+    }
     trainer_class = "Seq2SeqTrainer"
     PARAMETERS = {
         **TRAINING_PARAMETERS,

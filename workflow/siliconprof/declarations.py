@@ -1,0 +1,129 @@
+"""What a workload or a probe declares of its numbers: the tables and the page ask it, by name.
+
+A workload's `POINT` holds the parameters of its points, its `QUANTITIES` what it yields of each; a
+probe's `QUANTITIES` what its summary holds. Nothing outside the plug-in lists these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from siliconprof import plugins
+from siliconprof.errors import UserError
+
+TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "integer": int,
+    "number": (int, float),
+    "string": str,
+    "boolean": bool,
+}
+
+
+class Parameter(NamedTuple):
+    """A parameter of a point, an entry of its `params` or a setting of its cell.
+
+    Args:
+        type: as in JSON Schema: integer, number, string or boolean.
+        label: what tables and sentences call it.
+        unit: such as `byte` or `s`; empty for counts and words.
+        identifies: a point without it cannot be told from others, and is left out.
+    """
+
+    type: str
+    label: str
+    unit: str = ""
+    identifies: bool = True
+
+    def text(self, value: Any) -> str:
+        """A value in a sentence: `512 MiB`, `batch 8`, `not pinned`, `host to device`."""
+        if self.type == "boolean":
+            return self.label if str(value) == "True" else f"not {self.label}"
+        if self.type == "string":
+            return str(value)
+        if self.unit == "byte":
+            return mebibytes(float(value))
+        return f"{self.label} {value:g}{f' {self.unit}' if self.unit else ''}"
+
+
+class Quantity(NamedTuple):
+    """A number that a point or a probe yields.
+
+    Args:
+        label: what tables and figures call it.
+        unit: SI, such as `s`, `byte/s` or `FLOP/s`; empty for ratios and counts.
+        better: `lower`, `higher`, or empty where neither is.
+        series: raw values in the point's `times`, named by the quantity, in seconds; otherwise one
+            number of the point itself.
+    """
+
+    label: str
+    unit: str
+    better: str = ""
+    series: bool = False
+
+
+def mebibytes(size_bytes: float) -> str:
+    """`512 MiB`, `32 KiB`."""
+    if size_bytes < 2**20:
+        return f"{size_bytes / 2**10:.4g} KiB"
+    return f"{size_bytes / 2**20:.4g} MiB"
+
+
+@cache
+def parameters() -> dict[str, Parameter]:
+    """The parameters of the points of all workloads, by name.
+
+    Raises:
+        UserError: two workloads give one name two types.
+    """
+    union: dict[str, Parameter] = {}
+    owners: dict[str, str] = {}
+    for module in plugins.names("workloads"):
+        for name, parameter in plugins.load("workloads", module).POINT.items():
+            first = union.setdefault(name, parameter)
+            owner = owners.setdefault(name, module)
+            if first.type != parameter.type:
+                raise UserError(
+                    f"workloads/{module}.py: POINT.{name} is of type {parameter.type}; in "
+                    f"workloads/{owner}.py it is of type {first.type}; rename one of them"
+                )
+    return union
+
+
+@cache
+def quantities() -> dict[str, Quantity]:
+    """The quantities of the points of all workloads, by name.
+
+    Raises:
+        UserError: a name is a parameter too, or is a series in one workload and not in another.
+    """
+    union: dict[str, Quantity] = {}
+    for module in plugins.names("workloads"):
+        for name, quantity in plugins.load("workloads", module).QUANTITIES.items():
+            if name in parameters() or union.setdefault(name, quantity).series != quantity.series:
+                raise UserError(
+                    f"workloads/{module}.py: QUANTITIES.{name} is something else in another "
+                    "workload; rename it"
+                )
+    return union
+
+
+def problems(module: str, params: Mapping[str, Any]) -> list[str]:
+    """Parameters of a point that are not of the type that its workload declares, a line each.
+
+    A workload that is not among the plug-ins found declares nothing.
+    """
+    if module not in plugins.names("workloads"):
+        return []
+    declared: Mapping[str, Parameter] = plugins.load("workloads", module).POINT
+    return [
+        f"{name}: is {value!r}; expected {declared[name].type}"
+        for name, value in params.items()
+        if name in declared and value is not None and not _is(value, declared[name].type)
+    ]
+
+
+def _is(value: Any, type_: str) -> bool:
+    return isinstance(value, TYPES[type_]) and (isinstance(value, bool) == (type_ == "boolean"))
