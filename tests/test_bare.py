@@ -192,7 +192,8 @@ def test_torch_alone(checkout: Checkout, tmp_path: Path) -> None:
     (cell,) = (e["cell"] for e in plan["cells"] if e["cell"]["workload"] == "gpt2")
     command = [box.python, "-m", "siliconprof.measure", "--cell", json.dumps(cell)]
     done = box.run(*command, "--output", "gpt2.json")
-    said = "needs numpy, transformers, which this Python has not: pip install numpy transformers"
+    said = "needs numpy, transformers, which this Python does not have: pip install numpy "
+    said += "transformers"
     assert done.stderr.splitlines()[-1].endswith(f"gpt2/auto/fp32: unsupported: {said}")
     assert "Traceback" not in done.stderr
     old = box.run("env", "PYTHON=false", "sh", "box.sh", check=False)

@@ -344,7 +344,7 @@ def test_what_the_other_side_has_is_left_out(there, here, packed, tmp_path, caps
         assert archive.namelist() == ["manifest.json"]
     before = tree(here)
     assert bundle.main(["import", str(output), "--results", str(here)]) == 0
-    assert "nothing new: there is no record in it" in capsys.readouterr().out
+    assert "nothing new: the bundle has no record" in capsys.readouterr().out
     assert tree(here) == before
     known.write_text("no hash")
     with pytest.raises(UserError, match="known: 'no' is no SHA-256 of a record"):
@@ -469,7 +469,7 @@ def test_a_host_that_is_called_like_something_else(there, tmp_path):
     assert member == f"records/{done.hosts[0]}/cpu-x/mlx/product/auto/fp32.json"
     assert found[member]["reason"] == "MLX on the host"
     assert found[member]["environment"]["hostname"].startswith("host-")
-    assert any("left as they are inside texts: host, mlx" in line for line in done.lines())
+    assert any("not replaced inside texts: host, mlx" in line for line in done.lines())
 
 
 def test_a_user_who_is_called_like_a_key(there, tmp_path, monkeypatch):
@@ -479,7 +479,7 @@ def test_a_user_who_is_called_like_a_key(there, tmp_path, monkeypatch):
     data["reason"] = 'about ~5 s; File "/srv/Secret Project/of ours/run.py", line 5'
     put(there, data)
     done = bundle.pack(there, None, tmp_path / "a.zip", anonymous="once")
-    assert any("left as they are inside texts" in line and "max" in line for line in done.said)
+    assert any("not replaced inside texts" in line and "max" in line for line in done.notes)
     found = list(bundle_check.read_bundle(tmp_path / "a.zip").records.values())
     assert len(found) == 3 and all(one["method"] == data["method"] for one in found)
     (reason,) = (one["reason"] for one in found if one["cell"]["workload"] == "third")
@@ -533,7 +533,7 @@ def test_a_signed_bundle(there, here, keys, tmp_path, capsys, monkeypatch):
     note = json.loads((here / "imported/far.json").read_text())
     assert (note["signed_by"], note["signature"]) == ("ann@example.org", "good")
     assert bundle.main(take) == 0
-    assert "signed, not checked" in capsys.readouterr().out
+    assert "signature not checked" in capsys.readouterr().out
     note = json.loads((here / "imported/far.json").read_text())
     assert (note["signed_by"], note["signature"]) == (None, "not checked")
     assert bundle.main(pack) == 0  # an old signature does not lie beside a new bundle
@@ -638,11 +638,11 @@ def test_unsafe_names(packed, here):
         "/tmp/escaped.json": "an absolute path",
         "C:/escaped.json": "a path with a drive letter",
         "records\\far\\escaped.json": "a name with a backslash",
-        "records/far/": "no regular file",
+        "records/far/": "not a regular file",
         "records/far/cpu-x/mlx/product/auto/fp99.json": "not a name that a bundle has",
         "records/far/cpu-x/mlx/product/auto/fp32.json.py": "not a name that a bundle has",
         "records/far/cpu-x/mlx/.hidden/auto/fp32.json": "not a name that a bundle has",
-        "hosts/auto.json": "of a host 'auto', which is no host's label",
+        "hosts/auto.json": "of a host 'auto', which is a reserved label",
         "Snakefile": "not a name that a bundle has",
         "results/records/x.json": "not a name that a bundle has",
     }
@@ -662,8 +662,7 @@ def test_links_and_doubles(packed, here):
     assert refusal(packed, here)[:3] == [
         f"{link.filename!r}: a symbolic link",
         f"{MEMBER!r}: in the bundle twice",
-        f"{MEMBER.replace('product', 'Product')!r}: the same file as {MEMBER!r} where case "
-        "does not count",
+        f"{MEMBER.replace('product', 'Product')!r}: differs from {MEMBER!r} only in case",
     ]
 
 
@@ -679,7 +678,7 @@ def test_a_listing_that_does_not_fit(packed, here):
     assert refusal(packed, here) == [
         f"{missing!r}: listed in manifest.json, but not in the bundle",
         f"{extra!r}: in the bundle, but not listed in manifest.json",
-        f"{MEMBER!r}: SHA-256 is not that of manifest.json",
+        f"{MEMBER!r}: SHA-256 differs from that in manifest.json",
         f"{extra!r}: the record of another cell, {missing!r}",
     ]
 
@@ -694,7 +693,7 @@ def test_a_listing_with_a_double_or_a_wrong_size(packed, here):
     rebuilt(packed, change, seal=False)
     assert refusal(packed, here) == [
         "manifest.json: lists a file twice",
-        "'hosts/far.json': size is not that of manifest.json",
+        "'hosts/far.json': size differs from that in manifest.json",
     ]
 
 
@@ -713,7 +712,7 @@ def test_no_zip(tmp_path, here, content):
     path = tmp_path / "no.zip"
     path.write_bytes(content)
     (line,) = refusal(path, here)
-    assert line.startswith("no bundle: ")
+    assert line.startswith("not a bundle: ")
 
 
 def test_a_zip_that_is_no_bundle(tmp_path, here):
@@ -772,8 +771,8 @@ def test_versions_that_cannot_be_read(packed, here):
         f"{newest - 1}; a newer checkout reads it",
     ]
     for key, value, what in (
-        ("method_versions", [1, method], f"method version {method}; this version knows"),
-        ("schema_version", newest, f"schema version {newest}; this version knows"),
+        ("method_versions", [1, method], f"method version {method}; this version reads up to"),
+        ("schema_version", newest, f"schema version {newest}; this version reads up to"),
         ("bundle_version", 7, "bundle version 7; this version reads 1"),
     ):
 
@@ -793,7 +792,7 @@ def test_the_manifest_says_of_which_methods_the_records_are(packed, here):
 
     rebuilt(packed, older)
     assert refusal(packed, here) == [
-        "manifest.json: method versions are not those of the records, [1, 2]"
+        "manifest.json: method versions differ from those of the records, [1, 2]"
     ]
 
 
@@ -838,7 +837,7 @@ def test_records_that_are_not_what_they_say(packed, here):
     assert "expected at most" in said["ages"][0]
     assert said["late"][0].startswith("started_at: is '9999-99-99<b>'; expected text that matches")
     assert said["deep"] == ["damaged: nested too deeply"]
-    assert said["list"] == ["damaged: no JSON object"]
+    assert said["list"] == ["damaged: not a JSON object"]
     assert len(said["off-schema"]) == 2 and "surprise: unknown key" in said["off-schema"][0]
     assert said["host"] == ["a record of host 'desk'"]
     place = MEMBER.replace("fp32", "bf16")
@@ -855,8 +854,8 @@ def test_manifests_and_host_files_that_are_not_what_they_say(packed, here):
     rebuilt(packed, change)
     assert refusal(packed, here) == [
         "manifest.json: hosts are near, but the records are of far",
-        "'hosts/lonely.json': there is no record of that host",
-        "'hosts/far.json': it is the file of host 'desk'",
+        "'hosts/lonely.json': the bundle has no record of that host",
+        "'hosts/far.json': the file of another host, 'desk'",
         "'hosts/lonely.json': cpu: is 1; expected object",
     ]
 
@@ -902,7 +901,7 @@ def test_this_hosts_own_records_never_come_from_outside(there, tmp_path, monkeyp
 def test_what_the_runs_of_this_checkout_measure_never_comes_from_outside(there, here, packed):
     (here / "matrix.json").write_text(json.dumps({"cells": [{"cell": {"host": "FAR"}}]}))
     before = tree(here)
-    with pytest.raises(UserError, match="'far', which the runs of this checkout measure"):
+    with pytest.raises(UserError, match="'far', which this checkout measures too"):
         bundle.import_bundle(packed, here)
     assert tree(here) == before
     (here / "matrix.json").write_text("{")
@@ -934,7 +933,7 @@ def test_a_different_record_is_replaced_only_when_asked_and_is_kept(here, remeas
     with pytest.raises(UserError) as error:
         bundle.import_bundle(remeasured, here)
     lines = str(error.value).splitlines()
-    assert lines[0] == f"{here / MEMBER}: the record here is another"
+    assert lines[0] == f"{here / MEMBER}: the record here differs"
     assert len(lines) == 2 and "--replace" in lines[1]
     assert tree(here) == before
     done = bundle.import_bundle(remeasured, here, replace=True)
@@ -1049,7 +1048,7 @@ def test_a_refusal_is_lines_and_no_traceback(tmp_path):
         text=True,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "no.zip: no bundle: File is not a zip file\n"
+    assert done.stderr == "no.zip: not a bundle: File is not a zip file\n"
 
 
 def test_a_bare_host_packs_and_does_not_import(there, here, packed, tmp_path, monkeypatch):

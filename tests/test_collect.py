@@ -311,20 +311,20 @@ def test_what_is_not_ours_or_not_sound_is_refused(project, network, collected):
     assert status == 1
     end = "; log: results/logs/collect/{}.log"
     assert said["folder"] == (
-        "failed: /home/precious: is not empty and not a folder that collect has made; name a new "
-        "or empty one" + end.format("folder")
+        "failed: /home/precious: is not empty and was not made by collect; name a new or empty "
+        "folder" + end.format("folder")
     )
-    assert said["home"].startswith("failed: /home: holds the home folder; name a folder of its own")
-    assert said["bare"].startswith("failed: no Python there: /home/none/bin/python (")
+    assert said["home"].startswith("failed: /home: contains the home folder; name a folder for")
+    assert said["bare"].startswith("failed: no Python on the host: /home/none/bin/python (")
     assert said["greeting"].startswith(
-        "failed: it answers 'Welcome', which is not ours: its shell's start-up files must print "
+        "failed: unexpected answer 'Welcome': the host's shell start-up files must print "
         "nothing; try `ssh studio-7 true`"
     )
-    assert "is Python 3.9.6 there; expected 3.11 or later" in said["old"]
+    assert "is Python 3.9.6; expected 3.11 or later" in said["old"]
     assert not (studio.home / "new").exists() and not (studio.home / "newer").exists()
     assert said["stranger"] == "failed: Host key verification failed." + end.format("stranger")
     assert said["liar"].startswith(
-        "failed: its bundle holds records of server-9: a host brings its"
+        "failed: its bundle holds records of server-9: a host may send its"
     )
     assert said["studio-7"].startswith(
         "failed: 'studio-7' was another machine before (hostname its-"
@@ -354,7 +354,7 @@ def test_a_folder_with_an_active_run_is_left_alone(tmp_path, monkeypatch):
         os.close(holder)
         waiting, refused = map(json.loads, done.stdout.splitlines())
         assert waiting == {"event": "waiting"}
-        assert refused["event"] == "refused" and "another run is active there" in refused["line"]
+        assert refused["event"] == "refused" and "another run is active" in refused["line"]
 
 
 def test_a_mac_is_kept_awake_as_long_as_it_serves(tmp_path, monkeypatch):
@@ -395,7 +395,7 @@ def test_every_mistake_in_the_hosts_file_is_one_line(project, tmp_path):
         collect_hosts.load(path)
     lines = str(error.value).splitlines()
     for start in (
-        "'x; touch pwned': is no label",
+        "'x; touch pwned': is not a valid label",
         "target.ssh: is ",
         "option.ssh: is ",
         "user.ssh: is ",

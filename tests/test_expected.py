@@ -230,7 +230,10 @@ def test_points_are_named_by_what_tells_them_apart(tmp_path: Path) -> None:
     quality.split_flags(session)  # type: ignore[arg-type]
     which = "(n_layer=2 n_embd=64 n_head=4 d_ff=168 seq_len=64 batch_size=4)"
     assert flags == [
-        ("split_differs", f"the phases {which} sum to +100.0% of the whole step"),
+        (
+            "split_differs",
+            f"the sum of the phases {which} differs from the whole step by +100.0%",
+        ),
         (
             "forward_differs",
             f"a forward pass by itself {which} takes 2.00 times as long as inside a step",

@@ -428,7 +428,7 @@ def plan(window_s: float, idle_s: float) -> Any:
 def test_energy_is_power_times_time_by_counter_and_by_integral(gpu: Nvidia, hasty: None) -> None:
     """250 W for about half a second and 60 W at rest, as the stand-in's own clock makes them."""
     meter = EnergyMeter.of(gpu.backend, plan(0.55, 0.4))
-    assert meter.wanted
+    assert meter.enabled
     gpu.show(power_mw=60_000)
     meter.idle("before")
     gpu.show(power_mw=250_000)
@@ -510,7 +510,7 @@ def test_a_window_that_is_too_short_is_no_measurement(gpu: Nvidia, hasty: None) 
             assert "at least 0.5 s are needed" in found["reason"]
     assert meter.summary()["reason"]
     never = EnergyMeter.of(gpu.backend, plan(0.4, 1))
-    assert not never.wanted and "energy_window_s is 0.4" in never.summary()["reason"]
+    assert not never.enabled and "energy_window_s is 0.4" in never.summary()["reason"]
     untouched = EnergyMeter.of(gpu.backend, plan(0.55, 1))
     assert "no window" in untouched.summary()["reason"]
 
@@ -576,7 +576,7 @@ def test_a_gpu_that_is_lost_becomes_a_reason(gpu: Nvidia, hasty: None) -> None:
     assert taken.summaries["clocks"]["throttled"] is None
     assert all("rss_bytes" in sample for sample in taken.samples)
     late = EnergyMeter.of(gpu.backend, plan(0.55, 0))
-    assert not late.wanted and "GPU is lost" in late.summary()["reason"]
+    assert not late.enabled and "GPU is lost" in late.summary()["reason"]
 
 
 def test_a_gpu_that_nvml_does_not_know_is_a_reason(
@@ -721,7 +721,7 @@ def test_rapl_that_only_root_may_read_says_how_to_mend(
     (source,) = rapl.energy().sources
     assert source.reason is not None and "sudo chmod a+r" in source.reason
     meter = EnergyMeter.of(opened(), plan(10, 5))
-    assert not meter.wanted and "sudo chmod a+r" in meter.summary()["reason"]
+    assert not meter.enabled and "sudo chmod a+r" in meter.summary()["reason"]
 
 
 def test_a_cpu_cell_reads_its_package(packages: Path, hasty: None) -> None:

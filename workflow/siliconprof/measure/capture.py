@@ -1,7 +1,7 @@
-"""Deep captures of a cell, asked for by its entry's `capture`: one more process for each tool.
+"""Deep captures of a cell, requested by its entry's `capture`: one more process for each tool.
 
-They come after the measurement, while the host's lock is held, and change nothing in it: a tool
-that is missing, fails, or takes the process down with it leaves a reason. Files go to
+They come after the measurement, while the host's lock is held, and do not change it: for a tool
+that is missing, fails or crashes the process, the record has the reason. Files go to
 `{keep}/{cell path}/{tool}/`, which no rule owns; the record has their sizes and hashes.
 """
 
@@ -34,38 +34,38 @@ class Launch:
 
 
 MEASURE = Launch()
-# (launch, result file) -> status, reason and what the process left, as `measure.run` gives them
+# (launch, result file) -> status, reason and the process's result, as `supervise.run` returns them
 Run = Callable[[Launch, Path], Mapping[str, Any]]
 
 
-def asked(cell: Cell) -> list[str]:
-    """The tools that the cell wants, in order."""
+def requested(cell: Cell) -> list[str]:
+    """Names of the tools that the cell asks for, in order."""
     return list(cell.parameters.get("capture", ()))
 
 
-def nothing(cell: Cell, reason: str) -> dict[str, Any]:
-    """The same reason for every tool that is asked for."""
-    return {name: _entry(name, {"reason": reason}) for name in asked(cell)}
+def not_taken(cell: Cell, reason: str) -> dict[str, Any]:
+    """The record's part on captures when none is taken: one reason for every requested tool."""
+    return {name: _entry(name, {"reason": reason}) for name in requested(cell)}
 
 
 def take(cell: Cell, keep: Path | None, run: Run) -> dict[str, Any]:
-    """Run every tool that the cell asks for; by tool, what it left or why it left nothing.
+    """Run every tool that the cell asks for; by tool, its files or why there are none.
 
     Args:
         keep: the folder `results/captures`.
         run: runs a measuring process to its end.
     """
-    if not asked(cell):
+    if not requested(cell):
         return {}
     if keep is None:
-        return nothing(cell, "no folder to keep it in: give --captures")
+        return not_taken(cell, "no folder to save it in; name one with --captures")
     for name in plugins.names("captures"):  # of an earlier measurement
         shutil.rmtree(keep / cell.path / name, ignore_errors=True)
-    return {name: _entry(name, _take(cell, name, keep, run)) for name in asked(cell)}
+    return {name: _entry(name, _take(cell, name, keep, run)) for name in requested(cell)}
 
 
 def refusal(cell: Cell, name: str) -> str | None:
-    """Why a tool cannot be had for a cell on this host, or None."""
+    """Why a tool cannot capture a cell on this host, or None."""
     if cell.trainer is None:
         return "only training steps are captured"
     tool = plugins.load("captures", name)
@@ -73,18 +73,18 @@ def refusal(cell: Cell, name: str) -> str | None:
     reason = tool.supports(backend, cell.device_kind)
     if reason:
         return str(reason)
-    can, found = tool.available()
-    return None if can else str(found)
+    available, explanation = tool.available()
+    return None if available else str(explanation)
 
 
-def _entry(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """One tool's part of the record."""
+def _entry(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """One tool's part of the record, filled with defaults."""
     means = plugins.load("captures", name).means
-    return {"reason": None, "means": means, "steps": None, "files": []} | dict(found)
+    return {"reason": None, "means": means, "steps": None, "files": []} | dict(facts)
 
 
 def _take(cell: Cell, name: str, keep: Path, run: Run) -> dict[str, Any]:
-    """Run one tool."""
+    """Run one tool; its facts, with a `reason` if it took nothing."""
     reason = refusal(cell, name)
     if reason:
         return {"reason": reason}
@@ -98,23 +98,23 @@ def _take(cell: Cell, name: str, keep: Path, run: Run) -> dict[str, Any]:
             tool.environment,
             ("--capture", name, "--capture-folder", str(folder)),
         )
-        left = run(launch, result)
-        found = dict(left.get("capture") or {})
-        found["wall_s"] = left["accounting"]["child_wall_s"]
-        if left["status"] != "ok":
-            return found | {"reason": left["reason"]}
+        report = run(launch, result)
+        facts = dict(report.get("capture") or {})
+        facts["wall_s"] = report["accounting"]["child_wall_s"]
+        if report["status"] != "ok":
+            return facts | {"reason": report["reason"]}
         place = keep / cell.path / name
         try:
-            found["files"] = _keep(folder, place, keep)
+            facts["files"] = _keep(folder, place, keep)
         except OSError as error:
-            return found | {"reason": f"{place}: cannot write: {error.strerror or error}"}
-    if not found["files"]:
-        found["reason"] = "the tool ended well and left no file"
-    return found
+            return facts | {"reason": f"{place}: cannot write: {error.strerror or error}"}
+    if not facts["files"]:
+        facts["reason"] = "the tool succeeded but wrote no file"
+    return facts
 
 
 def _keep(folder: Path, place: Path, root: Path) -> list[dict[str, Any]]:
-    """Move what a tool left to its place; a folder, as Apple's tools leave, as one zip file.
+    """Move a tool's files to their place; a folder, such as Apple's tools write, as one zip file.
 
     Returns:
         `path` below `root`, `bytes` and `sha256` of each file.
@@ -124,10 +124,10 @@ def _keep(folder: Path, place: Path, root: Path) -> list[dict[str, Any]]:
     for path in sorted(folder.iterdir()):
         if path.is_dir():
             path = Path(shutil.make_archive(str(path), "zip", folder, path.name))
-        kept = place / path.name
-        shutil.move(path, kept)
-        with open(kept, "rb") as stream:  # may be larger than memory
+        target = place / path.name
+        shutil.move(path, target)
+        with open(target, "rb") as stream:  # may be larger than memory
             sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-        relative = kept.relative_to(root).as_posix()
-        files.append({"path": relative, "bytes": kept.stat().st_size, "sha256": sha256})
+        relative = target.relative_to(root).as_posix()
+        files.append({"path": relative, "bytes": target.stat().st_size, "sha256": sha256})
     return files

@@ -1,4 +1,4 @@
-"""The measuring process as its supervisor sees it: its start, its words, its progress, its end."""
+"""The measuring process as its supervisor sees it: its start, output, progress and end."""
 
 from __future__ import annotations
 
@@ -35,25 +35,27 @@ def child_environment(trial: Trial) -> dict[str, str]:
 
 
 def show(line: str) -> None:
-    """Leave the child's progress where the pipeline's live display looks for it."""
+    """Write the child's progress to the file that the pipeline's live display reads, if any."""
     path = os.environ.get(PROGRESS_FILE_VARIABLE)
     if path:
         try:
             Path(path).write_text(line, encoding="utf-8")
         except OSError:
-            pass  # a courtesy; the measurement goes on
+            pass  # only a display; the measurement goes on
 
 
 class PipelineGone(Exception):
-    """The pipeline that wanted this cell has died."""
+    """The pipeline that started this cell has died."""
 
 
 class Child:
-    """The measuring process, its last words and its last sign of progress.
+    """The measuring process, the tail of its output and its latest progress.
 
     Args:
-        launch: how it is started where it is a capture's.
-        kept: arguments of the worker that say where finished points are kept.
+        result: the file that the process writes at its end.
+        lock_descriptor: the host's lock, which it inherits.
+        launch: how it is started; a capture's process may run under a tool.
+        journal_arguments: arguments of the worker that say where finished points are saved.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class Child:
         result: Path,
         lock_descriptor: int,
         launch: capture.Launch = capture.MEASURE,
-        kept: Sequence[str] = (),
+        journal_arguments: Sequence[str] = (),
     ) -> None:
         read_end, write_end = os.pipe()
         self.witness = exhaustion.Witness()
@@ -80,7 +82,7 @@ class Child:
                 str(os.getpid()),
                 *([] if launch.under else ["--progress-fd", str(write_end)]),
                 *launch.arguments,
-                *kept,
+                *journal_arguments,
             ],
             env=child_environment(trial) | dict(launch.variables),
             stdin=subprocess.DEVNULL,
@@ -103,11 +105,11 @@ class Child:
 
     def _await_end(self) -> None:
         # `wait(timeout=…)` polls up to 2000 times a second and would disturb what is timed. This
-        # call tells this one process's peak, whatever other children there have been.
+        # call gives the peak of this one process, whatever other children there have been.
         try:
             _, status, usage = os.wait4(self.process.pid, 0)
         except ChildProcessError:  # whoever started us ignores SIGCHLD: the system has reaped it
-            self.process.returncode = 0  # as subprocess says; its result file tells the rest
+            self.process.returncode = 0  # as subprocess does; the result file has the status
         else:
             self.process.returncode = os.waitstatus_to_exitcode(status)
             self.witness.resident_peak = usage.ru_maxrss
@@ -125,11 +127,11 @@ class Child:
         with os.fdopen(descriptor, encoding="utf-8", errors="replace") as stream:
             for line in stream:
                 try:
-                    told = documents.parsed(line)
+                    message = documents.parsed(line)
                 except ValueError:
                     continue  # cut off by the child's death
-                if isinstance(told, dict) and told.keys() >= {"doing", "step"}:
-                    self.progress = told
+                if isinstance(message, dict) and message.keys() >= {"doing", "step"}:
+                    self.progress = message
                     show(line)
 
     def kill(self) -> None:
@@ -137,11 +139,14 @@ class Child:
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
-            pass  # macOS says EPERM of a group whose processes are dead and not yet waited for
+            pass  # macOS gives EPERM for a group of dead processes that nobody has waited for
         self._ended.wait()
 
     def wait(self, limit_s: float) -> tuple[int | None, float]:
         """(exit code, or None after a time-out; seconds it took).
+
+        Args:
+            limit_s: seconds after which the child is killed.
 
         Raises:
             PipelineGone: the pipeline died meanwhile.
@@ -161,6 +166,10 @@ class Child:
 
 
 def require_pipeline() -> None:
-    """Raise `PipelineGone` once nobody wants this cell any more."""
+    """Check that the pipeline lives.
+
+    Raises:
+        PipelineGone: it has died, so the cell's record would be for nobody.
+    """
     if not pipeline_alive():
         raise PipelineGone

@@ -5,12 +5,12 @@ one and a cell started by hand. It is an advisory `flock`: it belongs to the ope
 inherited by the child, and so lasts until both the supervisor and the child are gone.
 
 Snakemake's own lock on a folder is a file, which outlives a Snakemake that was killed;
-`clear_stale` removes it when nobody is left to whom it could belong. It looks for others' locks
-first and writes its own then, so that two that start at the same moment both go on:
+`clear_stale` removes it when no living process can own it. Snakemake looks for others' locks and
+only then writes its own, so that two that start at the same moment would both go on:
 `start_alone` has them start one after the other.
 
-The host's lock must work. Those in a folder that hosts share are done without where its file
-system has none (Lustre mounted without `flock`, NFS without its lock service).
+The host's lock must work. A lock in a folder that hosts share is skipped where the file system has
+none (Lustre mounted without `flock`, NFS without its lock service).
 """
 
 from __future__ import annotations
@@ -45,16 +45,19 @@ _start: list[int] = []  # of the one that starts, until it has Snakemake's own l
 
 def lock_file() -> Path:
     """The host's lock file: one for all users, in the temporary folder that all share."""
-    given = os.environ.get(LOCK_FILE_VARIABLE)
+    configured = os.environ.get(LOCK_FILE_VARIABLE)
     shared = Path("/tmp") if Path("/tmp").is_dir() else Path(tempfile.gettempdir())
-    return Path(given) if given else shared / NAME
+    return Path(configured) if configured else shared / NAME
 
 
 def _flock(descriptor: int, how: int) -> bool:
-    """Take a lock; whether the file system has any.
+    """Take a lock; False where the file system has no locks.
+
+    Args:
+        how: LOCK_EX or LOCK_SH of `fcntl`, perhaps with LOCK_NB.
 
     Raises:
-        BlockingIOError: LOCK_NB was asked for, and somebody else has it.
+        BlockingIOError: with LOCK_NB, when another process holds it.
     """
     try:
         fcntl.flock(descriptor, how)
@@ -69,16 +72,17 @@ def _flock(descriptor: int, how: int) -> bool:
 def alone(
     check: Callable[[], None], path: Path | None = None, must: bool = True
 ) -> Iterator[tuple[int, float]]:
-    """Hold the host, or another file; yields (descriptor to pass to the child, seconds waited).
+    """Hold a lock file; yields (descriptor to pass to the child, seconds waited).
 
     Args:
         check: called while waiting, ten times a second; what it raises ends the wait, so that
             nobody queues for a pipeline that has died meanwhile.
-        path: of that file.
+        path: of the lock file; None for the host's, see `lock_file`.
         must: refuse to go on where the file system has no locks.
 
     Raises:
-        UserError: it has none; CannotWrite: the file cannot be opened; one line.
+        UserError: the file system has no locks; one line.
+        CannotWrite: the file cannot be opened; one line.
     """
     path = path or lock_file()
     descriptor = _opened_for_all(path)
@@ -86,18 +90,18 @@ def alone(
     try:
         while True:
             try:
-                held = _flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                locked = _flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 check()
                 time.sleep(POLL_S)
-        if must and not held:
+        if must and not locked:
             raise UserError(
                 f"{path}: its file system has no locks, and without one two cells could be "
                 f"measured at once; name a file on a local disk in {LOCK_FILE_VARIABLE}"
             )
         with suppress(OSError):
-            os.utime(descriptor)  # what looks old in /tmp is cleared away, held or not
+            os.utime(descriptor)  # old files in /tmp are cleared away, locked or not
         yield descriptor, time.monotonic() - started
     finally:
         os.close(descriptor)
@@ -124,7 +128,7 @@ def _opened_for_all(path: Path) -> int:
 
 @contextmanager
 def one_job(cell_path: str, folder: Path, check: Callable[[], None]) -> Iterator[float]:
-    """Hold a cell that is submitted to nodes; yields the seconds waited.
+    """Hold the lock of a cell that is submitted to nodes; yields the seconds waited.
 
     A Snakemake that is killed leaves its jobs to the scheduler, and the next one submits the same
     cells again, perhaps to other nodes (see `cluster_run`). This holds as far as the shared file
@@ -133,6 +137,9 @@ def one_job(cell_path: str, folder: Path, check: Callable[[], None]) -> Iterator
     Args:
         folder: shared by the nodes.
         check: see `alone`.
+
+    Raises:
+        CannotWrite: the lock file cannot be opened; one line.
     """
     locks = folder / ".locks"
     with writing(locks):
@@ -153,7 +160,7 @@ def start_alone(folder: Path = SNAKEMAKE_FOLDER) -> None:
     try:
         _flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        print("another pipeline is starting in this folder: waiting for it", file=sys.stderr)
+        print("another pipeline is starting in this folder; waiting for it", file=sys.stderr)
         _flock(descriptor, fcntl.LOCK_EX)
 
 
@@ -177,10 +184,10 @@ def started() -> None:
 def clear_stale(folder: Path = SNAKEMAKE_FOLDER) -> bool:
     """Remove the locks that a killed Snakemake left in this checkout; whether there were any.
 
-    Every pipeline holds a shared `flock` here from this call to its end, so whoever gets it for
-    itself alone knows that no other is alive. Where a file system does not carry `flock` from host
-    to host that holds for this host only; so locks that another host left are kept, and Snakemake
-    says what to do.
+    Every pipeline holds a shared `flock` here from this call to its end, so a process that gets it
+    exclusively knows that no other is alive. Where a file system does not carry `flock` from host
+    to host, that is true of this host only; so another host's locks stay, and Snakemake's own
+    message says what to do.
 
     Raises:
         CannotWrite: one line.
@@ -190,16 +197,16 @@ def clear_stale(folder: Path = SNAKEMAKE_FOLDER) -> bool:
     _presence.append(descriptor)
     cleared = False
     try:
-        mine = _flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        exclusive = _flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        mine = False  # another runs here: Snakemake sees whether they are in each other's way
-    if mine:
+        exclusive = False  # another runs here: Snakemake checks whether the two conflict
+    if exclusive:
         here = socket.gethostname().encode()
-        left = locks.is_dir() and any(locks.iterdir())
-        if left and os.pread(descriptor, 1024, 0) == here:
+        has_locks = locks.is_dir() and any(locks.iterdir())
+        if has_locks and os.pread(descriptor, 1024, 0) == here:
             shutil.rmtree(locks)
             cleared = True
-        if cleared or not left:
+        if cleared or not has_locks:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, here, 0)
     _flock(descriptor, fcntl.LOCK_SH)
@@ -207,12 +214,12 @@ def clear_stale(folder: Path = SNAKEMAKE_FOLDER) -> bool:
 
 
 def nobody_else() -> bool:
-    """Whether no other pipeline is seen in this checkout; to be asked after `clear_stale`."""
+    """Whether no other pipeline runs in this checkout; call `clear_stale` first."""
     descriptor = _presence[-1]
     try:
         _flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     finally:
-        _flock(descriptor, fcntl.LOCK_SH)  # asking for more has given up what was held
+        _flock(descriptor, fcntl.LOCK_SH)  # trying for the exclusive lock released the shared one
     return True

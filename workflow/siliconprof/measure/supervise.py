@@ -1,10 +1,10 @@
-"""Measure one cell: start a child, watch it, and leave a record whatever happens to it.
+"""Measure one cell: start a child, watch it, and write a record whatever happens to it.
 
     python -m siliconprof.measure --cell JSON --output results/records/….json
 
-The supervisor is light (no framework) because frameworks abort and the kernel kills: MLX ends
-with an uncaught C++ exception when memory runs out, and SIGKILL can be caught by nobody. It
-needs the standard library only, so that a bare host with just torch or mlx can take part.
+The supervisor imports no framework because frameworks abort and the kernel kills: MLX ends with an
+uncaught C++ exception when memory runs out, and no process can catch SIGKILL. It needs the
+standard library only, so that a bare host with just torch or mlx can take part.
 """
 
 from __future__ import annotations
@@ -44,17 +44,20 @@ def outcome(
     code: int | None,
     limit_s: float,
     result: Path,
-    limited: memory_limit.Trace | None = None,
+    trace: memory_limit.Trace | None = None,
 ) -> dict[str, Any]:
-    """Status and reason, with whatever the child left behind; `died`, its id, if it left nothing.
+    """Status and reason, with the child's result; `died`, its process id, if it left none.
 
     Args:
-        limited: what the child's own memory cgroup has told, if it had one.
+        code: exit code of the child; None after a time-out.
+        limit_s: the cell's time limit in seconds.
+        result: the file that the child writes as its last act.
+        trace: the readings of the child's own memory cgroup, if it had one.
 
     Raises:
-        CannotWrite: the child could not; its own line.
+        CannotWrite: the child could not write; the child's own line.
     """
-    if code == CANNOT_WRITE_STATUS:  # nothing is known of the cell: no record, to be tried again
+    if code == CANNOT_WRITE_STATUS:  # no result of the cell: no record, so that it is tried again
         raise CannotWrite(last_line(child))
     reached = f"while: {child.progress['doing']}, step {child.progress['step']}"
     if code is None:
@@ -63,29 +66,27 @@ def outcome(
             "reason": f"still running after its limit of {limit_s:g} s; {reached}",
         }
     if result.is_file():  # written whole, as the child's last act
-        found = json.loads(result.read_text(encoding="utf-8"))
+        report = json.loads(result.read_text(encoding="utf-8"))
         if code:
             detail = f"the process ended with status {code} after it had left its result"
-            found["flags"] = [
-                *found.get("flags", []),
-                {"code": "crashed_at_exit", "detail": detail},
-            ]
-        return found
+            flag = {"code": "crashed_at_exit", "detail": detail}
+            report["flags"] = [*report.get("flags", []), flag]
+        return report
     died = {"died": child.process.pid}
     tail, last = "".join(child.tail), last_line(child)
     if code < 0:
-        found = limited.evidence() if limited and -code == signal.SIGKILL else None
-        found = found or exhaustion.evidence(child.process.pid, -code, child.witness, tail)
+        evidence = trace.evidence() if trace and -code == signal.SIGKILL else None
+        evidence = evidence or exhaustion.evidence(child.process.pid, -code, child.witness, tail)
         name = signal.Signals(-code).name if -code in set(signal.Signals) else ""
         killed = f"killed by signal {-code} ({name}); {reached}"
-        if found:
-            return died | {"status": "oom", "reason": f"{killed}; {found}"}
+        if evidence:
+            return died | {"status": "oom", "reason": f"{killed}; {evidence}"}
         return died | {"status": "failed", "reason": killed + (f"; {last[:200]}" if last else "")}
     return died | {"status": "failed", "reason": f"exit status {code}; {reached}; {last[:200]}"}
 
 
 def last_line(child: Child) -> str:
-    """The last that a child said."""
+    """The last line of a child's output that is not empty."""
     lines = "".join(child.tail).splitlines()
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
@@ -93,7 +94,13 @@ def last_line(child: Child) -> str:
 def compose(
     trial: Trial, result: Mapping[str, Any], declared: Mapping[str, Any], started: datetime
 ) -> dict[str, Any]:
-    """The whole record of a trial from what its child left and what its supervisor knows."""
+    """The record of a trial, from its child's result and what its supervisor knows.
+
+    Args:
+        result: as `supervise` returns it.
+        declared: versions that the pipeline declared.
+        started: when the supervisor started, in UTC.
+    """
     cell = trial.cell
     before = result["surroundings"]
     flags = list(result.get("flags", []))
@@ -111,9 +118,9 @@ def compose(
         )
     method: dict[str, Any] = {"timing": asdict(Plan.of(cell.timing))}
     captures = {}
-    if capture.asked(cell):
+    if capture.requested(cell):
         not_ok = f"not captured: the cell is {result['status']}"
-        captures = {"captures": result.get("captures") or capture.nothing(cell, not_ok)}
+        captures = {"captures": result.get("captures") or capture.not_taken(cell, not_ok)}
         method["captures"] = capture.METHOD
     return captures | {
         "schema_version": record.SCHEMA_VERSION,
@@ -161,31 +168,31 @@ def run(
     result: Path,
     descriptor: int,
     launch: capture.Launch = capture.MEASURE,
-    kept: Sequence[str] = (),
+    journal_arguments: Sequence[str] = (),
     spent_s: float = 0.0,
 ) -> dict[str, Any]:
-    """Run one child to its end: how it went, how far it was, and how long it took.
+    """Run one child to its end: its outcome, its progress and how long it took.
 
     Args:
-        kept: see `Child`.
-        spent_s: of the cell's time limit, by children before this one.
+        result, descriptor, launch, journal_arguments: see `Child`.
+        spent_s: seconds of the cell's time limit that earlier children have used.
 
     Raises:
         PipelineGone: the pipeline died; the child has been ended.
     """
     limit_s = Plan.of(trial.cell.timing).time_limit_s
-    child = Child(trial, result, descriptor, launch, kept)
+    child = Child(trial, result, descriptor, launch, journal_arguments)
     try:
         code, wall_s = child.wait(limit_s - spent_s)
     finally:
         child.kill()
-        limited = memory_limit.remove(child.process.pid)
-    found = outcome(child, code, limit_s, result, limited)
-    if limited is not None and "scenario" not in found:
-        found["scenario"] = limited.into(trial.scenario())
-    accounting = dict(found.get("accounting") or {}) | {"child_wall_s": wall_s}
+        trace = memory_limit.remove(child.process.pid)
+    report = outcome(child, code, limit_s, result, trace)
+    if trace is not None and "scenario" not in report:
+        report["scenario"] = trace.into(trial.scenario())
+    accounting = dict(report.get("accounting") or {}) | {"child_wall_s": wall_s}
     more = {"pid": child.process.pid, "progress": child.progress, "accounting": accounting}
-    return found | more
+    return report | more
 
 
 def run_on(
@@ -198,12 +205,12 @@ def run_on(
 ) -> dict[str, Any]:
     """Run children until one comes to its end.
 
-    One that dies in the middle of a point costs that point only: it is closed with what ended the
-    process, and another child goes on with the rest, within the cell's time limit.
+    A child that dies in the middle of a point costs that point only: the point gets the child's
+    status and reason, and another child measures the rest, within the cell's time limit.
 
     Args:
         points: the cell's journal, in a file.
-        keep: the cell's folder for what outlives it.
+        keep: the cell's folder for files that outlive it.
         expected: the device that a node of a cluster must have, see `node_check`.
     """
     arguments = ["--journal", str(points.path), "--key", points.key]
@@ -212,28 +219,28 @@ def run_on(
     limit_s = Plan.of(trial.cell.timing).time_limit_s
     own, restarts, spent_s = [os.getpid()], [], 0.0
     while True:
-        found = run(trial, result, descriptor, capture.MEASURE, arguments, spent_s)
-        own.append(found.pop("pid"))
-        spent_s += found["accounting"]["child_wall_s"]
-        begun = points.begun_by(found["died"]) if "died" in found else None
+        report = run(trial, result, descriptor, capture.MEASURE, arguments, spent_s)
+        own.append(report.pop("pid"))
+        spent_s += report["accounting"]["child_wall_s"]
+        begun = points.begun_by(report["died"]) if "died" in report else None
         if begun is None or spent_s >= limit_s:
             break
         require_pipeline()
-        name, known = begun
-        points.add(name, known | {"status": found["status"], "reason": found["reason"]})
-        restarts.append(f"{name}: {found['reason']}")
-        print(f"{name}: {found['status']}; the rest follows in another process", file=sys.stderr)
-    found["accounting"]["child_wall_s"] = spent_s
-    if not found.get("points"):
-        found["points"] = points.used_by(own)
+        name, point = begun
+        points.add(name, point | {"status": report["status"], "reason": report["reason"]})
+        restarts.append(f"{name}: {report['reason']}")
+        print(f"{name}: {report['status']}; another process measures the rest", file=sys.stderr)
+    report["accounting"]["child_wall_s"] = spent_s
+    if not report.get("points"):
+        report["points"] = points.used_by(own)
     if restarts:
-        said = f"{len(restarts)} of its processes died; samples and checks are the last one's"
-        found["flags"] = [*found.get("flags", []), {"code": "restarted", "detail": said}]
+        detail = f"{len(restarts)} of its processes died; samples and checks are of the last one"
+        report["flags"] = [*report.get("flags", []), {"code": "restarted", "detail": detail}]
     taken_over = points.taken_over_by(own)
     if restarts or taken_over:
-        told = {"points_taken_over": taken_over, "restarts": restarts, "key": points.key}
-        found["method"] = dict(found.get("method") or {}) | {"journal": told}
-    return found
+        journal_facts = {"points_taken_over": taken_over, "restarts": restarts, "key": points.key}
+        report["method"] = dict(report.get("method") or {}) | {"journal": journal_facts}
+    return report
 
 
 def supervise(
@@ -243,17 +250,18 @@ def supervise(
     declared: Mapping[str, Any] | None = None,
     expected: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Run the trial to its end and say how it went; then the captures, where any are asked for.
+    """Run the trial to its end, then the captures that the cell asks for; the result.
 
     Args:
         captures: the folder for the captures' files.
-        keep: the folder for what outlives a measurement, `results/kept`.
+        keep: the folder for files that outlive a measurement, `results/kept`.
         declared: versions that the pipeline declared.
         expected: the device that a node of a cluster must have, see `node_check`.
 
     Raises:
         PipelineGone: the pipeline died; the child has been ended and no record is due.
-        UserError: nothing can be kept in that folder; CannotWrite: or written at all.
+        UserError: the folder `keep` cannot be written.
+        CannotWrite: the result cannot be written.
     """
     cell, refusal = trial.cell, trial.refusal()
     if refusal:
@@ -277,31 +285,31 @@ def supervise(
         )
         own = keep / cell.path if keep else None
         points = journal.opened(own or folder / "kept", cell, key)
-        found = run_on(trial, result, descriptor, points, own, expected)
-        found["surroundings"] = before
-        if found["status"] == "ok":
-            found["captures"] = capture.take(
+        report = run_on(trial, result, descriptor, points, own, expected)
+        report["surroundings"] = before
+        if report["status"] == "ok":
+            report["captures"] = capture.take(
                 cell, captures, lambda launch, result: run(trial, result, descriptor, launch)
             )
-        found["accounting"]["waited_for_lock_s"] = waited_before_s + waited_s
-        return found | {"journal": points}
+        report["accounting"]["waited_for_lock_s"] = waited_before_s + waited_s
+        return report | {"journal": points}
 
 
 def trial_of(text: str, time_limit_s: float | None) -> Trial:
     """The trial of a cell's JSON.
 
     Args:
-        time_limit_s: of the whole cell, None for the cell's own.
+        time_limit_s: seconds for the whole cell, None for the cell's own.
 
     Raises:
-        UserError: it is no cell, or names parts which do not exist; one line.
+        UserError: it is not a cell, or names plug-ins that do not exist; one line.
     """
     cell = Cell.from_json(text)
     if time_limit_s is not None:
         cell = replace(cell, timing={**cell.timing, "time_limit_s": time_limit_s})
     try:
         trial = Trial(cell)
-        for name in capture.asked(cell):
+        for name in capture.requested(cell):
             plugins.load("captures", name)
         Plan.of(cell.timing)
     except (LookupError, TypeError) as error:
@@ -315,12 +323,12 @@ def interrupt(signum: int, frame: object) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure one cell and write its record; 0 whatever became of the cell."""
+    """Measure one cell and write its record; 0 whatever the cell's status."""
     parser = argparse.ArgumentParser(prog="siliconprof.measure", description=__doc__)
     parser.add_argument("--cell", required=True, help="the cell as canonical JSON")
-    parser.add_argument("--output", type=Path, required=True, help="where the record goes")
+    parser.add_argument("--output", type=Path, required=True, help="file of the record")
     parser.add_argument(
-        "--time-limit", type=float, metavar="S", help="seconds it may take; default: as it says"
+        "--time-limit", type=float, metavar="S", help="seconds it may take; default: its own limit"
     )
     parser.add_argument(
         "--environment", default="{}", help="versions that the pipeline declared, as JSON"
@@ -333,8 +341,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--method", help="version of the method and fingerprint of its code, as the pipeline saw it"
     )
-    parser.add_argument("--history", type=Path, help="folder that keeps every record ever made")
-    parser.add_argument("--captures", type=Path, help="folder for what profilers leave")
+    parser.add_argument("--history", type=Path, help="folder of every record ever made")
+    parser.add_argument("--captures", type=Path, help="folder for the profilers' files")
     parser.add_argument(
         "--keep",
         type=Path,
@@ -354,26 +362,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         record.write_atomically(arguments.output, taken_over)
         if arguments.keep:
             journal.end(arguments.keep / cell.path, cell)
-        print(f"{cell.path}: a record of the history answers: taken over", file=sys.stderr)
+        print(f"{cell.path}: taken over from the history, not measured again", file=sys.stderr)
         return 0
     try:
         result = supervise(trial, arguments.captures, arguments.keep, declared, arguments.expect)
     except PipelineGone:
-        print("the pipeline is gone: cell ended without a record", file=sys.stderr)
+        print("the pipeline has died: the cell ended without a record", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted: cell ended without a record", file=sys.stderr)
+        print("interrupted: the cell ended without a record", file=sys.stderr)
         return 130
     wall_s = time.monotonic() - began_s
     result["accounting"] = (result.get("accounting") or {}) | {"wall_s": wall_s}
     result["planned_method"] = arguments.method
-    # Whoever breaks a cell off now would lose it for the moment that its record takes.
+    # An interrupt during the moment that writing the record takes would lose the cell.
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, signal.SIG_IGN)
-    whole = compose(trial, result, declared, started)
-    record.write(whole, arguments.output, arguments.history)
+    composed = compose(trial, result, declared, started)
+    record.write(composed, arguments.output, arguments.history)
     if "journal" in result and arguments.keep:
         result["journal"].close(cell, bool(result.get("complete")))
-    line = f"{cell.path}: {whole['status']}"
-    print(line + (f": {whole['reason']}" if whole["reason"] else ""), file=sys.stderr)
+    line = f"{cell.path}: {composed['status']}"
+    print(line + (f": {composed['reason']}" if composed["reason"] else ""), file=sys.stderr)
     return 0

@@ -1,10 +1,10 @@
-"""Records that answer already: a job that Snakemake runs all the same takes over what is there.
+"""Take over a record from the history where it still answers for the cell that is to be measured.
 
 Snakemake runs a job again for reasons of its own: it was killed before it noted that the record
 was done, its notes were lost with `.snakemake/`, an input was made again with the same content, an
-edit was undone. A record tells by itself of which cell, code, versions and data it is. So the start
-of a run lists the records that answer today's cells (`pipeline.startup`), and `measure` takes such
-a record from the history. A cell whose record somebody has deleted is measured.
+edit was undone. A record names its own cell, code, versions and data. So the start of a run lists
+the records that answer today's cells (`pipeline.startup`), and `measure` takes such a record from
+the history. A cell whose record somebody has deleted is measured.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ ANSWERS = "answers.txt"  # in the history: hashes of the records that this run m
 
 
 def offer(sha256s: Iterable[str], history: Path) -> None:
-    """Leave a list for the jobs of this run.
+    """Write the list of records that the jobs of this run may take over.
+
+    Args:
+        sha256s: hashes of the records.
+        history: the folder `results/history`.
 
     Raises:
         CannotWrite: one line.
@@ -34,7 +38,7 @@ def offer(sha256s: Iterable[str], history: Path) -> None:
 def find(
     cell: Cell, code: Mapping[str, Any], declared: Mapping[str, Any], history: Path | None
 ) -> str | None:
-    """The text of a record that answers for this cell; None = measure.
+    """The text of a record that answers for this cell; None when it must be measured.
 
     Args:
         code: fingerprint and modules of the cell's method code, today.
@@ -58,23 +62,23 @@ def find(
 
 
 def _answers(
-    found: Mapping[str, Any], cell: Cell, code: Mapping[str, Any], declared: Mapping[str, Any]
+    stored: Mapping[str, Any], cell: Cell, code: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> bool:
-    """Whether a record is what measuring the cell now would give, but for chance.
+    """Whether measuring the cell now would give this record again, apart from noise.
 
-    What a cell read that failed, its record need not say: it is measured again.
+    The record of a failed cell need not say which data it read: such a cell is measured again.
     """
-    untried = found["status"] in ("unsupported", "skipped")
+    untried = stored["status"] in ("unsupported", "skipped")
     if cell.dataset and not untried:
         now = prepared.read_facts(Path(cell.dataset)).get("sha256")
-        if found["dataset"] is None or found["dataset"]["data_sha256"] != now:
+        if stored["dataset"] is None or stored["dataset"]["data_sha256"] != now:
             return False
     if cell.parameters.get("weights") == "pretrained" and not untried:
-        if not found["method"].get("weights"):
+        if not stored["method"].get("weights"):
             return False
     return (
-        identity(found["cell"]) == json.loads(cell.identity_json())
-        and found["code"]["fingerprint"] == code["fingerprint"]
-        and found["environment"]["declared"] == dict(declared)
-        and found["method_version"] == record.METHOD_VERSION
+        identity(stored["cell"]) == json.loads(cell.identity_json())
+        and stored["code"]["fingerprint"] == code["fingerprint"]
+        and stored["environment"]["declared"] == dict(declared)
+        and stored["method_version"] == record.METHOD_VERSION
     )

@@ -1,8 +1,8 @@
-"""The child process in which one cell is really measured.
+"""The child process that measures one cell.
 
 `python -m siliconprof.measure.worker --cell JSON --result FILE --progress-fd N`, started by
-`siliconprof.measure` only. It ends when its supervisor is gone, and it is the first that the
-kernel's out-of-memory killer takes. With `--capture TOOL` it measures nothing: the same training
+`siliconprof.measure` only. It ends when its supervisor has died, and the kernel's out-of-memory
+killer takes it before other processes. With `--capture TOOL` it measures nothing: the same training
 runs a few steps under the tool.
 """
 
@@ -40,17 +40,17 @@ def modules_loaded() -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, and leave a result file that says how it went."""
+    """Measure the cell and write its status, reason and numbers to the result file."""
     parser = argparse.ArgumentParser(prog="siliconprof.measure.worker")
     parser.add_argument("--cell", required=True)
     parser.add_argument("--result", type=Path, required=True)
     parser.add_argument("--supervisor", type=int, required=True)
     parser.add_argument("--progress-fd", type=int)
-    parser.add_argument("--journal", type=Path, help="file of the points that are finished")
-    parser.add_argument("--key", default="", help="under which they count")
-    parser.add_argument("--keep", type=Path, help="the cell's folder for what outlives it")
+    parser.add_argument("--journal", type=Path, help="file of the finished points")
+    parser.add_argument("--key", default="", help="key under which those points count")
+    parser.add_argument("--keep", type=Path, help="the cell's folder for files that outlive it")
     parser.add_argument("--expect", type=json.loads, help="the device that this node must have")
-    parser.add_argument("--capture", help="look with this tool instead of measuring")
+    parser.add_argument("--capture", help="run under this tool instead of measuring")
     parser.add_argument("--capture-folder", type=Path)
     arguments = parser.parse_args(argv)
     end_with(arguments.supervisor)
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 result["status"] = "failed"
                 result["reason"] = (
                     f"asked for {cell.precision}, but the arithmetic was {effective}: "
-                    "not kept under the name it was asked for"
+                    f"its times do not count as {cell.precision}"
                 )
     except Unsupported as error:
         result = {"status": "unsupported", "reason": str(error)}
@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _gives_up(error: CannotWrite) -> int:
-    """A disk that is full says nothing of the cell: its supervisor stops without a record."""
+    """A full disk is no result of the cell: print why, so that its supervisor writes no record."""
     print(error, flush=True)
     return CANNOT_WRITE_STATUS
 

@@ -121,8 +121,8 @@ class Question:
     trains: bool = True
     force: bool | float = False  # a number: up to so many times the capacity
     share: float = 0.9  # of the capacity, at which near-capacity aims
-    found_batch: int | None = None  # the largest within that share; None when nothing is known
-    batch_is_found: bool = False  # the cell takes that batch, and does not bring one of its own
+    largest_batch: int | None = None  # the largest within that share; None when nothing is known
+    auto_batch: bool = False  # the cell takes that batch, and does not bring one of its own
 
     def forced(self, need_bytes: int) -> bool:
         """Whether it is run though it needs more than there is."""
@@ -168,14 +168,14 @@ def _offload(question: Question) -> Decision:
     need, have = question.offloaded_bytes, question.capacity_bytes
     if need is None or not have or need <= have or question.forced(need):
         return Decision("offload")
-    said = f"even offloaded it is {_sizes(question, need)}; force: true measures it all the same"
-    return Decision("offload", "skipped", said)
+    reason = f"even offloaded it is {_sizes(question, need)}; force: true measures it all the same"
+    return Decision("offload", "skipped", reason)
 
 
-def _unless_forced(question: Question, said: str) -> Decision:
+def _unless_forced(question: Question, reason: str) -> Decision:
     if question.predicted_bytes is not None and question.forced(question.predicted_bytes):
         return Decision("fits")
-    return Decision("fits", "skipped", f"{said}; force: true measures it all the same")
+    return Decision("fits", "skipped", f"{reason}; force: true measures it all the same")
 
 
 def _near_capacity(question: Question) -> Decision:
@@ -185,21 +185,21 @@ def _near_capacity(question: Question) -> Decision:
         unknown = "no memory model" if need is None else "nobody knows the device's memory"
         return Decision("near-capacity", "skipped", f"near-capacity needs both numbers: {unknown}")
     least = near_above(question.share)
-    if question.batch_is_found:
-        if question.found_batch and need >= least * have:
+    if question.auto_batch:
+        if question.largest_batch and need >= least * have:
             return Decision("near-capacity")
         allowed = f"near-capacity is {least:.0%} to {question.share:.0%} of it here"
-        batch = question.found_batch or 1
-        more = ", and one sample more is too many" if question.found_batch else ""
-        said = f"a batch of {batch} is {_sizes(question)}{more}; {allowed}"
-        return Decision("near-capacity", "skipped", said)
+        batch = question.largest_batch or 1
+        more = ", and one sample more is too many" if question.largest_batch else ""
+        reason = f"a batch of {batch} is {_sizes(question)}{more}; {allowed}"
+        return Decision("near-capacity", "skipped", reason)
     if least * have <= need <= have or (need > have and question.forced(need)):
         return Decision("near-capacity")
     would = "not even a batch of 1 would do"
-    if question.found_batch:
-        would = f"batch_size {question.found_batch} would do, as would batch_size: auto"
-    said = f"{need / have:.0%} of it, near-capacity is {least:.0%} to 100%; {would}"
-    return Decision("near-capacity", "skipped", f"{_sizes(question)}: {said}")
+    if question.largest_batch:
+        would = f"batch_size {question.largest_batch} would do, as would batch_size: auto"
+    reason = f"{need / have:.0%} of it, near-capacity is {least:.0%} to 100%; {would}"
+    return Decision("near-capacity", "skipped", f"{_sizes(question)}: {reason}")
 
 
 def _sizes(question: Question, need: int | None = None) -> str:

@@ -1,15 +1,15 @@
-"""Names of hosts and people in records, replaced by words that say nothing and stay the same.
+"""Names of hosts and people in records, replaced by stable pseudonyms.
 
 A host's label and network name become `host-1a2b3c4d`, a user's name `user-…`, the private part of
-a path `path-…`, an identifier of a machine another one. Devices, drivers and versions stay: they
-are what the numbers are about.
+a path `path-…`, an identifier of a machine `id-…`. Devices, drivers and versions stay: they are
+what the numbers are about.
 
-**Why a salt.** A word that is the plain hash of a name gives the name away to anybody who hashes
-likely names. So it is an HMAC (RFC 2104) with 32 random bytes. They are kept in
-`results/anonymous.salt`, readable by its owner alone, so that two bundles of one host say the
-same word; that file stays here and is in no bundle. With another salt for every bundle nobody can
-link the two. For the same reason a record is sealed anew and its former SHA-256 is nowhere in the
-bundle: who had it could put likely names into the record until the hash fits.
+**Why a salt.** A pseudonym that is the plain hash of a name gives the name away to anybody who
+hashes likely names. So it is an HMAC (RFC 2104) with 32 random bytes. They are kept in
+`results/anonymous.salt`, readable by its owner alone, so that two bundles of one host have the
+same pseudonyms; that file stays on this host and is in no bundle. With another salt for every
+bundle nobody can link the two. For the same reason a record is sealed anew and its former SHA-256
+is nowhere in the bundle: with it, likely names could be tried in the record until the hash fits.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ _IDENTIFIERS = re.compile(
 
 
 def salt(results: Path, how: str) -> bytes:
-    """What the words are made with.
+    """The key of the pseudonyms, `SALT_BYTES` long.
 
     Args:
-        how: KEPT for the same words in every bundle from here, ONCE for others each time.
+        how: KEPT for the same pseudonyms in every bundle of this checkout, ONCE for new ones.
 
     Raises:
         UserError: it can be neither read nor written, or is damaged.
@@ -84,23 +84,23 @@ def salt(results: Path, how: str) -> bytes:
             with open(descriptor, "w", encoding="ascii") as stream:
                 stream.write(secrets.token_hex(SALT_BYTES) + "\n")
             os.replace(unfinished, path)
-    return _kept_salt(path)
+    return _stored_salt(path)
 
 
-def _kept_salt(path: Path) -> bytes:
+def _stored_salt(path: Path) -> bytes:
     try:
-        found = bytes.fromhex(path.read_text(encoding="ascii"))
+        salt_ = bytes.fromhex(path.read_text(encoding="ascii"))
     except (OSError, ValueError) as error:
         raise UserError(
-            f"{path}: damaged ({error}); without it words change: restore it, or delete it"
+            f"{path}: damaged ({error}); a new one changes all pseudonyms: restore or delete it"
         ) from None
-    if len(found) != SALT_BYTES:
-        raise UserError(f"{path}: damaged; without it words change: restore it, or delete it")
-    return found
+    if len(salt_) != SALT_BYTES:
+        raise UserError(f"{path}: damaged; a new one changes all pseudonyms: restore or delete it")
+    return salt_
 
 
-def own_words(results: Path, labels: Iterable[str]) -> set[str]:
-    """What hosts are called in anonymised bundles from this checkout; nothing if there are none.
+def own_pseudonyms(results: Path, labels: Iterable[str]) -> set[str]:
+    """The pseudonyms of hosts in anonymised bundles of this checkout; empty if it made none.
 
     Raises:
         UserError: the salt is damaged.
@@ -108,12 +108,12 @@ def own_words(results: Path, labels: Iterable[str]) -> set[str]:
     path = results / SALT_FILE
     if not path.exists():
         return set()
-    kept = _kept_salt(path)
-    return {word(kept, "host", label) for label in labels}
+    salt_ = _stored_salt(path)
+    return {pseudonym(salt_, "host", label) for label in labels}
 
 
-def word(salt_: bytes, kind: str, name: str) -> str:
-    """The word for a name: `host-1a2b3c4d`."""
+def pseudonym(salt_: bytes, kind: str, name: str) -> str:
+    """The pseudonym of a name: `host-1a2b3c4d`."""
     return f"{kind}-{_hmac(salt_, kind, name.casefold())[:8]}"
 
 
@@ -123,38 +123,38 @@ def _hmac(salt_: bytes, kind: str, value: str) -> str:
 
 @dataclass
 class Anonymiser:
-    """Replaces what it knows; `replaced` says what it met, for the person who packs."""
+    """Replaces the names added to it; `replaced` lists the replacements for the person who packs."""
 
     salt: bytes
-    names: dict[str, str] = field(default_factory=dict)  # case-folded name -> its word
+    names: dict[str, str] = field(default_factory=dict)  # case-folded name -> its pseudonym
     common: set[str] = field(default_factory=set)  # names that stand in texts for other things
     replaced: dict[str, str] = field(default_factory=dict)  # as it was -> as it is
 
-    # -- learning ----------------------------------------------------------------------------
+    # -- names to replace --------------------------------------------------------------------
 
-    def know_host(self, label: str, *hostnames: str | None) -> None:
-        """A host's label and network names; all become one word."""
-        found = word(self.salt, "host", label)
+    def add_host(self, label: str, *hostnames: str | None) -> None:
+        """Add a host's label and network names; all get one pseudonym."""
+        host_pseudonym = pseudonym(self.salt, "host", label)
         for name in filter(None, (label, *hostnames)):
             short, _, domain = name.casefold().partition(".")
-            self.names[name.casefold()] = found
-            self.names.setdefault(short, found)
+            self.names[name.casefold()] = host_pseudonym
+            self.names.setdefault(short, host_pseudonym)
             if "." in domain:
-                self.names.setdefault(domain, word(self.salt, "domain", domain))
+                self.names.setdefault(domain, pseudonym(self.salt, "domain", domain))
 
-    def know_users(self, texts: Iterable[str] = ()) -> None:
-        """Who packs, and whose home folders the texts speak of."""
-        found = {os.environ.get(name, "") for name in ("SUDO_USER", "LOGNAME")}
+    def add_users(self, texts: Iterable[str] = ()) -> None:
+        """Add the user who packs, and the users whose home folders the texts name."""
+        users = {os.environ.get(name, "") for name in ("SUDO_USER", "LOGNAME")}
         for ask in (getpass.getuser, lambda: Path.home().name):
             with contextlib.suppress(OSError, KeyError, RuntimeError):
-                found.add(ask())  # some containers have neither
+                users.add(ask())  # some containers have neither
         for text in texts:
-            found.update(name for match in _USERS.findall(text) for name in match)
-        for name in filter(None, found):
-            self.names.setdefault(name.casefold(), word(self.salt, "user", name))
+            users.update(name for match in _USERS.findall(text) for name in match)
+        for name in filter(None, users):
+            self.names.setdefault(name.casefold(), pseudonym(self.salt, "user", name))
 
-    def know_vocabulary(self, words: Iterable[str]) -> None:
-        """Words that records are written in: a host called `mlx` does not make MLX a secret."""
+    def add_vocabulary(self, words: Iterable[str]) -> None:
+        """Add words that records are written in: a host called `mlx` does not make MLX a secret."""
         self.common |= {word.casefold() for word in words}
 
     def _secret(self, name: str) -> bool:
@@ -163,28 +163,28 @@ class Anonymiser:
 
     @property
     def not_in_texts(self) -> list[str]:
-        """Names that are replaced where a name stands and left where they are a word of a text."""
+        """Names replaced in fields that hold a name, and left where they are a word of a text."""
         return sorted(name for name in self.names if not self._secret(name))
 
     # -- replacing ---------------------------------------------------------------------------
 
     def host(self, name: str) -> str:
-        """The word for a label or network name."""
-        found = self.names.get(name.casefold()) or word(self.salt, "host", name)
-        self.replaced[name] = found
-        return found
+        """The pseudonym of a label or network name."""
+        replacement = self.names.get(name.casefold()) or pseudonym(self.salt, "host", name)
+        self.replaced[name] = replacement
+        return replacement
 
     def text(self, text: str) -> str:
         """A text without private paths, identifiers and secret names."""
         if text.startswith("/") and text.count("/") > 1 and not re.search(r"\n|: |, ", text):
             text = self._path(text)  # all of it, spaces too
         else:
-            text = _PATHS.sub(lambda found: found["url"] or self._path(found[0]), text)
-        text = _IDENTIFIERS.sub(lambda found: self._met(found[0], "id"), text)
+            text = _PATHS.sub(lambda match: match["url"] or self._path(match[0]), text)
+        text = _IDENTIFIERS.sub(lambda match: self._replace(match[0], "id"), text)
         pattern = self._pattern()
         if pattern is None:
             return text
-        return pattern.sub(lambda found: self._name(found[0]), text)
+        return pattern.sub(lambda match: self._replace_name(match[0]), text)
 
     def value(self, value: Any) -> Any:
         """Every text in a JSON value, keys too."""
@@ -198,75 +198,77 @@ class Anonymiser:
         if _SYSTEM.match(path.removeprefix("file://")):
             return path
         tail = _KEPT.search(path)
-        kept = tail[0] if tail else ""
-        if "/" not in kept and "\\" not in kept and not _FILE.fullmatch(kept):
-            kept = ""  # a folder's name, which may be anybody's
-        private = path[: len(path) - len(kept)].rstrip("/\\")
-        found = f"/{word(self.salt, 'path', private)}" + (f"/{kept}" if kept else "")
-        self.replaced[private] = word(self.salt, "path", private)
-        return found
+        retained = tail[0] if tail else ""
+        if "/" not in retained and "\\" not in retained and not _FILE.fullmatch(retained):
+            retained = ""  # a folder's name, which may be anybody's
+        private = path[: len(path) - len(retained)].rstrip("/\\")
+        replacement = f"/{pseudonym(self.salt, 'path', private)}" + (
+            f"/{retained}" if retained else ""
+        )
+        self.replaced[private] = pseudonym(self.salt, "path", private)
+        return replacement
 
-    def _name(self, name: str) -> str:
-        found = self.names[name.casefold()]
-        self.replaced[name] = found
-        return found
+    def _replace_name(self, name: str) -> str:
+        replacement = self.names[name.casefold()]
+        self.replaced[name] = replacement
+        return replacement
 
-    def _met(self, name: str, kind: str) -> str:
-        self.replaced[name] = found = word(self.salt, kind, name)
-        return found
+    def _replace(self, name: str, kind: str) -> str:
+        self.replaced[name] = replacement = pseudonym(self.salt, kind, name)
+        return replacement
 
     def _pattern(self) -> re.Pattern[str] | None:
-        known = tuple(sorted(filter(self._secret, self.names), key=len, reverse=True))
-        return _whole_words(known) if known else None
+        secret = tuple(sorted(filter(self._secret, self.names), key=len, reverse=True))
+        return _whole_words(secret) if secret else None
 
-    def left(self, members: Mapping[str, Any]) -> list[str]:
-        """Names that still stand inside longer words, with one place each: a person must judge.
+    def remaining(self, members: Mapping[str, Any]) -> list[str]:
+        """Names that are still part of longer words, with one place each: a person must judge.
 
         Args:
             members: name -> document, as they are to be packed.
         """
-        found = {}
+        lines = {}
         long = [name for name in self.names if self._secret(name) and len(name) >= LONG]
         for member, document in members.items():
             for text in (member, *texts(document)):
                 folded = text.casefold()
                 for name in long:
-                    if name in folded and name not in found:
-                        found[name] = f"'{name}' is still a part of {text[:80]!r} in {member}"
-        return list(found.values())
+                    if name in folded and name not in lines:
+                        lines[name] = f"'{name}' is still part of {text[:80]!r} in {member}"
+        return list(lines.values())
 
     # -- documents ---------------------------------------------------------------------------
 
     def record(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """A record as it is stored, of any schema, sealed anew."""
-        found = self.value(dict(data))
-        found["cell"]["host"] = self.host(data["cell"]["host"])
+        """A stored record, of any schema, without names and sealed anew."""
+        anonymised = self.value(dict(data))
+        anonymised["cell"]["host"] = self.host(data["cell"]["host"])
         hostname = data["environment"].get("hostname")
         if isinstance(hostname, str):
-            found["environment"]["hostname"] = self.host(hostname)
-        found["sha256"] = record.content_sha256(found)
-        return found
+            anonymised["environment"]["hostname"] = self.host(hostname)
+        anonymised["sha256"] = record.content_sha256(anonymised)
+        return anonymised
 
     def host_file(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """A host file: the fingerprint of the same machine stays the same, with the same salt."""
+        """A host file without names; with the same salt a machine keeps its fingerprint."""
         from siliconprof.hosts import host_file as hosts
 
-        found = self.value(dict(data))
-        found["label"] = self.host(str(data["label"]))
-        found["hostname"] = self.host(str(data["hostname"]))
+        anonymised = self.value(dict(data))
+        anonymised["label"] = self.host(str(data["label"]))
+        anonymised["hostname"] = self.host(str(data["hostname"]))
         parts = dict(data["fingerprint_parts"])
         if parts.get("machine_id_sha256"):
             parts["machine_id_sha256"] = _hmac(self.salt, "machine", parts["machine_id_sha256"])
             self.replaced["the machine's id"] = parts["machine_id_sha256"]
-        found["fingerprint_parts"] = parts
-        found["fingerprint"] = hosts.fingerprint(parts)
-        # of paths and times of files, which with them could be tried out
-        found["quick_facts_sha256"] = _hmac(self.salt, "facts", data["quick_facts_sha256"])
-        return found
+        anonymised["fingerprint_parts"] = parts
+        anonymised["fingerprint"] = hosts.fingerprint(parts)
+        # made of paths and times of files, which could be tried against the plain hash
+        anonymised["quick_facts_sha256"] = _hmac(self.salt, "facts", data["quick_facts_sha256"])
+        return anonymised
 
 
 def words_of_keys(value: Any) -> Iterator[str]:
-    """What the keys of a JSON value are made of: `max_iterations` is no secret of a user `max`."""
+    """The words in the keys of a JSON value: `max_iterations` is no secret of a user `max`."""
     if isinstance(value, dict):
         for key, entry in value.items():
             if re.fullmatch(r"[a-z0-9_]+", key):
@@ -292,6 +294,6 @@ def texts(value: Any) -> Iterator[str]:
 
 @cache
 def _whole_words(names: tuple[str, ...]) -> re.Pattern[str]:
-    """Any of the names where no letter or digit goes on."""
+    """Matches any of the names as a whole word."""
     either = "|".join(map(re.escape, names))
     return re.compile(rf"(?<![^\W_])(?:{either})(?![^\W_])", re.I)

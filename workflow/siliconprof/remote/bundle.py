@@ -25,7 +25,7 @@ VERBS = ("pack", "import", "unpack-reference")
 
 
 def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
-    """Give a parser the arguments of one of `VERBS`; `run` does what they say."""
+    """Give a parser the arguments of one of `VERBS`, for `run`."""
     parser.set_defaults(verb=verb)
     if verb == "unpack-reference":
         parser.add_argument("--bundle", type=Path, required=True)
@@ -40,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
             "--host",
             action="append",
             metavar="LABEL",
-            help="whose records; may be repeated; default: every host with a file in results/hosts",
+            help="pack this host's records; may be repeated; default: every host with a file in "
+            "results/hosts",
         )
         parser.add_argument("--force", action="store_true", help="replace an existing bundle")
         parser.add_argument(
@@ -54,9 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
             nargs="?",
             const=anonymise.KEPT,
             choices=(anonymise.KEPT, anonymise.ONCE),
-            help="replace names of hosts, users and folders, and say which; kept (default): by the "
-            f"same words in every bundle, for which results/{anonymise.SALT_FILE} is kept; once: "
-            "by words that no other bundle has",
+            help="replace names of hosts, users and folders, and list them; kept (default): by the "
+            f"same pseudonyms in every bundle, made with results/{anonymise.SALT_FILE}; once: by "
+            "pseudonyms that no other bundle has",
         )
         parser.add_argument(
             "--sign", type=Path, metavar="KEY", help="sign it with this SSH key, in FILE.sig"
@@ -66,21 +67,20 @@ def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
         parser.add_argument(
             "--replace",
             action="store_true",
-            help="let the bundle's records take the place of different ones, which stay in "
-            "results/history",
+            help="replace different records of the same cells, which stay in results/history",
         )
         parser.add_argument(
             "--signers",
             type=Path,
             metavar="FILE",
-            help="take it only if its signature, in BUNDLE.sig, is by somebody whom this file of "
-            "allowed signers (ssh-keygen(1)) lists",
+            help="import only if BUNDLE.sig is a signature by one of the allowed signers "
+            "(ssh-keygen(1)) in this file",
         )
-        parser.add_argument("--signer", metavar="IDENTITY", help="and only if it is by this one")
+        parser.add_argument("--signer", metavar="IDENTITY", help="accept this signer only")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what was asked on the command line; the exit status."""
+    """Run the verb of the command line and return the exit status."""
     if arguments.verb == "pack":
         lines = pack(
             arguments.results,

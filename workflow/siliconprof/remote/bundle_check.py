@@ -1,8 +1,8 @@
-"""What a bundle of records must be before any of it is used.
+"""The checks that a bundle of records must pass before any of it is used.
 
-A bundle comes from elsewhere, so nothing in it is believed: names, sizes, hashes and every
-document are checked in memory, and all that is wrong is said at once. `bundle_pack.py`
-makes bundles, `bundle_import.py` takes them in.
+A bundle comes from elsewhere, so nothing in it is trusted: names, sizes, hashes and every
+document are checked in memory, and all problems are reported at once. `bundle_pack.py`
+makes bundles, `bundle_import.py` imports them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Bundle:
 
     @property
     def hosts(self) -> list[str]:
-        """Labels of the hosts that it speaks of."""
+        """Labels of the hosts that it has files of."""
         return sorted({label_of(name) for name in self.files})
 
 
@@ -85,11 +85,11 @@ def _name_problem(info: zipfile.ZipInfo) -> str | None:
     if stat.S_ISLNK(mode):
         return "a symbolic link"
     if name.endswith("/") or stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-        return "no regular file"
+        return "not a regular file"
     if not _MEMBER.fullmatch(name):
         return "not a name that a bundle has"
     if name != MANIFEST and label_of(name).lower() == RESERVED_LABEL:
-        return f"of a host '{RESERVED_LABEL}', which is no host's label"
+        return f"of a host '{RESERVED_LABEL}', which is a reserved label"
     return None
 
 
@@ -98,7 +98,7 @@ def _size_problem(info: zipfile.ZipInfo) -> str | None:
     if info.flag_bits & 1:
         return "encrypted"
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        return "compressed otherwise than by deflate"
+        return "compressed with a method other than deflate"
     if info.file_size > MEMBER_LIMIT_BYTES:
         return f"{info.file_size} bytes unpacked, over the limit of {MEMBER_LIMIT_BYTES}"
     ratio = info.file_size / max(info.compress_size, 1)
@@ -123,7 +123,7 @@ def _sound_members(
         if name in sound:
             wrong.append("in the bundle twice")
         elif twin != name:
-            wrong.append(f"the same file as {twin!r} where case does not count")
+            wrong.append(f"differs from {twin!r} only in case")
         problems += [f"{name!r}: {what}" for what in wrong]
         if not wrong:
             sound[name] = info
@@ -138,16 +138,16 @@ def parsed(content: bytes) -> dict[str, Any]:
     """A JSON object.
 
     Raises:
-        ValueError: anything else, NaN and nesting without end among it.
+        ValueError: it is anything else, or has NaN or endless nesting.
     """
     document = documents.parsed(content)
     if not isinstance(document, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("not a JSON object")
     return document
 
 
 def _read_manifest(content: bytes, problems: list[str]) -> dict[str, Any] | None:
-    """The manifest, or None when it is not to be relied on."""
+    """The manifest, or None when it is damaged or of another version."""
     try:
         manifest = parsed(content)
     except ValueError as error:
@@ -171,52 +171,52 @@ def _listing_problems(
     Args:
         files: the members that could be read; `present` has the names of all.
     """
-    found = []
+    problems = []
     listed = {entry["path"]: entry for entry in manifest["files"]}
     if len(listed) != len(manifest["files"]):
-        found.append(f"{MANIFEST}: lists a file twice")
+        problems.append(f"{MANIFEST}: lists a file twice")
     for name in sorted(listed.keys() - present):
-        found.append(f"{name!r}: listed in {MANIFEST}, but not in the bundle")
+        problems.append(f"{name!r}: listed in {MANIFEST}, but not in the bundle")
     for name in sorted(files.keys() - listed.keys()):
-        found.append(f"{name!r}: in the bundle, but not listed in {MANIFEST}")
+        problems.append(f"{name!r}: in the bundle, but not listed in {MANIFEST}")
     for name in sorted(files.keys() & listed.keys()):
         if sha256(files[name]) != listed[name]["sha256"]:
-            found.append(f"{name!r}: SHA-256 is not that of {MANIFEST}")
+            problems.append(f"{name!r}: SHA-256 differs from that in {MANIFEST}")
         elif len(files[name]) != listed[name]["bytes"]:
-            found.append(f"{name!r}: size is not that of {MANIFEST}")
+            problems.append(f"{name!r}: size differs from that in {MANIFEST}")
     with_records = {label_of(name) for name in files if name.startswith("records/")}
     if set(manifest["hosts"]) != with_records:
-        found.append(
+        problems.append(
             f"{MANIFEST}: hosts are {', '.join(sorted(manifest['hosts'])) or 'none'}, but the "
             f"records are of {', '.join(sorted(with_records)) or 'none'}"
         )
     for label in sorted({label_of(name) for name in files} - with_records):
-        found.append(f"'hosts/{label}.json': there is no record of that host")
-    return found
+        problems.append(f"'hosts/{label}.json': the bundle has no record of that host")
+    return problems
 
 
 def _record(name: str, stored: dict[str, Any], problems: list[str]) -> dict[str, Any] | None:
-    """A record at its place in a bundle, in today's schema; None where it is not to be used."""
+    """A member's record in today's schema; None, and its problems noted, where it is unsound."""
     try:
         intact = stored.get("sha256") == record.content_sha256(stored)
     except ValueError:  # 1e999 is read as an infinity, which no record can hold
         intact = False
-    found = [] if intact else ["its content does not match its own `sha256`"]
+    own_problems = [] if intact else ["its content does not match its own `sha256`"]
     data = None
     try:
         data = record.as_today(stored)
-        found += (record.schema_problems(data) or [])[:5]
+        own_problems += (record.schema_problems(data) or [])[:5]
     except (ValueError, UserError) as error:
-        found.append(str(error))
-    found = [f"{name!r}: {line}" for line in found]
-    if data is not None and not found:
-        found = place_problems(name, data["cell"])
-    problems += found
-    return None if found else data
+        own_problems.append(str(error))
+    own_problems = [f"{name!r}: {line}" for line in own_problems]
+    if data is not None and not own_problems:
+        own_problems = place_problems(name, data["cell"])
+    problems += own_problems
+    return None if own_problems else data
 
 
 def place_problems(name: str, cell: Mapping[str, Any]) -> list[str]:
-    """Whether a record's own cell belongs elsewhere than its member's name says."""
+    """Why a record's own cell does not belong at its member's name, if so."""
     if cell.get("host") != label_of(name):
         return [f"{name!r}: a record of host '{cell.get('host')}'"]
     own = f"records/{'/'.join(str(cell.get(axis)) for axis in AXES)}.json"
@@ -224,15 +224,15 @@ def place_problems(name: str, cell: Mapping[str, Any]) -> list[str]:
 
 
 def _host_problems(name: str, host: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a host file at its place in a bundle."""
+    """What is wrong with a bundle's host file."""
     wrong = validation.problems(host, validation.load_schema("host"))
     if not wrong and host["label"] != label_of(name):
-        wrong = [f"it is the file of host '{host['label']}'"]
+        wrong = [f"the file of another host, '{host['label']}'"]
     return [f"{name!r}: {line}" for line in wrong[:5]]
 
 
 def can_check() -> bool:
-    """Whether schemas can be checked here: a bare host packs without, and imports nothing."""
+    """Whether this Python can check schemas: a bare host packs without, and imports nothing."""
     try:
         import jsonschema  # noqa: F401
         import yaml  # noqa: F401
@@ -248,16 +248,16 @@ def read_bundle(path: Path, limit_bytes: int = LIMIT_BYTES) -> Bundle:
         limit_bytes: of everything in it, unpacked; it is held in memory.
 
     Raises:
-        UserError: no bundle, or every problem of it, one line each.
+        UserError: it is not a bundle; or all its problems, one line each.
     """
     return check(bytes_of(path, limit_bytes), path, limit_bytes)
 
 
 def bytes_of(path: Path, limit_bytes: int = LIMIT_BYTES) -> bytes:
-    """A bundle's own bytes, nothing of which has been looked at.
+    """A bundle's own bytes, unchecked.
 
     Raises:
-        UserError: it cannot be read, is too large, or could not be checked here.
+        UserError: it cannot be read, is too large, or this Python cannot check bundles.
     """
     if not can_check():
         raise UserError(
@@ -272,15 +272,18 @@ def bytes_of(path: Path, limit_bytes: int = LIMIT_BYTES) -> bytes:
 
 
 def check(packed: bytes, path: Path, limit_bytes: int = LIMIT_BYTES) -> Bundle:
-    """The bundle that the bytes of a zip file are; see `read_bundle`.
+    """The bundle in the bytes of a zip file, every part of it checked.
 
     Args:
-        path: what the lines of an error begin with.
+        path: begins the lines of an error.
+
+    Raises:
+        UserError: see `read_bundle`.
     """
     try:
         archive = zipfile.ZipFile(io.BytesIO(packed))
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise UserError(f"{path}: no bundle: {error}") from None
+        raise UserError(f"{path}: not a bundle: {error}") from None
     problems: list[str] = []
     files: dict[str, bytes] = {}
     for name, info in _sound_members(archive.infolist(), limit_bytes, problems).items():
@@ -299,7 +302,7 @@ def check(packed: bytes, path: Path, limit_bytes: int = LIMIT_BYTES) -> Bundle:
         raise UserError(f"{path}: {newer}")
     if manifest is not None:
         problems += _listing_problems(manifest, files, set(archive.namelist()))
-    kept: dict[str, Mapping[str, Any]] = {}
+    records: dict[str, Mapping[str, Any]] = {}
     for name, content in files.items():
         try:
             document = parsed(content)
@@ -309,26 +312,26 @@ def check(packed: bytes, path: Path, limit_bytes: int = LIMIT_BYTES) -> Bundle:
         if name.startswith("records/"):
             data = _record(name, document, problems)
             if data is not None:
-                kept[name] = data
+                records[name] = data
         else:
             problems += _host_problems(name, document)
-    methods = sorted({data["method_version"] for data in kept.values()})
+    methods = sorted({data["method_version"] for data in records.values()})
     if manifest is not None and not problems and sorted(manifest["method_versions"]) != methods:
-        problems.append(f"{MANIFEST}: method versions are not those of the records, {methods}")
+        problems.append(f"{MANIFEST}: method versions differ from those of the records, {methods}")
     if problems or manifest is None:
         raise UserError("\n".join(f"{path}: {validation.one_line(line)}" for line in problems))
-    return Bundle(path, sha256(packed), manifest, files, kept)
+    return Bundle(path, sha256(packed), manifest, files, records)
 
 
 def _newer(manifest: Mapping[str, Any]) -> str | None:
-    """Why nothing of a bundle can be read here: it says that it is of a newer version."""
-    for what, said, known in (
+    """Why this version can read nothing of a bundle: its schema or method is newer."""
+    for what, versions, supported in (
         ("schema", [manifest["schema_version"]], record.SCHEMA_VERSION),
         ("method", manifest["method_versions"], record.METHOD_VERSION),
     ):
-        if max(said, default=known) > known:
+        if max(versions, default=supported) > supported:
             return (
-                f"records of {what} version {max(said)}; this version knows {known} at most: "
+                f"records of {what} version {max(versions)}; this version reads up to {supported}: "
                 "import it with a newer checkout"
             )
     return None

@@ -1,4 +1,4 @@
-"""A bundle that has passed every check is added to this checkout, or unpacked as a reference."""
+"""Add a checked bundle to this checkout, or unpack it as a reference."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from siliconprof.store import documents, record, records, temporary, validation
 
 @dataclass(frozen=True)
 class Imported:
-    """What `import_bundle` has done, in numbers of records."""
+    """The result of `import_bundle`, in numbers of records."""
 
     hosts: Sequence[str]
     added: int
     present: int  # the same record was here
     replaced: int
     signed_by: str | None = None
-    unchecked: bool = False  # signed, but nobody asked by whom
+    unchecked: bool = False  # signed, but imported without --signers
 
     def lines(self) -> list[str]:
-        """For a person."""
+        """The result as lines for the terminal."""
         about = []
         if self.signed_by:
             about = [f"signed by {self.signed_by}"]
         elif self.unchecked:
-            about = ["signed, not checked: --signers FILE checks it"]
+            about = ["signature not checked: --signers FILE checks it"]
         if not self.hosts:
-            return ["nothing new: there is no record in it", *about]
+            return ["nothing new: the bundle has no record", *about]
         return [
             f"{self.added + self.present + self.replaced} records of {', '.join(self.hosts)}: "
             f"{self.added} new, {self.present} already here, {self.replaced} replaced",
@@ -61,18 +61,19 @@ def import_bundle(
     """Add another host's records to this checkout, byte for byte.
 
     Args:
-        signers: OpenSSH's file of those whose signature is wanted; None to check none.
-        signer: the only one of them who will do.
-        replace: whether a record may take the place of a different one of the same cell, which
-            then stays in `results/history`.
+        signers: OpenSSH's file of allowed signers; None to check no signature.
+        signer: the only one of them to accept.
+        replace: whether a record may replace a different one of the same cell, which then stays
+            in `results/history`.
 
     Raises:
-        UserError: the bundle is not signed as wanted, is unsound, holds records of a host that is
-            measured from here or of another machine than here, or differs from what is here;
-            one line each, and nothing was written.
+        UserError: the signature is missing or not by an allowed signer; the bundle is unsound,
+            holds records of a host that this checkout measures, or of another machine under a
+            label that is in use here; or it differs from the records here. One line each, and
+            nothing was written.
     """
     if signer is not None and signers is None:
-        raise UserError("--signer needs --signers, the file that has the key")
+        raise UserError("--signer needs --signers, the file that holds the signer's key")
     content = bytes_of(path)
     by = None
     if signers is not None:  # before anything of it is looked at
@@ -85,16 +86,16 @@ def import_bundle(
     mine = [label for label in bundle.hosts if label.casefold() in own]
     if mine:
         raise UserError(
-            f"{path}: holds records of host '{mine[0]}', which is this host: what it measured is "
-            "not changed from outside (to move a checkout, copy results/ into it)"
+            f"{path}: holds records of host '{mine[0]}', which is this host: a bundle cannot "
+            "change its records (to move a checkout, copy results/ into it)"
         )
     run = _labels_of_the_run(results)
-    taken = [label for label in bundle.hosts if label.casefold() in run]
-    if taken:
+    planned_here = [label for label in bundle.hosts if label.casefold() in run]
+    if planned_here:
         raise UserError(
-            f"{path}: holds records of host '{taken[0]}', which the runs of this checkout measure "
-            f"(see {results / 'matrix.json'}): their records would pass for its own; give one of "
-            "the two another label, in `cluster` of the config here or as `host` of that there"
+            f"{path}: holds records of host '{planned_here[0]}', which this checkout measures too "
+            f"(see {results / 'matrix.json'}): the two could not be told apart; give one of them "
+            "another label, in `cluster` of this config or as `host` of the other checkout's"
         )
     state = {name: _state(results / name, data) for name, data in bundle.records.items()}
     _refuse_other_machines(bundle, results)
@@ -127,7 +128,7 @@ def import_bundle(
 
 
 def own_labels(results: Path) -> set[str]:
-    """Labels of this very host, case-folded: on some file systems case does not count.
+    """Labels of this very host, case-folded: some file systems ignore case.
 
     A host file with this machine's fingerprint is its own unless it was imported: containers
     without a machine id share a fingerprint with every machine of the same CPU.
@@ -142,37 +143,39 @@ def own_labels(results: Path) -> set[str]:
         try:
             labels = {str(parsed(auto.read_bytes())["label"])}
         except (OSError, ValueError, KeyError):
-            raise UserError(f"{auto}: damaged; delete it to have it made again") from None
+            raise UserError(
+                f"{auto}: damaged; delete it, and the next run makes it again"
+            ) from None
     else:
-        labels = {hosts.default_label()}  # what the first run will be called
+        labels = {hosts.default_label()}  # which the first run will use
     here = hosts.fingerprint()
     for path in (results / "hosts").glob("*.json"):
         if path != auto and not _note_path(results, path.stem).exists():
             if hosts.load(path)["fingerprint"] == here:
                 labels.add(path.stem)
-    labels |= anonymise.own_words(results, labels)
+    labels |= anonymise.own_pseudonyms(results, labels)
     return {label.casefold() for label in labels}
 
 
 def _labels_of_the_run(results: Path) -> set[str]:
-    """Labels that the last run of this checkout measured, those of a cluster too, case-folded."""
+    """Labels that the last run of this checkout measured, a cluster's too, case-folded."""
     try:
         cells = documents.read(results / "matrix.json")["cells"]
         return {planned["cell"]["host"].casefold() for planned in cells}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return set()  # none yet; or damaged, then the next run makes it again
+        return set()  # none yet; or damaged: then the next run makes it again
 
 
 def _note_path(results: Path, label: str) -> Path:
-    """Where it stands which bundle a host's records came from."""
+    """The file that says which bundle a host's records came from."""
     return results / "imported" / f"{label}.json"
 
 
 def _signature(bundle: Bundle, results: Path, label: str, by: str | None, unchecked: bool) -> str:
-    """What may be said of a host's records once a bundle is in: `good` of all of them or of none.
+    """How a host's records are signed once a bundle is imported.
 
-    `in part` where some lie here that are not in the bundle, and that nobody, or somebody else,
-    has signed.
+    `good`: all of them by this signer; `in part`: some here are not in the bundle, and are
+    unsigned or signed by somebody else; `not checked`; `none`.
     """
     if by is None:
         return "not checked" if unchecked else "none"
@@ -200,7 +203,7 @@ def _note(bundle: Bundle, by: str | None, signature: str) -> str:
 
 
 def _state(path: Path, incoming: Mapping[str, Any]) -> str:
-    """How a record's place stands: `absent`, `same`, `differs` or `damaged`."""
+    """How the record here compares with the incoming one: absent, same, differs or damaged."""
     if not path.exists():
         return "absent"
     try:
@@ -213,7 +216,7 @@ def _state(path: Path, incoming: Mapping[str, Any]) -> str:
 
 
 def _refuse_other_machines(bundle: Bundle, results: Path) -> None:
-    """Stop where a label stands for another machine here: two would pass for one.
+    """Refuse a label that stands for another machine here: two would pass for one.
 
     Raises:
         UserError: one line for each.
@@ -238,19 +241,19 @@ def _refuse_other_machines(bundle: Bundle, results: Path) -> None:
 
 
 def _refuse_differences(bundle: Bundle, results: Path, state: Mapping[str, str]) -> None:
-    """Stop where something here would be replaced.
+    """Refuse a bundle that would replace records here.
 
     Raises:
         UserError: one line for each.
     """
     lines = [
-        f"{results / name}: the record here {'is damaged' if how == 'damaged' else 'is another'}"
+        f"{results / name}: the record here {'is damaged' if how == 'damaged' else 'differs'}"
         for name, how in sorted(state.items())
         if how in ("differs", "damaged")
     ]
     if lines:
-        end = "nothing imported; with --replace the bundle's are taken and replaced records kept "
-        raise UserError("\n".join([*lines, f"{bundle.path}: {end}in {results / 'history'}"]))
+        end = "nothing imported; --replace imports it and keeps the replaced records in "
+        raise UserError("\n".join([*lines, f"{bundle.path}: {end}{results / 'history'}"]))
 
 
 def unpack_reference(path: Path, output: Path) -> Bundle:

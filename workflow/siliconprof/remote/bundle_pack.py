@@ -1,4 +1,4 @@
-"""A bundle is made: the records of some hosts, their host files, and a manifest with hashes."""
+"""Make a bundle: the records of some hosts, their host files, and a manifest with hashes."""
 
 from __future__ import annotations
 
@@ -35,43 +35,43 @@ _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can say
 
 @dataclass(frozen=True)
 class Packed:
-    """What `pack` has done."""
+    """The result of `pack`."""
 
     output: Path
     hosts: Sequence[str]
     records: int
     size_bytes: int  # of the zip
     left_out: Sequence[str]  # hosts with records here that were not asked for
-    known: int = 0  # records not packed because the other side has them
+    excluded: int = 0  # records not packed because the other side has them
     signature: Path | None = None
-    said: Sequence[str] = ()  # of what was replaced by anonymising
+    notes: Sequence[str] = ()  # on what was anonymised
 
     def lines(self) -> list[str]:
-        """For a person."""
+        """The result as lines for the terminal."""
         of = f" of {', '.join(self.hosts)}" if self.hosts else ""
-        found = [f"{self.output}: {self.records} records{of}, {self.size_bytes} bytes"]
-        if self.known:
-            found.append(f"{self.known} records not packed: they are on the list of --without")
+        lines = [f"{self.output}: {self.records} records{of}, {self.size_bytes} bytes"]
+        if self.excluded:
+            lines.append(f"{self.excluded} records not packed: listed in the file of --without")
         if self.left_out:
-            found.append(f"not packed: {', '.join(self.left_out)}; name a host with --host")
+            lines.append(f"hosts not packed: {', '.join(self.left_out)}; add them with --host")
         if self.signature:
-            found.append(f"{self.signature}: its signature")
-        return [*found, *self.said]
+            lines.append(f"{self.signature}: its signature")
+        return [*lines, *self.notes]
 
 
 @dataclass
 class _Content:
-    """What goes into a bundle."""
+    """The files of a bundle, the manifest left out."""
 
-    files: dict[str, bytes] = field(default_factory=dict)  # member -> content, no manifest
-    records: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # member -> as today's
-    known: int = 0
+    files: dict[str, bytes] = field(default_factory=dict)  # member -> content
+    records: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # in today's schema
+    excluded: int = 0  # records
 
-    def drop_known(self, shas: Collection[str]) -> None:
+    def exclude(self, shas: Collection[str]) -> None:
         """Leave out records by their SHA-256, and the files of hosts that then have none."""
         for name in [name for name, data in self.records.items() if data["sha256"] in shas]:
             del self.records[name], self.files[name]
-            self.known += 1
+            self.excluded += 1
         hosts_left = {label_of(name) for name in self.records}
         self.files = {n: c for n, c in self.files.items() if label_of(n) in hosts_left}
 
@@ -109,11 +109,11 @@ def pack(
     here = sorted(path.name for path in (results / "records").glob("*") if path.is_dir())
     chosen = _chosen_hosts(results, here, hosts)
     content = _gathered(results, chosen)
-    content.drop_known(without)
-    said: list[str] = []
+    content.exclude(without)
+    notes: list[str] = []
     if anonymous is not None:
-        content, said = _anonymised(results, here, content, anonymise.salt(results, anonymous))
-        content.drop_known(without)
+        content, notes = _anonymised(results, here, content, anonymise.salt(results, anonymous))
+        content.exclude(without)
     inside = sorted({label_of(name) for name in content.records})
     manifest = _manifest(inside, content, anonymous is not None)
     packed = _zipped(content.files | {MANIFEST: manifest})
@@ -121,7 +121,7 @@ def pack(
         check(packed, output)  # what leaves here can be imported
     sealed = signatures.sign(packed, key) if key else None
     if sealed and anonymous is not None:
-        said.append("signed: who knows the key knows whose bundle it is")
+        notes.append("signed: whoever has the public key can tell who signed this bundle")
     with writing(signature):
         signature.unlink(missing_ok=True)
     temporary.write(output, packed)
@@ -133,9 +133,9 @@ def pack(
         len(content.records),
         len(packed),
         [label for label in here if label not in chosen],
-        content.known,
+        content.excluded,
         signature if sealed else None,
-        said,
+        notes,
     )
 
 
@@ -145,14 +145,14 @@ def _gathered(results: Path, chosen: Sequence[str]) -> _Content:
     Raises:
         UserError: damaged or misplaced ones, all of them.
     """
-    found = _Content()
+    content = _Content()
     problems = []
     for label in chosen:
         for path in sorted((results / "records" / label).rglob("*.json")):
             name = path.relative_to(results).as_posix()
             try:
                 data = record.read(path, check_schema=False)  # `check` does
-                found.files[name] = path.read_bytes()
+                content.files[name] = path.read_bytes()
             except UserError as error:
                 problems.append(str(error))
                 continue
@@ -162,66 +162,69 @@ def _gathered(results: Path, chosen: Sequence[str]) -> _Content:
             problems += place_problems(name, data["cell"])
             if not isinstance(data.get("environment"), dict):  # a bare host knows no schema
                 problems.append(f"{path}: damaged record: no environment")
-            found.records[name] = data
+            content.records[name] = data
         host_file = results / "hosts" / f"{label}.json"
         if host_file.is_file():
-            found.files[f"hosts/{label}.json"] = _host_file(host_file)
+            content.files[f"hosts/{label}.json"] = _host_file(host_file)
     if problems:
         raise UserError("\n".join(problems))
-    return found
+    return content
 
 
 def _anonymised(
     results: Path, here: Sequence[str], content: _Content, salt: bytes
 ) -> tuple[_Content, list[str]]:
-    """(the same without names, what was replaced).
+    """(the content without names, lines that list the replacements).
 
     Args:
         here: labels of all hosts with records here; a record may name another host than its own.
     """
     from siliconprof.hosts import host_file as host_files
 
-    known = anonymise.Anonymiser(salt)
+    anonymiser = anonymise.Anonymiser(salt)
     stored = {name: documents.parsed(raw) for name, raw in content.files.items()}
     for label in here:
-        known.know_host(label)
+        anonymiser.add_host(label)
     for path in (results / "hosts").glob("*.json"):
         if path.stem != RESERVED_LABEL:
             host = host_files.load(path)
-            known.know_host(str(host["label"]), str(host["hostname"]))
+            anonymiser.add_host(str(host["label"]), str(host["hostname"]))
     for data in content.records.values():
         job = data["environment"].get("scheduler_job")
         node = job.get("node") if isinstance(job, Mapping) else None
         for name in (data["environment"].get("hostname"), node):
-            if isinstance(name, str) and name.casefold() not in known.names:
-                known.know_host(name)  # a node of a cluster
+            if isinstance(name, str) and name.casefold() not in anonymiser.names:
+                anonymiser.add_host(name)  # a node of a cluster
         cell = data["cell"]
         own = [str(cell.get(axis)) for axis in (*AXES[1:], "module", "trainer")]
         packages = data["environment"].get("packages")
-        known.know_vocabulary([*own, *record.STATUSES, *(packages or ())])
+        anonymiser.add_vocabulary([*own, *record.STATUSES, *(packages or ())])
     for document in stored.values():
-        known.know_vocabulary(set(anonymise.words_of_keys(document)))
-    known.know_users(text for document in stored.values() for text in anonymise.texts(document))
-    found = _Content(known=content.known)
+        anonymiser.add_vocabulary(set(anonymise.words_of_keys(document)))
+    anonymiser.add_users(text for document in stored.values() for text in anonymise.texts(document))
+    anonymised = _Content(excluded=content.excluded)
     result: dict[str, Any] = {}
     for name, document in stored.items():
         if name in content.records:
-            data = known.record(document)
+            data = anonymiser.record(document)
             member = f"records/{record.cell_path(data)}.json"
-            found.records[member] = data
+            anonymised.records[member] = data
         else:
-            data = known.host_file(document)
+            data = anonymiser.host_file(document)
             member = f"hosts/{data['label']}.json"
         if member in result:
-            raise UserError(f"{name}: without names it is the same file as another, {member!r}")
+            raise UserError(f"{name}: once anonymised, another file has the same path, {member!r}")
         result[member] = data
-        found.files[member] = (json.dumps(data, indent=1, sort_keys=True) + "\n").encode()
-    said = [f"replaced: {was} -> {now}" for was, now in sorted(known.replaced.items())]
-    met = known.replaced.keys() | known.common
-    common = [name for name in known.not_in_texts if name in met]
+        anonymised.files[member] = (json.dumps(data, indent=1, sort_keys=True) + "\n").encode()
+    notes = [f"replaced: {was} -> {now}" for was, now in sorted(anonymiser.replaced.items())]
+    met = anonymiser.replaced.keys() | anonymiser.common
+    common = [name for name in anonymiser.not_in_texts if name in met]
     if common:
-        said.append(f"everyday words, so left as they are inside texts: {', '.join(common)}")
-    return found, [*said, *(f"look at this: {line}" for line in known.left(result))]
+        notes.append(f"common words, not replaced inside texts: {', '.join(common)}")
+    return anonymised, [
+        *notes,
+        *(f"check by hand: {line}" for line in anonymiser.remaining(result)),
+    ]
 
 
 def shas_of(path: Path) -> frozenset[str]:
@@ -240,7 +243,7 @@ def shas_of(path: Path) -> frozenset[str]:
     return frozenset(lines)
 
 
-def _chosen_hosts(results: Path, here: Sequence[str], asked: Sequence[str] | None) -> list[str]:
+def _chosen_hosts(results: Path, here: Sequence[str], labels: Sequence[str] | None) -> list[str]:
     """The labels to pack, sorted.
 
     Args:
@@ -249,22 +252,24 @@ def _chosen_hosts(results: Path, here: Sequence[str], asked: Sequence[str] | Non
     Raises:
         UserError: there is none, or one that was asked for has no records.
     """
-    known = [label for label in here if any((results / "records" / label).rglob("*.json"))]
-    listed = ", ".join(known) or "none"
-    if asked is None:
-        chosen = [label for label in known if (results / "hosts" / f"{label}.json").is_file()]
+    with_records = [label for label in here if any((results / "records" / label).rglob("*.json"))]
+    listed = ", ".join(with_records) or "none"
+    if labels is None:
+        chosen = [
+            label for label in with_records if (results / "hosts" / f"{label}.json").is_file()
+        ]
         if not chosen:
             raise UserError(
                 f"{results}: no host has both records and a file in hosts/; name one with --host "
                 f"(records are of: {listed})"
             )
         return chosen
-    unknown = sorted(set(asked) - set(known))
+    unknown = sorted(set(labels) - set(with_records))
     if unknown:
         raise UserError(
             f"{results}: no records of host {', '.join(unknown)} (records are of: {listed})"
         )
-    return sorted(set(asked))
+    return sorted(set(labels))
 
 
 def _host_file(path: Path) -> bytes:
@@ -277,15 +282,15 @@ def _host_file(path: Path) -> bytes:
 
     label = hosts.load(path)["label"]
     if label != path.stem:
-        raise UserError(f"{path}: it is the file of host '{label}'")
+        raise UserError(f"{path}: belongs to host '{label}', not to '{path.stem}'")
     return path.read_bytes()
 
 
 def _manifest(hosts: Sequence[str], content: _Content, anonymised: bool) -> bytes:
-    """What the bundle says about itself.
+    """The bundle's manifest, as JSON.
 
     Raises:
-        UserError: SOURCE_DATE_EPOCH is no time.
+        UserError: SOURCE_DATE_EPOCH is not a time.
     """
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     try:

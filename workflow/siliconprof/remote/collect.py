@@ -1,11 +1,11 @@
 """Measure on other hosts over ssh and bring their records here; `config/hosts.yaml` names them.
 
     siliconprof collect [LABEL ...] [--configfile F]     all hosts, or those named
-    siliconprof collect --list                           what each host is, and what lies here
+    siliconprof collect --list                           list the hosts and their records here
 
-Hosts are collected from side by side, each alone on its machine. The project is sent with rsync,
-Snakemake measures there what is new, and the records that are not here yet come back as a bundle,
-which is checked as any other. One host that fails holds up none; collect again to go on.
+All hosts are collected from at the same time. The project is sent with rsync, Snakemake on the
+host measures what is new, and the records that are not here yet come back as a bundle, which is
+checked as any other. A host that fails does not hold up the others; collect again to go on.
 """
 
 from __future__ import annotations
@@ -24,75 +24,75 @@ from siliconprof.cells import config
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import host_file as hosts
 from siliconprof.remote import bundle_import, collect_hosts
-from siliconprof.remote.collect_run import RESULTS, Collection, Outcome, seals, tell
+from siliconprof.remote.collect_run import RESULTS, Collection, Outcome, report_status, seals
 from siliconprof.store import validation
 
 
 def chosen(
-    known: Mapping[str, collect_hosts.Host], asked: Sequence[str], path: Path
+    configured: Mapping[str, collect_hosts.Host], labels_asked: Sequence[str], path: Path
 ) -> list[collect_hosts.Host]:
-    """The hosts asked for, or all.
+    """The hosts of some labels, or all.
 
     Raises:
-        UserError: no such host, none at all, or one that is this host.
+        UserError: a label is unknown or this host's own, or the file names no host.
     """
-    if not known:
-        raise UserError(f"{path}: names no host; its comments show how")
-    wrong = [
-        f"{label!r}: no such host in {path}; expected one of: {', '.join(known)}"
-        f"{validation.nearest(label, known)}"
-        for label in asked
-        if label not in known
+    if not configured:
+        raise UserError(f"{path}: names no host; its comments show how to add one")
+    problems = [
+        f"{label!r}: no such host in {path}; expected one of: {', '.join(configured)}"
+        f"{validation.nearest(label, configured)}"
+        for label in labels_asked
+        if label not in configured
     ]
     own = bundle_import.own_labels(RESULTS)
-    labels = list(dict.fromkeys(asked)) or list(known)
-    wrong += [
-        f"{path}: {label}: is this host's own label; give that host another"
+    labels = list(dict.fromkeys(labels_asked)) or list(configured)
+    problems += [
+        f"{path}: {label}: is this host's own label; give the other host another one"
         for label in labels
         if label.casefold() in own
     ]
-    if wrong:
-        raise UserError("\n".join(wrong))
-    return [known[label] for label in labels]
+    if problems:
+        raise UserError("\n".join(problems))
+    return [configured[label] for label in labels]
 
 
 def experiments(
     chosen_hosts: Sequence[collect_hosts.Host], configfile: str
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """(label -> what that host is to measure, notes for a person), checked before anything is sent.
+    """(label -> the experiment for that host, notes for the user), checked before anything is sent.
 
     Raises:
         UserError: all mistakes, one line each.
     """
-    found: dict[str, dict[str, Any]] = {}
-    wrong: list[str] = []
+    by_label: dict[str, dict[str, Any]] = {}
+    problems: list[str] = []
     notes: dict[str, None] = {}
     for host in chosen_hosts:
         name = host.configfile or configfile
         raw = validation.load_yaml(Path(name).expanduser())
         if not isinstance(raw, dict):
-            raise UserError(f"{name}: is empty or no mapping; see config/README.md")
+            raise UserError(f"{name}: is empty or not a mapping; see config/README.md")
         raw = raw | {"host": host.label}
         try:
             resolved = config.resolve(raw, name)
         except UserError as error:
-            wrong += [line for line in str(error).splitlines() if line not in wrong]
+            problems += [line for line in str(error).splitlines() if line not in problems]
             continue
         if host.label in resolved.get("cluster", {}):
-            wrong.append(
-                f"{name}: cluster.{host.label}: is a host to collect from, too; give one another "
-                "label"
+            problems.append(
+                f"{name}: cluster.{host.label}: is also a host to collect from; give one of the "
+                "two another label"
             )
         for kind, key in (("datasets", "path"), ("workloads", "weights_path")):
             for entry, values in resolved[kind].items():
                 if values.get(key) and values.get("source", "folder") == "folder":
-                    notes[f"{name}: {kind}.{entry}.{key}: {values[key]} is a folder there"] = None
-        # Which host the page is about is nothing to a host that makes none: it may not know it.
+                    notes[f"{name}: {kind}.{entry}.{key}: {values[key]} is read on the host"] = None
+        # The host makes no page, and may not know the label of the host that the page is about.
         report = {key: value for key, value in raw.get("report", {}).items() if key != "host"}
-        found[host.label] = raw | {"report": report}
-    if wrong:
-        raise UserError("\n".join(wrong))
-    return found, list(notes)
+        by_label[host.label] = raw | {"report": report}
+    if problems:
+        raise UserError("\n".join(problems))
+    return by_label, list(notes)
 
 
 HOSTS_FILE = Path("config/hosts.yaml")
@@ -101,7 +101,7 @@ PATIENCE_S = 60.0
 
 
 def collect(
-    asked: Sequence[collect_hosts.Host],
+    selected: Sequence[collect_hosts.Host],
     configfile: str = CONFIG,
     jobs: int | None = None,
     patience_s: float = PATIENCE_S,
@@ -110,41 +110,41 @@ def collect(
 
     Args:
         jobs: hosts at a time; None for all.
-        patience_s: after that long without a sign of life a connection counts as lost.
+        patience_s: seconds of silence after which a connection counts as lost.
 
     Raises:
-        UserError: a bad config, or no ssh or rsync here; nothing was begun.
+        UserError: the config has mistakes, or ssh or rsync is missing; nothing was started.
     """
     for tool in ("ssh", "rsync"):
         if not shutil.which(tool):
             raise UserError(f"{tool}: not installed on this host; install it and collect again")
-    wanted, notes = experiments(asked, configfile)
+    by_label, notes = experiments(selected, configfile)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
-    collection = Collection(wanted, patience_s)
-    with ThreadPoolExecutor(jobs or len(asked)) as pool:
-        futures = [pool.submit(collection.collect, host) for host in asked]
+    collection = Collection(by_label, patience_s)
+    with ThreadPoolExecutor(jobs or len(selected)) as pool:
+        futures = [pool.submit(collection.collect, host) for host in selected]
         try:
             while wait(futures, timeout=0.5).not_done:
                 pass
         except KeyboardInterrupt:
-            tell("interrupted", "ending the runs there")
+            report_status("interrupted", "ending the runs on all hosts")
             for future in futures:
                 future.cancel()
             collection.stop()
             wait(futures)
     return [
-        Outcome(host.label, "not begun: interrupted", True)
+        Outcome(host.label, "not started: interrupted", True)
         if future.cancelled()
         else future.result()
-        for host, future in zip(asked, futures, strict=True)
+        for host, future in zip(selected, futures, strict=True)
     ]
 
 
-def listing(known: Mapping[str, collect_hosts.Host]) -> list[str]:
-    """One line per host: where it is, which devices it has, what lies here and since when."""
+def listing(configured: Mapping[str, collect_hosts.Host]) -> list[str]:
+    """One line per host: its address, its devices, its records here and when the last came."""
     lines = []
-    for label, host in known.items():
+    for label, host in configured.items():
         port = f":{host.port}" if host.port else ""
         words = [label, f"{host.target}{port}:{host.folder}"]
         note, host_file = (RESULTS / kind / f"{label}.json" for kind in ("imported", "hosts"))
@@ -167,7 +167,7 @@ def _interrupt(signum: int, frame: object) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Collect and say how it went with each host; 1 when one failed."""
+    """Collect and print each host's outcome; 1 when one failed."""
     parser = argparse.ArgumentParser(
         prog="siliconprof collect",
         description=__doc__,
@@ -189,22 +189,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="S",
         help=f"seconds of silence after which a connection is lost; default: {PATIENCE_S:.0f}",
     )
-    parser.add_argument("--list", action="store_true", help="say what each host is, and end")
+    parser.add_argument("--list", action="store_true", help="list the hosts and exit")
     arguments = parser.parse_args(argv)
     for name in ("jobs", "patience"):
         if getattr(arguments, name) is not None and not getattr(arguments, name) >= 1:
             raise UserError(f"--{name}: is {getattr(arguments, name)}; expected at least 1")
     if not Path("Snakefile").is_file():
         raise UserError("no Snakefile in the current folder: run this in a checkout")
-    known = collect_hosts.load(arguments.hosts, arguments.ssh_config)
+    configured = collect_hosts.load(arguments.hosts, arguments.ssh_config)
     if arguments.list:
-        print("\n".join(listing(known) or [f"{arguments.hosts}: names no host"]))
+        print("\n".join(listing(configured) or [f"{arguments.hosts}: names no host"]))
         return 0
-    asked = chosen(known, arguments.label, arguments.hosts)
+    selected = chosen(configured, arguments.label, arguments.hosts)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, _interrupt)
-    outcomes = collect(asked, arguments.configfile, arguments.jobs, arguments.patience)
+    outcomes = collect(selected, arguments.configfile, arguments.jobs, arguments.patience)
     for outcome in outcomes:
         print(f"{outcome.label}: {outcome.line}")
     return 1 if any(outcome.failed for outcome in outcomes) else 0

@@ -1,8 +1,7 @@
-"""The hosts of config/hosts.yaml, checked, and the ssh and rsync command lines that lead there.
+"""The hosts of config/hosts.yaml, checked, and the ssh and rsync commands that reach them.
 
-Whatever a person writes into that file ends up on a command line here and, through ssh, in a shell
-there. So the schema allows no character that a shell reads, and every remote command is quoted all
-the same.
+The values of that file end up on a command line here and, through ssh, in a shell on the host. So
+the schema allows no character that a shell interprets, and every remote command is quoted as well.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ PARTS = (
     "report",
     "workflow",
 )
-# Left out, and left alone there: bundles of other hosts, the way to other hosts, what `make env`
-# and Python make.
+# Neither sent nor deleted on the host: other hosts' bundles and addresses, and what `make env` and
+# Python write.
 LEFT_OUT = ("/config/measured", "/config/hosts.yaml", "__pycache__", "*.egg-info", ".DS_Store")
 # A shell that is not a login shell often lacks the folders where a Mac's python3.11 lies.
 SEARCH = 'PATH="$PATH:/usr/local/bin:/opt/homebrew/bin:/opt/local/bin"; export PATH; exec "$@"'
-# The first `size` bytes of standard input are the program: nothing has to lie there before.
+# The first bytes of standard input are the program: nothing has to be installed before.
 BOOTSTRAP = (
     "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'collect_there.py', 'exec'))"
 )
@@ -59,19 +58,19 @@ class Host:
     ssh_config: str | None = None  # a file instead of ~/.ssh/config
 
     def ssh(self, patience_s: float) -> list[str]:
-        """The ssh command up to the target; whatever could ask a person fails instead.
+        """The ssh command up to the target; it fails rather than prompt.
 
         Host keys are checked as the configuration of ssh says.
 
         Args:
-            patience_s: after that long without an answer the connection counts as lost.
+            patience_s: seconds of silence after which the connection counts as lost.
         """
         options = {
             "BatchMode": "yes",
             "ConnectTimeout": CONNECT_TIMEOUT_S,
             "ServerAliveInterval": max(int(patience_s / 4), 1),
             "ServerAliveCountMax": 3,
-            # what an alias may ask for and would be in the way of a command
+            # an alias may set these, and they would be in the way of a command
             "ClearAllForwardings": "yes",
             "ControlMaster": "no",
             "ForwardAgent": "no",
@@ -89,24 +88,24 @@ class Host:
 
     @property
     def python(self) -> str:
-        """The interpreter that runs our side there; from the home folder where not absolute."""
+        """The interpreter that runs `collect_there.py`; a relative path is below the home folder."""
         return MAKE_PYTHON if self.environment == MAKE else f"{self.environment}/bin/python"
 
     def remote(self, patience_s: float, program_bytes: int) -> list[str]:
-        """The command that starts a program there, of which standard input brings the text."""
+        """The command that starts a program on the host, whose text follows on standard input."""
         there = ["sh", "-c", SEARCH, "sh", self.python, "-c", BOOTSTRAP, str(program_bytes)]
         return [*self.ssh(patience_s), "--", self.target, shlex.join(there)]
 
     def rsync(self, patience_s: float, parts: Sequence[str]) -> list[str]:
-        """The command that makes the parts there what they are here, and touches nothing else.
+        """The command that makes the parts on the host equal to those here, and nothing else.
 
-        Only what a Mac's rsync knows too (2.6.9, or openrsync), so not `-s`: it is the schema that
-        keeps the folder harmless to the shell there.
+        Only options that a Mac's rsync has too (2.6.9, or openrsync), so not `-s`: the schema keeps
+        the folder's name harmless to the remote shell.
         """
         words = ["rsync", "-rlpt", "--copy-unsafe-links", "--delete"]
         words += [f"--timeout={max(int(patience_s), 1)}"]
         words += [f"--exclude={pattern}" for pattern in LEFT_OUT]
-        # a host's banner is none of what rsync says
+        # a host's banner is not a message of rsync's
         words += ["-e", shlex.join([*self.ssh(patience_s), "-o", "LogLevel=ERROR"])]
         return [*words, "--", *parts, f"{self.target}:{self.folder}/"]
 
@@ -119,16 +118,16 @@ def load(path: Path, ssh_config: str | None = None) -> dict[str, Host]:
     """
     content = validation.load_yaml(path)
     content = {} if content is None else content  # all of it is comments
-    wrong = validation.problems(content, validation.load_schema("hosts"), f"{path}: ")
+    problems = validation.problems(content, validation.load_schema("hosts"), f"{path}: ")
     for label in content if isinstance(content, dict) else ():
         if not (host_file.LABEL.fullmatch(str(label)) and len(str(label)) <= LABEL_LIMIT):
-            wrong.append(
-                f"{path}: {label!r}: is no label of a host; use at most {LABEL_LIMIT} letters, "
+            problems.append(
+                f"{path}: {label!r}: is not a valid label; use at most {LABEL_LIMIT} letters, "
                 "digits, '.', '_' and '-'"
             )
-    if wrong:
-        raise UserError("\n".join(wrong))
-    found: dict[str, Host] = {}
+    if problems:
+        raise UserError("\n".join(problems))
+    hosts: dict[str, Host] = {}
     places: dict[tuple[str, int | None, str], str] = {}
     for label, entry in content.items():
         target, _, port = entry["ssh"].partition(":")
@@ -145,37 +144,37 @@ def load(path: Path, ssh_config: str | None = None) -> dict[str, Host]:
             configfile=entry.get("configfile"),
             ssh_config=ssh_config,
         )
-        wrong += [f"{path}: {label}.{line}" for line in _beyond_schema(label, host, entry)]
-        twin = next((other for other in found if other.casefold() == label.casefold()), None)
+        problems += [f"{path}: {label}.{line}" for line in _beyond_schema(label, host, entry)]
+        twin = next((other for other in hosts if other.casefold() == label.casefold()), None)
         if twin:
-            wrong.append(f"{path}: {label}: the label is '{twin}' where case does not count")
+            problems.append(f"{path}: {label}: differs from '{twin}' only in case; choose another")
         first = places.setdefault((host.target, host.port, folder), label)
         if first != label:
-            wrong.append(f"{path}: {label}.folder: is that of '{first}'; give each its own")
-        found[label] = host
-    if wrong:
-        raise UserError("\n".join(wrong))
-    return found
+            problems.append(f"{path}: {label}.folder: '{first}' has it too; give each its own")
+        hosts[label] = host
+    if problems:
+        raise UserError("\n".join(problems))
+    return hosts
 
 
 def _folder(text: str) -> str:
-    """A folder as ssh's remote side sees it from the home folder: no `~`, nothing to tidy up."""
+    """A folder as ssh's remote side sees it from the home folder: normalised, without `~`."""
     return os.path.normpath(text.removeprefix("~/"))
 
 
 def _beyond_schema(label: str, host: Host, entry: dict[str, str]) -> list[str]:
-    """What is wrong with an entry that a schema cannot say."""
-    wrong = []
+    """The problems of an entry that a schema cannot express."""
+    problems = []
     if label.casefold() == "auto":
-        wrong.append("ssh: its label is 'auto', which is no host's label")
+        problems.append("ssh: the label 'auto' is reserved; choose another")
     if host.port and host.port > 65535:
-        wrong.append(f"ssh: {host.port} is no port")
+        problems.append(f"ssh: {host.port} is not a port; expected at most 65535")
     if host.folder in (".", "/", "//") or ".." in host.folder.split("/"):
-        wrong.append(
+        problems.append(
             f"folder: is {entry['folder']!r}; name a folder of its own below the home folder, or "
             "an absolute one"
         )
     for key in ("identity", "configfile"):
         if key in entry and not Path(entry[key]).expanduser().is_file():
-            wrong.append(f"{key}: {entry[key]}: no such file on this host")
-    return wrong
+            problems.append(f"{key}: {entry[key]}: no such file on this host")
+    return problems

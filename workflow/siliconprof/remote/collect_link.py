@@ -1,7 +1,7 @@
-"""The line to one host: ssh with our program at the other end, its answers, its log, its end.
+"""The connection to one host: ssh with `collect_there.py` at the other end.
 
-What comes from there is data of a stranger: answers have a greatest length, a bundle a greatest
-size, and text is shown without control characters.
+What the host sends is not trusted: answers have a greatest length, a bundle a greatest size, and
+text is shown without control characters.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ END_S = collect_there.END_S + 10.0  # what the other side gets to end its pipeli
 
 
 class Failed(Exception):
-    """Nothing, or nothing more, comes from this host; the message says why."""
+    """Collecting from this host failed; the message says why."""
 
 
 def plain(text: str) -> str:
-    """A line of text from elsewhere as it may be shown on a terminal."""
+    """A line of untrusted text as it may be shown on a terminal."""
     words = "".join(c if c.isprintable() else " " for c in text).split()
     shown = " ".join(words)
     return shown if len(shown) <= LINE_LIMIT else shown[: LINE_LIMIT - 3] + "..."
 
 
 class Link:
-    """A running ssh with our program at its other end."""
+    """A running ssh with `collect_there.py` at its other end."""
 
     def __init__(
-        self, host: Host, log: IO[str], patience_s: float, heard: Callable[[str], None]
+        self, host: Host, log: IO[str], patience_s: float, on_line: Callable[[str], None]
     ) -> None:
         """Connect.
 
         Args:
-            log: takes whatever is said there on standard error.
-            patience_s: after that long without a sign of each other both sides give up.
-            heard: is called with each of those lines.
+            log: receives the remote standard error.
+            patience_s: seconds of silence after which both sides give up.
+            on_line: called with each line of the log.
         """
-        self.host, self.log, self.heard = host, log, heard
+        self.host, self.log, self.on_line = host, log, on_line
         self.patience_s = patience_s
-        self.last = ""  # line of the log
+        self.last_line = ""  # line of the log
         program = Path(collect_there.__file__).read_bytes()
         self.process = subprocess.Popen(
             host.remote(patience_s, len(program)),
@@ -72,7 +72,7 @@ class Link:
                 self.process.stdin.write(content)
                 self.process.stdin.flush()
         except (OSError, ValueError):
-            pass  # it has ended; `hear` finds out why
+            pass  # it has ended; `receive` finds out why
 
     def _beat(self) -> None:
         while not self.closed.wait(self.patience_s / 4):
@@ -80,25 +80,25 @@ class Link:
 
     def _follow(self, stream: IO[bytes]) -> None:
         for line in iter(lambda: stream.readline(ANSWER_LIMIT_BYTES), b""):
-            self.note(line.decode("utf-8", "replace"))
+            self.log_line(line.decode("utf-8", "replace"))
 
-    def note(self, line: str) -> None:
-        """Write one line that a program said into the log, as text that a terminal only shows."""
+    def log_line(self, line: str) -> None:
+        """Write one line of a program's output into the log, without control characters."""
         shown = "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in line.rstrip())
         self.log.write(shown + "\n")
         self.log.flush()
-        self.last = plain(line) or self.last
-        self.heard(line)
+        self.last_line = plain(line) or self.last_line
+        self.on_line(line)
 
-    def say(self, **request: Any) -> None:
+    def send(self, **request: Any) -> None:
         """Send one request."""
         self._write(json.dumps(request).encode() + b"\n")
 
-    def hear(self, *events: str) -> Mapping[str, Any]:
+    def receive(self, *events: str) -> Mapping[str, Any]:
         """The next answer, which is one of these.
 
         Raises:
-            Failed: there is none, or it says that it cannot go on.
+            Failed: there is none, or the host cannot go on.
         """
         assert self.process.stdout
         line = self.process.stdout.readline(ANSWER_LIMIT_BYTES)
@@ -110,18 +110,18 @@ class Link:
                 raise ValueError
         except (ValueError, KeyError, TypeError, RecursionError):
             raise Failed(
-                f"it answers {plain(line.decode('utf-8', 'replace'))!r}, which is not ours: its "
-                f"shell's start-up files must print nothing; try `ssh {self.host.target} true`"
+                f"unexpected answer {plain(line.decode('utf-8', 'replace'))!r}: the host's shell "
+                f"start-up files must print nothing; try `ssh {self.host.target} true`"
             ) from None
         if answer["event"] == "refused":
             raise Failed(plain(str(answer.get("line"))))
         return answer
 
-    def receive(self, size: Any) -> bytes:
+    def receive_bundle(self, size: Any) -> bytes:
         """The bundle that follows an answer.
 
         Raises:
-            Failed: it is too large or does not come whole.
+            Failed: it is too large or incomplete.
         """
         assert self.process.stdout
         if not isinstance(size, int) or not 0 <= size <= LIMIT_BYTES:
@@ -132,20 +132,20 @@ class Link:
         return content
 
     def _end(self) -> str:
-        """Why the connection is no more."""
+        """Why the connection has ended."""
         code = self.process.wait()
         self.follower.join()
         if code in (126, 127):
             return (
-                f"no Python there: {self.host.python} ({self.last}); install it, or name another "
-                "`environment`"
+                f"no Python on the host: {self.host.python} ({self.last_line}); install it, or "
+                "name another `environment`"
             )
         if code == 255:
-            return self.last or "ssh ended without a word"
-        return f"ended there with status {code}: {self.last}"
+            return self.last_line or "ssh ended without a message"
+        return f"the program on the host ended with status {code}: {self.last_line}"
 
     def end(self) -> None:
-        """Hang up; the other side then ends its pipeline, which is waited for."""
+        """Hang up, and wait until the other side has ended its pipeline."""
         self.closed.set()
         assert self.process.stdin
         with self.writing, contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""One host's turn in `collect`: send the project, have it measured, take in what is new."""
+"""One host's turn in `collect`: send the project, have it measured, import what is new."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from siliconprof.store import record
 
 RESULTS = Path("results")
 STEPS = re.compile(r"(\d+) of (\d+) steps")  # Snakemake's own words
-NOT_OK = ("failed", "oom", "timeout")  # `unsupported` and `skipped` are answers, not accidents
+NOT_OK = ("failed", "oom", "timeout")  # `unsupported` and `skipped` are results
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How it went with one host."""
+    """The outcome of collecting from one host."""
 
     label: str
     line: str
     failed: bool
 
 
-def tell(label: str, what: str) -> None:
-    """One line on standard error: something has changed with a host."""
-    sys.stderr.write(f"{label}: {what}\n")  # in one piece, whoever else writes
+def report_status(label: str, event: str) -> None:
+    """Print one line about a host on standard error."""
+    sys.stderr.write(f"{label}: {event}\n")  # in one piece, since hosts' threads write at once
     sys.stderr.flush()
 
 
@@ -53,7 +53,7 @@ class Collection:
         self.sending: dict[str, subprocess.Popen] = {}
 
     def collect(self, host: collect_hosts.Host) -> Outcome:
-        """Collect from one host; whatever goes wrong with it is part of the outcome."""
+        """Collect from one host; an error becomes part of the outcome."""
         log_file = RESULTS / "logs" / "collect" / f"{host.label}.log"
         try:
             log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -66,52 +66,52 @@ class Collection:
         except (Failed, UserError, OSError) as error:
             lines = [plain(line) for line in str(error).splitlines()] or [type(error).__name__]
             more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
-            what = "interrupted" if self.stopped.is_set() else f"failed: {lines[0]}{more}"
-            return Outcome(host.label, f"{what}; log: {log_file}", True)
+            summary = "interrupted" if self.stopped.is_set() else f"failed: {lines[0]}{more}"
+            return Outcome(host.label, f"{summary}; log: {log_file}", True)
 
     def _collect(self, host: collect_hosts.Host, log: IO[str]) -> Outcome:
         label = host.label
-        tell(label, f"connecting to {host.target}")
+        report_status(label, f"connecting to {host.target}")
         with self._linked(host, log) as link:
-            link.say(label=label, folder=host.folder, silence_s=self.patience_s)
-            answer = link.hear("ready", "waiting")
+            link.send(label=label, folder=host.folder, silence_s=self.patience_s)
+            answer = link.receive("ready", "waiting")
             if answer["event"] == "waiting":
-                tell(label, "waiting: another run is active there")
-                answer = link.hear("ready")
-            tell(label, "sending the project")
+                report_status(label, "waiting: another run is active on the host")
+                answer = link.receive("ready")
+            report_status(label, "sending the project")
             self._send(host, link)
-            known = seals(label)
-            link.say(
+            local_seals = seals(label)
+            link.send(
                 label=label,
                 environment=host.environment if host.environment == collect_hosts.MAKE else "",
                 experiment=self.experiments[label],
                 commit=self.commit,
-                without=sorted(known),
+                without=sorted(local_seals),
             )
-            while (answer := link.hear("stage", "done"))["event"] == "stage":
-                tell(label, plain(str(answer.get("stage"))))
-            content = link.receive(answer.get("bytes"))
+            while (answer := link.receive("stage", "done"))["event"] == "stage":
+                report_status(label, plain(str(answer.get("stage"))))
+            content = link.receive_bundle(answer.get("bytes"))
         imported = self._import(label, content) if content else None
         present, status = _count(answer.get("present")), answer.get("status")
         added, replaced = (imported.added, imported.replaced) if imported else (0, 0)
         line = f"{added} new, {present} already here, {replaced} replaced{_not_ok(label)}"
         if status == 0 and not added + present + replaced:
-            line = "no cell of this experiment is for this host"
+            line = "the experiment has no cell for this host"
         if status != 0:
-            line += f"; the run there ended with status {plain(str(status))}"
-            line += f"; log: {log.name}" if content else f": {link.last}; log: {log.name}"
+            line += f"; the run on the host ended with status {plain(str(status))}"
+            line += f"; log: {log.name}" if content else f": {link.last_line}; log: {log.name}"
         return Outcome(label, line, status != 0)
 
     @contextmanager
     def _linked(self, host: collect_hosts.Host, log: IO[str]) -> Iterator[Link]:
-        """A connection, which `stop` ends too."""
+        """A connection, which `stop` can end."""
 
-        def heard(line: str) -> None:
+        def show_progress(line: str) -> None:
             steps = STEPS.search(line)
             if steps and sys.stderr.isatty():
-                tell(host.label, f"measuring, {steps[1]} of {steps[2]} steps done")
+                report_status(host.label, f"measuring, {steps[1]} of {steps[2]} steps done")
 
-        link = Link(host, log, self.patience_s, heard)
+        link = Link(host, log, self.patience_s, show_progress)
         self.open[host.label] = link
         try:
             if self.stopped.is_set():
@@ -122,10 +122,10 @@ class Collection:
             del self.open[host.label]
 
     def _send(self, host: collect_hosts.Host, link: Link) -> None:
-        """Make the project there what it is here.
+        """Copy the project to the host.
 
         Raises:
-            Failed: rsync says why.
+            Failed: with rsync's message.
         """
         parts = [part for part in collect_hosts.PARTS if Path(part).exists()]
         process = subprocess.Popen(
@@ -136,23 +136,23 @@ class Collection:
             start_new_session=True,
         )
         self.sending[host.label] = process
-        if self.stopped.is_set():  # `stop` may have come too early to see it
+        if self.stopped.is_set():  # `stop` may have run before the process was listed
             process.terminate()
-        output, said = process.stdout, ""
+        output, cause = process.stdout, ""
         assert output
         with output:
             for line in iter(lambda: output.readline(ANSWER_LIMIT_BYTES), b""):
                 text = line.decode("utf-8", "replace")
-                said = said or plain(text)  # the first line is the cause, the last a summary
-                link.note(text)
+                cause = cause or plain(text)  # the first line is the cause, the last a summary
+                link.log_line(text)
         if process.wait():
-            raise Failed(f"rsync: {said or f'exit status {process.returncode}'}")
+            raise Failed(f"rsync: {cause or f'exit status {process.returncode}'}")
 
     def _import(self, label: str, content: bytes) -> bundle_import.Imported:
-        """Check a bundle as any other, and that it speaks of this host alone; then take it in.
+        """Check a bundle as any other, and that it has this host's records only; then import it.
 
         Raises:
-            UserError: it is unsound, or another host's.
+            UserError: it is unsound, or has records of another host.
         """
         with tempfile.TemporaryDirectory() as folder, self.importing:
             path = Path(folder) / f"{label}.zip"
@@ -160,8 +160,8 @@ class Collection:
             bundle = bundle_check.read_bundle(path)
             if {*bundle.hosts} - {label}:
                 raise UserError(
-                    f"its bundle holds records of {', '.join(bundle.hosts)}: a host brings its own "
-                    "only; nothing imported"
+                    f"its bundle holds records of {', '.join(bundle.hosts)}: a host may send its "
+                    "own only; nothing imported"
                 )
             _same_machine(label, bundle)
             return bundle_import.import_bundle(path, RESULTS, replace=True)
@@ -177,10 +177,10 @@ class Collection:
 
 
 def _same_machine(label: str, bundle: bundle_check.Bundle) -> None:
-    """See that a label still stands for the machine that it stood for.
+    """Check that a label still stands for the same machine.
 
     Raises:
-        UserError: it does not; records of two machines would pass for one's.
+        UserError: it does not, so records of two machines would have one label.
     """
     path, member = RESULTS / "hosts" / f"{label}.json", bundle.files.get(f"hosts/{label}.json")
     if member is None or not path.exists():
@@ -199,22 +199,22 @@ def _records(label: str) -> Iterator[dict[str, Any]]:
         try:
             yield record.read(path, check_schema=False)
         except UserError:
-            continue  # damaged: it comes again
+            continue  # damaged: it is sent again
 
 
 def seals(label: str) -> set[str]:
-    """The SHA-256 of every sound record of a host that lies here."""
+    """The SHA-256 of every sound record of a host in this checkout."""
     return {data["sha256"] for data in _records(label)}
 
 
 def _not_ok(label: str) -> str:
     """`; N of M cells not ok (…)`, or nothing."""
-    found = Counter(data["status"] for data in _records(label))
-    wrong = {status: found[status] for status in NOT_OK if found[status]}
-    if not wrong:
+    statuses = Counter(data["status"] for data in _records(label))
+    not_ok = {status: statuses[status] for status in NOT_OK if statuses[status]}
+    if not not_ok:
         return ""
-    kinds = ", ".join(f"{number} {status}" for status, number in wrong.items())
-    return f"; of its {found.total()} cells {sum(wrong.values())} not ok ({kinds})"
+    kinds = ", ".join(f"{number} {status}" for status, number in not_ok.items())
+    return f"; of its {statuses.total()} cells {sum(not_ok.values())} not ok ({kinds})"
 
 
 def _count(value: Any) -> int:

@@ -1,12 +1,12 @@
-"""What `siliconprof collect` runs on the other host: it guards the folder and ends with the link.
+"""The remote side of `siliconprof collect`: guards the folder, runs the pipeline, ends with ssh.
 
-Sent as text over ssh and run by whatever Python is there, before any of the project lies there; so
-it stands alone and imports the standard library only. Requests and answers are JSON, one a line,
-on standard input and output; what the pipeline says goes to standard error.
+Sent as text over ssh and run by the host's Python before any of the project is there, so it imports
+the standard library only. Requests and answers are JSON, one a line, on standard input and output;
+the pipeline's output goes to standard error.
 
-The other side sends an empty line every few seconds. When standard input closes, or nothing comes
-for too long, the pipeline here is ended: nobody is left to bring its records home, and the host
-should be free. What it has measured stays, and the next collect goes on from there.
+The collecting side sends an empty line every few seconds. When standard input closes, or nothing
+comes for too long, the pipeline here is ended: nobody is left to fetch its records, and the host
+should be free. Its records stay, and the next collect goes on from there.
 """
 
 from __future__ import annotations
@@ -32,42 +32,42 @@ PRESENCE = Path(".snakemake/siliconprof.lock")  # which every pipeline in a chec
 # Names the process without which Snakemake and its cells end by themselves (`lifetime.py`).
 PIPELINE_VARIABLE = "SILICONPROF_PIPELINE_PID"
 NEEDED = (3, 11)  # version of Python
-END_S = 20.0  # that a pipeline gets to end by itself
+END_S = 20.0  # seconds that a pipeline gets to end by itself
 POLL_S = 0.1
 
 
 class Gone(Exception):
-    """The other side has hung up."""
+    """The connection to the collecting host has ended."""
 
 
 class Refused(Exception):
-    """What was asked cannot be done; the line says why."""
+    """The request cannot be carried out; the line says why."""
 
 
 class Link:
-    """The line to the host that collects."""
+    """The connection to the collecting host."""
 
     def __init__(self) -> None:
         self.requests: queue.Queue = queue.Queue()
         self.gone = threading.Event()
-        self.heard_at = time.monotonic()
+        self.last_heard_s = time.monotonic()
         self.silence_s = 60.0
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
         for line in iter(sys.stdin.buffer.readline, b""):
-            self.heard_at = time.monotonic()
+            self.last_heard_s = time.monotonic()
             if line.strip():
                 self.requests.put(json.loads(line))
         self.gone.set()
 
     def check(self) -> None:
-        """Stop when nobody is there any more.
+        """Check the connection.
 
         Raises:
-            Gone: so it is.
+            Gone: it is closed, or silent for longer than `silence_s` seconds.
         """
-        if self.gone.is_set() or time.monotonic() - self.heard_at > self.silence_s:
+        if self.gone.is_set() or time.monotonic() - self.last_heard_s > self.silence_s:
             raise Gone
 
     def request(self) -> dict:
@@ -95,11 +95,11 @@ def enter(folder: str) -> None:
     """Make the folder the current one.
 
     Raises:
-        Refused: it is somebody's, so nothing in it may be overwritten or removed.
+        Refused: it has other content, which must not be overwritten or removed, or is unusable.
     """
     path, home = Path(folder).resolve(), Path.home().resolve()
     if path == home or path in home.parents:
-        raise Refused(f"{path}: holds the home folder; name a folder of its own")
+        raise Refused(f"{path}: contains the home folder; name a folder for collect alone")
     try:
         path.mkdir(parents=True, exist_ok=True)
         os.chdir(path)
@@ -112,7 +112,7 @@ def enter(folder: str) -> None:
         raise Refused(f"{path}: cannot be used: {error.strerror}") from None
     if not ours:
         raise Refused(
-            f"{path}: is not empty and not a folder that collect has made; name a new or empty one"
+            f"{path}: is not empty and was not made by collect; name a new or empty folder"
         )
 
 
@@ -128,15 +128,15 @@ def _locked(path: Path) -> int | None:
 
 
 def lock(link: Link) -> int:
-    """Have the folder alone; the lock lasts as long as this process.
+    """Lock the folder for as long as this process lives; the lock file's descriptor.
 
-    An earlier collect whose link broke needs some time to notice, so it is waited for.
+    An earlier collect whose connection broke needs some time to notice, so it is waited for.
 
     Raises:
         Refused: another run is active here.
     """
     end = time.monotonic() + link.silence_s + END_S
-    said = False
+    announced = False
     while True:
         own = _locked(OURS / "lock")
         if own is not None:
@@ -147,10 +147,10 @@ def lock(link: Link) -> int:
                 return own
             os.close(own)
         if time.monotonic() > end:
-            raise Refused(f"{Path.cwd()}: another run is active there; collect again when it ends")
-        if not said:
+            raise Refused(f"{Path.cwd()}: another run is active; collect again when it ends")
+        if not announced:
             link.say(event="waiting")
-            said = True
+            announced = True
         link.check()
         time.sleep(POLL_S)
 
@@ -162,7 +162,7 @@ def run(link: Link, command: list, environment: dict) -> int:
     """Run a command to its end; its exit status.
 
     Raises:
-        Gone: the other side has hung up; the command and all it started have been ended.
+        Gone: the connection has ended; the command and all it started have been ended.
         Refused: there is no such command.
     """
     try:
@@ -174,7 +174,7 @@ def run(link: Link, command: list, environment: dict) -> int:
             start_new_session=True,
         )
     except FileNotFoundError:
-        raise Refused(f"{command[0]}: not installed there") from None
+        raise Refused(f"{command[0]}: not installed on the host") from None
     try:
         while process.poll() is None:
             link.check()
@@ -199,8 +199,8 @@ def end(process: subprocess.Popen) -> None:
             continue
 
 
-def environment(link: Link, asked: dict) -> dict:
-    """The variables under which `python` is the one to measure with.
+def environment(link: Link, request: dict) -> dict:
+    """The environment variables in which `python` is the one to measure with.
 
     Raises:
         Refused: it could not be set up.
@@ -211,20 +211,20 @@ def environment(link: Link, asked: dict) -> dict:
         PIPELINE_VARIABLE: str(os.getpid()),
     }
     folder = Path(sys.executable).parent
-    if asked["environment"] == "make":
+    if request["environment"] == "make":
         link.say(event="stage", stage="make env")
-        made = run(link, ["make", "env", f"PYTHON={sys.executable}"], variables)
-        if made:
-            raise Refused(f"make env: exit status {made}")
+        status = run(link, ["make", "env", f"PYTHON={sys.executable}"], variables)
+        if status:
+            raise Refused(f"make env: exit status {status}")
         folder = Path(".venv/bin").absolute()
     return variables | {"PATH": str(folder) + os.pathsep + variables["PATH"]}
 
 
-def measure(link: Link, asked: dict, variables: dict) -> int:
-    """Measure what is due; Snakemake's exit status."""
+def measure(link: Link, request: dict, variables: dict) -> int:
+    """Run the pipeline on the experiment; Snakemake's exit status."""
     experiment = OURS / "experiment.json"  # JSON is YAML; the label in it is text, whatever it is
-    experiment.write_text(json.dumps(asked["experiment"]), encoding="utf-8")
-    (OURS / "commit").write_text(asked["commit"] or "", encoding="utf-8")
+    experiment.write_text(json.dumps(request["experiment"]), encoding="utf-8")
+    (OURS / "commit").write_text(request["commit"] or "", encoding="utf-8")
     link.say(event="stage", stage="measuring")
     arguments = ["--cores", "1", "measured", "--configfile", str(experiment)]
     python = shutil.which("python", path=variables["PATH"]) or sys.executable
@@ -233,22 +233,22 @@ def measure(link: Link, asked: dict, variables: dict) -> int:
 
 def seals(label: str) -> list:
     """The SHA-256 that each record of this host carries."""
-    found = []
+    hashes = []
     for path in sorted(Path("results/records", label).rglob("*.json")):
         try:
-            found.append(str(json.loads(path.read_text(encoding="utf-8"))["sha256"]))
+            hashes.append(str(json.loads(path.read_text(encoding="utf-8"))["sha256"]))
         except (OSError, ValueError, KeyError, TypeError):
             continue  # damaged: `pack` says so
-    return found
+    return hashes
 
 
-def bundle(link: Link, asked: dict, variables: dict) -> Path | None:
-    """A bundle of what the other side does not have; None when it has all.
+def bundle(link: Link, request: dict, variables: dict) -> Path | None:
+    """A bundle of the records that the other side does not have; None when it has all.
 
     Raises:
         Refused: it cannot be packed.
     """
-    label, without = asked["label"], set(asked["without"])
+    label, without = request["label"], set(request["without"])
     if set(seals(label)) <= without:
         return None
     listed, packed = OURS / "without", OURS / "bundle.zip"
@@ -258,7 +258,7 @@ def bundle(link: Link, asked: dict, variables: dict) -> Path | None:
     command = [python, "-m", "siliconprof.pipeline.cli", "pack", "--host", label]
     command += ["--without", str(listed), "--force", "--output", str(packed)]
     if run(link, command, variables):
-        raise Refused("its records cannot be packed")
+        raise Refused("the host's records cannot be packed; the log says why")
     return packed
 
 
@@ -272,22 +272,22 @@ def stay_awake() -> None:
 
 def serve(link: Link) -> None:
     """Answer one collect from its first request to its last."""
-    asked = link.request()
-    link.silence_s = float(asked["silence_s"])
+    request = link.request()
+    link.silence_s = float(request["silence_s"])
     if sys.version_info[:2] < NEEDED:
-        found, needed = (".".join(map(str, v)) for v in (sys.version_info[:3], NEEDED))
-        raise Refused(f"{sys.executable}: is Python {found} there; expected {needed} or later")
-    enter(asked["folder"])
-    held = lock(link)
+        version, needed = (".".join(map(str, v)) for v in (sys.version_info[:3], NEEDED))
+        raise Refused(f"{sys.executable}: is Python {version}; expected {needed} or later")
+    enter(request["folder"])
+    lock_descriptor = lock(link)
     stay_awake()
     link.say(event="ready")
-    asked = link.request()
-    variables = environment(link, asked)
-    status = measure(link, asked, variables)
-    packed = bundle(link, asked, variables)
+    request = link.request()
+    variables = environment(link, request)
+    status = measure(link, request, variables)
+    packed = bundle(link, request, variables)
     content = packed.read_bytes() if packed else b""
-    known = set(asked["without"])
-    present = sum(seal in known for seal in seals(asked["label"]))
+    without = set(request["without"])
+    present = sum(seal in without for seal in seals(request["label"]))
     link.say(event="done", status=status, present=present, bytes=len(content))
     try:
         sys.stdout.buffer.write(content)
@@ -296,7 +296,7 @@ def serve(link: Link) -> None:
         raise Gone from None
     if packed:
         packed.unlink()
-    os.close(held)
+    os.close(lock_descriptor)
 
 
 def hang_up(signum: int, frame: object) -> None:
@@ -316,7 +316,7 @@ def main() -> int:
             link.say(event="refused", line=str(error))
             return 1
     except Gone:
-        print("the collecting host is gone: ended here", file=sys.stderr, flush=True)
+        print("lost the collecting host: the run is ended", file=sys.stderr, flush=True)
         return 1
     return 0
 

@@ -1,8 +1,8 @@
 """Signatures of bundles, by OpenSSH: `ssh-keygen -Y sign` and `-Y verify` (ssh-keygen(1), 8.2 on).
 
 A signature lies beside the bundle as `{bundle}.sig` and is made for the namespace `siliconprof`,
-so that nothing that somebody signed for another purpose passes for one. Who may sign stands in a
-file of allowed signers: one line `identity ssh-ed25519 AAAA…` each.
+so that a signature made for another purpose is not accepted. A file of allowed signers lists who
+may sign: one line `identity ssh-ed25519 AAAA…` each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LIMIT_S = 120  # a person may have to touch a key or type a passphrase
 
 
 def path_of(bundle: Path) -> Path:
-    """Where a bundle's signature lies."""
+    """The path of a bundle's signature."""
     return bundle.with_name(f"{bundle.name}.sig")
 
 
@@ -31,60 +31,63 @@ def sign(content: bytes, key: Path) -> bytes:
         key: a private key, or a public one whose private half an agent holds.
 
     Raises:
-        UserError: no such key, or ssh-keygen refused it.
+        UserError: there is no such key, or ssh-keygen refused it; one line.
     """
     if not key.is_file():
         raise UserError(f"{key}: no such key")
-    done = _keygen(["sign", "-f", str(key.absolute()), "-n", NAMESPACE], content)
-    if done.returncode or not done.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
-        raise UserError(f"{key}: cannot sign: {_said(done)}")
-    return done.stdout
+    result = _keygen(["sign", "-f", str(key.absolute()), "-n", NAMESPACE], content)
+    if result.returncode or not result.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
+        raise UserError(f"{key}: cannot sign: {_message(result)}")
+    return result.stdout
 
 
-def signer(content: bytes, bundle: Path, allowed: Path, wanted: str | None = None) -> str:
+def signer(content: bytes, bundle: Path, allowed: Path, identity: str | None = None) -> str:
     """Who signed a bundle's bytes, as the file of allowed signers calls them.
 
     Args:
-        wanted: the only identity that will do.
+        identity: the only identity to accept.
 
     Raises:
-        UserError: not signed, or not by one of them; one line.
+        UserError: it is not signed, or not by an allowed signer; one line.
     """
-    lies = path_of(bundle)
+    signature_path = path_of(bundle)
     try:
-        if lies.stat().st_size > LIMIT_BYTES:
-            raise UserError(f"{lies}: no signature: over {LIMIT_BYTES} bytes")
-        signature = lies.read_bytes()
+        if signature_path.stat().st_size > LIMIT_BYTES:
+            raise UserError(f"{signature_path}: not a signature: over {LIMIT_BYTES} bytes")
+        signature = signature_path.read_bytes()
     except FileNotFoundError:
-        raise UserError(f"{bundle}: not signed: there is no {lies.name} beside it") from None
+        raise UserError(
+            f"{bundle}: not signed: there is no {signature_path.name} beside it"
+        ) from None
     except OSError as error:
-        raise UserError(f"{lies}: {error.strerror or error}") from None
+        raise UserError(f"{signature_path}: {error.strerror or error}") from None
     if not allowed.is_file():
         raise UserError(f"{allowed}: no such file of allowed signers")
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, "signature")  # what is looked at twice may not change in between
+        copy = Path(folder, "signature")  # which is read twice and must not change in between
         copy.write_bytes(signature)
-        who = ["-f", str(allowed.absolute()), "-s", str(copy)]
-        if wanted is None:
-            found = _keygen(["find-principals", *who], b"")
-            lines = found.stdout.decode("utf-8", "replace").splitlines()
-            names = [name for name in lines if not name.startswith("!")]  # who is excepted there
-            if found.returncode or not names:
-                raise UserError(f"{bundle}: not signed by any of {allowed}: {_said(found)}")
-            wanted = names[0]
-        done = _keygen(["verify", *who, "-I", wanted, "-n", NAMESPACE], content)
-        if done.returncode:
+        options = ["-f", str(allowed.absolute()), "-s", str(copy)]
+        if identity is None:
+            principals = _keygen(["find-principals", *options], b"")
+            lines = principals.stdout.decode("utf-8", "replace").splitlines()
+            names = [name for name in lines if not name.startswith("!")]  # those excluded there
+            if principals.returncode or not names:
+                raise UserError(f"{bundle}: not signed by any of {allowed}: {_message(principals)}")
+            identity = names[0]
+        result = _keygen(["verify", *options, "-I", identity, "-n", NAMESPACE], content)
+        if result.returncode:
             raise UserError(
-                f"{bundle}: {lies.name} is no signature of it by '{wanted}': {_said(done)}"
+                f"{bundle}: {signature_path.name} is not a signature of it by '{identity}': "
+                f"{_message(result)}"
             )
-    return wanted
+    return identity
 
 
 def _keygen(arguments: Sequence[str], content: bytes) -> subprocess.CompletedProcess[bytes]:
     """`ssh-keygen -Y …` with something on its standard input.
 
     Raises:
-        UserError: it is not installed, or waits for somebody who is not there.
+        UserError: it is not installed, or waited too long for a passphrase or a touch.
     """
     try:
         return subprocess.run(
@@ -102,8 +105,8 @@ def _keygen(arguments: Sequence[str], content: bytes) -> subprocess.CompletedPro
         raise UserError(f"ssh-keygen gave no answer within {LIMIT_S} s") from None
 
 
-def _said(done: subprocess.CompletedProcess[bytes]) -> str:
-    """The end of what ssh-keygen said, in one line."""
-    said = (done.stderr + b"\n" + done.stdout).decode("utf-8", "replace").split("\n")
-    lines = [" ".join(line.split()) for line in said if line.strip()]
-    return (lines or [f"status {done.returncode}"])[0][:300]
+def _message(result: subprocess.CompletedProcess[bytes]) -> str:
+    """The first line of ssh-keygen's output, or its exit status."""
+    output = (result.stderr + b"\n" + result.stdout).decode("utf-8", "replace").split("\n")
+    lines = [" ".join(line.split()) for line in output if line.strip()]
+    return (lines or [f"status {result.returncode}"])[0][:300]

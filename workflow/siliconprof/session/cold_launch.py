@@ -1,13 +1,13 @@
-"""A fresh process that launches for the first time: how long, and what came before it.
+"""The first kernel launch of a fresh process: how long it takes, and each step before it.
 
     python -m siliconprof.session.cold_launch --cell JSON --supervisor PID
 
 Cold is the first launch of a kernel that is compiled and loaded, after the context exists and
-another kernel has run. So a process has one to give, and `kernel_launch` starts several, one after
-the other (`fresh`). Each does its part of the following, and tells every time as a line of its own,
-so that what came before a crash is not lost: import the framework; open the device and put the
-first arrays there; run another kernel; launch the trivial operator; compile an empty kernel, load
-it and launch it. The operator goes first: all that has run before it is the one product.
+another kernel has run. A process has only one, so `kernel_launch` starts several processes one
+after the other (`fresh`). Each does the following, and prints every time as a line of its own, so
+that a crash loses no earlier time: import the framework; open the device and put the first arrays
+there; run another kernel; launch the trivial operator; compile an empty kernel, load it and launch
+it. The operator goes first, so that only the one product has run before it.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ Result = TypeVar("Result")
 # -- the fresh process ---------------------------------------------------------------------------
 
 
-def tell(**said: Any) -> None:
-    """One line for whoever started this process; a framework may have left one unfinished."""
-    print(f"\n{MARK}{json.dumps(said)}", flush=True)
+def report(**facts: Any) -> None:
+    """Print facts as one line of JSON; a framework may have left a line unfinished."""
+    print(f"\n{MARK}{json.dumps(facts)}", flush=True)
 
 
 def timed(name: str, doing: str, action: Callable[[], Result]) -> Result:
-    """Tell what is being done, do it, and tell how long it took."""
-    tell(doing=doing)
+    """Report an action, run it, and report its seconds under a name."""
+    report(doing=doing)
     start = time.perf_counter()
     result = action()
     seconds = time.perf_counter() - start
-    tell(**{name: seconds})
+    report(**{name: seconds})
     return result
 
 
 def launch_cold(backend: Any, cell: Cell) -> None:
-    """Everything that a fresh process is for, in this order."""
+    """Take all times of a fresh process, in the order of the module's description."""
 
     def opened() -> tuple[Any, Any]:
         backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
@@ -79,17 +79,17 @@ def launch_cold(backend: Any, cell: Cell) -> None:
         if kernel is not None:
             timed(COMPILE_AND_LOAD_S, doing, lambda: run(kernel))
         return
-    tell(doing=doing)
+    report(doing=doing)
     start = time.perf_counter()
     kernel, _ = backend.empty_kernel()
     seconds = time.perf_counter() - start
     if kernel is not None:
-        tell(**{COMPILE_AND_LOAD_S: seconds})
+        report(**{COMPILE_AND_LOAD_S: seconds})
         timed(EMPTY_COLD_S, "launch the empty kernel", lambda: run(kernel))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Launch for the first time and tell how long it took."""
+    """Launch for the first time and print the times."""
     parser = argparse.ArgumentParser(prog="siliconprof.session.cold_launch")
     parser.add_argument("--cell", required=True)
     parser.add_argument("--supervisor", type=int, required=True)
@@ -106,11 +106,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def fresh(
     cell: Cell, limit_s: float, on_stage: Callable[[str], None]
 ) -> tuple[dict[str, float], str | None]:
-    """Run one fresh process to its end: (seconds that it told by name, why it told no more).
+    """Run one fresh process to its end: (seconds by name, why it ended early or None).
 
     Args:
-        limit_s: it is killed after that many seconds.
-        on_stage: hears what it does.
+        limit_s: seconds after which it is killed.
+        on_stage: called with each action that it reports.
     """
     process = subprocess.Popen(
         [
@@ -134,16 +134,16 @@ def fresh(
 
     timer = threading.Timer(limit_s, end)
     timer.start()
-    told: dict[str, float] = {}
+    times_s: dict[str, float] = {}
     doing, last = "start", ""
     try:
         assert process.stdout is not None
         for line in process.stdout:
             text = line.decode(errors="replace").strip()
             if text.startswith(MARK):
-                said = json.loads(text.removeprefix(MARK))
-                doing = said.pop("doing", doing)
-                told |= said
+                message = json.loads(text.removeprefix(MARK))
+                doing = message.pop("doing", doing)
+                times_s |= message
                 on_stage(doing)
             elif text:
                 last = text
@@ -153,11 +153,11 @@ def fresh(
         timer.cancel()
         process.kill()
         process.wait()
-    return told, why(code, late.is_set(), limit_s, f"while: {doing}", last)
+    return times_s, failure(code, late.is_set(), limit_s, f"while: {doing}", last)
 
 
-def why(code: int, late: bool, limit_s: float, reached: str, last: str) -> str | None:
-    """The reason of a process that did not come to its end, None of one that did."""
+def failure(code: int, late: bool, limit_s: float, reached: str, last: str) -> str | None:
+    """Why a process ended early; None if it did not."""
     if late:
         return f"still running after {limit_s:g} s; {reached}"
     if code < 0:

@@ -1,9 +1,9 @@
 """Energy of a window of unsplit training steps, and the idle power around it.
 
-A thread of its own reads every source ten times a second: it sees how often a counter moves,
-integrates what is only told as power, and notices a source that is lost. The window's ends are
-read with the device synchronised. A window that is too short, or in which a counter moved too
-seldom, gives None and the reason: not measured is never 0 J.
+A thread reads every source ten times a second: it counts how often a counter changes, integrates
+sources that give only power, and notices a source that is lost. The window's ends are read with
+the device synchronised. A window that is too short, or in which a counter changed too seldom,
+gives None and the reason: an energy that was not measured is never 0 J.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INTERVAL_S = 0.1  # NVML's counter moves every 10 to 100 ms
 LEAST_WINDOW_S = 10.0
 LEAST_UPDATES = 20
 LEAST_IDLE_READINGS = 5  # that differ from the one before, over all sources of a sensor
-LONGEST = 6  # windows; then a slow counter is not waited for any longer
+LONGEST = 6  # windows, after which a slow counter is not waited for
 SETTLE_S = 2.0  # after work: NVML's power is a mean of 1 s, and clocks take a while to fall
 
 
@@ -40,7 +40,7 @@ class Tally:
         self.last: tuple[float, float] | None = None
 
     def add(self, at_s: float, value: float) -> bool:
-        """Keep a reading; whether it differs from the one before."""
+        """Add a reading, in joules or watts; whether it differs from the one before."""
         moved = False
         if self.first is None or self.last is None:
             self.first = (at_s, value)
@@ -88,7 +88,7 @@ class Recording:
     def _read(self) -> None:
         for sensor in list(self.sensors):
             try:
-                found = sensor.read()
+                readings = sensor.read()
             except Unreadable as error:
                 self.sensors.remove(sensor)
                 self.lost |= {source.name: str(error) for source in sensor.sources}
@@ -96,10 +96,10 @@ class Recording:
             now = time.perf_counter()
             moved = [
                 self.tallies[name].add(now, value)
-                for name, value in found.items()
+                for name, value in readings.items()
                 if name in self.tallies
             ]
-            for name in found.keys() & self.tallies.keys():
+            for name in readings.keys() & self.tallies.keys():
                 self.moved[name] += any(moved)
 
     def _run(self) -> None:
@@ -115,14 +115,14 @@ class Recording:
 
     @property
     def seconds(self) -> float:
-        """Length so far, or in all."""
+        """Seconds from the first reading until now, or to the last one."""
         running = not self._stop.is_set()
         return (time.perf_counter() if running else self.ended) - self.started
 
 
 @dataclass
 class Idle:
-    """Idle power of the sources, in watts, and why there is none."""
+    """Idle power by source, in watts, or by source the reason why there is none."""
 
     watts: dict[str, float]
     reasons: dict[str, str]
@@ -135,9 +135,9 @@ class EnergyMeter:
     `idle("after")` and `summary`.
 
     Args:
-        meters: what `sensors.energy` gives.
-        clock: whose `synchronize` waits for the device.
-        window_s: seconds of training that are wanted; below `LEAST_WINDOW_S` none is measured.
+        meters: the result of `sensors.energy`.
+        clock: its `synchronize` waits for the device.
+        window_s: seconds of training to measure; below `LEAST_WINDOW_S` none are.
         idle_s: seconds of idling before and after.
     """
 
@@ -157,13 +157,13 @@ class EnergyMeter:
     @classmethod
     def of(cls, backend: Backend, plan: Plan) -> EnergyMeter:
         """The meter of a cell on an open backend."""
-        asked = plan.energy_window_s >= LEAST_WINDOW_S  # opening sensors takes time
-        meters = sensors.energy(backend) if asked else []
+        requested = plan.energy_window_s >= LEAST_WINDOW_S  # opening sensors takes time
+        meters = sensors.energy(backend) if requested else []
         return cls(meters, backend, plan.energy_window_s, plan.energy_idle_s)
 
     @property
-    def wanted(self) -> bool:
-        """Whether there is anything to measure: a source that can be read, and a window."""
+    def enabled(self) -> bool:
+        """Whether energy is measured: a source can be read, and the window is long enough."""
         return bool(self.readable) and self.window_s >= LEAST_WINDOW_S
 
     # -- idle ------------------------------------------------------------------------------
@@ -174,38 +174,38 @@ class EnergyMeter:
         Args:
             when: `before` or `after` the training.
         """
-        if not self.wanted or self.idle_s <= 0:
+        if not self.enabled or self.idle_s <= 0:
             return
         self.clock.synchronize()
         time.sleep(SETTLE_S)
         recording = Recording(self.readable)
         time.sleep(self.idle_s)
         recording.stop()
-        found = Idle({}, dict(recording.lost))
+        idle = Idle({}, dict(recording.lost))
         for name, tally in recording.tallies.items():
             if name in recording.lost:
                 continue
             if recording.moved[name] < LEAST_IDLE_READINGS:
-                found.reasons[name] = (
+                idle.reasons[name] = (
                     f"idle {when}: {recording.moved[name]} updates, fewer than "
                     f"{LEAST_IDLE_READINGS}"
                 )
             else:
-                found.watts[name] = tally.joules / tally.seconds
-        self._idle[when] = found
+                idle.watts[name] = tally.joules / tally.seconds
+        self._idle[when] = idle
 
     # -- the window ------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """The window opens: what follows is training, unsplit."""
+        """Open the window; unsplit training steps follow."""
         self.clock.synchronize()
         self._window = Recording(self.readable)
 
     def enough(self) -> bool:
         """Whether the window may close. Costs about a microsecond.
 
-        It is long enough and every counter has moved often enough; a counter that has not moved
-        at all by then is not waited for, and a slow one not for ever.
+        It is long enough and every counter has changed often enough; a counter that has not
+        changed at all by then is not waited for, and a slow one for `LONGEST` windows at most.
         """
         window = self._window
         if window is None:
@@ -220,7 +220,7 @@ class EnergyMeter:
         )
 
     def end(self, steps: int, samples_per_step: int) -> None:
-        """The window closes; what comes after the first end changes nothing.
+        """Close the window; a second call does nothing.
 
         Args:
             steps: training steps since `begin`.
@@ -233,7 +233,7 @@ class EnergyMeter:
         self._window.stop()
         self._steps, self._samples_per_step = steps, samples_per_step
 
-    # -- what was found --------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------
 
     def summary(self) -> dict[str, Any]:
         """The point's `energy`: joules, watts, seconds; None with a reason where not measured."""
@@ -241,9 +241,9 @@ class EnergyMeter:
         reason = None
         if self.window_s < LEAST_WINDOW_S:
             reason = f"energy_window_s is {self.window_s:g}; at least {LEAST_WINDOW_S:g} are needed"
-        elif not any(found["energy_j"] is not None for found in sources):
-            said = dict.fromkeys(found["reason"] for found in sources)
-            reason = "; ".join(said) or "nothing here measures energy"
+        elif not any(source["energy_j"] is not None for source in sources):
+            reasons = dict.fromkeys(source["reason"] for source in sources)
+            reason = "; ".join(reasons) or "no sensor of this host measures energy"
         measured = self._window is not None and self._steps is not None
         return {
             "window_s": self._window.seconds if measured and self._window else None,
@@ -269,14 +269,14 @@ class EnergyMeter:
         if tally.updates < LEAST_UPDATES:
             return f"{tally.updates} updates in the window; at least {LEAST_UPDATES} are needed"
         if tally.joules <= 0:
-            return "the counter was set back in the window"
+            return "the counter was reset in the window"
         return None
 
     def _source(self, source: Source) -> dict[str, Any]:
         """One source's part of the summary."""
         reason = self._missing(source)
         tally = self._window.tallies.get(source.name) if self._window else None
-        found: dict[str, Any] = {
+        summary: dict[str, Any] = {
             "name": source.name,
             "scope": source.scope,
             "quality": source.quality,
@@ -294,29 +294,29 @@ class EnergyMeter:
             per_step = tally.joules / self._steps
             idle = [
                 watts
-                for watts in (found["idle_before_w"], found["idle_after_w"])
+                for watts in (summary["idle_before_w"], summary["idle_after_w"])
                 if watts is not None
             ]
-            found["energy_j"] = tally.joules
-            found["energy_per_step_j"] = per_step
-            found["energy_per_sample_j"] = per_step / self._samples_per_step
+            summary["energy_j"] = tally.joules
+            summary["energy_per_step_j"] = per_step
+            summary["energy_per_sample_j"] = per_step / self._samples_per_step
             if idle:
                 idle_w = sum(idle) / len(idle)
-                found["net_energy_per_step_j"] = per_step - idle_w * tally.seconds / self._steps
-            found["reason"] = self._no_idle(source)
-        return found
+                summary["net_energy_per_step_j"] = per_step - idle_w * tally.seconds / self._steps
+            summary["reason"] = self._no_idle(source)
+        return summary
 
     def _watts(self, when: str, source: Source) -> float | None:
         return self._idle[when].watts.get(source.name) if when in self._idle else None
 
     def _no_idle(self, source: Source) -> str | None:
-        """Why an idle power is missing beside an energy that is there."""
+        """Why idle power is missing although the energy was measured; None if it is not."""
         if self.idle_s <= 0:
             return "energy_idle_s is 0, so idle power was not measured"
-        said = []
+        reasons = []
         for when in ("before", "after"):
             if when not in self._idle:
-                said.append(f"idle {when}: not measured")
+                reasons.append(f"idle {when}: not measured")
             elif source.name not in self._idle[when].watts:
-                said.append(self._idle[when].reasons[source.name])
-        return "; ".join(said) or None
+                reasons.append(self._idle[when].reasons[source.name])
+        return "; ".join(reasons) or None

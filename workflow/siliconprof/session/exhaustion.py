@@ -1,4 +1,4 @@
-"""Evidence that a killed process ran out of memory: without any, a kill is only a kill."""
+"""Evidence that a killed process ran out of memory; without any, the cell failed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOG_SLACK_S = 1.0  # between the kernel's clock and ours
 
 @dataclass
 class Witness:
-    """What must be seen before a process ends to tell afterwards whether memory ended it.
+    """Readings taken while a process runs, to decide afterwards whether it ran out of memory.
 
     Made just before the start; the process inherits the cgroup and the limits of this one.
     """
@@ -39,7 +39,7 @@ class Witness:
     resident_peak: int = 0  # ru_maxrss of the process once it has ended, in the system's unit
 
     def look(self, pid: int) -> None:
-        """Take note of the running process; costs nothing where no limit is set."""
+        """Read the running process's memory; costs nothing where no limit is set."""
         if self.limit_bytes == resource.RLIM_INFINITY:
             return
         try:
@@ -51,9 +51,9 @@ class Witness:
             self.reserved_bytes = unused * os.sysconf("SC_PAGE_SIZE")
 
     def filled_limit(self) -> str | None:
-        """How far the process, now waited for, had filled a limited address space, if it had.
+        """How far the ended process had filled a limited address space; None if it had not.
 
-        Its exact resident peak is added to what was reserved when it was last seen.
+        Its exact resident peak is added to what was reserved at the last reading.
         """
         if self.limit_bytes == resource.RLIM_INFINITY:
             return None
@@ -92,13 +92,13 @@ def cgroup_kills() -> int | None:
 
 
 def kernel_log_names(pid: int, signum: int, since_s: float) -> str | None:
-    """The kernel's line about this process and memory, where the log may be read.
+    """The kernel log's line about this process and memory, where the log may be read.
 
-    SIGKILL: the out-of-memory killer took it. Any other: an allocation was refused, which MLX on
-    a Linux CPU does not check, so that it crashes without a word.
+    After SIGKILL: the out-of-memory killer took it. After any other: an allocation was refused,
+    which MLX on a Linux CPU does not check, so that it crashes without a message.
 
     Args:
-        since_s: `time.monotonic()` before which a line is about another process of that number.
+        since_s: `time.monotonic()` before which a line is about another process with that id.
     """
     if sys.platform != "linux":
         return None
@@ -118,15 +118,15 @@ def kernel_log_names(pid: int, signum: int, since_s: float) -> str | None:
 
 
 def raised(error: BaseException) -> str | None:
-    """What shows that an exception is the exhaustion of memory, or None."""
+    """The text of an exception that means exhausted memory, else None."""
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return text
-    return text if said(text) else None
+    return text if exhaustion_line(text) else None
 
 
-def said(output: str) -> str | None:
-    """The last line of an output that speaks of exhausted memory."""
+def exhaustion_line(output: str) -> str | None:
+    """The last line of an output that reports exhausted memory, or None."""
     for line in reversed(output.splitlines()):
         if MESSAGES.search(line):
             return line.strip()[:200]
@@ -136,18 +136,18 @@ def said(output: str) -> str | None:
 def evidence(pid: int, signum: int, witness: Witness, output_tail: str) -> str | None:
     """What shows that a process killed by a signal ran out of memory, or None.
 
-    The kernel's killer sends SIGKILL; but so does anybody, whatever the process had said before.
+    The kernel's killer sends SIGKILL, but others do too, so after SIGKILL the output proves nothing.
 
     Args:
-        output_tail: the last text that the process printed.
+        output_tail: the end of the process's output.
     """
-    named = kernel_log_names(pid, signum, witness.started_s)
+    log_line = kernel_log_names(pid, signum, witness.started_s)
     if signum == signal.SIGKILL:
         kills = cgroup_kills()
         if witness.kills is not None and kills is not None and kills > witness.kills:
             return f"the cgroup's oom_kill counter rose from {witness.kills} to {kills}"
-    elif words := said(output_tail):
-        return f"its last words: {words}"
-    if named:
-        return f"kernel log: {named[:200]}"
+    elif words := exhaustion_line(output_tail):
+        return f"its output: {words}"
+    if log_line:
+        return f"kernel log: {log_line[:200]}"
     return witness.filled_limit() if signum in CRASHES else None

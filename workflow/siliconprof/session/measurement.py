@@ -1,4 +1,4 @@
-"""One trial measured from its first check to its last flag, in the process that does nothing else."""
+"""Measure one trial, from its first check to its last flag, in a process of its own."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ TRAINS_WITH = {  # precision -> dtypes of weights that are updated, of activatio
 }
 
 
-def effective_precision(asked: str, evidence: dict[str, Any], training: bool) -> str | None:
-    """The precision that was really used, from what was proved numerically and observed.
+def effective_precision(requested: str, evidence: dict[str, Any], training: bool) -> str | None:
+    """The precision that was really used, from a numerical proof and the observed dtypes.
 
-    A product proves the arithmetic; what a training did with it, the dtypes of its weights and
-    activations say. Where they contradict each other, the answer is what was seen.
+    A product proves the arithmetic; the dtypes of weights and activations show how a training used
+    it. Where they contradict each other, the result lists what was observed.
     """
     product = evidence.get("effective_product")
     if not training or product is None:
         if product == "tf32-or-fp16":
-            return asked if asked in ("tf32", "fp16") else product
+            return requested if requested in ("tf32", "fp16") else product
         return product
     weights, activations = evidence.get("master_weights"), evidence.get("activations")
     afterwards = evidence.get("effective_product_afterwards", product)
     if product == "tf32-or-fp16":
         product = "fp16" if activations == "float16" else "tf32"
-    named = product
+    inferred = product
     if product in ("bf16", "fp16") and weights == "float32":
-        named = f"amp-{product}"
+        inferred = f"amp-{product}"
     if afterwards != evidence["effective_product"]:
-        return f"{named} before the training, and {afterwards} after it"
-    if (weights, activations) != TRAINS_WITH[named]:
+        return f"{inferred} before the training, and {afterwards} after it"
+    if (weights, activations) != TRAINS_WITH[inferred]:
         return f"{weights} weights, {activations} activations and {product} products"
-    return named
+    return inferred
 
 
 def opened_session(
@@ -66,24 +66,28 @@ def opened_session(
 
     Args:
         journal: points that are finished already; those that follow go there.
-        keep: the cell's folder for what outlives its process.
+        keep: the cell's folder for files that outlive its process.
         expected: the device that a node of a cluster must have, see `node_check`.
 
     Raises:
-        Unsupported: this host cannot run the backend, or has not what the workload imports.
+        Unsupported: this host cannot run the backend, or lacks a package of the workload.
         UserError: this node has another device.
     """
     cell, backend = trial.cell, trial.backend()
     report({"doing": f"import {backend.framework}", "step": 0})
-    can, found = backend.available()
+    available, explanation = backend.available()
     if expected:
-        there = backend.identity(cell.device_kind, cell.device_index) if can else {"reason": found}
-        node_check.require(cell, expected, there)
-    if not can:
-        raise Unsupported(found)
+        identity = (
+            backend.identity(cell.device_kind, cell.device_index)
+            if available
+            else {"reason": explanation}
+        )
+        node_check.require(cell, expected, identity)
+    if not available:
+        raise Unsupported(explanation)
     if missing := trial.missing_packages():
         raise Unsupported(
-            f"needs {', '.join(missing)}, which this Python has not: "
+            f"needs {', '.join(missing)}, which this Python does not have: "
             f"pip install {' '.join(missing)}"
         )
     backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
@@ -93,7 +97,7 @@ def opened_session(
 
 
 def profile(trial: Trial, name: str, folder: Path, report: Any) -> dict[str, Any]:
-    """Run a few steps of the training under a profiler; what it says of them.
+    """Run a few steps of the training under a profiler; the record's `capture` of that tool.
 
     Raises:
         UserError: the tool failed, and why.
@@ -123,7 +127,7 @@ def measure(
     """Measure a trial; the parts of its record that only this process knows.
 
     Args:
-        partial: is filled on the way with those of them that are worth having when the cell fails.
+        partial: filled on the way with the parts that are worth having when the cell fails.
         journal, keep, expected: see `opened_session`.
 
     Raises:
@@ -141,7 +145,7 @@ def measure(
     checked = time.perf_counter()
     session.evidence |= backend.prove_precision(cell.seed)
     if cell.precision == "tf32" and session.evidence["effective_product"] == "fp32":
-        raise Unsupported("tf32: asked for, this device multiplies in fp32 all the same")
+        raise Unsupported("tf32: asked for, but this device multiplies in fp32")
     if trainer is not None:
         session.under_way = False  # until its first step
         trainer.prepare(session)

@@ -1,9 +1,9 @@
 """A cell's capacity, enforced: by the framework on a GPU, by a memory cgroup on a CPU.
 
-The measuring process asks for it after its imports and before its model is built (`apply`). On a
-CPU it moves itself into a cgroup of its own; what it held before stays charged to the old one, so
-that the limit meets what the training allocates. Its supervisor reads what happened there and
-removes it (`remove`), however the process ended.
+The measuring process sets the limit after its imports and before its model is built (`apply`). On
+a CPU it moves itself into a cgroup of its own; what it held before stays charged to the old one, so
+that the limit applies to what the training allocates. Its supervisor reads that cgroup's counters
+and removes it (`remove`), however the process ended.
 """
 
 from __future__ import annotations
@@ -41,31 +41,34 @@ GIVES_BACK = "glibc's mmap threshold is kept at 128 KiB, so that freed memory is
 # -- in the measuring process --------------------------------------------------------------------
 
 
-def wanted(scenario: Mapping[str, Any]) -> int | None:
-    """The limit that a scenario asks for, in bytes: near capacity, or under a budget; else None."""
+def requested_limit(scenario: Mapping[str, Any]) -> int | None:
+    """The limit of a scenario near capacity or under a budget, in bytes; None of any other."""
     budgeted = scenario["capacity_source"] == memory_model.BUDGET_SOURCE
     limited = scenario["applied"] == "near-capacity" or budgeted
     return scenario["capacity_bytes"] if limited else None
 
 
 def foreseen(scenario: Mapping[str, Any], device_kind: str) -> str | None:
-    """How a limit would be enforced, seen from outside and nothing tried; None = none is wanted."""
-    if wanted(scenario) is None:
+    """How a limit would be enforced, without trying it; None where the scenario has no limit."""
+    if requested_limit(scenario) is None:
         return None
     if device_kind == "gpu":
         return "by the framework"
     for parent, version in cgroups.parents():
         if os.access(parent, os.W_OK | os.X_OK):
             return version.how
-    return f"{MODEL_ONLY}: no memory cgroup that this user may make one in"
+    return f"{MODEL_ONLY}: this user may not make a memory cgroup"
 
 
 def enforce(backend: Backend, limit_bytes: int, give_back: bool = True) -> dict[str, Any]:
-    """Keep what is allocated from here on within a limit: `enforced`, `how`, why not.
+    """Limit what is allocated from here on; the record's `limit`.
 
     Args:
         backend: open.
-        give_back: whether the C library may be told to return what is freed.
+        give_back: whether to have the C library return freed memory.
+
+    Returns:
+        `enforced`, `how`, `limit_bytes`, and the `reason` where it is not enforced.
     """
     how = backend.limit_memory(limit_bytes)
     if how is not None:
@@ -81,10 +84,10 @@ def enforce(backend: Backend, limit_bytes: int, give_back: bool = True) -> dict[
 
 
 def return_freed_memory() -> bool:
-    """Have glibc map large blocks one by one and unmap them when freed; whether it does.
+    """Have glibc map large blocks one by one and unmap them when freed; whether it accepted.
 
     By default it raises that threshold, mallopt(3), as blocks are freed, up to 32 MiB, and keeps
-    what lies below in a heap with holes: a training that needs 120 MB was charged 205.
+    smaller blocks in a heap with holes: a training that needs 120 MB was charged 205 MB.
     """
     try:
         return ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES) == 1
@@ -97,18 +100,18 @@ def _limit(enforced: bool, how: str, n_bytes: int, reason: str | None = None) ->
 
 
 def apply(session: Session, trainer: Trainer | None) -> None:
-    """Enforce the session's limit, where its scenario asks for one.
+    """Enforce the session's limit, where its scenario has one.
 
-    On a CPU the smallest model of the kind trains a few steps before that: what is imported and
-    set up on first use is no part of the training.
+    On a CPU the smallest model of the kind trains a few steps before that: imports and set-up on
+    first use are not part of the training.
     """
-    limit_bytes = wanted(session.scenario)
+    limit_bytes = requested_limit(session.scenario)
     if limit_bytes is None or trainer is None:
         return
     cell = session.cell
     if cell.device_kind == "cpu":
         if session.offloads:
-            reason = "offloaded on a CPU: the device's memory and the host's are one"
+            reason = "offloaded on a CPU: the device's memory and the host's are the same"
             session.scenario["limit"] = _limit(False, MODEL_ONLY, limit_bytes, reason)
             return
         rehearse(session, trainer)
@@ -117,7 +120,7 @@ def apply(session: Session, trainer: Trainer | None) -> None:
 
 
 def rehearse(session: Session, trainer: Trainer) -> None:
-    """Train the smallest model of the session's kind for a few steps, of which nothing is kept."""
+    """Train the smallest model of the session's kind for a few steps and discard the times."""
     workload: Any = session.workload
     session.progress("rehearse, before the memory is limited", 0)
     small = type(session)(
@@ -133,13 +136,13 @@ def rehearse(session: Session, trainer: Trainer) -> None:
 
 
 def held(session: Session, step: Callable[[], Any] | None, standing: Sequence[Any]) -> Any:
-    """The most memory that a training step held, for its point; and under the limit, if any.
+    """The most memory that a training step held, in bytes, for its point; noted under a limit too.
 
-    A cgroup's own peak is read first and its limit lifted, for what counts may need memory itself.
+    A cgroup's own peak is read first and its limit lifted, since counting may need memory itself.
 
     Args:
-        step: one more training step, which nobody times; None = it cannot be repeated alone.
-        standing: what of the training's arrays is there between steps.
+        step: one more, untimed training step; None if it cannot be repeated alone.
+        standing: the training's arrays that exist between steps.
     """
     scenario = session.scenario
     limit = scenario.get("limit") or {}
@@ -157,9 +160,9 @@ def held(session: Session, step: Callable[[], Any] | None, standing: Sequence[An
 def sampled(
     session: Session, summary: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Let the largest sample stand for a peak that the framework does not count.
+    """Use the largest sample as the peak where the framework does not count one.
 
-    Of a point of a sweep, the largest of those while it was measured; without any, it has none.
+    A point of a sweep takes the largest sample of its own time window, or none if it has none.
 
     Args:
         summary: of the memory probe.
@@ -171,17 +174,17 @@ def sampled(
     means = f"the largest of {summary['samples']} samples; {summary['device_means']}"
     # A sweep's points that are taken over were measured by another process.
     points = [] if session.workload.swept else session.points
-    whole = [(point, -math.inf, math.inf) for point in points]
-    for point, began_s, ended_s in session.windows or whole:
-        held = [
+    everything = [(point, -math.inf, math.inf) for point in points]
+    for point, began_s, ended_s in session.windows or everything:
+        readings = [
             sample["device_memory_bytes"]
             for sample in samples
             if began_s <= sample["t_s"] <= ended_s and sample.get("device_memory_bytes") is not None
         ]
-        if held and point["memory"].get("device_peak_bytes") is None:
+        if readings and point["memory"].get("device_peak_bytes") is None:
             point["memory"] |= {
-                "device_peak_bytes": max(held),
-                "device_peak_means": f"the largest of {len(held)} samples; "
+                "device_peak_bytes": max(readings),
+                "device_peak_means": f"the largest of {len(readings)} samples; "
                 f"{summary['device_means']}",
             }
     if session.scenario["limit"] and session.scenario["confirmed_peak_bytes"] is None:
@@ -189,19 +192,19 @@ def sampled(
 
 
 def check(session: Session) -> None:
-    """Flag a cell near capacity that was not as near as predicted, or went beyond.
+    """Flag a cell near capacity that used much less than predicted, or more than the capacity.
 
-    A cgroup counts more than arrays, so only what falls short of the prediction contradicts it.
+    A cgroup counts more than arrays, so only falling short of the prediction contradicts it.
     """
     scenario = session.scenario
     confirmed = scenario["confirmed_share"]
     if scenario["applied"] != "near-capacity" or confirmed is None:
         return
-    foreseen = scenario["share"]
-    if confirmed < (1 - CONFIRMED_WITHIN) * foreseen or confirmed > max(1, foreseen):
+    predicted = scenario["share"]
+    if confirmed < (1 - CONFIRMED_WITHIN) * predicted or confirmed > max(1, predicted):
         session.flag(
             "near_capacity_missed",
-            f"{foreseen:.0%} of the memory was predicted, {confirmed:.0%} was held",
+            f"{predicted:.0%} of the memory was predicted, {confirmed:.0%} was used",
         )
 
 
@@ -216,7 +219,7 @@ def _note(scenario: dict[str, Any], peak_bytes: int, means: str) -> None:
 
 @dataclass(frozen=True)
 class Trace:
-    """What a cgroup that is gone has told."""
+    """The readings of a cgroup that has been removed."""
 
     limit_bytes: int | None
     how: str
@@ -225,16 +228,16 @@ class Trace:
     kills: int
 
     def evidence(self) -> str | None:
-        """What shows that its process ran out of the memory it was allowed, or None."""
+        """Evidence that its process ran out of the memory it was allowed, or None."""
         if not self.kills:
             return None
         return (
-            f"the oom_kill counter of its own cgroup rose to {self.kills}: it held "
+            f"the oom_kill counter of its own cgroup rose to {self.kills}: it used "
             f"{self.peak_bytes} bytes of {self.limit_bytes} allowed"
         )
 
     def into(self, scenario: dict[str, Any]) -> dict[str, Any]:
-        """A scenario with this in it, for a process that could not tell it itself."""
+        """A scenario with these readings, for a process that died before it could add them."""
         limit = self.limit_bytes or scenario["capacity_bytes"]
         scenario["limit"] = _limit(True, self.how, limit)
         if self.peak_bytes is not None:
@@ -243,7 +246,7 @@ class Trace:
 
 
 def remove(session_id: int) -> Trace | None:
-    """Remove the cgroup of a measuring process that has ended, if it had one; what it told."""
+    """Remove the cgroup of a measuring process that has ended, if it had one; its readings."""
     group = cgroups.found(cgroups.name_of(session_id))
     if group is None:
         return None

@@ -1,4 +1,4 @@
-"""What is noticed in a cell's figures once it has been measured; each finding flags the cell."""
+"""Checks of a cell's figures once it has been measured; each problem flags the cell."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ UNNAMED = (
 )
 SPLIT_DIFFERS_ABOVE = 0.05  # of the unsplit step, for steps of at least the following
 SPLIT_CHECKED_FROM_S = 0.020
-# Without a backward pass to come, less is kept and in MLX a smaller graph is built: a forward pass
-# by itself is somewhat faster. The rest of this is room for noise.
+# Without a backward pass to come, less is saved and MLX builds a smaller graph: a forward pass by
+# itself is somewhat faster. The rest of this is room for noise.
 FORWARD_DIFFERS_ABOVE = 0.25
 
 
 def label(point: Mapping[str, Any]) -> str:
-    """Which of a cell's points, as ` (batch=1 k=64 …)`; nothing of a training's only one."""
+    """A point's parameters as ` (batch=1 k=64 …)`; empty for a training, which has one point."""
     parameters = {key: v for key, v in point["params"].items() if key not in UNNAMED}
     if "batch_size" in parameters and not parameters.keys() & {"n_layer", "network"}:
         return ""
@@ -44,14 +44,14 @@ def noise_flags(session: Session) -> None:
     """Flag points whose times scatter."""
     for point in session.points:
         for name in SERIES:
-            found = noise(point["times"].get(name) or [])
-            if found:
-                session.flag("noisy", f"{name}{label(point)} {found}")
+            problem = noise(point["times"].get(name) or [])
+            if problem:
+                session.flag("noisy", f"{name}{label(point)} {problem}")
 
 
 def order_flags(session: Session) -> dict[str, Any]:
     """Give every point its `drift` and `change_point`, flag what matters; the check `drift`."""
-    told, ratios, retried = 0, [], 0
+    assessed, ratios, retried = 0, [], 0
     reasons = []
     for point in session.points:
         name = next((name for name in SERIES if point["times"].get(name)), None)
@@ -60,22 +60,22 @@ def order_flags(session: Session) -> dict[str, Any]:
         if "drift" not in point:
             point |= order(point["times"][name])
         retried += len(point.get("attempts") or [])
-        told += point["drift"] is not None
+        assessed += point["drift"] is not None
         if point["drift"]:
             ratios.append(point["drift"]["ratio"])
         drifts, changes = drifting(point), changing(point)
         if drifts and changes:
             drifts = f"{drifts}; it {changes}"
-        for code, found in (("drift", drifts), ("change_point", None if drifts else changes)):
-            if found:
-                session.flag(code, f"{name}{label(point)} {found}")
-                reasons.append(f"{name}{label(point)} {found}")
+        for code, problem in (("drift", drifts), ("change_point", None if drifts else changes)):
+            if problem:
+                session.flag(code, f"{name}{label(point)} {problem}")
+                reasons.append(f"{name}{label(point)} {problem}")
     numbers = {
-        "points": told,
+        "points": assessed,
         "worst_ratio": max(ratios, key=lambda ratio: abs(math.log(ratio)), default=None),
         "given_up": retried,
     }
-    if not told:
+    if not assessed:
         reason = f"fewer than {statistics.FEWEST_IN_ORDER} repeats tell nothing of their order"
         return {"verdict": "not checked", "reason": reason, **numbers}
     verdict = "failed" if reasons else "ok"
@@ -83,7 +83,7 @@ def order_flags(session: Session) -> dict[str, Any]:
 
 
 def split_flags(session: Session) -> None:
-    """Flag a training whose phases do not sum to its step, or whose forward is not one."""
+    """Flag a training whose phases do not sum to its step, or whose forward pass differs alone."""
     for point in session.points:
         times = point["times"]
         if times.get("step_s") and times.get("unsplit_step_s"):
@@ -92,7 +92,8 @@ def split_flags(session: Session) -> None:
             if unsplit >= SPLIT_CHECKED_FROM_S and abs(differs) > SPLIT_DIFFERS_ABOVE:
                 session.flag(
                     "split_differs",
-                    f"the phases{label(point)} sum to {differs:+.1%} of the whole step",
+                    f"the sum of the phases{label(point)} differs from the whole step by "
+                    f"{differs:+.1%}",
                 )
         ratio = point.get("forward_only_over_forward")
         forward = times.get("forward_s")
@@ -106,11 +107,11 @@ def split_flags(session: Session) -> None:
 
 
 def diverged(session: Session) -> None:
-    """Flag losses that are no numbers any more; a record holds None for them."""
+    """Flag losses that are NaN or infinite; a record holds None for them."""
     for point in session.points:
         losses = point.get("loss") or []
-        lost = sum(loss is None or not math.isfinite(loss) for loss in losses)
-        if lost:
+        invalid = sum(loss is None or not math.isfinite(loss) for loss in losses)
+        if invalid:
             session.flag(
-                "loss_not_finite", f"{lost} of {len(point['loss'])} losses are NaN or infinite"
+                "loss_not_finite", f"{invalid} of {len(point['loss'])} losses are NaN or infinite"
             )

@@ -1,8 +1,8 @@
 """One thread that reads every probe at about 10 Hz while a cell is measured.
 
-Every probe's own cost is measured with it: wall clock of this thread, so waiting for Python's lock
-is in it, and it is an upper bound of what the training loses. A probe that raises is switched off, with the reason
-in its summary: a GPU that drops off the bus takes its probe with it, not the cell.
+Every probe's own cost is measured too: the wall clock of this thread, which includes waiting for
+Python's lock, so it is an upper bound of what the training loses. A probe that raises is switched
+off, with the reason in its summary: a GPU that drops off the bus ends its probe, not the cell.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Sampler:
 
     Args:
         session: its backend is open; flags go to it.
-        only: names of the probes that may run, all where None; a control run takes none.
+        only: names of the probes that may run, None for all; a control run allows none.
 
     Attributes:
         started: `time.perf_counter()` at `t_s` = 0, the zero of the steps' times too.
@@ -44,23 +44,23 @@ class Sampler:
 
     def __enter__(self) -> Sampler:
         for name in plugins.names("probes"):
-            probe = plugins.load("probes", name)
+            plugin = plugins.load("probes", name)
             if self.only is None or name in self.only:
-                can, means = probe.available()
+                available, means = plugin.available()
             else:
-                can, means = False, "switched off for this cell"
-            self.summaries[name] = {"available": can, "means": means}
-            if can:
+                available, means = False, "switched off for this cell"
+            self.summaries[name] = {"available": available, "means": means}
+            if available:
                 self._cost_s[name] = []
-                self._probes.append(probe())
+                self._probes.append(plugin())
             else:
-                self.summaries[name] |= probe.missing
+                self.summaries[name] |= plugin.missing
         self.started = time.perf_counter()
-        for one in list(self._probes):
+        for probe in list(self._probes):
             try:
-                one.start(self.session.backend)
+                probe.start(self.session.backend)
             except Exception as error:
-                self._switch_off(one, error)
+                self._switch_off(probe, error)
         self._thread.start()
         return self
 

@@ -34,21 +34,21 @@ class Session:
         self.backend = backend
         self.workload = workload
         self.journal = journal or Journal()  # finished points, this process's and earlier ones'
-        self.keep = keep  # folder of the cell for what outlives its process, None = nothing may
+        self.keep = keep  # folder of the cell for files that outlive its process, None = no such
         self.points: list[dict[str, Any]] = []
         self.flags: list[dict[str, str]] = []
         self.evidence: dict[str, Any] = {}  # what proves the effective precision
-        self.method: dict[str, Any] = {}  # what a trainer or workload says of its method
+        self.method: dict[str, Any] = {}  # a trainer's or workload's description of its method
         # Points of a sweep that this process measured, and from when to when.
         self.windows: list[tuple[dict[str, Any], float, float]] = []
         self.timed_s = 0.0
         self.retried_s = 0.0  # of the plan's retry budget, pauses included
         self.zero = time.perf_counter()  # of the steps' and the samples' times alike
-        self.under_way = True  # what is timed runs now; a training's set-up and end are not
-        self.deepspeed: Any = None  # what trainers._offload.ready answers, asked once
+        self.under_way = True  # False in a training's set-up and end, which are not timed
+        self.deepspeed: Any = None  # the result of trainers._offload.ready, called once
         self.energy: Any = None  # an energy.EnergyMeter, where a training's energy can be read
         self.capture: Any = None  # a captures.base.Window, in a process that a tool looks at
-        self.scenario: dict[str, Any] = {}  # what the memory model says and what is applied
+        self.scenario: dict[str, Any] = {}  # of the memory model, and the one that is applied
         self._report = report
         self._reported = 0.0
         self._data: Any = None
@@ -68,7 +68,7 @@ class Session:
 
     @property
     def key(self) -> str:
-        """What changes with code, environment, method and cell, and so with what is kept."""
+        """The journal's key, which changes with code, environment, method and cell."""
         return self.journal.key
 
     @property
@@ -77,7 +77,7 @@ class Session:
         return self.scenario.get("applied") == "offload"
 
     def add_point(self, point: dict[str, Any]) -> None:
-        """Keep one measured point; its raw times count as timed, unless it was taken over."""
+        """Add one point to the record; its raw times count as timed, unless it was taken over."""
         self.points.append(point)
         if self.journal.has_taken_over(point):
             return  # an earlier process has spent that time
@@ -92,17 +92,20 @@ class Session:
         ):
             self.timed(sum(times.get(name, ())))
 
-    def repeat(self, what: str, operation: Callable[[], Any]) -> dict[str, Any]:
-        """Time an operation by the cell's plan: `times` and more of its point.
-
-        With them `stopped_by`, `drift`, `change_point`, and the `attempts` that were given up.
+    def repeat(self, label: str, operation: Callable[[], Any]) -> dict[str, Any]:
+        """Time an operation by the cell's plan; a part of its point.
 
         Args:
+            label: of the operation, for the progress.
             operation: runs it and has a lazy framework compute the result.
+
+        Returns:
+            `times` in seconds, `stopped_by`, `drift`, `change_point`, and the `attempts` that
+            were given up.
         """
         plan = Plan.of(self.cell.timing)
         given_up, measured = steady_repeats(
-            lambda: repeat(operation, self.backend, plan, self.stepping(what)),
+            lambda: repeat(operation, self.backend, plan, self.stepping(label)),
             plan,
             plan.retry_budget_s - self.retried_s,
         )
@@ -139,17 +142,17 @@ class Session:
             "device_peak_bytes": self.backend.peak_memory_bytes(),
         }
 
-    def progress(self, what: str, step: int, always: bool = False) -> None:
+    def progress(self, label: str, step: int, always: bool = False) -> None:
         """Tell the supervisor how far the cell is, at most five times a second unless `always`."""
         now = time.monotonic()
         if always or now - self._reported >= REPORT_EVERY_S:
             self._reported = now
-            self._report({"doing": what, "step": step})
+            self._report({"doing": label, "step": step})
 
-    def stepping(self, what: str) -> Callable[[str, int], None]:
+    def stepping(self, label: str) -> Callable[[str, int], None]:
         """A progress callback for the timing loops."""
 
-        def tell(stage: str, step: int) -> None:
-            self.progress(f"{what}: {stage}", step)
+        def report(stage: str, step: int) -> None:
+            self.progress(f"{label}: {stage}", step)
 
-        return tell
+        return report

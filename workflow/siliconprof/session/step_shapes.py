@@ -1,4 +1,4 @@
-"""The matrix products that a training workload really does in one step, with their shapes.
+"""The matrix products that a training workload does in one step, with their shapes.
 
     python -m siliconprof.session.step_shapes --workload JSON
 
@@ -42,11 +42,12 @@ def of(workload: Mapping[str, Any]) -> dict[str, Any]:
             `matrix.expand` resolves them.
 
     Raises:
-        Unsupported: torch, or what the model needs besides, is not installed.
+        Unsupported: torch, or a package that the model needs, is not installed.
+        RuntimeError: the trace failed or took too long; the message says why.
     """
     untraced = f"the step of {workload['module']} could not be traced"
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [
                 sys.executable,
                 "-m",
@@ -63,16 +64,16 @@ def of(workload: Mapping[str, Any]) -> dict[str, Any]:
         )
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"{untraced} within {TIME_LIMIT_S:.0f} s") from None
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    if process.returncode:
+        last = (process.stderr.strip().splitlines() or ["no error output"])[-1]
         raise RuntimeError(f"{untraced}: {last}")
-    found = json.loads(done.stdout.splitlines()[-1])
-    if "missing" in found:
+    result = json.loads(process.stdout.splitlines()[-1])
+    if "missing" in result:
         raise Unsupported(
             f"the shapes of {workload['module']} are read from its step in torch: "
-            f"{found['missing']}"
+            f"{result['missing']}"
         )
-    return found
+    return result
 
 
 def flops(shape: Sequence[int]) -> float:
@@ -82,7 +83,7 @@ def flops(shape: Sequence[int]) -> float:
 
 
 def trace(module: str, parameters: Mapping[str, Any], dataset_kind: str | None) -> dict[str, Any]:
-    """What `of` answers; needs torch and the model's own libraries.
+    """The result of `of`; needs torch and the model's own libraries.
 
     Raises:
         ImportError: one of them is not installed.
@@ -145,7 +146,7 @@ def without_weights(module: str, parameters: Mapping[str, Any]) -> Any:
 
 
 def blank_data(kind: str | None, parameters: Mapping[str, Any]) -> Any:
-    """Data of a kind that hold one batch of zeros: the batch's shapes are all that matters.
+    """One batch of zeros as a data set of a kind, for its shapes.
 
     None for a workload that reads no data set.
     """
@@ -177,15 +178,15 @@ def blank_data(kind: str | None, parameters: Mapping[str, Any]) -> Any:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a workload's products as one line of JSON, or what is missing to find them."""
+    """Print a workload's products, or the missing package, as one line of JSON."""
     parser = argparse.ArgumentParser(prog="siliconprof.session.step_shapes", description=__doc__)
     parser.add_argument("--workload", required=True, help="module, parameters, dataset_kind")
     workload = json.loads(parser.parse_args(argv).workload)
     try:
-        found = trace(workload["module"], workload["parameters"], workload["dataset_kind"])
+        result = trace(workload["module"], workload["parameters"], workload["dataset_kind"])
     except ImportError as error:
-        found = {"missing": str(error)}
-    print(json.dumps(found))
+        result = {"missing": str(error)}
+    print(json.dumps(result))
     return 0
 
 

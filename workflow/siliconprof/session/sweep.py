@@ -1,7 +1,7 @@
-"""A point of a sweep: taken over where it is finished, measured else, and never the cell's end.
+"""A point of a sweep: taken over where it is finished, else measured; its failure ends no cell.
 
-What a point raises is that point's status: `oom` with the allocator's own words, `failed` with
-any others. What kills the process is put to the point by the supervisor (`journal`).
+An exception becomes the point's status: `oom` with the allocator's own message, `failed` with any
+other. When the process is killed, the supervisor sets the point's status (`journal`).
 """
 
 from __future__ import annotations
@@ -21,70 +21,73 @@ from siliconprof.store.journal import nothing
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
-# Of a cell none of whose points is ok, the first of these that any has.
+# The status of a cell none of whose points is ok: the first of these that any point has.
 WORST_FIRST = ("failed", "oom", "skipped")
 SHOWN = 2  # reasons in a cell's own; each point has its own in full
 LONGEST = 160  # characters of each
 
 
 def point(
-    session: Session, name: str, known: Mapping[str, Any], measure: Callable[[], Mapping[str, Any]]
+    session: Session,
+    name: str,
+    initial: Mapping[str, Any],
+    measure: Callable[[], Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """A point of the sweep, for the record as well: from the journal, or measured now.
+    """A point of the sweep, from the journal or measured now; it is added to the record.
 
     Args:
-        name: unlike that of any other point; everything that the cell sweeps is in it.
-        known: what is known of the point beforehand, `params` above all.
-        measure: gives the rest of it; what it held is freed when it has returned or raised.
+        name: unique among the points; everything that the cell sweeps is in it.
+        initial: the parts of the point that are known beforehand, `params` above all.
+        measure: returns the rest; its memory is freed when it has returned or raised.
 
     Raises:
         Unsupported, UserError: these are about the whole cell.
     """
-    found = session.journal.find(name)
-    if found is None:
+    measured = session.journal.find(name)
+    if measured is None:
         session.progress(name, 0, always=True)
-        session.journal.begin(name, known)
+        session.journal.begin(name, initial)
         began_s = time.perf_counter() - session.zero
         try:
-            found = {**nothing(), **known, **measure(), "status": "ok", "reason": None}
-            session.windows.append((found, began_s, time.perf_counter() - session.zero))
+            measured = {**nothing(), **initial, **measure(), "status": "ok", "reason": None}
+            session.windows.append((measured, began_s, time.perf_counter() - session.zero))
         except (Unsupported, UserError):
             raise
         except Exception as error:
             traceback.print_exc()
             status = "oom" if exhaustion.raised(error) else "failed"
-            found = {**nothing(), **known, "status": status, "reason": in_one_line(error)}
+            measured = {**nothing(), **initial, "status": status, "reason": in_one_line(error)}
         free(session)
-        session.journal.add(name, found)
-    session.add_point(found)
-    return found
+        session.journal.add(name, measured)
+    session.add_point(measured)
+    return measured
 
 
 def free(session: Session) -> None:
-    """Give back what nobody holds any more; models are full of cycles."""
+    """Free unreferenced memory; models are full of reference cycles."""
     gc.collect()
     session.backend.release_memory()
 
 
-def skip(session: Session, name: str, known: Mapping[str, Any], reason: str) -> None:
-    """Add a point that is not tried, and why; it is asked about again next time."""
-    left_out = {**nothing(), **known, "status": "skipped", "reason": reason}
-    session.journal.note_skipped(name, left_out)
-    session.add_point(left_out)
+def skip(session: Session, name: str, initial: Mapping[str, Any], reason: str) -> None:
+    """Add a point that is not tried, with the reason; the next run decides anew."""
+    skipped = {**nothing(), **initial, "status": "skipped", "reason": reason}
+    session.journal.note_skipped(name, skipped)
+    session.add_point(skipped)
 
 
 def status_of(point: Mapping[str, Any]) -> str:
-    """A point's status; one that says nothing is ok."""
+    """A point's status; ok where it has none."""
     return str(point.get("status") or "ok")
 
 
 def status(points: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
-    """(status, reason) of a cell that came to its end: ok when it has any point that is ok."""
+    """(status, reason) of a cell that came to its end: ok when any of its points is ok."""
     counts = Counter(map(status_of, points))
     if counts["ok"] or not points:
         return "ok", None
     word = next(word for word in WORST_FIRST if counts[word])
-    return word, f"none of {len(points)} points was measured: {_said(points)}"
+    return word, f"none of {len(points)} points was measured: {_summary(points)}"
 
 
 def flag(session: Session) -> None:
@@ -92,12 +95,12 @@ def flag(session: Session) -> None:
     missing = [point for point in session.points if status_of(point) != "ok"]
     if missing and len(missing) < len(session.points):
         session.flag(
-            "points_missing", f"{len(missing)} of {len(session.points)} points: {_said(missing)}"
+            "points_missing", f"{len(missing)} of {len(session.points)} points: {_summary(missing)}"
         )
 
 
-def _said(points: Sequence[Mapping[str, Any]]) -> str:
-    """How many of each status, and their reasons, each once and no more than a few."""
+def _summary(points: Sequence[Mapping[str, Any]]) -> str:
+    """How many points have each status, and their first few distinct reasons."""
     counts = Counter(map(status_of, points))
     words = [f"{counts[word]} {word}" for word in WORST_FIRST if counts[word]]
     reasons = list(dict.fromkeys(str(point["reason"])[:LONGEST] for point in points))

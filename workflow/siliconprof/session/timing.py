@@ -1,11 +1,11 @@
 """Warm-up, phases and adaptive repeats: the loop around every timed thing.
 
 Warm-up runs until the step time settles; measuring runs until the confidence interval of the
-median is narrow or the budget is spent. Every raw time is kept. That interval only ends sampling:
-fresh processes differ by far more than it, so comparing rests on them (`compare`). Splitting a
+median is narrow or the budget is spent. Every raw time is saved. The interval only ends sampling:
+fresh processes differ by far more than it, so comparisons rest on them (`compare`). Splitting a
 step into phases perturbs it, so training cells interleave split and unsplit steps, and drift
-meets both alike. What scatters or drifts is measured again after a pause, within a budget, and
-nothing of it is thrown away.
+affects both alike. An operation whose times scatter or drift is measured again after a pause,
+within a budget, and every attempt is saved.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ def settled(times: list[float]) -> bool:
 
 @dataclass
 class Pace:
-    """Says when warm-up is over and when enough has been measured."""
+    """Decides when warm-up is over and when enough has been measured."""
 
     plan: Plan
     warmup_times: list[float] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     stopped_by: str | None = None  # interval, budget or max_iterations, once it is over
     _next_look: int = FIRST_LOOK
-    _started: float | None = None  # at the first question: set-up is no warm-up
+    _started: float | None = None  # at the first call: set-up is not warm-up
     _measuring_since: float | None = None
 
     def warming_up(self) -> bool:
@@ -117,7 +117,7 @@ class Pace:
 
 
 class Clock(Protocol):
-    """What a backend offers for reading time at a phase's edge."""
+    """The methods of a backend that read time at a phase's edge."""
 
     def mark(self) -> Any:
         """A handle for now, on the device's own time line where it has one."""
@@ -189,7 +189,7 @@ class StepTimes:
     energy_step_s: list[float] = field(default_factory=list)  # unsplit, while energy was read
 
     def add_split(self, step_s: float, phases: Mapping[str, float]) -> None:
-        """Keep one split step; a phase seen in no step before is 0 in those."""
+        """Add one split step, in seconds; a new phase is 0 in the steps before."""
         for name in phases:
             self.phases.setdefault(name, [0.0] * len(self.step_s))
         for name, values in self.phases.items():
@@ -237,7 +237,7 @@ def repeat(
 
 
 def noise(times: Sequence[float]) -> str | None:
-    """What to say of times that scatter too widely, or None."""
+    """The flag's text for times that scatter too widely, or None."""
     if len(times) <= 3:
         return None
     share = statistics.iqr(times) / statistics.median(times)
@@ -245,7 +245,7 @@ def noise(times: Sequence[float]) -> str | None:
 
 
 def order(times: Sequence[float]) -> dict[str, Any]:
-    """`drift` and `change_point` of a point: None where there are too few times to tell."""
+    """`drift` and `change_point` of a point: None where there are too few times."""
     drift, change = statistics.drift(times), statistics.change_point(times)
     return {
         "drift": drift
@@ -266,21 +266,21 @@ def order(times: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def drifting(found: Mapping[str, Any]) -> str | None:
-    """What to say of a drift that matters, or None.
+def drifting(facts: Mapping[str, Any]) -> str | None:
+    """The flag's text for a drift that matters, or None.
 
     Args:
-        found: what `order` answered.
+        facts: the result of `order`.
     """
-    drift = found["drift"]
+    drift = facts["drift"]
     if not drift or not drift["significant"] or abs(drift["ratio"] - 1) <= DRIFTS_ABOVE:
         return None
     return f"drifts: the second half's median is {drift['ratio'] - 1:+.0%} of the first's"
 
 
-def changing(found: Mapping[str, Any]) -> str | None:
-    """What to say of a change of level that matters, or None; see `drifting`."""
-    change = found["change_point"]
+def changing(facts: Mapping[str, Any]) -> str | None:
+    """The flag's text for a change of level that matters, or None; see `drifting`."""
+    change = facts["change_point"]
     if not change or change["p"] >= CHANGE_P_BELOW or abs(change["ratio"] - 1) <= DRIFTS_ABOVE:
         return None
     return f"changes by {change['ratio'] - 1:+.0%} after {change['after']} repeats"
@@ -292,19 +292,19 @@ def steady_repeats(
     """(attempts that were given up, each with the reason; the one that stands).
 
     What scatters or drifts is measured again after a pause, while there are retries and budget.
-    The last attempt stands, whatever it shows: which one is the fastest is never asked.
+    The last attempt stands, whatever it shows, and not the fastest.
 
     Args:
-        budget_s: what may be spent on retries, pauses included.
+        budget_s: seconds that may be spent on retries, pauses included.
     """
     given_up: list[tuple[Repeats, str]] = []
     while True:
-        found = measure()
-        reason = noise(found.times_s) or drifting(order(found.times_s))
-        budget_s -= plan.cool_down_s + found.spent_s  # another attempt takes about as long
+        repeats = measure()
+        reason = noise(repeats.times_s) or drifting(order(repeats.times_s))
+        budget_s -= plan.cool_down_s + repeats.spent_s  # another attempt takes about as long
         if reason is None or len(given_up) >= plan.retries or budget_s < 0:
-            return given_up, found
-        given_up.append((found, reason))
+            return given_up, repeats
+        given_up.append((repeats, reason))
         time.sleep(plan.cool_down_s)
 
 
@@ -312,7 +312,7 @@ def steady_repeats(
 
 
 def clock_check() -> dict[str, Any]:
-    """What the host's clock is worth: resolution, cost of a reading, and known sleeps.
+    """The quality of the host's clock: resolution, cost of a reading, sleeps; all in seconds.
 
     A sleep is never too short, but a busy host wakes up late: then another is tried.
     """

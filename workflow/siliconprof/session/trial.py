@@ -22,16 +22,16 @@ OFFLOAD_PACKAGES = ("deepspeed",)  # what ZeRO-Offload adds to a cell
 
 
 class Trial:
-    """What the planner, the supervisor and the measuring process are handed of a cell, made once.
+    """A cell with its plug-ins, for the planner, the supervisor and the measuring process.
 
     Attributes:
-        backend: the plug-in's class; nothing is open.
-        workload: with its parameters, defaults filled in, its batch size found if it has none.
+        backend: the plug-in's class; no device is open.
+        workload: with its parameters, defaults and an automatic batch size filled in.
         trainer: None for a workload that times its operations itself.
 
     Raises:
         LookupError: the cell names a plug-in that does not exist.
-        UserError: its batch size is `auto` in a scenario that does not say how large it should be.
+        UserError: its batch size is `auto` in a scenario other than near-capacity.
     """
 
     def __init__(self, cell: Cell) -> None:
@@ -42,14 +42,11 @@ class Trial:
         )
         self._plugin = plugins.load("workloads", cell.module)
         self.workload: Any = self._workload(
-            (self._found_batch or 1) if self._batch_is_found else None
+            (self._largest_batch or 1) if self._auto_batch else None
         )
 
     def _workload(self, batch_size: int | None = None) -> Any:
-        """The workload, with another batch size if one is given.
-
-        A cell written by hand need not name what has a default.
-        """
+        """The workload, with its defaults filled in and the batch size replaced if not None."""
         own = {} if batch_size is None else {"batch_size": batch_size}
         defaults = {k: v["default"] for k, v in self._plugin.PARAMETERS.items() if "default" in v}
         return self._plugin({**defaults, **self.cell.parameters, **own})
@@ -81,10 +78,10 @@ class Trial:
         return sorted(n for n in self._own_packages if find_spec(n.replace("-", "_")) is None)
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """Variables of the measuring process: threads as the cell says, whatever else exports.
+        """Environment variables of the measuring process, the cell's thread count among them.
 
         Args:
-            inherited: what the process would have without them.
+            inherited: the variables that the process would have otherwise.
         """
         cell, threads = self.cell, str(self.cell.threads)
         own = self.backend.environment(cell.device_index, cell.precision, inherited)
@@ -104,7 +101,7 @@ class Trial:
     # -- memory --------------------------------------------------------------------------------
 
     @property
-    def _batch_is_found(self) -> bool:
+    def _auto_batch(self) -> bool:
         """Whether the memory model has to find the batch size.
 
         Raises:
@@ -121,12 +118,12 @@ class Trial:
 
     @cached_property
     def _capacity(self) -> tuple[int | None, str]:
-        """(bytes that the cell may use, where that is from)."""
+        """(bytes that the cell may use, source of that number)."""
         cell, budget = self.cell, self.cell.parameters.get("memory_budget_gib")
         return memory_model.capacity(budget, cell.device_usable, cell.device_memory_bytes)
 
     @cached_property
-    def _found_batch(self) -> int | None:
+    def _largest_batch(self) -> int | None:
         """The largest batch within the cell's share of the capacity; 0 = none, None = unknown."""
         capacity, _ = self._capacity
         if not capacity or not self._predicted_bytes(1):
@@ -141,7 +138,7 @@ class Trial:
 
     @cached_property
     def _question(self) -> memory_model.Question:
-        """What decides the scenario."""
+        """The input of the decision on the scenario."""
         cell = self.cell
         predicted = self.workload.memory_bytes(cell.precision, cell.backend)
         capacity, source = self._capacity
@@ -164,8 +161,8 @@ class Trial:
             trains=self.trains,
             force=cell.parameters.get("force", False),
             share=cell.parameters["near_capacity_share"] if near else 1.0,
-            found_batch=self._found_batch if near else None,
-            batch_is_found=self._batch_is_found,
+            largest_batch=self._largest_batch if near else None,
+            auto_batch=self._auto_batch,
         )
 
     @cached_property
@@ -174,7 +171,7 @@ class Trial:
 
     @property
     def offloads(self) -> bool:
-        """Whether it is trained under ZeRO-Offload, as it asks or as the memory model derives."""
+        """Whether it trains under ZeRO-Offload, by request or by the memory model."""
         return self.trainer is not None and self._decision.applied == "offload"
 
     def scenario(self) -> dict[str, Any]:
@@ -193,7 +190,7 @@ class Trial:
             ),
             "applied": self._decision.applied,
             "batch_size": workload.samples_per_step() if self.trains else None,
-            "batch_size_found": question.batch_is_found,
+            "batch_size_found": question.auto_batch,
             "predicted_bytes": need,
             "predicted_parts_bytes": workload.memory_bytes(cell.precision, cell.backend),
             "offloaded_parts_bytes": workload.offloaded_memory_bytes(cell.precision, cell.backend)
@@ -215,7 +212,7 @@ class Trial:
     def refusal(self) -> tuple[str, str] | None:
         """(status, reason) of a cell that is not to be measured, or None.
 
-        `unsupported`: nothing of its kind can run so. `skipped`: it would not fit, by prediction.
+        `unsupported`: such a cell cannot run. `skipped`: by prediction, it does not fit.
         """
         cell, framework = self.cell, self.backend.framework
         reason = self.backend.precisions.get(cell.precision)

@@ -1,8 +1,8 @@
-"""Are the numbers true? What every cell checks in its own process before its first measurement.
+"""Are the numbers true? The checks of every cell, in its own process, before it measures.
 
-The clock is held against known sleeps. A product and a sum are timed as everything is timed, with
-some work and with twice as much, and after a timed call their result must be there. A check that
-fails flags the cell and changes nothing.
+The clock is compared with sleeps of a given length. A product and a sum are timed as everything is
+timed, with some work and with twice as much, and after a timed call their result must be there. A
+check that fails flags the cell and changes nothing else.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Workshop:
         self.lengthen(VECTOR_BYTES)
 
     def lengthen(self, n_bytes: int) -> None:
-        """A vector of so many bytes, as far as allowed, in the dtype of the cell's products.
+        """Make the vector this many bytes long, as far as allowed, in the cell's product dtype.
 
-        Its values are the products of two short random ones: drawing them all would take longer
-        than all the rest.
+        Its values are the products of two short random vectors: drawing all of them would take
+        longer than all the rest.
         """
         backend = self.backend
         self.vector: Any = None
@@ -75,9 +75,10 @@ class Workshop:
         return Work(lambda: part.sum(), lambda total: total.item(), n, n * self.width)
 
     def products(self, side: int, n: int) -> Work:
-        """n products of two matrices of that side, added up, in one call.
+        """n products of two square matrices of that side, added up, in one call.
 
-        Both operands lie so that more of them changes no distance between neighbours.
+        The operands have shapes (side, n·side) and (n·side, side), laid out so that n does not
+        change the distance between neighbours.
         """
         a = self._part(0, n * side, side).T
         b = self._part(n * side**2, n * side, side)
@@ -105,7 +106,7 @@ class Workshop:
         return backend.seconds_between(begin, end)
 
     def finished(self, work: Work) -> tuple[float, float]:
-        """Seconds of one timed call, and after it until a value of its result was read."""
+        """(seconds of one timed call, seconds from its end until a value of its result is read)."""
         results: list[Any] = []
 
         def operation() -> None:
@@ -118,17 +119,17 @@ class Workshop:
         return timed_s, time.perf_counter() - began
 
     def lasts_s(self, work: Work) -> float:
-        """How long a call really takes, also where nobody waits for its end."""
+        """Seconds that a call really takes, even where the timed call does not wait for its end."""
         sum(self.finished(work))  # compiles, loads and touches memory
-        found: list[float] = []
-        while len(found) < (LOOKS if sum(found) < LOOK_S else FEWEST_LOOKS):
-            found.append(sum(self.finished(work)))
-        return min(found)
+        durations_s: list[float] = []
+        while len(durations_s) < (LOOKS if sum(durations_s) < LOOK_S else FEWEST_LOOKS):
+            durations_s.append(sum(self.finished(work)))
+        return min(durations_s)
 
     # -- how much work ---------------------------------------------------------------------------
 
     def fit_sum(self) -> tuple[int, float]:
-        """(how many values to sum in one call, its seconds); twice as many are there too."""
+        """(how many values to sum in one call, its seconds); the vector has twice as many."""
         while True:
             n = self.length // 2
             lasts = self.lasts_s(self.sum(n))
@@ -143,14 +144,14 @@ class Workshop:
             lasts = self.lasts_s(self.products(side, n))
             if lasts >= CALL_S:
                 return side, n, lasts
-            wanted = math.ceil(n * AIM_S / lasts)
+            needed = math.ceil(n * AIM_S / lasts)
             here, larger = self.room(side), self.room(2 * side) if side < MOST_SIDE else 0
-            if wanted <= min(here, PRODUCTS):
-                n = wanted
+            if needed <= min(here, PRODUCTS):
+                n = needed
             elif larger:
-                side, n = 2 * side, min(max(wanted // 8, 1), larger)
+                side, n = 2 * side, min(max(needed // 8, 1), larger)
             elif n < here:
-                n = min(wanted, here)
+                n = min(needed, here)
             else:
                 return side, n, lasts
 
@@ -173,23 +174,23 @@ def proportional(attempt: Mapping[str, Any]) -> bool:
 
 
 def rounds(time_one: Callable[[Work], float], once: Work, twice: Work) -> dict[str, Any]:
-    """Raw seconds of both in turn, and the ratio of the least ones.
+    """Raw seconds of both in turn, and the ratio of the shortest ones.
 
-    Five of each, and two of slow ones. What disturbs a call only makes it longer: where the least
-    are not proportional yet, more follow for a while.
+    Five rounds, or two of slow kernels. A disturbance only makes a call longer: while the shortest
+    are not proportional, more rounds follow, up to a limit.
     """
     once_s: list[float] = []
     twice_s: list[float] = []
-    found: dict[str, Any] = {"flops": once.flops, "bytes": once.bytes}
-    found |= {"once_s": once_s, "twice_s": twice_s}
+    attempt: dict[str, Any] = {"flops": once.flops, "bytes": once.bytes}
+    attempt |= {"once_s": once_s, "twice_s": twice_s}
     while len(once_s) < MOST_ROUNDS and sum(once_s) + sum(twice_s) < MOST_ROUNDS_S:
         once_s.append(time_one(once))
         twice_s.append(time_one(twice))
-        found["ratio"] = min(twice_s) / min(once_s) if min(once_s) > 0 else None
+        attempt["ratio"] = min(twice_s) / min(once_s) if min(once_s) > 0 else None
         slow = sum(once_s) + sum(twice_s) > ROUNDS_S
-        if len(once_s) >= (SLOW_ROUNDS if slow else ROUNDS) and proportional(found):
+        if len(once_s) >= (SLOW_ROUNDS if slow else ROUNDS) and proportional(attempt):
             break
-    return found
+    return attempt
 
 
 if TYPE_CHECKING:
@@ -241,21 +242,21 @@ def not_checked(reason: str, **numbers: Any) -> Check:
 
 def clock_checks(session: Session) -> dict[str, Check]:
     """`clock` and `sleep`; either flags the cell with `clock`."""
-    found = clock_check()
-    resolution, cost = found["resolution_s"], found["reading_cost_s"]
-    asked, measured = found["sleep_asked_s"], found["sleep_measured_s"]
+    clock = clock_check()
+    resolution, cost = clock["resolution_s"], clock["reading_cost_s"]
+    asked_s, measured_s = clock["sleep_asked_s"], clock["sleep_measured_s"]
     coarse = late = None
     if max(resolution, cost) > COARSEST_S:
         coarse = f"it resolves {resolution:.1e} s and takes {cost:.1e} s to read"
-    if not asked <= measured <= SLEEP_LATE * asked:
-        late = f"a sleep of {asked} s was measured as {measured:.4f} s"
-        late += f", the last of {len(found['sleeps_s'])}" if len(found["sleeps_s"]) > 1 else ""
+    if not asked_s <= measured_s <= SLEEP_LATE * asked_s:
+        late = f"a sleep of {asked_s} s was measured as {measured_s:.4f} s"
+        late += f", the last of {len(clock['sleeps_s'])}" if len(clock["sleeps_s"]) > 1 else ""
     for reason in (coarse, late):
         if reason:
             session.flag("clock", reason)
     return {
         "clock": verdict(coarse, resolution_s=resolution, reading_cost_s=cost),
-        "sleep": verdict(late, asked_s=asked, measured_s=measured, all_s=found["sleeps_s"]),
+        "sleep": verdict(late, asked_s=asked_s, measured_s=measured_s, all_s=clock["sleeps_s"]),
     }
 
 
@@ -263,17 +264,17 @@ def clock_checks(session: Session) -> dict[str, Check]:
 
 
 def doubled(
-    what: str,
+    kernel: str,
     clock: str,
     time_one: Callable[[Work], float],
     sized: Callable[[float], tuple[Work, Work]],
     grow: bool,
 ) -> Check:
-    """The check of one kernel by one clock, tried a few times; every attempt is kept.
+    """The check of one kernel by one clock, tried a few times; it has every attempt.
 
     Args:
-        sized: (once, twice) the work that was fitted, times a number.
-        grow: whether another attempt gets more work: not where the clock may miss what it takes.
+        sized: maps a factor to (once, twice) the fitted work times that factor.
+        grow: whether further attempts get more work: not where the clock may miss their time.
     """
     attempts: list[Check] = []
     until_s = time.monotonic() + BUDGET_S
@@ -293,23 +294,23 @@ def doubled(
     if not proportional(last):
         ratios = ", ".join(f"{attempt['ratio'] or 0:.2f}" for attempt in attempts)
         reason = (
-            f"twice the work of a {what} took {ratios} times as long by {clock}, lastly "
+            f"twice the work of a {kernel} took {ratios} times as long by {clock}, lastly "
             f"{min(last['twice_s']):.2e} s against {min(last['once_s']):.2e} s"
         )
-    return verdict(reason, kernel=what, clock=clock, ratio=last["ratio"], attempts=attempts)
+    return verdict(reason, kernel=kernel, clock=clock, ratio=last["ratio"], attempts=attempts)
 
 
 def kernel_checks(session: Session) -> dict[str, Check]:
-    """`twice_the_work` and `synchronisation`; what fails flags the cell.
+    """`twice_the_work` and `synchronisation`; a check that fails flags the cell.
 
-    The first is `not_checked` where the memory that it may use holds too little work for a call to
-    last, though each call is waited for.
+    The first is `not_checked` where the memory that it may use holds too little work for a call
+    that lasts long enough, though each call is waited for.
     """
     backend, cell = session.backend, session.cell
     memory = cell.device_memory_bytes or backend.memory_limit_bytes()
     most_bytes = int(memory * SHARE_OF_MEMORY) if memory else VECTOR_BYTES
     if most_bytes < SMALLEST_VECTOR_BYTES:
-        reason = f"the device has {memory} bytes of memory: too little for work that takes a while"
+        reason = f"the device has {memory} bytes of memory: too little for calls that can be timed"
         return {name: not_checked(reason) for name in ("twice_the_work", "synchronisation")}
     shop = Workshop(backend, cell.seed, most_bytes)
     values, sum_s = shop.fit_sum()
@@ -339,34 +340,34 @@ def kernel_checks(session: Session) -> dict[str, Check]:
     clocks = [("the host's clock", shop.call_s, not missing)]
     if type(backend).mark is not Backend.mark:
         clocks.append(("the backend's marks", shop.marked_s, False))
-    found = []
+    checks = []
     for what, sized, lasts_s in kernels:
         for clock, time_one, grow in clocks:
             check = doubled(what, clock, time_one, sized, grow)
             if check["verdict"] == "failed" and lasts_s < CALL_S and not missing:
                 check |= not_checked(
-                    f"a {what} of all that may be used, {most_bytes} bytes, takes only "
+                    f"a {what} of all the memory it may use, {most_bytes} bytes, takes only "
                     f"{lasts_s:.1e} s; {check['reason']}"
                 )
-            found.append(check)
+            checks.append(check)
     for code, check in (
         ("not_synchronised", synchronised),
-        *(("not_proportional", c) for c in found),
+        *(("not_proportional", c) for c in checks),
     ):
         if check["verdict"] == "failed":
             session.flag(code, check["reason"])
     return {
         "twice_the_work": {
-            "verdict": worst(check["verdict"] for check in found),
-            "reason": "; ".join(check["reason"] for check in found if check["reason"]) or None,
-            "kernels": found,
+            "verdict": worst(check["verdict"] for check in checks),
+            "reason": "; ".join(check["reason"] for check in checks if check["reason"]) or None,
+            "kernels": checks,
         },
         "synchronisation": synchronised,
     }
 
 
 def waited_share(shop: Workshop, work: Work) -> float:
-    """Which share of the time until a result is read lies inside the timed call; median of 3."""
+    """The share of the time until a result is read that is inside the timed call; median of 3."""
     shares = []
     for _ in range(3):
         timed_s, rest_s = shop.finished(work)
@@ -376,12 +377,12 @@ def waited_share(shop: Workshop, work: Work) -> float:
 
 def worst(verdicts: Iterable[str]) -> str:
     """The verdict of several checks together."""
-    found = set(verdicts)
-    return next((word for word in ("failed", "not checked") if word in found), "ok")
+    distinct = set(verdicts)
+    return next((word for word in ("failed", "not checked") if word in distinct), "ok")
 
 
 def before(session: Session) -> dict[str, Check]:
-    """The checks before the first measurement; what they took is given back."""
+    """The checks before the first measurement; their memory is freed."""
     checks = clock_checks(session)
     try:
         checks |= kernel_checks(session)
@@ -396,11 +397,16 @@ def before(session: Session) -> dict[str, Check]:
 # -- after the measurement -----------------------------------------------------------------------
 
 
-def precision_check(asked: str, effective: str | None, evidence: Mapping[str, Any]) -> Check:
+def precision_check(requested: str, effective: str | None, evidence: Mapping[str, Any]) -> Check:
     """Whether the arithmetic was what the cell asked for."""
-    differs = None if effective == asked else f"asked for {asked}, the arithmetic was {effective}"
+    differs = (
+        None if effective == requested else f"asked for {requested}, the arithmetic was {effective}"
+    )
     return verdict(
-        differs, requested=asked, effective=effective, product_error=evidence.get("product_error")
+        differs,
+        requested=requested,
+        effective=effective,
+        product_error=evidence.get("product_error"),
     )
 
 

@@ -95,7 +95,7 @@ class Course:
     def _energy_due(self) -> bool:
         """Open the energy window at the first question, close it when it is long enough."""
         energy = self.session.energy
-        if energy is None or not energy.wanted:
+        if energy is None or not energy.enabled:
             return False
         if self._energy_steps is None:
             self._energy_steps = 0
