@@ -426,7 +426,7 @@ def test_wrong_idx_files_are_named(tmp_path: Path) -> None:
         (images, gzip.compress(whole[images]), "begins with 1f 8b"),
         (images, whole[images][:10], "is truncated: it has 10 bytes, but its header alone has 16"),
         (images, whole[images][:-1], "is truncated: its header says 39216 bytes, but it has 39215"),
-        (labels, whole[labels] + b"\0", "is too long: its header says 58 bytes, and it has 59"),
+        (labels, whole[labels] + b"\0", "is too long: its header says 58 bytes, but it has 59"),
         (labels, idx(TRAIN[1][:-1]), "has 50 images, train-labels-idx1-ubyte 49 labels"),
         (labels, idx(large), "has label 10 at 4; expected 0 to 9"),
         (images, idx(TRAIN[0][:, :20]), "has images of 20 x 28; expected 28 x 28"),
