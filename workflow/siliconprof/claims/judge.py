@@ -361,20 +361,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--matrix", type=Path, required=True)
-    parser.add_argument(
-        "--tables",
-        type=Path,
-        required=True,
-        help="folder with the tables of aggregate and expected",
-    )
+    parser.add_argument("--tables", type=Path, required=True, help="folder of the results' tables")
     parser.add_argument("--registry", type=Path, required=True)
     parser.add_argument("--claims", type=Path, required=True, help="config/claims.yaml")
-    parser.add_argument(
-        "--published", type=Path, required=True, help="folder with the published tables"
-    )
-    parser.add_argument(
-        "--noise-floors", type=Path, nargs="*", default=[], help="noise-floor files of any hosts"
-    )
+    parser.add_argument("--published", type=Path, required=True, help="folder of published tables")
+    parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
     parser.add_argument("--output-dir", type=Path, required=True)
     arguments = parser.parse_args(argv)
     devices = registry.load(arguments.registry)
