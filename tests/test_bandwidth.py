@@ -370,7 +370,7 @@ def test_the_cache_of_a_linux_host_is_that_of_the_cpus_in_use(
     on_linux(monkeypatch, {0}, {})
     found, reason = caches.last_level_bytes()
     assert found is None
-    assert "tells no caches" in reason
+    assert "lists no caches" in reason
     assert caches.beyond_bytes(None) > caches.beyond_bytes(2**25) == 2**26
 
 
@@ -390,7 +390,7 @@ MACS = [
         "all clusters",
     ),
     ({"hw.l3cachesize": "9437184", "hw.l2cachesize": "262144"}, 9 * 2**20, "hw.l3cachesize"),
-    ({}, None, "tells neither"),
+    ({}, None, "reports neither"),
 ]
 
 

@@ -337,7 +337,7 @@ SLOW_PEAK_S = 1e12 / 4.26e12  # of 1e12 operations, if an M4 had this peak; see 
         (MOST, networks(1.2, 6.8, 64), ABSENT, "no cell of mlp or lstm has batch 32"),
         (BOTH, finding("both", "both"), YES, "claimed both"),
         (BOTH, finding("launch-bound", "neither"), NO, "launch-bound"),
-        (BOTH, finding("inconclusive", "inconclusive"), OPEN, "decides nothing"),
+        (BOTH, finding("inconclusive", "inconclusive"), OPEN, "is undecided"),
         (BOTH, finding(), ABSENT, "no transformer_grid cell"),
     ],
 )
@@ -827,7 +827,7 @@ def test_price_decides_who_is_compared(tmp_path: Path) -> None:
     other = entry | {"compare": entry["compare"] | {"pairs": [["rtx-a6000", "m2-pro-19"]]}}
     (row,) = judged(tmp_path / "pro", [other], given)
     assert (row["verdict"], row["analogue_says"]) == (ABSENT, "agrees")
-    assert "no two devices whose prices lie within 1.5 times" in row["reason"]
+    assert "no two devices have prices within 1.5 times" in row["reason"]
 
 
 def test_near_capacity_is_held_against_room_to_spare(tmp_path: Path) -> None:
@@ -1362,7 +1362,7 @@ def test_a_published_row_gives_devices_workloads_and_value(tmp_path: Path) -> No
         ({"compare": {"workloads": ["transformer_gird"]}}, "did you mean 'transformer_grid'?"),
         ({"compare": {"of": {"device": "m4-100"}}}, "no device 'm4-100' in the registry"),
         ({"compare": {"of": {"vendor": "appel"}}}, "did you mean 'apple'?"),
-        ({"compare": {"tolerance": 0.1}}, "a tolerance and its reason go together"),
+        ({"compare": {"tolerance": 0.1}}, "expected both tolerance and tolerance_reason"),
         ({"source": None, "published": PUBLISHED | {"statement": "x"}}, "no row of"),
         ({"source": None, "published": PUBLISHED | {"table": "x"}}, "x.csv: cannot be read"),
         (

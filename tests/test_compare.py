@@ -341,10 +341,10 @@ def test_numbers_of_two_methods_get_no_verdict(tmp_path):
         path.write_text(json.dumps(data))
     status, document = compared(tmp_path)
     assert status == 3
-    assert "are made in different ways" in document["points"][0]["reason"]
+    assert "measure in different ways" in document["points"][0]["reason"]
     status, document = compared(tmp_path / "a", tmp_path / "a")
     assert status == 3
-    assert document["points"][0]["reason"] == "the very same record on both sides"
+    assert document["points"][0]["reason"] == "the same record is on both sides"
 
 
 def test_memory_is_compared_when_asked_for(tmp_path):
@@ -378,7 +378,7 @@ def test_bad_input_is_one_line_and_status_2(tmp_path):
     assert "no records in it" in bad(tmp_path, "empty", "a")
     assert "neither a folder nor a bundle" in bad(tmp_path, "no.zip", "a")
     assert "has two sides; name one" in bad(tmp_path, "two", "a")
-    assert "compare it with what?" in bad(tmp_path, "a")
+    assert "B is missing; name B" in bad(tmp_path, "a")
     assert "no record has host=moon; there are: desk" in bad(tmp_path, "a@moon", "a")
     assert "did you mean 'torch'?" in bad(tmp_path, "a", "--where-b", "torsh=2")
     assert "torch=1; there are: 2.13.0+cpu" in bad(tmp_path, "a", "--where-b", "torch=1")
@@ -390,7 +390,7 @@ def test_bad_input_is_one_line_and_status_2(tmp_path):
     assert done.returncode == 2
     assert done.stderr.splitlines()[0] == "a and b have no point in common"
     done = command("compare", "a", "b", "--threshold", "much", cwd=tmp_path)
-    assert done.returncode == 2 and "much: expected per cents" in done.stderr
+    assert done.returncode == 2 and "much: expected a percentage" in done.stderr
     (path,) = (tmp_path / "a" / "records").rglob("*.json")
     path.write_text(path.read_text().replace("desk.example", "moon.example"))
     assert "does not match its own `sha256`" in bad(tmp_path, "a", "b")
@@ -485,4 +485,4 @@ def test_two_checkouts_are_measured_in_turn(checkout: Checkout, tmp_path: Path):
     assert "results/replicates/pair: exists" in done.stderr
     done = checkout.stage("compare.replicate", "--cells", "*/none/*", check=False)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert "fits no cell of config/config.yaml" in done.stderr
+    assert "matches no cell of config/config.yaml" in done.stderr

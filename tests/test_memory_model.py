@@ -723,7 +723,7 @@ def test_a_cgroup_of_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     own.write_text("0::/user.slice/siliconprof-7\n")  # now the kernel says so
     (group.folder / "memory.peak").write_text("12345\n")
     (group.folder / "memory.events").write_text("low 0\nhigh 9\nmax 1\noom 1\noom_kill 2\n")
-    inside = cgroups.found(cgroups.name_of(7))
+    inside = cgroups.existing(cgroups.name_of(7))
     assert inside == group and (group.peak_bytes, group.kills) == (12345, 2)
     group.lift()
     assert (group.folder / "memory.high").read_text() == "max"

@@ -327,8 +327,8 @@ def test_folder_in_the_hubs_layout(fashion: Path, tmp_path: Path) -> None:
         ({"image_column": "img"}, "no column 'img'; set image_column to one of: image, label"),
         ({"image_column": "label"}, "column 'label' of folder"),
         ({"label_column": "image"}, "row 0 of folder"),
-        ({"n_train": 39}, "has 50 images in train, 51 are asked for; lower n_train and n_valid"),
-        ({"n_test": 16}, "has 15 images in test, 16 are asked for; lower n_test"),
+        ({"n_train": 39}, "has 50 images in train, 51 are needed; lower n_train and n_valid"),
+        ({"n_test": 16}, "has 15 images in test, 16 are needed; lower n_test"),
         ({"path": str(fashion / "none")}, "no folder"),
     ):
         assert words in objection(own | change, tmp_path / "refused"), words
@@ -417,12 +417,16 @@ def test_wrong_idx_files_are_named(tmp_path: Path) -> None:
     large = TRAIN[1].copy()
     large[4] = 10
     for name, data, words in (
-        (images, whole[labels], "begins with 00 00 08 01, and an IDX file of bytes in 3 dimen"),
-        (labels, b"", "begins with nothing, and an IDX file of bytes in 1 dimension with 00 00 08"),
+        (images, whole[labels], "begins with 00 00 08 01, but an IDX file of bytes in 3 dimen"),
+        (
+            labels,
+            b"",
+            "begins with nothing, but an IDX file of bytes in 1 dimension begins with 00 00 08",
+        ),
         (images, gzip.compress(whole[images]), "begins with 1f 8b"),
-        (images, whole[images][:10], "is cut: it has 10 bytes, and 16 of them are the header"),
-        (images, whole[images][:-1], "is cut: its header says 39216 bytes, and it has 39215"),
-        (labels, whole[labels] + b"\0", "is too long: its header says 58 bytes, and it has 59"),
+        (images, whole[images][:10], "is truncated: it has 10 bytes, but its header alone has 16"),
+        (images, whole[images][:-1], "is truncated: its header says 39216 bytes, but it has 39215"),
+        (labels, whole[labels] + b"\0", "is too long: its header says 58 bytes, but it has 59"),
         (labels, idx(TRAIN[1][:-1]), "has 50 images, train-labels-idx1-ubyte 49 labels"),
         (labels, idx(large), "has label 10 at 4; expected 0 to 9"),
         (images, idx(TRAIN[0][:, :20]), "has images of 20 x 28; expected 28 x 28"),

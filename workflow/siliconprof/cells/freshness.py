@@ -194,7 +194,7 @@ def verify_data(folder: Path, name: str, entry: Mapping[str, Any]) -> str:
     data = data_folder.load(folder)  # the arrays are those of dataset.json
     facts = prepared.read_facts(folder)
     spec = dataset_spec.parse(canonical_json({"name": name} | dict(entry)))
-    for key, today in dataset_spec.asked(spec).items():
+    for key, today in dataset_spec.requested_facts(spec).items():
         _same(key, facts.get(key), today)
     if spec.source == "builtin":  # only these data belong to the code and change with it
         _verify_builtin(spec, facts, data)

@@ -1,4 +1,4 @@
-"""From a comparison to its cases: which measured rows answer a claim, and with which figure."""
+"""The cases of a comparison: the measured rows that answer a claim, each with its figure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from siliconprof.stats import inference, training_course
 from siliconprof.store.table_files import Row
 
 SHAPE = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "vocab_size")
-# What two rows must agree in to be held against each other, by what tells their sides apart.
+# The columns in which two compared rows must agree, less those that distinguish their sides.
 WORK = (
     "module",
     "trainer",
@@ -48,7 +48,7 @@ ACROSS_SETTINGS = (
     "n_parameters",
     "batch_size",
 )
-# What is held fixed where a trend along a parameter is looked for.
+# The columns that are fixed along a trend in a parameter.
 FIXED = {
     "batch_size": SHAPE,
     "n_parameters": ("batch_size", "seq_len", "vocab_size"),
@@ -61,7 +61,7 @@ WORD_LEVEL = ("model", "shape_size")  # of a point, and of no cell
 
 @dataclass(frozen=True)
 class Case:
-    """One comparison of measured rows: a figure, or a word."""
+    """One comparison of measured rows, with a figure or, for a finding, a word."""
 
     label: str
     rows: Sequence[Row]
@@ -70,25 +70,25 @@ class Case:
 
 
 @dataclass
-class Found:
-    """What a question came to: its cases, and what stands in the way of more."""
+class QuestionResult:
+    """The cases that answer a question, and the reasons why there are no more."""
 
     cases: list[Case]
     reasons: list[str]
 
 
-Keep = Callable[[Sequence[Row]], bool]  # whether rows may stand beside each other
+Keep = Callable[[Sequence[Row]], bool]  # whether rows may form a case
 
 
 def fits(row: Row, side: Mapping[str, Any]) -> bool:
-    """Whether a row or cell stands on a side."""
+    """Whether a row or cell belongs to a side."""
     return all(
-        row["device"] == wanted or row["registry_id"] == wanted
+        row["device"] == expected or row["registry_id"] == expected
         if name == "device"
-        else str(row.get(name)) in map(str, wanted)
-        if isinstance(wanted, list)
-        else str(row.get(name)) == str(wanted)
-        for name, wanted in side.items()
+        else str(row.get(name)) in map(str, expected)
+        if isinstance(expected, list)
+        else str(row.get(name)) == str(expected)
+        for name, expected in side.items()
         if name != "like"
     )
 
@@ -99,15 +99,15 @@ def batch_of(row: Row) -> Any:
 
 
 def analogous(side: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The side that other cells take for a named one; None where nothing says which.
+    """The side that cells of other devices belong to; None where the claim does not describe it.
 
-    What `like` names stands instead of the device and its backend, and of what else it names; a
-    setting that it names as null may be any.
+    The keys of `like` replace the device, its backend, and the same keys of the side; a key that is
+    null there may have any value.
     """
     if "like" not in side:
         return None if "device" in side else dict(side)
-    found = {k: v for k, v in side.items() if k not in OF_A_DEVICE} | dict(side["like"])
-    return {name: value for name, value in found.items() if value is not None}
+    other_side = {k: v for k, v in side.items() if k not in OF_A_DEVICE} | dict(side["like"])
+    return {name: value for name, value in other_side.items() if value is not None}
 
 
 def of(
@@ -116,11 +116,12 @@ def of(
     question: Question,
     sources: Callable[[Row], bool],
     keep: Keep,
-) -> Found:
+) -> QuestionResult:
     """The cases of a question.
 
     Args:
-        sources: whose rows count.
+        sources: whether a row may be used, by its source.
+        keep: whether rows may form a case.
     """
     kind = compare["kind"]
     quantity = evidence.quantities[compare["quantity"]]
@@ -135,25 +136,25 @@ def of(
     name = compare["quantity"]
 
     def figure(row: Row) -> Figure | None:
-        found = evidence.figure(name, row)
-        if isinstance(found, str):
-            reasons[found] = None
+        measured = evidence.figure(name, row)
+        if isinstance(measured, str):
+            reasons[measured] = None
             return None
         if question.printed is not None:
-            return found.over(question.printed, compare["over_printed"]["table"])
-        return found
+            return measured.over(question.printed, compare["over_printed"]["table"])
+        return measured
 
     if "of" in question.sides:
-        chosen = [row for row in rows if fits(row, question.sides["of"]) and keep([row])]
+        matching = [row for row in rows if fits(row, question.sides["of"]) and keep([row])]
         if kind == "finding":
-            cases = list(_found(evidence, compare["quantity"], chosen, reasons))
+            cases = list(_findings(evidence, compare["quantity"], matching, reasons))
         else:
-            cases = list(_single(kind, compare, chosen, figure))
+            cases = list(_single(kind, compare, matching, figure))
     else:
         cases = list(
             _paired(kind, compare, question, rows, figure, keep, quantity.fastest, reasons)
         )
-    return Found(cases, list(reasons))
+    return QuestionResult(cases, list(reasons))
 
 
 # -- one side --------------------------------------------------------------------------------------
@@ -167,28 +168,28 @@ def _single(
     if kind == "trend":
         yield from _trends(compare["along"], rows, figure)
     elif kind == "share":
-        known = [(row, found) for row in rows if (found := figure(row))]
-        if known:
-            yield _share(known)
+        measured = [(row, value) for row in rows if (value := figure(row))]
+        if measured:
+            yield _share(measured)
     else:
-        yield from (Case(words.named(row), [row], found) for row in rows if (found := figure(row)))
+        yield from (Case(words.label(row), [row], value) for row in rows if (value := figure(row)))
 
 
-def _found(
+def _findings(
     evidence: Evidence, name: str, rows: Sequence[Row], reasons: dict[str, None]
 ) -> Iterator[Case]:
-    """What was found of each row, in a word."""
+    """One case for each row whose finding, a word, is known."""
     quantity = evidence.quantities[name]
     for row in rows:
         word = quantity.word(evidence, row) if quantity.word else None
         if word:
-            yield Case(words.named(row), [row], Figure(math.nan), word)
+            yield Case(words.label(row), [row], Figure(math.nan), word)
         else:
-            reasons[f"{quantity.words} could not be told"] = None
+            reasons[f"{quantity.words} could not be determined"] = None
 
 
 def _trends(along: str, rows: Sequence[Row], figure: Read) -> Iterator[Case]:
-    """Last over first, of rows that differ in one parameter of each cell."""
+    """Last over first of the rows that differ only in one parameter."""
     for group in _grouped(rows, (*KEY, *FIXED[along])):
         ordered = sorted((row for row in group if row.get(along)), key=lambda row: row[along])
         if len(ordered) < 2 or ordered[0][along] == ordered[-1][along]:
@@ -196,26 +197,26 @@ def _trends(along: str, rows: Sequence[Row], figure: Read) -> Iterator[Case]:
         first, last = figure(ordered[0]), figure(ordered[-1])
         if first and last:
             ends = f"{along} {ordered[0][along]:g} to {ordered[-1][along]:g}"
-            yield Case(f"{words.named(ordered[0], along)}, {ends}", ordered, ratio(last, first))
+            yield Case(f"{words.label(ordered[0], along)}, {ends}", ordered, ratio(last, first))
 
 
-def _share(known: Sequence[tuple[Row, Figure]]) -> Case:
-    """How many rows lie above 1: those that certainly do, and those that may."""
-    n = len(known)
-    ends = [found.interval(1 - (1 - inference.CONFIDENCE) / n) for _, found in known]
+def _share(measured: Sequence[tuple[Row, Figure]]) -> Case:
+    """The share of rows above 1; its ends are those that certainly are and those that may be."""
+    n = len(measured)
+    ends = [value.interval(1 - (1 - inference.CONFIDENCE) / n) for _, value in measured]
     low, high = (sum(end[i] > 1 for end in ends) / n for i in (0, 1))
-    middle = sum(found.middle > 1 for _, found in known) / n
-    sizes = sorted(found.middle for _, found in known)
+    middle = sum(value.middle > 1 for _, value in measured) / n
+    sizes = sorted(value.middle for _, value in measured)
     label = f"{n} points, from {sizes[0]:.2g} to {sizes[-1]:.2g} times"
-    basis = "; ".join(dict.fromkeys(found.basis for _, found in known))
-    return Case(label, [row for row, _ in known], Figure(middle, None, low, high, basis))
+    basis = "; ".join(dict.fromkeys(value.basis for _, value in measured))
+    return Case(label, [row for row, _ in measured], Figure(middle, None, low, high, basis))
 
 
 # -- two sides -------------------------------------------------------------------------------------
 
 
 def alike(compare: Mapping[str, Any], a: Mapping[str, Any], b: Mapping[str, Any]) -> Sequence[str]:
-    """What rows must agree in to be held against each other, by what tells their sides apart."""
+    """The columns in which two compared rows must agree, given what distinguishes their sides."""
     if a.get("model") != b.get("model"):
         return training_course.SAME
     if a.get("gradient_checkpointing") != b.get("gradient_checkpointing"):
@@ -233,7 +234,7 @@ def alike(compare: Mapping[str, Any], a: Mapping[str, Any], b: Mapping[str, Any]
 
 
 def across_devices(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """Whether two sides are of two devices; equal ones are, since nothing else tells them apart."""
+    """Whether two sides are of two devices, as equal sides must be."""
     unlike = [name for name in WHICH_DEVICE if a.get(name) != b.get(name)]
     settings = [{k: v for k, v in side.items() if k != "like"} for side in (a, b)]
     return bool(unlike) or settings[0] == settings[1]
@@ -256,46 +257,46 @@ def _paired(
     for group in _grouped(rows, names):
         sides = []
         for side in (a, b):
-            known = [(row, found) for row in group if fits(row, side) if (found := figure(row))]
-            sides.append(_fastest(known) if fastest else known)
+            measured = [(row, value) for row in group if fits(row, side) if (value := figure(row))]
+            sides.append(_fastest(measured) if fastest else measured)
         for one, first in sides[0]:
             for other, second in sides[1]:
                 if one is other or (two_devices and not _apart(one, other, question)):
                     continue
                 if factor and not _similar_price(one, other, factor):
-                    reasons[f"no two devices whose prices lie within {factor:g} times"] = None
+                    reasons[f"no two devices have prices within {factor:g} times"] = None
                     continue
                 if keep([one, other]):
                     figures = (_signed(one, first), _signed(other, second))
-                    yield Case(words.against(one, other), [one, other], combine(*figures))
+                    yield Case(words.pair_label(one, other), [one, other], combine(*figures))
 
 
 def _similar_price(one: Row, other: Row, factor: float) -> bool:
-    """Whether both prices are known and the dearer device costs so many times the other at most."""
+    """Whether both prices are known and the dearer is at most `factor` times the other."""
     low, high = sorted(float(row.get("price_usd") or 0.0) for row in (one, other))
     return bool(low) and high <= factor * low
 
 
 def _signed(row: Row, figure: Figure) -> Figure:
-    """A figure whose remark says which workload it is about."""
+    """A figure whose remark names its workload."""
     if not figure.remark:
         return figure
     return replace(figure, remark=f"of {row['workload']} {figure.remark}")
 
 
 def _apart(one: Row, other: Row, question: Question) -> bool:
-    """Whether two rows are of two devices, and of one host where the question asks for it."""
+    """Whether two rows are of two devices, and of one host where the question requires it."""
     same_host = (one["source"], one["host"]) == (other["source"], other["host"])
     return device_of(one) != device_of(other) and (same_host or not question.same_host)
 
 
-def _fastest(known: Iterable[tuple[Row, Figure]]) -> list[tuple[Row, Figure]]:
-    """Of each device the backend with the largest figure."""
+def _fastest(measured: Iterable[tuple[Row, Figure]]) -> list[tuple[Row, Figure]]:
+    """The backend with the largest figure of each device."""
     best: dict[tuple, tuple[Row, Figure]] = {}
-    for row, found in known:
+    for row, value in measured:
         name = device_of(row)
-        if name not in best or found.middle > best[name][1].middle:
-            best[name] = (row, found)
+        if name not in best or value.middle > best[name][1].middle:
+            best[name] = (row, value)
     return list(best.values())
 
 
@@ -311,19 +312,19 @@ def _quotient(upper: float, lower: float) -> float:
 
 
 def ratio(a: Figure, b: Figure) -> Figure:
-    """a over b, as uncertain as both together."""
+    """a over b, with the uncertainty of both."""
     basis = "; ".join(dict.fromkeys(filter(None, (a.basis, b.basis))))
     remark = "; ".join(dict.fromkeys(filter(None, (a.remark, b.remark))))
     middle = _quotient(a.middle, b.middle)
     if a.estimate and b.estimate:
-        found = inference.difference(b.estimate, a.estimate, basis)
-        return Figure(middle, found, basis=basis, remark=remark)
+        estimate = inference.difference(b.estimate, a.estimate, basis)
+        return Figure(middle, estimate, basis=basis, remark=remark)
     (a_low, a_high), (b_low, b_high) = (x.interval(inference.CONFIDENCE) for x in (a, b))
     return Figure(middle, None, _quotient(a_low, b_high), _quotient(a_high, b_low), basis, remark)
 
 
 def difference(a: Figure, b: Figure) -> Figure:
-    """a minus b, as uncertain as both together."""
+    """a minus b, with the uncertainty of both."""
     basis = "; ".join(dict.fromkeys(filter(None, (a.basis, b.basis))))
     remark = "; ".join(dict.fromkeys(filter(None, (a.remark, b.remark))))
     (a_low, a_high), (b_low, b_high) = (x.interval(inference.CONFIDENCE) for x in (a, b))
@@ -333,7 +334,7 @@ def difference(a: Figure, b: Figure) -> Figure:
 
 
 def reduced(cases: Sequence[Case], how: str) -> Case:
-    """The largest, the smallest or the geometric mean of several cases as one."""
+    """The largest (most), smallest (least) or geometric mean (mean) of several cases as one."""
     if len(cases) == 1:
         return cases[0]
     ends = [case.figure.interval(inference.CONFIDENCE) for case in cases]
@@ -343,7 +344,8 @@ def reduced(cases: Sequence[Case], how: str) -> Case:
     rows = list({id(row): row for case in cases for row in case.rows}.values())
     basis = "; ".join(dict.fromkeys(case.figure.basis for case in cases))
     remark = "; ".join(dict.fromkeys(filter(None, (case.figure.remark for case in cases))))
-    label = f"{'geometric mean' if how == 'mean' else how} of {len(cases)} cases"
+    names = {"most": "largest", "least": "smallest", "mean": "geometric mean"}
+    label = f"{names[how]} of {len(cases)} cases"
     if how != "mean":
         chosen = combine(middles)
         label += f", {next(c.label for c in cases if c.figure.middle == chosen)}"

@@ -1,7 +1,7 @@
-"""config/claims.yaml: what the sources say, and the comparison that tests each statement.
+"""config/claims.yaml: the statements of the sources, and the comparison that tests each of them.
 
-A number that `config/published` has stands there and nowhere else: the claim names the row, by
-its statement, and takes value, devices, model, batch size and source from it.
+A number that is in `config/published` is not repeated: the claim names the row, by its statement,
+and takes value, devices, model, batch size and source from it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from siliconprof.errors import UserError
 from siliconprof.hosts.registry import Registry
 from siliconprof.store import validation
 
-OWN_CPU = "cpu"  # what a published row calls the processor of the other device's computer
+OWN_CPU = "cpu"  # in a published row: the processor of the other device's computer
 PAIRED = ("a", "b", "quantity", "expect", "cases")
 BETWEEN = ("same_host", "pairs", "similar_price", "any_batch", "same")
 SINGLE = ("of", "quantity", "expect", "cases")
-# kind -> (keys that it must have, keys that it may have besides, what it may expect)
+# kind -> (required keys, optional keys, allowed values of `expect`)
 SIGNS, NUMBERS = ("more", "less"), ("about", "at_least", "at_most", "apart")
 KINDS: Mapping[str, tuple[Sequence[str], Sequence[str], Sequence[str]]] = {
     "ratio": (PAIRED, ("value", "value_from", *BETWEEN), NUMBERS),
@@ -36,23 +36,23 @@ KINDS: Mapping[str, tuple[Sequence[str], Sequence[str], Sequence[str]]] = {
     "finding": (("of", "quantity", "words", "cases"), ("unclear",), ()),
 }
 ALWAYS = ("kind", "workloads", "batch_sizes", "tolerance", "tolerance_reason", "devices")
-WITH_NUMBER = ("ratio", "range", "share")  # which need one, from a published row or of their own
+WITH_NUMBER = ("ratio", "range", "share")  # need a number: a published row's or their own
 PERCENT = "percent"  # of more, in a published row: 30 percent are 1.3 times
 
 
 @dataclass(frozen=True)
 class Question:
-    """One published row's part of a claim; a claim without rows has one of them."""
+    """One published row's part of a claim; a claim without published rows has one question."""
 
     sides: Mapping[str, Mapping[str, Any]]  # a and b, or of -> which cells
     workloads: Sequence[str]
-    batch_sizes: Sequence[int]  # empty: whatever was measured
+    batch_sizes: Sequence[int]  # empty: any
     same_host: bool = False  # b is the processor of a's own computer
-    printed: float | None = None  # what a measured figure is divided by, in an SI unit
+    printed: float | None = None  # the printed figure to divide by, in an SI unit
 
     @property
     def devices(self) -> list[str]:
-        """Those that it names."""
+        """The registry ids of the devices that it names."""
         return [side["device"] for side in self.sides.values() if "device" in side]
 
 
@@ -68,18 +68,18 @@ class Claim:
     compare: Mapping[str, Any]
     questions: Sequence[Question]
     value: float | None
-    printed: str  # the number as it was printed, with how it is meant; empty where none was
-    unit: str  # of that number, and of a difference; empty where neither is there
+    printed: str  # the number as printed, with its meaning; empty where there is none
+    unit: str  # of that number or of a difference; empty where there is neither
     consistency: Any = ()  # checks against published tables, or why there is none
 
     @property
     def mark(self) -> float | None:
-        """The number that a comparison has; a sign has none, whatever bound its row prints."""
+        """The number to compare with; None for a direction or trend, whatever its row prints."""
         return None if self.compare["kind"] in ("direction", "trend") else self.value
 
     @property
-    def named(self) -> list[str]:
-        """Every device that it names, once."""
+    def devices(self) -> list[str]:
+        """The registry ids of the devices that it names, each once."""
         return list(dict.fromkeys(d for question in self.questions for d in question.devices))
 
 
@@ -90,7 +90,7 @@ def load(
 
     Args:
         published: the published tables.
-        quantities: names that a comparison may use.
+        quantities: the names of quantities that a comparison may use.
 
     Raises:
         UserError: all mistakes at once, one line each.
@@ -108,7 +108,7 @@ def load(
 
 
 class _Checker:
-    """What JSON Schema cannot say, and the claims themselves."""
+    """Checks what JSON Schema cannot express, and builds the claims."""
 
     def __init__(
         self, registry: Registry, published: Published, quantities: Collection[str]
@@ -129,29 +129,29 @@ class _Checker:
             if ("source" in entry) == ("published" in entry):
                 yield f"{name}: expected either source or published (whose row has its source)"
             if "published" in entry:
-                found = self._rows(entry["published"])
-                if isinstance(found, str):
-                    yield f"{name}.published{found}"
+                table_rows = self._rows(entry["published"])
+                if isinstance(table_rows, str):
+                    yield f"{name}.published{table_rows}"
                     continue
-                rows = found
+                rows = table_rows
             if ("compare" in entry) == ("untestable" in entry):
                 yield f"{name}: expected either compare or untestable"
             elif "compare" in entry:
                 for line in self._comparison(entry["compare"], rows):
                     yield f"{name}.compare{line}"
 
-    def _rows(self, named: Mapping[str, str]) -> list[dict[str, str]] | str:
-        """The rows of a statement, or what is wrong with naming them so."""
-        table = self._table(named["table"])
+    def _rows(self, statement: Mapping[str, str]) -> list[dict[str, str]] | str:
+        """The rows of a statement, or what is wrong with the reference."""
+        table = self._table(statement["table"])
         if isinstance(table, str):
             return table
-        found = [row for row in table if row["statement"] == named["statement"]]
-        if not found:
-            near = validation.nearest(named["statement"], {row["statement"] for row in table})
-            return f".statement: no row of {named['table']}.csv has it{near}"
-        if len({(row["value_min"], row["value_max"], row["unit"]) for row in found}) > 1:
-            return f".statement: its rows in {named['table']}.csv have different values"
-        return found
+        matching = [row for row in table if row["statement"] == statement["statement"]]
+        if not matching:
+            near = validation.nearest(statement["statement"], {row["statement"] for row in table})
+            return f".statement: no row of {statement['table']}.csv has it{near}"
+        if len({(row["value_min"], row["value_max"], row["unit"]) for row in matching}) > 1:
+            return f".statement: its rows in {statement['table']}.csv have different values"
+        return matching
 
     def _table(self, name: str) -> list[dict[str, str]] | str:
         """A table of statements, or what is wrong with it."""
@@ -160,10 +160,10 @@ class _Checker:
         except Unknown as error:
             return str(error)
         needed = {"statement", "value_min", "value_max", "unit", "source"}
-        lacking = needed - set(rows[0] if rows else ())
-        if lacking:
+        missing = needed - set(rows[0] if rows else ())
+        if missing:
             path = self.published.folder / f"{name}.csv"
-            return f".table: {path} is no table of statements (no {', '.join(sorted(lacking))})"
+            return f".table: {path} is no table of statements (no {', '.join(sorted(missing))})"
         return rows
 
     def _comparison(
@@ -183,9 +183,9 @@ class _Checker:
             yield f".expect: is '{expect}'; a {kind} expects one of: {', '.join(expected)}"
         value, _ = _printed(rows)
         if "value" in compare and value is not None:
-            yield ".value: stands in the published row too; leave it out here"
+            yield ".value: the published row has it too; leave it out here"
         if "value_from" in compare and ("value" in compare or value is not None):
-            yield ".value_from: there is a value besides; expected one of them"
+            yield ".value_from: there is another value; expected only one of them"
         if "value_from" in compare:
             value, line = self._from_tables(compare["value_from"])
             if line:
@@ -204,13 +204,13 @@ class _Checker:
         if kind in WITH_NUMBER and "value" not in compare and value is None:
             yield f".value: is missing; a {kind} needs it, here or in a published row"
         if ("tolerance" in compare) != ("tolerance_reason" in compare):
-            yield ".tolerance: a tolerance and its reason go together"
+            yield ".tolerance: expected both tolerance and tolerance_reason, or neither"
         if expect in expected and expect in ("about", "apart") and not compare.get("tolerance"):
-            yield f".tolerance: is missing; '{expect}' means nothing without it"
+            yield f".tolerance: is missing; '{expect}' needs it"
         if compare.get("quantity", "") not in {*self.quantities, ""}:
             near = validation.nearest(compare["quantity"], self.quantities)
-            known = ", ".join(sorted(self.quantities))
-            yield f".quantity: is '{compare['quantity']}'; expected one of: {known}{near}"
+            names = ", ".join(sorted(self.quantities))
+            yield f".quantity: is '{compare['quantity']}'; expected one of: {names}{near}"
         for module in compare["workloads"]:
             if module not in self.modules:
                 near = validation.nearest(module, self.modules)
@@ -219,9 +219,9 @@ class _Checker:
             yield f".largest: is '{compare['largest']}'; expected one of its workloads"
         for name in ("a", "b", "of"):
             yield from self._side(name, compare.get(name, {}))
-        listed = [("devices", name) for name in compare.get("devices", ())]
-        listed += [("pairs", name) for pair in compare.get("pairs", ()) for name in pair]
-        for key, device in listed:
+        device_names = [("devices", name) for name in compare.get("devices", ())]
+        device_names += [("pairs", name) for pair in compare.get("pairs", ()) for name in pair]
+        for key, device in device_names:
             if device not in self.devices:
                 near = validation.nearest(device, self.devices)
                 yield f".{key}: no device '{device}' in the registry{near}"
@@ -237,11 +237,11 @@ class _Checker:
         ):
             if vendor is not None and vendor not in self.vendors:
                 near = validation.nearest(vendor, self.vendors)
-                yield f".{where}: no device of the registry is of '{vendor}'{near}"
+                yield f".{where}: no device in the registry has vendor '{vendor}'{near}"
 
     def _from_tables(self, spec: Mapping[str, Any]) -> tuple[float | None, str]:
-        """(a printed number, or one over another; what is wrong with asking for it)."""
-        found = []
+        """(a printed number or the ratio of two, ""), or (None, what is wrong with the reference)."""
+        values = []
         for name in spec:
             try:
                 numbers = self.published.numbers(spec[name])
@@ -249,15 +249,15 @@ class _Checker:
                 return None, f".{name}{error}"
             if len(numbers) != 1:
                 return None, f".{name}: {len(numbers)} rows have it; expected one"
-            found.append(numbers[0].value)
-        return found[0] / (found[1] if len(found) > 1 else 1), ""
+            values.append(numbers[0].value)
+        return values[0] / (values[1] if len(values) > 1 else 1), ""
 
     def claim(self, entry: Mapping[str, Any]) -> Claim:
-        """A checked entry with what its published rows say."""
+        """A checked entry, completed from its published rows."""
         rows: Sequence[Mapping[str, str]] = ()
         if "published" in entry:
-            found = self._rows(entry["published"])
-            rows = () if isinstance(found, str) else found
+            table_rows = self._rows(entry["published"])
+            rows = () if isinstance(table_rows, str) else table_rows
         compare = entry.get("compare", {})
         value, printed = _printed(rows)
         source = "; ".join(dict.fromkeys(row["source"] for row in rows)) or entry["source"]
@@ -288,21 +288,21 @@ class _Checker:
     def _questions(
         self, compare: Mapping[str, Any], rows: Sequence[Mapping[str, str]]
     ) -> list[Question]:
-        """One of each published row, and of each pair or device that the comparison names."""
-        named: list[dict[str, str]] = [{"a": a, "b": b} for a, b in compare.get("pairs", ())]
+        """One question for each published row and each pair or device that the comparison names."""
+        device_sets: list[dict[str, str]] = [{"a": a, "b": b} for a, b in compare.get("pairs", ())]
         if "devices" in compare:
-            named = [dict.fromkeys(("a", "b", "of"), name) for name in compare["devices"]]
+            device_sets = [dict.fromkeys(("a", "b", "of"), name) for name in compare["devices"]]
         printed: Mapping[str, float] = {}
         if "over_printed" in compare:
             printed = published_values.per_device(self.published, compare["over_printed"])
         return [
             _question(compare, row, devices, printed)
-            for row, devices in product(rows or ({},), named or ({},))
+            for row, devices in product(rows or ({},), device_sets or ({},))
         ]
 
 
 def _printed(rows: Sequence[Mapping[str, str]]) -> tuple[float | None, str]:
-    """(the number of published rows, as it was printed and meant); a bound of 1 is only a sign."""
+    """(the number of published rows, its text); a bound of 1 is only a sign and has no text."""
     if not rows:
         return None, ""
     low, high = rows[0]["value_min"], rows[0]["value_max"]
@@ -328,7 +328,7 @@ def _question(
     devices: Mapping[str, str],
     printed: Mapping[str, float],
 ) -> Question:
-    """What one published row asks; an empty one asks what the comparison says alone."""
+    """The question of one published row; an empty row adds nothing to the comparison."""
     sides = {name: dict(compare[name]) for name in ("a", "b", "of") if name in compare}
     for name, side in sides.items():
         if name in devices:

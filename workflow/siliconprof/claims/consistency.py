@@ -1,9 +1,9 @@
 """Whether a statement agrees with the numbers that its own source printed. No verdict.
 
-Nothing is typed in: a number is looked up in `config/published` or in the registry, and a statement
-that another contradicts is held against that other claim's own expectation. Three kinds of check:
+No number is entered here: each comes from `config/published` or from the registry, and a statement
+that may contradict another is compared with that claim's expectation. Three kinds of check:
 
-- ratio: one printed number over another (or alone), against what the statement expects of it;
+- ratio: one printed number over another (or alone), against the value that the statement expects;
 - one_value: rows about the same thing have one value;
 - claim: the statement and another claim can both hold.
 """
@@ -20,16 +20,16 @@ from siliconprof.claims.region import AGREES, Region, shown
 from siliconprof.errors import UserError
 
 CONSISTENT, INCONSISTENT = "consistent", "inconsistent"
-NO_CHECK = "no table speaks of it"
-MOST_TOLD = 4  # pairs that a reason names on either side
-NEARLY = 1e-9  # of a number: printed decimals are not exact in binary
+NO_CHECK = "no published table covers it"
+MOST_SHOWN = 4  # pairs that a reason lists
+NEARLY = 1e-9  # relative: printed decimals are not exact in binary
 ALL, MOST, ANY = "all", "most", "any"
-OF_THE_CLAIM = "claim"  # what the claim itself expects, or its number
+OF_THE_CLAIM = "claim"  # stands for the claim's own expectation or number
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the tables say of a statement; no word where they say nothing."""
+    """Whether the tables agree with a statement; `word` is empty where no check exists."""
 
     word: str
     reason: str
@@ -39,30 +39,31 @@ def answers(claims: Sequence[Claim], published: Published, where: str) -> dict[s
     """Claim id -> its answer.
 
     Args:
-        where: the claims file, for what is said of a mistake in it.
+        where: the claims file, for error lines.
 
     Raises:
-        UserError: checks that name what is not there, one line each.
+        UserError: checks refer to missing tables, rows or claims; one line each.
     """
     by_id = {claim.id: claim for claim in claims}
-    found, mistakes = {}, []
+    by_claim, mistakes = {}, []
     for claim in claims:
         if isinstance(claim.consistency, Mapping):
-            found[claim.id] = Answer("", str(claim.consistency["none"]))
+            by_claim[claim.id] = Answer("", str(claim.consistency["none"]))
             continue
-        told = []
+        checked = []
         for index, check in enumerate(claim.consistency):
             try:
-                told.append(_answer(claim, check, by_id, published))
+                checked.append(_answer(claim, check, by_id, published))
             except Unknown as error:
                 mistakes.append(f"{where}: {claim.id}.consistency.{index}{error}")
-        against = [one for one in told if one.word == INCONSISTENT]
-        word = INCONSISTENT if against else CONSISTENT if told else ""
-        reasons = [one.reason for one in (*against, *(one for one in told if one not in against))]
-        found[claim.id] = Answer(word, "; ".join(reasons) or NO_CHECK)
+        disagreeing = [answer for answer in checked if answer.word == INCONSISTENT]
+        word = INCONSISTENT if disagreeing else CONSISTENT if checked else ""
+        ordered = sorted(checked, key=lambda answer: answer.word != INCONSISTENT)
+        reasons = [answer.reason for answer in ordered]
+        by_claim[claim.id] = Answer(word, "; ".join(reasons) or NO_CHECK)
     if mistakes:
         raise UserError("\n".join(mistakes))
-    return found
+    return by_claim
 
 
 def _answer(
@@ -80,7 +81,7 @@ def _answer(
 
 
 def _ratio(claim: Claim, check: Mapping[str, Any], published: Published) -> Answer:
-    """Every pair of printed numbers against what is expected of it."""
+    """Compares every pair of printed numbers with the expected region."""
     if "a" not in check or "expect" not in check:
         raise Unknown(": a ratio needs a and expect")
     if check["expect"] == OF_THE_CLAIM and "expect" not in claim.compare:
@@ -97,17 +98,17 @@ def _ratio(claim: Claim, check: Mapping[str, Any], published: Published) -> Answ
     against: list[str] = []
     for names, a, b in pairs:
         times = a.value / b.value if b else a.value
-        told = f"{names}: {a.shown} over {b.shown} = {shown(times)}" if b else f"{names}: {a.shown}"
-        (agree if region.answer(times, times) == AGREES else against).append(told)
+        text = f"{names}: {a.shown} over {b.shown} = {shown(times)}" if b else f"{names}: {a.shown}"
+        (agree if region.answer(times, times) == AGREES else against).append(text)
     how = check.get("cases", ALL)
     enough = {ALL: not against, MOST: 2 * len(agree) > len(pairs), ANY: bool(agree)}[how]
-    said = [*(against if not enough else agree), *(agree if not enough else against)]
-    more = f" and {len(said) - MOST_TOLD} more" if len(said) > MOST_TOLD else ""
+    texts = [*(against if not enough else agree), *(agree if not enough else against)]
+    more = f" and {len(texts) - MOST_SHOWN} more" if len(texts) > MOST_SHOWN else ""
     counted = f" ({len(agree)} of {len(pairs)} agree)" if len(pairs) > 1 else ""
     what = f"{check['says']}: " if "says" in check else ""
     return Answer(
         CONSISTENT if enough else INCONSISTENT,
-        f"{what}{'; '.join(said[:MOST_TOLD])}{more}; stated: {_plain(region)}{counted}",
+        f"{what}{'; '.join(texts[:MOST_SHOWN])}{more}; stated: {_plain(region)}{counted}",
     )
 
 
@@ -120,7 +121,7 @@ def _value(claim: Claim, check: Mapping[str, Any]) -> float | None:
 
 
 def _widened(region: Region) -> Region:
-    """The same with ends that meet their own decimals."""
+    """The region, widened so that its ends agree with their own decimals."""
     if region.strict or region.apart:
         return region
     return Region(region.low * (1 - NEARLY), region.high * (1 + NEARLY))
@@ -135,7 +136,7 @@ def _plain(region: Region) -> str:
 def _pairs(
     check: Mapping[str, Any], published: Published
 ) -> Iterator[tuple[str, Number, Number | None]]:
-    """(what they are about, a, b) of the numbers that belong together."""
+    """(label, a, b) of the numbers that belong together."""
     beside = published.chosen(check["each"]) if "each" in check else [None]
     join = check.get("join", ())
     seen = set()
@@ -158,7 +159,7 @@ def _pairs(
 def _names(
     published: Published, a: Number, b: Number, row: Mapping[str, str] | None, join: Sequence[str]
 ) -> str:
-    """What two numbers are about: of what their rows share only what joins them is said, once."""
+    """The label of two numbers; of the columns that their rows share, it has only `join`."""
     if row:
         return published.label(row)
     sides = [published.label(number.row) for number in (a, b)]
@@ -184,35 +185,37 @@ def _similar(check: Mapping[str, Any], published: Published, a: Number, b: Numbe
 
 
 def _one_value(check: Mapping[str, Any], published: Published) -> Answer:
-    """Rows that agree in some columns have one value in another."""
+    """Checks that rows that agree in some columns have one value in another."""
     if "of" not in check or "column" not in check or "table" not in check:
         raise Unknown(": one_value needs table, of and column")
     values: dict[str, dict[str, str]] = {}
     for row in published.chosen(check):
         name = published.label({column: row.get(column, "") for column in check["of"]})
         values.setdefault(name, {})[row[check["column"]]] = row["source"]
-    split = {name: found for name, found in values.items() if len(found) > 1}
+    split = {name: sources for name, sources in values.items() if len(sources) > 1}
     column = check["column"].replace("_", " ")
     if split:
-        told = [f"{name}: {_split(column, found)}" for name, found in split.items()]
-        return Answer(INCONSISTENT, "; ".join(told))
-    said = "; ".join(f"{name}: {column} {next(iter(found))}" for name, found in values.items())
-    return Answer(CONSISTENT, said)
+        texts = [f"{name}: {_split(column, sources)}" for name, sources in split.items()]
+        return Answer(INCONSISTENT, "; ".join(texts))
+    text = "; ".join(f"{name}: {column} {next(iter(sources))}" for name, sources in values.items())
+    return Answer(CONSISTENT, text)
 
 
-def _split(column: str, found: Mapping[str, str]) -> str:
-    """`scenario 2 in seed 001 and scenario 3 in seed 002`; one source of all is said once."""
-    sources = set(found.values())
+def _split(column: str, sources_by_value: Mapping[str, str]) -> str:
+    """`scenario 2 in seed 001 and scenario 3 in seed 002`; a source that all share comes once."""
+    sources = set(sources_by_value.values())
     if len(sources) == 1:
-        return f"{column} {' and '.join(found)} in {sources.pop()}"
-    return " and ".join(f"{column} {value} in {source}" for value, source in found.items())
+        return f"{column} {' and '.join(sources_by_value)} in {sources.pop()}"
+    return " and ".join(
+        f"{column} {value} in {source}" for value, source in sources_by_value.items()
+    )
 
 
 # -- another statement -----------------------------------------------------------------------------
 
 
 def _claim(claim: Claim, check: Mapping[str, Any], by_id: Mapping[str, Claim]) -> Answer:
-    """Whether both statements can hold, by what each expects of the same quantity."""
+    """Checks that two statements about one quantity can both hold."""
     other = by_id.get(check.get("id", ""))
     if other is None:
         raise Unknown(f".id: no claim '{check.get('id')}'")
@@ -220,13 +223,13 @@ def _claim(claim: Claim, check: Mapping[str, Any], by_id: Mapping[str, Claim]) -
     if one.get("quantity") != two.get("quantity") or ("words" in one) != ("words" in two):
         raise Unknown(f".id: '{other.id}' compares another quantity, or neither compares one")
     if "words" in one:
-        meets = bool(set(one["words"]) & set(two["words"]))
-        said = [" or ".join(compare["words"]) for compare in (one, two)]
+        compatible = bool(set(one["words"]) & set(two["words"]))
+        expectations = [" or ".join(compare["words"]) for compare in (one, two)]
     else:
         regions = [Region.of(c.compare, c.mark) for c in (claim, other)]
-        meets = regions[0].meets(regions[1])
-        said = [str(region) for region in regions]
+        compatible = regions[0].meets(regions[1])
+        expectations = [str(region) for region in regions]
     return Answer(
-        CONSISTENT if meets else INCONSISTENT,
-        f"“{other.text}” ({other.source}) states {said[1]}, this one {said[0]}",
+        CONSISTENT if compatible else INCONSISTENT,
+        f"“{other.text}” ({other.source}) states {expectations[1]}, this one {expectations[0]}",
     )

@@ -1,7 +1,7 @@
-"""What was measured, as published claims look at it: rows, courses, and the error of a figure.
+"""The measured data that published claims are tested with: rows, courses, and errors of figures.
 
 The error of a time is that between processes: from the host's noise floor where it has one, else
-the same allowance that `throughputs` makes, and never less than the process's own interval.
+the allowance that `throughputs` assumes, and never less than the process's own interval.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 POINTS, SHAPES, BACKENDS, CELLS = "points", "shapes", "backends", "cells"  # rows of a quantity
-ASSUMED_DF = 1000.0  # an assumption has no degrees of freedom; so many make t the normal
+ASSUMED_DF = 1000.0  # an assumption has none; with so many, t is the normal distribution
 FROM_CELL = (
     "seed",
     "data_sha256",
@@ -51,28 +51,28 @@ FROM_CELL = (
     "framework",
     "price_usd",
 )
-# The paper gives no shapes but 2000 x 2000: a matrix of so many values counts as large, one of a
-# quarter of them as small, and what lies between as neither.
+# The paper gives no shapes but 2000 x 2000: a matrix with that many values or more counts as
+# large, one with at most a quarter of them as small, and others as neither.
 LARGE_VALUES, SMALL_VALUES = 2000 * 2000, 1000 * 1000
 SIZED = ("matvec", "vjp", "matmul")
 OPERATION = ("batch", "m", "k", "n", "of", "cache", "forward", "launch")
 NO_SPEED_FLAG = "offload_on_cpu"
-NO_SPEED = "a mechanism check, whose times say nothing: device and host memory are one here"
+NO_SPEED = "a mechanism check, whose times mean nothing: device and host share one memory here"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number with what it may be: an error on its logarithm, or the two ends themselves."""
+    """A number with its uncertainty: an error of its logarithm, or an interval's two ends."""
 
     middle: float
     estimate: inference.Estimate | None = None
     low: float = math.nan
     high: float = math.nan
-    basis: str = ""  # where the error is from
-    remark: str = ""  # what else keeps it open
+    basis: str = ""  # the source of the error
+    remark: str = ""  # another reason why it is uncertain
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """What it may be; ends that were given stay as they are."""
+        """Its interval (low, high) at a confidence of 0 to 1; given ends are returned unchanged."""
         if self.estimate is None:
             return self.low, self.high
         if not self.estimate.error:
@@ -80,7 +80,7 @@ class Figure:
         return self.estimate.interval(confidence)
 
     def over(self, printed: float, named: str) -> Figure:
-        """The same as so many times a printed number, which has no error of its own."""
+        """This figure as a multiple of a printed number, which counts as exact."""
         middle = self.middle / printed
         estimate = self.estimate and inference.Estimate(
             self.estimate.log - math.log(printed),
@@ -95,19 +95,19 @@ class Figure:
 
 @dataclass(frozen=True)
 class Quantity:
-    """One thing that claims compare: a figure of a row, or a word about it."""
+    """A quantity that claims compare: a figure of a row, or a word about it."""
 
     words: str
     unit: str
     read: Callable[[Evidence, Row], Figure | str]  # or why there is none
     rows: str = POINTS
-    fastest: bool = False  # of several backends of a device the one with the most counts
+    fastest: bool = False  # whether only the backend with the largest figure counts
     word: Callable[[Evidence, Row], str | None] | None = None  # of a finding
 
 
 @dataclass
 class Evidence:
-    """Everything that was measured, as claims look at it."""
+    """All measured data that claims are tested with."""
 
     quantities: Mapping[str, Quantity]
     cells: Sequence[Row]
@@ -132,13 +132,13 @@ class Evidence:
         sheets: DataSheets,
         noise: Noise,
     ) -> Evidence:
-        """From the tables by name.
+        """Build the evidence from the tables by name.
 
         Args:
             tables: cells, points, scaling, curves, evaluations, energy, probes, ceilings.
             frames: samples, training_steps.
         """
-        cells = [_seen(cell, sheets) for cell in tables["cells"]]
+        cells = [_identified(cell, sheets) for cell in tables["cells"]]
         by_key = {key(cell): cell for cell in cells}
         names = ("registry_id", "vendor", "module", *FROM_CELL)
 
@@ -176,47 +176,49 @@ class Evidence:
         )
 
     def rows(self, quantity: Quantity) -> Sequence[Row]:
-        """Those that a quantity is of."""
-        named = {
+        """The rows that a quantity is read from."""
+        by_kind = {
             POINTS: self.points,
             SHAPES: self.shapes,
             BACKENDS: self.backends,
             CELLS: self.cells,
         }
-        return named[quantity.rows]
+        return by_kind[quantity.rows]
 
     def figure(self, name: str, row: Row) -> Figure | str:
         """A quantity of a row, or why there is none."""
-        known = (name, id(row))
-        if known not in self._figures:
-            self._figures[known] = self.quantities[name].read(self, row)
-        return self._figures[known]
+        cache_key = (name, id(row))
+        if cache_key not in self._figures:
+            self._figures[cache_key] = self.quantities[name].read(self, row)
+        return self._figures[cache_key]
 
     def timed(
         self, row: Row, value: float | None, none: str, series: str | None = None
     ) -> Figure | str:
-        """A figure proportional to a time or to its reciprocal: the same error of the logarithm.
+        """A figure proportional to a time or to its reciprocal, which has the error of the time.
 
         Args:
-            series: which time, as points.csv calls it; that of a step where nothing is said.
+            none: the reason to return where there is no value.
+            series: the name of the time in points.csv; None = that of a step.
         """
         if NO_SPEED_FLAG in (row.get("flags") or "").split(";"):
             return NO_SPEED
         if not value or not math.isfinite(value):
             return none
         series = series or metric(row)
-        found = self.noise.deviation(row, series)
-        if found is None:
+        deviation = self.noise.deviation(row, series)
+        if deviation is None:
             error, df = NOISE_ASSUMED / (line_fit.NORMAL * math.sqrt(2)), ASSUMED_DF
             basis = NOISE_ASSUMED_BASIS
         else:
-            error, df, basis = found[0].error, found[0].df, found[1]
+            error, df, basis = deviation[0].error, deviation[0].df, deviation[1]
         stem = series.removesuffix("_s")
         low, high = row.get(f"{stem}_low_s"), row.get(f"{stem}_high_s")
         if low and high:
-            own = math.log(high / low) / (2 * line_fit.NORMAL)
-            if own > error:
-                error, basis = own, "the process's own interval, wider than between processes"
+            own_error = math.log(high / low) / (2 * line_fit.NORMAL)
+            if own_error > error:
+                error = own_error
+                basis = "the process's own interval, which is wider than that between processes"
         estimate = inference.Estimate(math.log(value), error, df, basis)
         return Figure(value, estimate, basis=basis)
 
@@ -225,7 +227,7 @@ class Evidence:
         return _values(self.tables["curves"].get(point_key(row), ()), column)
 
     def unusual(self, row: Row) -> list[Any]:
-        """Of each step of a training's curve whether it was far longer than the others."""
+        """For each step of a training's curve whether it took far longer than the others."""
         return [line.get("unusual") for line in self.tables["curves"].get(point_key(row), ())]
 
     def evaluated(self, row: Row) -> list[float]:
@@ -237,26 +239,26 @@ class Evidence:
         return self.tables["energy"].get(point_key(row), ())
 
     def probe(self, row: Row, name: str) -> Row | None:
-        """What a probe said of a cell; None where it was not there."""
-        found = [line for line in self.tables["probes"].get(key(row), ()) if line["probe"] == name]
-        return found[0] if found else None
+        """A probe's line of a cell; None where the probe did not run."""
+        lines = [line for line in self.tables["probes"].get(key(row), ()) if line["probe"] == name]
+        return lines[0] if lines else None
 
     def bandwidth(self, row: Row) -> tuple[float | None, str]:
-        """(bytes a second that the device's memory gives, who says so); None with the reason."""
-        own = [
+        """(bandwidth of the device's memory in bytes/s, its source), or (None, the reason)."""
+        measured = [
             float(line["value"])
             for line in self.tables["ceilings"].get(device_of(row), ())
             if line["quantity"] == "memory_bandwidth" and line["value"]
         ]
-        if own:
-            return max(own), "the measured bandwidth of its memory"
+        if measured:
+            return max(measured), "the measured bandwidth of its memory"
         sheet = self.sheets.bandwidth(row)
         if sheet.value is None:
             return None, f"no bandwidth of its memory was measured, and {sheet.reason}"
         return sheet.value, "its data sheet's bandwidth"
 
     def best_product(self, row: Row) -> float | None:
-        """Operations a second of the fastest matrix product of a row's place and precision."""
+        """FLOP/s of the fastest matrix product of a row's place and precision; None without one."""
         if self._best is None:
             self._best = {}
             for point in self.points:
@@ -277,15 +279,15 @@ class Evidence:
         """(seconds, values) of a column of samples.csv from the first timed step on."""
         lines = self._lines("samples", row, ("t_s", column))
         steps = self._lines("training_steps", row, ("started_s", "kind"))
-        begun = [float(start) for start, kind in steps if kind != "warm-up"]
-        if not begun or not lines:
+        timed_starts = [float(start) for start, kind in steps if kind != "warm-up"]
+        if not timed_starts or not lines:
             return [], []
-        kept = [
+        finite = [
             (float(t), float(value))
             for t, value in lines
-            if t >= begun[0] and value is not None and math.isfinite(value)
+            if t >= timed_starts[0] and value is not None and math.isfinite(value)
         ]
-        return [t for t, _ in kept], [value for _, value in kept]
+        return [t for t, _ in finite], [value for _, value in finite]
 
     def faults(self, row: Row) -> list[float]:
         """Page faults, minor and major, of each unsplit step in order."""
@@ -297,17 +299,17 @@ class Evidence:
         ]
 
     def _lines(self, name: str, row: Row, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-        """Lines of a long table that are of a row's cell; none where a column is not there."""
+        """The lines of a long table for a row's cell; empty where a column is missing."""
         frame = self.frames[name]
         if not len(frame) or any(column not in frame for column in columns):
             return []
         if name not in self._places:
             places: Any = frame.groupby(list(KEY), sort=False).indices
             self._places[name] = places
-        found = self._places[name].get(key(row))
-        if found is None:
+        positions = self._places[name].get(key(row))
+        if positions is None:
             return []
-        part = frame.iloc[found]
+        part = frame.iloc[positions]
         return list(zip(*(part[column].tolist() for column in columns), strict=True))
 
 
@@ -319,14 +321,14 @@ def shape_size(point: Mapping[str, Any]) -> str | None:
     return "large" if values >= LARGE_VALUES else "small" if values <= SMALL_VALUES else None
 
 
-def _seen(cell: Row, sheets: DataSheets) -> Row:
-    """A cell with its device's name in the registry, vendor and price, where they are known."""
+def _identified(cell: Row, sheets: DataSheets) -> Row:
+    """A cell with its device's name in the registry, vendor and price, where known."""
     entry = sheets.entry(cell)
-    names = [name for name, known in sheets.registry["devices"].items() if known is entry]
+    names = [name for name, listed in sheets.registry["devices"].items() if listed is entry]
     vendor = entry["vendor"] if entry else None
     if entry is None and cell["source"] == HERE:
-        found = [d for d in sheets.host["devices"] if d["id"] == cell["device"]]
-        vendor = found[0].get("vendor") if found else None
+        devices = [d for d in sheets.host["devices"] if d["id"] == cell["device"]]
+        vendor = devices[0].get("vendor") if devices else None
     price = entry["price_usd"] if entry else None
     return dict(cell) | {
         "registry_id": names[0] if entry else None,
@@ -338,12 +340,12 @@ def _seen(cell: Row, sheets: DataSheets) -> Row:
 
 
 def key(row: Mapping[str, Any]) -> tuple:
-    """Which cell a row is of."""
+    """The key of a row's cell."""
     return tuple(row[name] for name in KEY)
 
 
 def point_key(row: Mapping[str, Any]) -> tuple:
-    """Which point of which cell a row is of."""
+    """The key of a row's point: its cell and the point's number."""
     return (*key(row), int(row["point"]))
 
 
@@ -354,12 +356,12 @@ def _operation(row: Mapping[str, Any]) -> tuple:
 def _by(
     name: Callable[[Mapping[str, Any]], tuple], rows: Sequence[Row], order: str = ""
 ) -> dict[tuple, list[Row]]:
-    found: dict[tuple, list[Row]] = {}
+    groups: dict[tuple, list[Row]] = {}
     for row in rows:
-        found.setdefault(name(row), []).append(row)
+        groups.setdefault(name(row), []).append(row)
     if order:
-        found = {where: sorted(part, key=lambda row: row[order]) for where, part in found.items()}
-    return found
+        groups = {where: sorted(part, key=lambda row: row[order]) for where, part in groups.items()}
+    return groups
 
 
 def _values(rows: Sequence[Row], column: str) -> list[float]:

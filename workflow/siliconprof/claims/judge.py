@@ -1,13 +1,13 @@
-"""Published claims, and what these results say of each.
+"""Tests published claims with these results.
 
     python -m siliconprof.claims.judge --matrix results/matrix.json --tables results/tables \
         --registry config/devices.yaml --claims config/claims.yaml \
         --published config/published --output-dir results/tables
 
 `claims.csv`: one line per statement of config/claims.yaml with its verdict: reproduced,
-contradicted, inconclusive or not testable here. A claim that names devices is decided by those very
-devices alone, wherever they were measured; one that names none by this host's cells. What others
-show stands in the columns `analogue_…` and changes no verdict. `consistency` tells whether the
+contradicted, inconclusive or not testable here. A claim that names devices is decided by those
+devices alone, wherever they were measured; one that names none by this host's cells. The columns
+`analogue_…` have what other devices show, which changes no verdict. `consistency` says whether the
 printed numbers themselves agree with the statement, and is no verdict either.
 """
 
@@ -24,7 +24,7 @@ from siliconprof.analyse.published_values import Published
 from siliconprof.analyse.throughputs import Noise
 from siliconprof.claims import cases as claim_cases
 from siliconprof.claims import claims_file, consistency, verdicts, words
-from siliconprof.claims.cases import Case, Found
+from siliconprof.claims.cases import Case, QuestionResult
 from siliconprof.claims.claims_file import Claim, Question
 from siliconprof.claims.consistency import Answer
 from siliconprof.claims.evidence import Evidence
@@ -38,7 +38,7 @@ from siliconprof.store import matrix_file, noise_floors, table_files
 from siliconprof.store.records import HERE
 from siliconprof.store.table_files import Row
 
-Counts = Callable[[Row], bool]  # whose rows count
+Counts = Callable[[Row], bool]  # whether a row counts, by its source
 TABLES = (
     "cells",
     "points",
@@ -51,7 +51,7 @@ TABLES = (
     "samples",
     "training_steps",
 )
-LONG = ("samples", "training_steps")  # which stay frames
+LONG = ("samples", "training_steps")  # these stay frames
 MEASURED = (
     "value",
     "low",
@@ -65,7 +65,7 @@ MEASURED = (
     "devices",
     "records",
 )
-# What an analogue says is no verdict, and has words of its own.
+# The result of an analogue is no verdict, so it has other words.
 ANALOGUE_WORDS = {
     verdicts.REPRODUCED: "agrees",
     verdicts.CONTRADICTED: "disagrees",
@@ -109,7 +109,7 @@ def row_of(claim: Claim, evidence: Evidence, tables: Answer) -> Row:
     """A claim's line of claims.csv.
 
     Args:
-        tables: what the sources' own numbers say of it.
+        tables: whether the sources' own numbers agree with it.
     """
     compare = claim.compare
     row: Row = dict.fromkeys(COLUMNS) | {
@@ -117,7 +117,7 @@ def row_of(claim: Claim, evidence: Evidence, tables: Answer) -> Row:
         "statement": claim.text,
         "source": claim.source,
         "note": claim.note or None,
-        "published_devices": ";".join(claim.named) or None,
+        "published_devices": ";".join(claim.devices) or None,
         "published_value": claim.printed or None,
         "published_unit": claim.unit if claim.printed else None,
         "consistency": tables.word or None,
@@ -138,8 +138,8 @@ def row_of(claim: Claim, evidence: Evidence, tables: Answer) -> Row:
         row |= {"claimed_low": _finite(region.low), "claimed_high": _finite(region.high)}
     else:
         row["claimed"] = " or ".join(compare.get("words", ())) or compare["largest"]
-    found = decided(claim, evidence)
-    row |= {"verdict": found.verdict, "reason": found.reason} | _columns("measured", found)
+    outcome = own_outcome(claim, evidence)
+    row |= {"verdict": outcome.verdict, "reason": outcome.reason} | _columns("measured", outcome)
     other = analogue(claim, evidence)
     if other is not None:
         row |= {"analogue_says": ANALOGUE_WORDS[other.verdict], "analogue_reason": other.reason}
@@ -148,7 +148,7 @@ def row_of(claim: Claim, evidence: Evidence, tables: Answer) -> Row:
 
 
 def _unit(claim: Claim) -> str:
-    """What measured and claimed values are in."""
+    """The unit of the measured and claimed values."""
     own = QUANTITIES[claim.compare["quantity"]].unit
     if "over_printed" in claim.compare:
         return "times the printed"
@@ -161,17 +161,17 @@ def _finite(value: float) -> float | None:
     return value if abs(value) < float("inf") else None
 
 
-def _columns(prefix: str, found: Outcome) -> Row:
-    agree, against, open_ = found.counts
-    sides = dict.fromkeys(f"{words.where(row)}" for row in found.rows)
-    records = dict.fromkeys(str(row["record"]) for row in found.rows)
+def _columns(prefix: str, outcome: Outcome) -> Row:
+    agree, against, open_ = outcome.counts
+    sides = dict.fromkeys(f"{words.where(row)}" for row in outcome.rows)
+    records = dict.fromkeys(str(row["record"]) for row in outcome.rows)
     values = (
-        found.value,
-        found.low,
-        found.high,
-        found.word or None,
-        found.label or None,
-        found.basis or None,
+        outcome.value,
+        outcome.low,
+        outcome.high,
+        outcome.word or None,
+        outcome.label or None,
+        outcome.basis or None,
         agree,
         against,
         open_,
@@ -184,42 +184,42 @@ def _columns(prefix: str, found: Outcome) -> Row:
 # -- whose cells decide ----------------------------------------------------------------------------
 
 
-def decided(claim: Claim, evidence: Evidence) -> Outcome:
-    """The verdict, from the devices that a claim names, else from this host's cells."""
-    named = bool(claim.named)
+def own_outcome(claim: Claim, evidence: Evidence) -> Outcome:
+    """The verdict from the devices that a claim names, else from this host's cells."""
+    names_devices = bool(claim.devices)
 
     def counts(row: Row) -> bool:
-        return named or row["source"] == HERE
+        return names_devices or row["source"] == HERE
 
     cases: list[Case] = []
     missing: dict[str, None] = {}
-    absent = _absent(evidence, claim.named)
-    if absent:
-        names = [evidence.sheets.registry["devices"][name]["name"] for name in absent]
+    unmeasured = _absent(evidence, claim.devices)
+    if unmeasured:
+        names = [evidence.sheets.registry["devices"][name]["name"] for name in unmeasured]
         missing[_not_measured(names)] = None
     for question in claim.questions:
-        found = claim_cases.of(evidence, claim.compare, question, counts, lambda rows: True)
-        cases += found.cases
-        if found.cases:
-            missing |= dict.fromkeys(_batches(question, found))
-        elif not set(question.devices) & set(absent):
-            missing[_why_none(evidence, question, found, counts)] = None
+        result = claim_cases.of(evidence, claim.compare, question, counts, lambda rows: True)
+        cases += result.cases
+        if result.cases:
+            missing |= dict.fromkeys(_batches(question, result))
+        elif not set(question.devices) & set(unmeasured):
+            missing[_why_none(evidence, question, result, counts)] = None
     return verdicts.judge(claim.compare, claim.mark, cases, list(missing))
 
 
 def analogue(claim: Claim, evidence: Evidence) -> Outcome | None:
-    """What other devices show, or other hosts where a claim names no device; None for nothing."""
+    """The outcome on other devices, or other hosts where a claim names no device; None without."""
     if "over_printed" in claim.compare:
-        return None  # of other devices no number is printed
+        return None  # no number is printed for other devices
     like = any("like" in side for q in claim.questions for side in q.sides.values())
-    if not claim.named and not like:
+    if not claim.devices and not like:
         return _elsewhere(claim, claim.questions, evidence, lambda row: row["source"] != HERE)
     questions = []
     for question in claim.questions:
         sides = {name: claim_cases.analogous(side) for name, side in question.sides.items()}
-        kept = {name: side for name, side in sides.items() if side is not None}
-        if len(kept) == len(sides):
-            other = replace(question, sides=kept)
+        known_sides = {name: side for name, side in sides.items() if side is not None}
+        if len(known_sides) == len(sides):
+            other = replace(question, sides=known_sides)
             if other not in questions:
                 questions.append(other)
     return _elsewhere(claim, questions, evidence, lambda row: True)
@@ -230,17 +230,17 @@ def _elsewhere(
 ) -> Outcome | None:
     cases: list[Case] = []
     missing: dict[str, None] = {}
-    named = set(claim.named)
-    own = [list(question.sides.values()) for question in claim.questions]
+    claimed_devices = set(claim.devices)
+    claimed_sides = [list(question.sides.values()) for question in claim.questions]
 
     def decides(rows: Sequence[Row]) -> bool:
-        """Whether rows are among those that the verdict rests on."""
-        if named:
-            return all({row["device"], row["registry_id"]} & named for row in rows)
+        """Whether the verdict is based on these rows."""
+        if claimed_devices:
+            return all({row["device"], row["registry_id"]} & claimed_devices for row in rows)
         here = all(row["source"] == HERE for row in rows)
         return here and any(
             all(claim_cases.fits(row, side) for row, side in zip(rows, sides, strict=True))
-            for sides in own
+            for sides in claimed_sides
         )
 
     for question in questions:
@@ -250,16 +250,16 @@ def _elsewhere(
         def keep(rows: Sequence[Row], ordered: bool = ordered) -> bool:
             return not decides(rows) and (not ordered or _stronger(evidence, *rows))
 
-        found = claim_cases.of(evidence, claim.compare, question, counts, keep)
-        cases += found.cases
-        missing |= dict.fromkeys(_batches(question, found))
+        result = claim_cases.of(evidence, claim.compare, question, counts, keep)
+        cases += result.cases
+        missing |= dict.fromkeys(_batches(question, result))
     if not cases:
         return None
     return verdicts.judge(claim.compare, claim.mark, cases, list(missing))
 
 
 def _stronger(evidence: Evidence, one: Row, other: Row) -> bool:
-    """Whether the first has the higher listed peak, as the claim's own first device has."""
+    """Whether the first has the higher listed peak, as the claim's first device has."""
     peaks = [evidence.sheets.peak(row, row["precision"]).value for row in (one, other)]
     return bool(peaks[0] and peaks[1] and peaks[0] > peaks[1])
 
@@ -268,63 +268,67 @@ def _stronger(evidence: Evidence, one: Row, other: Row) -> bool:
 
 
 def _absent(evidence: Evidence, devices: Iterable[str]) -> list[str]:
-    """Named devices of which there is no cell."""
-    known = {cell[name] for cell in evidence.cells for name in ("device", "registry_id")}
-    return [name for name in devices if name not in known]
+    """The named devices that have no cell."""
+    measured = {cell[name] for cell in evidence.cells for name in ("device", "registry_id")}
+    return [name for name in devices if name not in measured]
 
 
 def _not_measured(names: Sequence[str]) -> str:
-    if len(names) > 2:  # names have commas of their own, and a long list is cut at its end
+    if len(names) > 2:  # names contain commas, and a long list is cut at its end
         return f"not measured: {'; '.join(names)}"
     return f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'} not measured"
 
 
-def _batches(question: Question, found: Found) -> list[str]:
-    """Which batch sizes a whole answer lacks."""
-    if not found.cases or not question.batch_sizes:
+def _batches(question: Question, result: QuestionResult) -> list[str]:
+    """The reason, if any, that batch sizes of the question are missing."""
+    if not result.cases or not question.batch_sizes:
         return []
-    known = {(r["module"], int(claim_cases.batch_of(r))) for case in found.cases for r in case.rows}
-    lacking: dict[str, list[str]] = {}
+    measured = {
+        (r["module"], int(claim_cases.batch_of(r))) for case in result.cases for r in case.rows
+    }
+    missing: dict[str, list[str]] = {}
     for module in question.workloads:
         for batch in question.batch_sizes:
-            if (module, batch) not in known:
-                lacking.setdefault(module, []).append(str(batch))
-    said = [f"{module} with batch {', '.join(batches)}" for module, batches in lacking.items()]
-    return [f"not measured on both sides: {'; '.join(said)}"] if said else []
+            if (module, batch) not in measured:
+                missing.setdefault(module, []).append(str(batch))
+    texts = [f"{module} with batch {', '.join(batches)}" for module, batches in missing.items()]
+    return [f"not measured on both sides: {'; '.join(texts)}"] if texts else []
 
 
-def _why_none(evidence: Evidence, question: Question, found: Found, counts: Counts) -> str:
-    """Which backend, workload, setting or figure is missing where no case was found."""
+def _why_none(
+    evidence: Evidence, question: Question, result: QuestionResult, counts: Counts
+) -> str:
+    """The backend, workload, setting or figure that is missing where there is no case."""
     cells = [cell for cell in evidence.cells if counts(cell)]
     devices = evidence.sheets.registry["devices"]
-    wanted = " or ".join(question.workloads)
+    modules = " or ".join(question.workloads)
     for side in question.sides.values():
-        own = {k: v for k, v in side.items() if k in claim_cases.OF_A_DEVICE}
-        there = [cell for cell in cells if claim_cases.fits(cell, own)]
-        of_module = [cell for cell in there if cell["module"] in question.workloads]
-        whose = _side_words(own, devices)
+        device_keys = {k: v for k, v in side.items() if k in claim_cases.OF_A_DEVICE}
+        on_device = [cell for cell in cells if claim_cases.fits(cell, device_keys)]
+        of_module = [cell for cell in on_device if cell["module"] in question.workloads]
+        side_words = _side_words(device_keys, devices)
         if not of_module:
-            return f"no {wanted} cell{whose} is part of these results"
+            return f"no {modules} cell{side_words} is part of these results"
         if not any(cell["status"] == "ok" for cell in of_module):
             failed = sorted({f"{c['status']}: {c['reason']}" for c in of_module})
-            return f"{wanted}{whose}: {'; '.join(failed)}"
+            return f"{modules}{side_words}: {'; '.join(failed)}"
         fitting = [cell for cell in of_module if claim_cases.fits(cell, _setting(side))]
         if not fitting:
             setting = ", ".join(_setting_words(k, v) for k, v in _setting(side).items())
-            return f"no {wanted} cell{whose} with {setting} is part of these results"
-    if found.reasons:
-        return "; ".join(found.reasons)
+            return f"no {modules} cell{side_words} with {setting} is part of these results"
+    if result.reasons:
+        return "; ".join(result.reasons)
     shapes = {str(side["shape_size"]) for side in question.sides.values() if "shape_size" in side}
     if shapes and not question.batch_sizes:
-        return f"no {' and no '.join(sorted(shapes))} shape of {wanted} was timed on both sides"
+        return f"no {' and no '.join(sorted(shapes))} shape of {modules} was timed on both sides"
     if question.batch_sizes:
-        return f"no cell of {wanted} has batch {', '.join(map(str, question.batch_sizes))}"
+        return f"no cell of {modules} has batch {', '.join(map(str, question.batch_sizes))}"
     return NO_CASE
 
 
 def _setting(side: Mapping[str, Any]) -> dict[str, Any]:
-    left_out = (*claim_cases.OF_A_DEVICE, *claim_cases.WORD_LEVEL)
-    return {k: v for k, v in side.items() if k not in left_out}
+    other_keys = (*claim_cases.OF_A_DEVICE, *claim_cases.WORD_LEVEL)
+    return {k: v for k, v in side.items() if k not in other_keys}
 
 
 def _setting_words(name: str, value: Any) -> str:
@@ -337,27 +341,27 @@ def _setting_words(name: str, value: Any) -> str:
 
 def _side_words(side: Mapping[str, Any], devices: Mapping[str, Any]) -> str:
     """` of Apple M4, 10 GPU cores, by torch-mps`; empty for a side that names nothing."""
-    said = ""
+    text = ""
     if "device" in side:
-        said = f" of {devices[side['device']]['name']}"
+        text = f" of {devices[side['device']]['name']}"
     elif "vendor" in side:
-        said = f" of a device of {VENDORS.get(side['vendor'], side['vendor'])}"
+        text = f" of a device of {VENDORS.get(side['vendor'], side['vendor'])}"
     elif "device_kind" in side:
-        said = f" of a {side['device_kind'].upper()}"
+        text = f" of a {side['device_kind'].upper()}"
     if "framework" in side and "backend" not in side:
-        return f"{said} by {side['framework']}"
-    return f"{said} by {side['backend']}" if "backend" in side else said
+        return f"{text} by {side['framework']}"
+    return f"{text} by {side['backend']}" if "backend" in side else text
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the table."""
+    """Write claims.csv."""
     parser = argparse.ArgumentParser(
         prog="siliconprof.claims.judge",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--matrix", type=Path, required=True)
-    parser.add_argument("--tables", type=Path, required=True, help="of aggregate and of expected")
+    parser.add_argument("--tables", type=Path, required=True, help="folder of the results' tables")
     parser.add_argument("--registry", type=Path, required=True)
     parser.add_argument("--claims", type=Path, required=True, help="config/claims.yaml")
     parser.add_argument("--published", type=Path, required=True, help="folder of published tables")

@@ -1,6 +1,6 @@
-"""What a claim may compare: figures of measured rows, each with what noise leaves open of it.
+"""The quantities that a claim may compare: figures of measured rows with their uncertainty.
 
-Those of operations, of training and of its course; `claims.system` has the others.
+Those of operations, training and its course are here; `claims.system` has the others.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def _sample_speed(evidence: Evidence, row: Row) -> Figure | str:
 def _fp16_gain(evidence: Evidence, row: Row) -> Figure | str:
     """The rate in fp16 over that of the same operation, place and shape in fp32."""
     if row["precision"] != "fp16":
-        return "only what is computed in fp16 has a gain from it"
-    plain = evidence.in_fp32(row)
-    if plain is None:
+        return "only a cell in fp16 has a gain from fp16"
+    in_fp32 = evidence.in_fp32(row)
+    if in_fp32 is None:
         return "the same operation in fp32 was not timed"
-    found = [evidence.timed(r, r.get("flop_per_s"), "no rate is known") for r in (row, plain)]
-    fast, slow = found
+    rates = [evidence.timed(r, r.get("flop_per_s"), "no rate is known") for r in (row, in_fp32)]
+    fast, slow = rates
     if isinstance(fast, str) or isinstance(slow, str):
         return fast if isinstance(fast, str) else str(slow)
     assert fast.estimate and slow.estimate
@@ -38,7 +38,7 @@ def _fp16_gain(evidence: Evidence, row: Row) -> Figure | str:
 
 
 def _of_products(evidence: Evidence, row: Row) -> Figure | str:
-    """Operations a second of a step over those of the place's fastest matrix product."""
+    """FLOP/s of a step over those of the place's fastest matrix product."""
     best = evidence.best_product(row)
     if not best:
         return f"no matrix product in {row['precision']} was timed there"
@@ -50,16 +50,16 @@ def _of_products(evidence: Evidence, row: Row) -> Figure | str:
 def _memory_bound(evidence: Evidence, row: Row) -> Figure | str:
     """The share of the memory's bandwidth over the share of the fastest product's rate."""
     if row.get("cache") == "warm":
-        return "what is used again and again may stay in a cache, and memory is no limit to it"
-    bandwidth, whose = evidence.bandwidth(row)
+        return "its data may stay in a cache, so memory does not limit it"
+    bandwidth, source = evidence.bandwidth(row)
     best = evidence.best_product(row)
     if bandwidth is None:
-        return whose
+        return source
     if not best:
         return f"no matrix product in {row['precision']} was timed there"
     if not row.get("bytes_per_s") or not row.get("flop_per_s"):
         return "its bytes or its operations are not known"
-    # Both shares are of one time, whose error cancels; what is left is that of the two ceilings.
+    # Both shares have the same time, whose error cancels; the error of the two ceilings remains.
     times = (row["bytes_per_s"] / bandwidth) / (row["flop_per_s"] / best)
     return evidence.timed(row, times, "no time is known")
 
@@ -78,12 +78,12 @@ OF_OPERATIONS: Mapping[str, Quantity] = {
 }
 
 
-COUNTED = "counted by the framework's allocator; no spread of it is known"
+COUNTED = "counted by the framework's allocator; its spread is unknown"
 
 
 def _step_s(row: Row) -> float | None:
-    found = row.get("unsplit_step_median_s") or row.get("step_median_s")
-    return float(found) if found else None
+    step_s = row.get("unsplit_step_median_s") or row.get("step_median_s")
+    return float(step_s) if step_s else None
 
 
 def _inverse(value: Any) -> float | None:
@@ -125,7 +125,7 @@ def _epoch_by_peak(evidence: Evidence, row: Row) -> Figure | str:
 
 
 def _iteration_over_min_run_time(evidence: Evidence, row: Row) -> Figure | str:
-    """Of torch's tool, which repeats nothing when one run takes longer than its minimum."""
+    """By torch's blocked_autorange, which repeats nothing when one run exceeds its minimum time."""
     minimum_s, median_s = row.get("autorange_min_run_time_s"), row.get("autorange_median_s")
     if not minimum_s or not median_s:
         return str(row.get("autorange_reason") or "blocked_autorange timed nothing")
@@ -135,12 +135,12 @@ def _iteration_over_min_run_time(evidence: Evidence, row: Row) -> Figure | str:
 def _peak_memory(evidence: Evidence, row: Row) -> Figure | str:
     peak = row.get("device_peak_bytes")
     if not peak:
-        return "nothing counts the peak of its memory"
-    found = evidence.noise.deviation(row, "device_peak_bytes")
-    if found is None:
+        return "no counter reports its peak of memory"
+    deviation = evidence.noise.deviation(row, "device_peak_bytes")
+    if deviation is None:
         return Figure(peak, None, peak, peak, COUNTED)
-    estimate = replace(found[0], log=math.log(peak), basis=found[1])
-    return Figure(peak, estimate, basis=found[1])
+    estimate = replace(deviation[0], log=math.log(peak), basis=deviation[1])
+    return Figure(peak, estimate, basis=deviation[1])
 
 
 def _read(reading: Reading | None, none: str, basis: str) -> Figure | str:
@@ -152,24 +152,24 @@ def _read(reading: Reading | None, none: str, basis: str) -> Figure | str:
 def _steady_loss(evidence: Evidence, row: Row) -> Figure | str:
     return _read(
         training_course.settled_loss(evidence.evaluated(row)),
-        "fewer than three evaluations came to a finite loss, or it never fell",
-        "by what the loss changed between its last two evaluations; one seed",
+        "fewer than three evaluations have a finite loss, or the loss never fell",
+        "by the change of the loss between its last two evaluations; one seed",
     )
 
 
 def _least_loss(evidence: Evidence, row: Row) -> Figure | str:
     return _read(
         training_course.settled_loss(evidence.evaluated(row), least=True),
-        "fewer than three evaluations came to a finite loss, or it never fell",
-        "by what the loss changed between its last two evaluations; one seed",
+        "fewer than three evaluations have a finite loss, or the loss never fell",
+        "by the change of the loss between its last two evaluations; one seed",
     )
 
 
 def _convergence_step(evidence: Evidence, row: Row) -> Figure | str:
     return _read(
         training_course.converged_at(evidence.course(row, "loss")),
-        "too few steps with a finite loss, or it never fell",
-        "by how far single steps lie from the smoothed loss; one seed",
+        "too few steps with a finite loss, or the loss never fell",
+        "by the distance of single steps from the smoothed loss; one seed",
     )
 
 
@@ -177,17 +177,17 @@ def _norm_elevated_until(evidence: Evidence, row: Row) -> Figure | str:
     return _read(
         training_course.elevated_until(evidence.course(row, "gradient_norm")),
         "too few steps with a finite gradient norm",
-        "by how far single steps lie from their running median; one seed",
+        "by the distance of single steps from their running median; one seed",
     )
 
 
 def _unusual_share(evidence: Evidence, row: Row) -> Figure | str:
     """Share of steps that took far longer than the run's own spread explains."""
     marks = evidence.unusual(row)
-    known = [str(mark) in ("True", "1", "1.0") for mark in marks if mark is not None]
-    if not known:
+    unusual = [str(mark) in ("True", "1", "1.0") for mark in marks if mark is not None]
+    if not unusual:
         return "no course of step times, or too few steps"
-    n, share = len(known), sum(known) / len(known)
+    n, share = len(unusual), sum(unusual) / len(unusual)
     # Wilson's interval (J. Am. Stat. Assoc. 22, 1927), which holds for shares near 0.
     z = line_fit.NORMAL
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
@@ -206,7 +206,7 @@ def _fixed_share(evidence: Evidence, row: Row) -> Figure | str:
 
 
 def _bound(evidence: Evidence, row: Row) -> Figure | str:
-    return "a word, and no number"
+    return "a word, not a number"
 
 
 def _verdict(evidence: Evidence, row: Row) -> str | None:

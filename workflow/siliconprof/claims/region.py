@@ -1,4 +1,4 @@
-"""Which figures agree with a claim: a number with its tolerance, a bound, or a sign."""
+"""The region of figures that agree with a claim: around a number, beyond a bound, or a sign."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 from siliconprof.claims.evidence import Figure
 
 AGREES, AGAINST, OPEN = "agrees", "against", "open"
-ADDED = ("difference",)  # kinds whose values add up; the others' multiply
+ADDED = ("difference",)  # kinds with values that add up; those of others multiply
 
 
 @dataclass(frozen=True)
 class Region:
-    """Which figures agree with a claim."""
+    """The figures that agree with a claim."""
 
     low: float
     high: float
-    apart: bool = False  # agrees outside
-    strict: bool = False  # the ends themselves do not agree
+    apart: bool = False  # the figures outside low to high agree
+    strict: bool = False  # the ends themselves are excluded
 
     @classmethod
     def of(cls, compare: Mapping[str, Any], value: float | None) -> Region:
-        """Around a claim's value; without one a sign: 1 of a ratio, 0 of a difference."""
+        """The region around a claim's value; None = a sign: 1 for a ratio, 0 for a difference."""
         added = compare["kind"] in ADDED
         if value is None:
             value = 0.0 if added else 1.0
@@ -45,13 +45,13 @@ class Region:
         return cls(-math.inf, below, strict=True)
 
     def answer(self, low: float, high: float) -> str:
-        """What a figure between two ends says."""
+        """Whether a figure between two ends agrees, is against, or is open."""
         if self.apart:
             if low > self.high or high < self.low:
                 return AGREES
             return AGAINST if self.low <= low and high <= self.high else OPEN
         if self.strict:
-            # One end is open, and what is infinite lies on its side.
+            # One end of the region is infinite, and includes infinite figures.
             inside = (math.isinf(self.low) or low > self.low) and (
                 math.isinf(self.high) or high < self.high
             )
@@ -62,7 +62,7 @@ class Region:
         return AGREES if inside else AGAINST if outside else OPEN
 
     def favour(self, figure: Figure) -> float:
-        """How far a figure is on the claim's side; the least is the one to look at."""
+        """How far a figure is on the claim's side; the smallest value is the least favourable."""
         middle = figure.middle
         if math.isinf(self.high):
             return middle
@@ -83,7 +83,7 @@ class Region:
     def meets(self, other: Region) -> bool:
         """Whether a figure may agree with both."""
         if self.apart or other.apart:
-            return True  # what lies outside one stretch is on both sides of it
+            return True  # the figures outside a stretch lie on both sides of it
         low, high = max(self.low, other.low), min(self.high, other.high)
         if low == high:
             return not (self.strict or other.strict)

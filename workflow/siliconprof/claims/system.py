@@ -1,4 +1,4 @@
-"""What claims compare of the system below a training: memory, faults, energy, launches, heat."""
+"""The quantities below a training: memory, page faults, energy, launches, heat."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from siliconprof.store.table_files import Row
 
 BYTES_PER_PARAMETER = 16  # fp32 weight, gradient and AdamW's two moments, as in the paper's Table 2
 LEAST_SAMPLES = 9  # three in each third of a course
-# Of an IQR estimated from n normal values, relative: 1.57 sigma / sqrt(n) over 1.349 sigma
+# Relative error of an IQR estimated from n normal values: 1.57 sigma / sqrt(n) over 1.349 sigma
 # (Kendall and Stuart, The Advanced Theory of Statistics 1, 14.10-14.12, for sample quantiles).
 IQR_ERROR = 1.165
-ENERGY_SCOPES = {"gpu": "gpu", "cpu": "cpu-package"}  # device kind -> whose energy
+ENERGY_SCOPES = {"gpu": "gpu", "cpu": "cpu-package"}  # device kind -> scope of its energy
 NO_SAMPLES = "too few samples of memory after the warm-up"
 SPREAD_OF_THIRDS = "by the 95 % intervals of the medians of its first and last third; one process"
 
 
 def _thirds(values: Sequence[float]) -> tuple[Sequence[float], Sequence[float]] | None:
-    """The first and the last third of a course; None of one too short."""
+    """The first and the last third of a course; None where it is too short."""
     third = len(values) // 3
     return (values[:third], values[-third:]) if len(values) >= LEAST_SAMPLES else None
 
 
 def _growth(values: Sequence[float], above: float, none: str) -> Figure | str:
-    """The last third of a course over its first, each above what was there before."""
+    """The median of a course's last third over that of its first, each less `above`."""
     ends = _thirds([value - above for value in values])
     if ends is None:
         return none
@@ -35,7 +35,7 @@ def _growth(values: Sequence[float], above: float, none: str) -> Figure | str:
     (a_low, a_high), (b_low, b_high) = map(statistics.median_interval, (first, last))
     middle = plain.median(first)
     if a_low <= 0 or middle <= 0:
-        return "its memory did not stand above what it held before the training"
+        return "its memory did not exceed what it used before the training"
     return Figure(
         plain.median(last) / middle, None, b_low / a_high, b_high / a_low, SPREAD_OF_THIRDS
     )
@@ -48,7 +48,7 @@ def _rss_growth(evidence: Evidence, row: Row) -> Figure | str:
 
 def _device_growth(evidence: Evidence, row: Row) -> Figure | str:
     _, values = evidence.sampled(row, "device_memory_bytes")
-    return _growth(values, 0.0, "nothing counts the memory of its device over time")
+    return _growth(values, 0.0, "no counter samples the memory of its device")
 
 
 def _rss_rate(evidence: Evidence, row: Row) -> Figure | str:
@@ -72,7 +72,7 @@ def _rss_rate(evidence: Evidence, row: Row) -> Figure | str:
 
 
 def _theoretical_bytes(row: Row) -> float | None:
-    """The paper's memory of a model trained in fp32 by AdamW, in true bytes."""
+    """Bytes of a model trained in fp32 by AdamW, by the paper's formula."""
     n = row.get("n_parameters")
     return BYTES_PER_PARAMETER * float(n) if n else None
 
@@ -80,7 +80,7 @@ def _theoretical_bytes(row: Row) -> float | None:
 def _over_theory(evidence: Evidence, row: Row) -> Figure | str:
     peak, theory = row.get("device_peak_bytes"), _theoretical_bytes(row)
     if not peak:
-        return "nothing counts the peak of its memory"
+        return "no counter reports its peak of memory"
     if not theory:
         return "no number of parameters is known"
     times = float(peak) / theory
@@ -108,7 +108,7 @@ def _parameters(evidence: Evidence, row: Row) -> Figure | str:
 def _faults_per_step(evidence: Evidence, row: Row) -> Figure | str:
     counts = evidence.faults(row)
     if not counts:
-        return "its record tells no page faults of single steps"
+        return "its record has no page faults of single steps"
     low, high = statistics.median_interval(counts)
     return Figure(
         plain.median(counts),
@@ -120,21 +120,21 @@ def _faults_per_step(evidence: Evidence, row: Row) -> Figure | str:
 
 
 def _fault_traffic(evidence: Evidence, row: Row) -> Figure | str:
-    """Bytes of all faulted pages a second of training, over the bandwidth of memory."""
+    """Bytes/s of all faulted pages during training, over the bandwidth of memory."""
     parts = [row.get(f"{kind}_faulted_bytes_per_step") for kind in ("minor", "major")]
     seconds = row.get("unsplit_step_median_s") or row.get("step_median_s")
-    bandwidth, whose = evidence.bandwidth(row)
+    bandwidth, source = evidence.bandwidth(row)
     if any(part is None for part in parts) or not seconds:
-        return "its record tells no page faults of single steps"
+        return "its record has no page faults of single steps"
     if bandwidth is None:
-        return whose
+        return source
     share = sum(float(part or 0) for part in parts) / seconds / bandwidth
     if not share:
         return Figure(0.0, None, 0.0, 0.0, "no step had a page fault")
-    found = evidence.timed(row, share, "no step was timed")
-    if isinstance(found, str):
-        return found
-    return Figure(share, found.estimate, basis=f"of {whose}; {found.basis}")
+    timed = evidence.timed(row, share, "no step was timed")
+    if isinstance(timed, str):
+        return timed
+    return Figure(share, timed.estimate, basis=f"of {source}; {timed.basis}")
 
 
 def _step_spread(evidence: Evidence, row: Row) -> Figure | str:
@@ -142,7 +142,7 @@ def _step_spread(evidence: Evidence, row: Row) -> Figure | str:
         row.get(f"unsplit_step_{end}") for end in ("n", "median_s", "q25_s", "q75_s")
     )
     if not n or n < LEAST_SAMPLES or not middle or low is None or high is None or high <= low:
-        return "too few whole steps to tell their spread"
+        return "too few whole steps to estimate their spread"
     share = (high - low) / middle
     error = IQR_ERROR / math.sqrt(n)
     basis = f"of {n:.0f} steps of one process"
@@ -151,27 +151,27 @@ def _step_spread(evidence: Evidence, row: Row) -> Figure | str:
 
 
 def _energy(evidence: Evidence, row: Row) -> Figure | str:
-    """Joules of one sample, of the GPU alone; on a CPU of its package."""
+    """Joules per sample of the GPU alone, or on a CPU of its package."""
     scope = ENERGY_SCOPES.get(str(row.get("device_kind")), "gpu")
     lines = [line for line in evidence.energies(row) if line.get("scope") == scope]
-    known = [line for line in lines if line.get("energy_per_sample_j")]
-    if not known:
-        said = [
+    measured = [line for line in lines if line.get("energy_per_sample_j")]
+    if not measured:
+        reasons = [
             str(line["reason"]) for line in lines or evidence.energies(row) if line.get("reason")
         ]
-        return f"no energy of its {scope}: {said[0] if said else 'the record has none'}"
-    found = evidence.timed(row, float(known[0]["energy_per_sample_j"]), "no energy was measured")
-    if isinstance(found, str):
-        return found
+        return f"no energy of its {scope}: {reasons[0] if reasons else 'the record has none'}"
+    timed = evidence.timed(row, float(measured[0]["energy_per_sample_j"]), "no energy was measured")
+    if isinstance(timed, str):
+        return timed
     return Figure(
-        found.middle,
-        found.estimate,
-        basis=f"{known[0]['name']}; its power is taken as steady, its time: {found.basis}",
+        timed.middle,
+        timed.estimate,
+        basis=f"{measured[0]['name']}; its power is assumed to be steady; its time: {timed.basis}",
     )
 
 
 def _host_power(evidence: Evidence, row: Row) -> Figure | str:
-    """Watts of the CPU's package while a GPU trains; its memory is not in it."""
+    """Watts of the CPU's package, without memory, while a GPU trains."""
     lines = [line for line in evidence.energies(row) if line.get("scope") == "cpu-package"]
     if row.get("device_kind") != "gpu" or not lines or not lines[0].get("energy_j"):
         return "no energy of the CPU was measured beside a GPU's"
@@ -188,7 +188,7 @@ def _cold_launch(evidence: Evidence, row: Row) -> Figure | str:
 
 
 def _followup_launch(evidence: Evidence, row: Row) -> Figure | str:
-    """Launch and wait: which of our numbers the paper's is, it does not say."""
+    """Seconds of launch and wait; the paper does not say which time it means."""
     middle = row.get("launch_and_wait_median_s")
     return evidence.timed(row, middle, "no launch was timed", "launch_and_wait_s")
 
@@ -208,23 +208,23 @@ def _cold_over_followup(evidence: Evidence, row: Row) -> Figure | str:
 
 
 def _word_only(evidence: Evidence, row: Row) -> Figure | str:
-    return "a word, and no number"
+    return "a word, not a number"
 
 
 def _heat(evidence: Evidence, row: Row) -> str | None:
-    """Whether the hardware slowed itself down for heat or its protection while a cell ran."""
+    """Whether the hardware throttled, for heat or its protection, while a cell ran."""
     probe = evidence.probe(row, "clocks")
-    said = str(probe.get("throttled")) if probe else ""
-    return {"True": "throttled", "False": "not throttled"}.get(said)
+    throttled = str(probe.get("throttled")) if probe else ""
+    return {"True": "throttled", "False": "not throttled"}.get(throttled)
 
 
 def _scenario(evidence: Evidence, row: Row) -> str | None:
-    found = row.get("scenario_derived")
-    return str(found) if found else None
+    scenario = row.get("scenario_derived")
+    return str(scenario) if scenario else None
 
 
 def _support(evidence: Evidence, row: Row) -> str | None:
-    """Whether a precision was there at all; any other failure says nothing of it."""
+    """Whether a precision is supported; None after any other failure."""
     return {"ok": "supported", "unsupported": "unsupported"}.get(str(row["status"]))
 
 

@@ -1,4 +1,4 @@
-"""From the cases of a claim to its verdict, and the reason in one sentence."""
+"""The verdict on a claim from its cases, and the reason in one sentence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALL, TYPICAL, REDUCTIONS = "all", "typical", ("most", "least", "mean")
 
 @dataclass(frozen=True)
 class Outcome:
-    """A verdict with what it rests on."""
+    """A verdict with its reason and the figures that it is based on."""
 
     verdict: str
     reason: str
@@ -46,13 +46,13 @@ def judge(
 
     Args:
         value: the claim's number, None where it has none.
-        missing: what a whole answer lacks, in words; where there are no cases, why.
+        missing: why the answer is not complete; where there are no cases, why not.
     """
     if not cases:
         return Outcome(NOT_TESTABLE, "; ".join(missing))
     kind, how = compare["kind"], compare.get("cases", ALL)
     if kind == "finding":
-        return _found(compare, cases, missing)
+        return _finding(compare, cases, missing)
     if kind == "largest":
         return _largest(compare, cases, missing)
     rows = _rows(cases)
@@ -67,11 +67,11 @@ def judge(
     among = [i for i, answer in enumerate(answers) if decisive in (None, answer)]
     index = min(among or range(len(cases)), key=lambda i: region.favour(cases[i].figure))
     case, (low, high) = cases[index], ends[index]
-    told = f"{case.label}: {interval_words(case.figure, low, high)}"
+    measured = f"{case.label}: {interval_words(case.figure, low, high)}"
     counts = _counts(answers)
     return Outcome(
         verdict,
-        _reason(verdict, told, case.figure, region, counts, missing),
+        _reason(verdict, measured, case.figure, region, counts, missing),
         case.figure.middle,
         low,
         high,
@@ -92,14 +92,14 @@ def _counts(answers: Sequence[str]) -> tuple[int, int, int]:
 
 
 def _together(answers: Sequence[str], how: str, missing: Sequence[str]) -> str:
-    """One verdict of all cases."""
+    """The verdict on all cases together."""
     agree, against, _ = _counts(answers)
     many = len(answers) / 2
     if how == TYPICAL:
         contradicted = against > many and not agree
         reproduced = agree > many and not against
     else:
-        # A case against `always` stays one, whatever is added; a mean or a largest may move.
+        # One case against `all` decides, whatever is missing; a mean or a largest may still change.
         contradicted = against > 0 and (how == ALL or not missing)
         reproduced = agree == len(answers)
     if contradicted:
@@ -111,7 +111,7 @@ def _together(answers: Sequence[str], how: str, missing: Sequence[str]) -> str:
 
 def _reason(
     verdict: str,
-    told: str,
+    measured: str,
     figure: Figure,
     region: Region,
     counts: tuple[int, int, int],
@@ -121,28 +121,28 @@ def _reason(
     n = sum(counts)
     of_cases = f"{n} cases" if n > 1 else "the case"
     if verdict == NOT_TESTABLE:
-        return f"only in part: {'; '.join(missing)}. So far {told}, claimed {region}"
+        return f"only in part: {'; '.join(missing)}. So far {measured}, claimed {region}"
     if verdict == REPRODUCED:
         lead = f"{agree} of {of_cases} agree, the least clearly " if n > 1 else ""
-        return f"{lead}{told}, claimed {region}"
+        return f"{lead}{measured}, claimed {region}"
     if verdict == CONTRADICTED:
         lead = f"{against} of {of_cases} against it, the most clearly " if n > 1 else ""
-        return f"{lead}{told}, claimed {region}"
+        return f"{lead}{measured}, claimed {region}"
     if agree and against:
         return (
             f"cases differ beyond noise: {agree} agree, {against} are against it, {open_} are open; "
-            f"{told}, claimed {region}"
+            f"{measured}, claimed {region}"
         )
     if figure.remark:
-        return f"{figure.remark}; {told}, claimed {region}"
+        return f"{figure.remark}; {measured}, claimed {region}"
     lead = f"{agree} of {of_cases} agree, {against} are against it; " if n > 1 else ""
     if not (agree or against) and n > 1:
         lead = f"none of {of_cases} decides; "
-    return f"{lead}noise: the interval overlaps the bound: {told}, claimed {region}"
+    return f"{lead}noise: the interval overlaps the bound: {measured}, claimed {region}"
 
 
-def _found(compare: Mapping[str, Any], cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
-    """The verdict on words."""
+def _finding(compare: Mapping[str, Any], cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
+    """The verdict on the words of a finding."""
     unclear = compare.get("unclear", ())
     answers = [
         AGREES if c.word in compare["words"] else OPEN if c.word in unclear else AGAINST
@@ -150,13 +150,13 @@ def _found(compare: Mapping[str, Any], cases: Sequence[Case], missing: Sequence[
     ]
     verdict = _together(answers, compare.get("cases", ALL), missing)
     words = list(dict.fromkeys(case.word for case in cases))
-    said = "; ".join(f"{case.label}: {case.word}" for case in cases[:4])
+    words_by_case = "; ".join(f"{case.label}: {case.word}" for case in cases[:4])
     more = f" and {len(cases) - 4} more" if len(cases) > 4 else ""
     lead = f"only in part: {'; '.join(missing)}. " if verdict == NOT_TESTABLE else ""
-    lead = "the analysis decides nothing: " if verdict == INCONCLUSIVE else lead
+    lead = "the analysis is undecided: " if verdict == INCONCLUSIVE else lead
     return Outcome(
         verdict,
-        f"{lead}{said}{more}, claimed {' or '.join(compare['words'])}",
+        f"{lead}{words_by_case}{more}, claimed {' or '.join(compare['words'])}",
         word=", ".join(words),
         rows=_rows(cases),
         counts=_counts(answers),
@@ -164,21 +164,23 @@ def _found(compare: Mapping[str, Any], cases: Sequence[Case], missing: Sequence[
 
 
 def _largest(compare: Mapping[str, Any], cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
-    """In which workload a over b is largest, each by its largest case."""
+    """The verdict on the workload in which a over b is largest, each by its largest case."""
     by_module: dict[str, list[Case]] = {}
     for case in cases:
         by_module.setdefault(case.rows[0]["module"], []).append(case)
-    most = {module: reduced(found, "most") for module, found in by_module.items()}
-    rows, said = _rows(cases), []
+    most = {
+        module: reduced(cases_of_module, "most") for module, cases_of_module in by_module.items()
+    }
+    rows, texts = _rows(cases), []
     confidence = 1 - (1 - inference.CONFIDENCE) / len(most)
     ends = {module: case.figure.interval(confidence) for module, case in most.items()}
     for module, case in most.items():
-        said.append(f"{module} {interval_words(case.figure, *ends[module])}")
-    told, target = ", ".join(said), compare["largest"]
+        texts.append(f"{module} {interval_words(case.figure, *ends[module])}")
+    measured, target = ", ".join(texts), compare["largest"]
     others = [module for module in most if module != target]
     if target not in most or not others:
         return Outcome(
-            NOT_TESTABLE, f"only in part: {'; '.join(missing)}. So far {told}", rows=rows
+            NOT_TESTABLE, f"only in part: {'; '.join(missing)}. So far {measured}", rows=rows
         )
     figure, (low, high) = most[target].figure, ends[target]
     if any(ends[module][0] > high for module in others):
@@ -191,7 +193,7 @@ def _largest(compare: Mapping[str, Any], cases: Sequence[Case], missing: Sequenc
         verdict, why = INCONCLUSIVE, "overlap of intervals: "
     return Outcome(
         verdict,
-        f"{why}{told}; claimed largest: {target}",
+        f"{why}{measured}; claimed largest: {target}",
         figure.middle,
         low,
         high,

@@ -1,4 +1,4 @@
-"""The rows of a claim's cases in words: where they are from, what they did, at which size."""
+"""Labels for the rows of a claim's cases: their place, workload and size."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from siliconprof.store.table_files import Row
 
 
 def where(row: Row) -> str:
-    """`cpu-x (torch-cpu)`, with the host's name where it is not this one's."""
+    """`cpu-x (torch-cpu)`, with host and source where it is another host."""
     away = "" if row["source"] == HERE else f", {row['host']}, {row['source']}"
     return f"{row['device']} ({row['backend']}{away})"
 
 
 def _size(row: Row, without: str = "") -> str:
-    said = []
+    parts = []
     for name, words in (
         ("n_layer", "{:g} layers"),
         ("n_embd", "of width {:g}"),
@@ -22,14 +22,14 @@ def _size(row: Row, without: str = "") -> str:
         ("batch_size", "batch {:g}"),
     ):
         if row.get(name) and name != without:
-            said.append(words.format(row[name]))
-    return ", ".join(said).replace(" layers, of", " layers of")
+            parts.append(words.format(row[name]))
+    return ", ".join(parts).replace(" layers, of", " layers of")
 
 
-def named(row: Row, without: str = "") -> str:
-    """A row alone, at its size; a parameter along which others lie is left out."""
-    said = [f"{row['workload']} on {where(row)}", _size(row, without) + _shape(row)]
-    return ", ".join(filter(None, (part.removeprefix(", ") for part in said)))
+def label(row: Row, without: str = "") -> str:
+    """The label of one row with its size, without the parameter `without`."""
+    parts = [f"{row['workload']} on {where(row)}", _size(row, without) + _shape(row)]
+    return ", ".join(filter(None, (part.removeprefix(", ") for part in parts)))
 
 
 def _shape(row: Row) -> str:
@@ -40,8 +40,8 @@ def _shape(row: Row) -> str:
     return ", " + "×".join(f"{size:g}" for size in sizes if size)
 
 
-def against(one: Row, other: Row) -> str:
-    """Two rows held against each other; what both share is said once."""
+def pair_label(one: Row, other: Row) -> str:
+    """The label of two compared rows; what both share comes once."""
     if place(one) == place(other):
         names = " against ".join(dict.fromkeys((one["workload"], other["workload"])))
         formats = " against ".join(dict.fromkeys((one["precision"], other["precision"])))

@@ -1,4 +1,4 @@
-"""Two result sets compared: which ratio every point has, with what error, and what follows."""
+"""Compares two result sets: the ratio of every point, its error, and its verdict."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Row:
     cell_b: str
     point: str  # parameters as canonical JSON
     metric: str
-    figures_a: Sequence[float]  # one a process
+    figures_a: Sequence[float]  # one per process
     figures_b: Sequence[float]
     ratio: float | None  # B over A
     low: float | None
     high: float | None
-    p_value: float | None  # after Holm
+    p_value: float | None  # adjusted by Holm's method
     verdict: str
     reason: str
     notes: Sequence[str]
@@ -51,7 +51,7 @@ def estimate(
     """(the ratio b / a with its error, or None; the ratio's basis, or why there is none).
 
     Args:
-        floors: of either side's host, for this point.
+        floors: the noise floor of each side's host for this point, with its basis.
     """
     if any(value <= 0 for _, value in [*a, *b]):
         return None, "a figure is 0: too short for the clock"
@@ -60,11 +60,11 @@ def estimate(
     if one_machine:
         pairs = inference.neighbours(a, b)
         if len(pairs) >= LEAST_PROCESSES:
-            found = inference.location([math.log(two / one) for one, two in pairs])
+            location = inference.location([math.log(two / one) for one, two in pairs])
             basis = f"{len(pairs)} pairs of processes measured in turn"
-            return replace(found, basis=basis), basis
+            return replace(location, basis=basis), basis
         if floors[0] is None:
-            return None, f"{counts}, {_lacking(a, b)}"
+            return None, f"{counts}, {_remedy(a, b)}"
         return _by_floor(sides, floors[0], counts)
     means = []
     bases = []
@@ -87,10 +87,10 @@ def estimate(
 def _by_floor(
     sides: Sequence[Sequence[float]], floor: tuple[inference.Estimate, str], counts: str
 ) -> tuple[inference.Estimate, str]:
-    """A ratio on one host by what its A/A runs show.
+    """A ratio on one host, with the error that its A/A runs show.
 
-    However many processes a side has, it is taken to be as uncertain as one of them: those of one
-    session share what the host was like meanwhile.
+    A side of any number of processes has the error of one process, since the processes of one
+    session share the state of the host.
     """
     deviation, basis = floor
     means = [math.fsum(logs) / len(logs) for logs in sides]
@@ -99,11 +99,11 @@ def _by_floor(
     return inference.Estimate(means[1] - means[0], error, deviation.df, basis), basis
 
 
-def _lacking(a: Figures, b: Figures) -> str:
-    """What would make a verdict of figures of one host."""
+def _remedy(a: Figures, b: Figures) -> str:
+    """How to get a verdict on figures of one host."""
     remedy = "`siliconprof replicate --against`, or `siliconprof noise-floor` for this host"
     if min(len(a), len(b)) >= LEAST_PROCESSES:
-        return f"but one side after the other, so the host's drift is in the ratio: {remedy}"
+        return f"but one side after the other, so the ratio includes the host's drift: {remedy}"
     return f"and a verdict needs {LEAST_PROCESSES} a side, measured in turn: {remedy}"
 
 
@@ -115,13 +115,13 @@ def _plain_ratio(a: Figures, b: Figures) -> float | None:
     return math.exp(means[1] - means[0])
 
 
-def _veto(a: Measured, b: Measured) -> str | None:
-    """Why no verdict may be given on any point of two cells."""
+def _no_verdict_reason(a: Measured, b: Measured) -> str | None:
+    """Why no point of two cells may have a verdict; None where they may."""
     methods = [side.newest["method_version"] for side in (a, b)]
     if methods[0] != methods[1]:
-        return f"numbers of method {methods[0]} and {methods[1]} are made in different ways"
+        return f"methods {methods[0]} and {methods[1]} measure in different ways"
     if {data["sha256"] for data in a.processes} & {data["sha256"] for data in b.processes}:
-        return "the very same record on both sides"
+        return "the same record is on both sides"
     return None
 
 
@@ -152,7 +152,7 @@ class Comparison:
         return NOTHING_DECIDED if self.counts[AMBIGUOUS] == len(self.rows) else NOTHING_SLOWER
 
     def document(self) -> dict[str, Any]:
-        """For a program."""
+        """The comparison as a JSON document."""
         return {
             "a": self.a.describe(),
             "b": self.b.describe(),
@@ -174,66 +174,67 @@ def compare(
 
     Args:
         floors: host -> its noise floor.
-        memory: whether the memory's peak is compared as well.
+        threshold: the smallest change that counts, as a share of 1.
+        memory: whether the peak of memory is compared too.
 
     Raises:
         UserError: they have nothing in common.
     """
     pairs, unmatched = matching.cells(a, b)
-    open_rows: list[Row] = []
+    rows: list[Row] = []
     estimates: list[inference.Estimate | None] = []
     for left, right in pairs:
-        veto, notes = _veto(left, right), matching.notes(left, right)
-        found, lacking = matching.points(left, right, memory)
-        unmatched += lacking
-        for point, metric, ours, theirs in found:
-            known = [
+        veto, notes = _no_verdict_reason(left, right), matching.notes(left, right)
+        shared_points, missing = matching.points(left, right, memory)
+        unmatched += missing
+        for point, metric, figures_a, figures_b in shared_points:
+            noise = [
                 floor.deviation(side.cell, point, metric)
                 if floor and other_methods.is_todays(side.newest)
                 else None
                 for side in (left, right)
                 for floor in [floors.get(side.cell["host"])]
             ]
-            result, why = estimate(ours, theirs, left.machine == right.machine, known)
+            result, reason = estimate(figures_a, figures_b, left.machine == right.machine, noise)
             if veto:
-                result, why = None, veto
+                result, reason = None, veto
             low, high = result.interval() if result else (None, None)
             estimates.append(result)
-            open_rows.append(
+            rows.append(
                 Row(
                     left.path,
                     right.path,
                     point,
                     metric,
-                    [value for _, value in ours],
-                    [value for _, value in theirs],
-                    result.ratio if result else _plain_ratio(ours, theirs),
+                    [value for _, value in figures_a],
+                    [value for _, value in figures_b],
+                    result.ratio if result else _plain_ratio(figures_a, figures_b),
                     low,
                     high,
                     None,
                     AMBIGUOUS,
-                    why,
+                    reason,
                     notes,
                 )
             )
-    if not open_rows and not any(entry.broken for entry in unmatched):
+    if not rows and not any(entry.broken for entry in unmatched):
         lines = [f"  {entry.side}: {entry.path}: {entry.reason}" for entry in unmatched[:10]]
         raise UserError("\n".join([f"{a.source} and {b.source} have no point in common", *lines]))
-    return Comparison(a, b, threshold, _judged(open_rows, estimates, threshold), unmatched)
+    return Comparison(a, b, threshold, _with_verdicts(rows, estimates, threshold), unmatched)
 
 
-def _judged(
+def _with_verdicts(
     rows: Sequence[Row], estimates: Sequence[inference.Estimate | None], threshold: float
 ) -> list[Row]:
-    """The rows with their verdicts, each in view of how many there are."""
-    known = [found for found in estimates if found is not None]
-    adjusted = iter(inference.holm([found.p_value() for found in known]))
+    """The rows with their verdicts, whose p-values are adjusted for the number of rows."""
+    with_error = [estimate for estimate in estimates if estimate is not None]
+    adjusted = iter(inference.holm([estimate.p_value() for estimate in with_error]))
     judged = []
-    for row, found in zip(rows, estimates, strict=True):
-        if found is None:
+    for row, estimate in zip(rows, estimates, strict=True):
+        if estimate is None:
             judged.append(row)
             continue
         p_value = next(adjusted)
-        verdict, why = inference.verdict(found, p_value, len(known), threshold)
+        verdict, why = inference.verdict(estimate, p_value, len(with_error), threshold)
         judged.append(replace(row, p_value=p_value, verdict=verdict, reason=why))
     return judged

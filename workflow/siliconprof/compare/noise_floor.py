@@ -1,11 +1,11 @@
-"""A host's noise floor: by how much processes of one and the same cell differ on it.
+"""A host's noise floor: how much processes of the same cell differ on it.
 
-    siliconprof noise-floor [--cells PATTERN ...] [-n 12]    measure some cells so often, and keep
-    siliconprof noise-floor --from FOLDER                    take processes that are there already
+    siliconprof noise-floor [--cells PATTERN ...] [-n 12]    measure some cells n times each
+    siliconprof noise-floor --from FOLDER                    use processes that exist already
 
-Kept in `results/noise-floor/{host}.json`, where `siliconprof compare` reads it: with it a ratio
-of single processes has an error, if a wide one. Every call adds a run, so that what differs from
-day to day comes in as well.
+It is stored in `results/noise-floor/{host}.json`, where `siliconprof compare` reads it: with it a
+ratio of single processes has an error, though a wide one. Every call adds a run, so that the floor
+covers differences from day to day too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PROCESSES = 12
 
 
 def figures(cells: Iterable[Measured]) -> list[dict[str, Any]]:
-    """What the processes of some cells showed, for a run of the file."""
+    """The figures of the processes of some cells, for a run in the file."""
     return [
         {
             "cell": measured.path,
@@ -50,33 +50,36 @@ def figures(cells: Iterable[Measured]) -> list[dict[str, Any]]:
 
 
 def add(results: Path, source: Path) -> list[Path]:
-    """Add what lies in a folder of processes to the floors of their hosts; the files.
+    """Add the processes in a folder to the noise floors of their hosts.
+
+    Returns:
+        The files of those noise floors.
 
     Raises:
-        UserError: no records, or too few processes of every cell.
+        UserError: there are no records, too few processes of every cell, or they were added before.
     """
-    found = load(source, {})
-    enough = [cell for cell in found.cells if len(cell.processes) >= LEAST_VALUES]
-    if not enough:
-        most = max((len(cell.processes) for cell in found.cells), default=0)
+    result_set = load(source, {})
+    usable = [cell for cell in result_set.cells if len(cell.processes) >= LEAST_VALUES]
+    if not usable:
+        most = max((len(cell.processes) for cell in result_set.cells), default=0)
         raise UserError(
-            f"{source}: {most} processes of a cell at most; a noise floor needs {LEAST_VALUES}"
+            f"{source}: at most {most} processes per cell; a noise floor needs {LEAST_VALUES}"
         )
     paths = []
-    for host in sorted({cell.cell["host"] for cell in enough}):
+    for host in sorted({cell.cell["host"] for cell in usable}):
         path = floor_path(results, host)
         document: dict[str, Any] = {"floor_version": VERSION, "host": host, "runs": []}
         if path.exists():
-            read(path)  # never add to a damaged one
+            read(path)  # never add to a damaged file
             document = documents.read(path)
         run: dict[str, Any] = {
             "added_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "source": source.as_posix(),
-            "figures": figures(cell for cell in enough if cell.cell["host"] == host),
+            "figures": figures(cell for cell in usable if cell.cell["host"] == host),
         }
-        known = {sha for old in document["runs"] for f in old["figures"] for sha in f["records"]}
-        if known & {sha for figure in run["figures"] for sha in figure["records"]}:
-            raise UserError(f"{path}: the processes of {source} are in it already")
+        stored = {sha for old in document["runs"] for f in old["figures"] for sha in f["records"]}
+        if stored & {sha for figure in run["figures"] for sha in figure["records"]}:
+            raise UserError(f"{path}: it has the processes of {source} already")
         document["runs"].append(run)
         write_atomically(path, json.dumps(document, indent=1, sort_keys=True) + "\n")
         paths.append(path)
@@ -84,19 +87,19 @@ def add(results: Path, source: Path) -> list[Path]:
 
 
 def lines(path: Path) -> list[str]:
-    """A floor for a person: how much processes of each point differ."""
+    """A noise floor as text: how much processes of each point differ."""
     floor = read(path)
-    found = [f"{path}:"]
-    seen: dict[tuple[str, str, str], list[float]] = {}
+    texts = [f"{path}:"]
+    logs_by_point: dict[tuple[str, str, str], list[float]] = {}
     for figure in floor.figures:
-        seen.setdefault((figure["cell"], figure["point"], figure["metric"]), []).extend(
+        logs_by_point.setdefault((figure["cell"], figure["point"], figure["metric"]), []).extend(
             math.log(value) for value in figure["values"] if value > 0
         )
-    for (cell, point, metric), logs in seen.items():
+    for (cell, point, metric), logs in logs_by_point.items():
         if len(logs) >= LEAST_VALUES and not metric.endswith("_bytes"):
             share = math.expm1(inference.spread(logs).error)
-            found.append(f"  {share:6.1%}  {cell} {point} {metric} ({len(logs)} processes)")
-    return found
+            texts.append(f"  {share:6.1%}  {cell} {point} {metric} ({len(logs)} processes)")
+    return texts
 
 
 def default_cells(entries: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -110,15 +113,15 @@ def default_cells(entries: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure or take A/A processes, and keep what they say."""
+    """Measure or read A/A processes, and add them to the noise floor."""
     parser = argparse.ArgumentParser(
         prog="siliconprof noise-floor",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--from", dest="source", type=Path, help="processes that are there already")
+    parser.add_argument("--from", dest="source", type=Path, help="a folder of processes to use")
     replicate.add_cell_arguments(parser)
-    parser.add_argument("-n", type=int, default=PROCESSES, help=f"processes ({PROCESSES})")
+    parser.add_argument("-n", type=int, default=PROCESSES, help=f"processes (default: {PROCESSES})")
     arguments = parser.parse_args(argv)
     results = arguments.results
     if arguments.source:

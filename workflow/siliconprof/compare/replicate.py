@@ -1,17 +1,17 @@
-"""Fresh processes of the same cells, for what `siliconprof compare` needs.
+"""Measures the same cells in several fresh processes, as `siliconprof compare` needs them.
 
     siliconprof replicate --cells '*/matmul*/*' -n 10
     siliconprof replicate --cells '*/matmul*/*' -n 10 --against ../other-checkout
     siliconprof replicate --cells '*/matmul*/*' -n 10 --python-b ../new-torch/bin/python
 
-One process differs from the next by far more than it knows, so a comparison needs several; and
+Processes differ by far more than the interval of one process, so a comparison needs several; and
 the host drifts, so both sides are measured in turn: A B, B A, A B, ... Side A is this checkout
 with this Python; side B another checkout, another Python, or both. Every process is a cell of
-`siliconprof.measure`, with the host to itself. Kept in `results/replicates/{name}/a` and `…/b`,
-each a folder that `compare` takes; records of the pipeline are not touched. Energy and captures
-are left out: they take time and are nothing that is compared.
+`siliconprof.measure`, with the host to itself. The records go to `results/replicates/{name}/a` and
+`…/b`, each a folder that `compare` reads; the pipeline's records are not changed. Energy and
+captures are left out: they take time and are not compared.
 
-The cells are those of the experiment, or given as `siliconprof plan --json` prints them.
+The cells are those of the experiment, or JSON as `siliconprof plan --json` prints it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.store.cell import AXES, Cell, canonical_json
 
 CONFIG = Path("config/config.yaml")
-PROCESSES = 10  # a side: with one process in ten disturbed, 10 % more work is still found
+PROCESSES = 10  # per side: even with one disturbed process in ten, 10 % more work is detected
 CHECKOUT = PACKAGE_DIR.parent.parent
 
 Entry = Mapping[str, Any]  # a cell of the plan: `cell`, `environment`, `state`, `why`, ...
@@ -42,7 +42,7 @@ Entry = Mapping[str, Any]  # a cell of the plan: `cell`, `environment`, `state`,
 
 @dataclass(frozen=True)
 class Side:
-    """Code and Python that measure."""
+    """The checkout and the Python that measure."""
 
     checkout: Path
     python: str
@@ -69,16 +69,16 @@ class Side:
         """The cells of an experiment as this side sees them.
 
         Raises:
-            UserError: what this side says against it.
+            UserError: this side cannot plan it; the line ends with its message.
         """
         done = self.call(
             self.checkout, "cells.plan", "--configfile", str(configfile.resolve()), "--json"
         )
         if done.returncode:
-            said = [line for line in done.stderr.splitlines() if line.strip()]
+            errors = [line for line in done.stderr.splitlines() if line.strip()]
             raise UserError(
                 f"{self.checkout} with {self.python}: no plan for {configfile}: "
-                f"{said[-1] if said else 'no word'}; give cells with --cell instead"
+                f"{errors[-1] if errors else 'no message'}; give cells with --cell instead"
             )
         entries: list[Entry] = json.loads(done.stdout)["cells"]
         return entries
@@ -93,7 +93,7 @@ def cell_path(cell: Mapping[str, Any]) -> str:
 
 
 def lean(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """The cell without what takes time and is not compared."""
+    """The cell without energy and capture, which take time and are not compared."""
     parameters = {key: value for key, value in cell["parameters"].items() if key != "capture"}
     timing = dict(cell["timing"])
     if "energy_window_s" in timing:
@@ -101,11 +101,11 @@ def lean(cell: Mapping[str, Any]) -> dict[str, Any]:
     return dict(cell) | {"parameters": parameters, "timing": timing}
 
 
-def given(texts: Sequence[str]) -> list[Entry]:
+def parse_cells(texts: Sequence[str]) -> list[Entry]:
     """Cells from the command line.
 
     Raises:
-        UserError: one is none.
+        UserError: a text is no cell.
     """
     cells = [json.loads(Cell.from_json(text).to_json()) for text in texts]
     return [{"cell": cell, "environment": {}, "state": "given"} for cell in cells]
@@ -119,22 +119,24 @@ def chosen_cells(
     """The cells that the command line asks for.
 
     Args:
-        default: what is taken of the plan where no pattern is given.
+        default: the cells' paths to use from the plan where no pattern is given.
 
     Raises:
-        UserError: none is asked for, a pattern fits none, or one cannot run here.
+        UserError: no cell is chosen, a pattern matches none, or no chosen cell can run here.
     """
     if arguments.cell:
-        return given(arguments.cell)
+        return parse_cells(arguments.cell)
     if not arguments.cells and default is None:
-        raise UserError("which cells? --cells PATTERN; `siliconprof plan --json` lists them")
+        raise UserError(
+            "no cells are chosen; pass --cells PATTERN (`siliconprof plan --json` lists the cells)"
+        )
     entries = side.plan(arguments.configfile)
     patterns = arguments.cells or list(default(entries) if default else [])
     paths = [cell_path(entry["cell"]) for entry in entries]
     for pattern in patterns:
         if not fnmatch.filter(paths, pattern):
             raise UserError(
-                f"--cells '{pattern}': fits no cell of {arguments.configfile}; such as: "
+                f"--cells '{pattern}': matches no cell of {arguments.configfile}; its cells: "
                 f"{', '.join(paths[:3]) or 'there are none'}"
             )
     chosen = [
@@ -143,7 +145,7 @@ def chosen_cells(
         if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
     ]
     if not chosen:
-        raise UserError(f"{arguments.configfile}: no cell of it can run here")
+        raise UserError(f"{arguments.configfile}: none of its cells can run here")
     possible = [entry for entry in chosen if entry["state"] != "unsupported"]
     if not possible:
         raise UserError(f"{cell_path(chosen[0]['cell'])}: cannot run here: {chosen[0]['why']}")
@@ -154,32 +156,35 @@ def counterparts(entries: Sequence[Entry], other: Side, configfile: Path) -> lis
     """The same cells as another side sees them, under this side's label for the host.
 
     Raises:
-        UserError: it lacks one.
+        UserError: the other side lacks a cell.
     """
 
     def key(entry: Entry) -> tuple[str, ...]:
         return tuple(entry["cell"][axis] for axis in AXES if axis != "host")
 
-    theirs = {key(entry): entry for entry in other.plan(configfile)}
-    found: list[Entry] = []
+    by_key = {key(entry): entry for entry in other.plan(configfile)}
+    entries_b: list[Entry] = []
     for entry in entries:
-        twin = theirs.get(key(entry))
-        if twin is None or twin["state"] == "unsupported":
-            why = "no such cell" if twin is None else twin["why"]
-            raise UserError(f"{other.checkout}: {'/'.join(key(entry))}: {why}")
-        cell = dict(twin["cell"]) | {"host": entry["cell"]["host"]}
-        found.append(dict(twin) | {"cell": cell})
-    return found
+        counterpart = by_key.get(key(entry))
+        if counterpart is None or counterpart["state"] == "unsupported":
+            reason = "no such cell" if counterpart is None else counterpart["why"]
+            raise UserError(f"{other.checkout}: {'/'.join(key(entry))}: {reason}")
+        cell = dict(counterpart["cell"]) | {"host": entry["cell"]["host"]}
+        entries_b.append(dict(counterpart) | {"cell": cell})
+    return entries_b
 
 
 # -- measuring ---------------------------------------------------------------------------------
 
 
 def measure(sides: Sequence[tuple[Side, Sequence[Entry]]], n: int, folder: Path) -> list[str]:
-    """Measure the cells of one or two sides, n processes each, in turn; what went wrong.
+    """Measure the cells of one or two sides in turn, n processes each.
 
-    A cell that did not go well is not tried again. Both sides read the data of this checkout: they
-    run in an empty folder where only `results/data` is.
+    A cell that failed is not measured again. Both sides read the data of this checkout: they
+    run in an empty folder that has only `results/data`.
+
+    Returns:
+        One line for each cell that failed.
 
     Raises:
         UserError: a side refuses the cell.
@@ -198,7 +203,7 @@ def measure(sides: Sequence[tuple[Side, Sequence[Entry]]], n: int, folder: Path)
                     if index in failed:
                         continue
                     into = folder / "ab"[which]
-                    status, reason = _one(side, entries[index], into, Path(scratch))
+                    status, reason = _measure_once(side, entries[index], into, Path(scratch))
                     path = cell_path(entries[index]["cell"])
                     line = f"{count}/{total} {'ab'[which]} {path}: {status}"
                     print(line, file=sys.stderr, flush=True)
@@ -207,7 +212,7 @@ def measure(sides: Sequence[tuple[Side, Sequence[Entry]]], n: int, folder: Path)
     return list(failed.values())
 
 
-def _one(side: Side, entry: Entry, into: Path, scratch: Path) -> tuple[str, str | None]:
+def _measure_once(side: Side, entry: Entry, into: Path, scratch: Path) -> tuple[str, str | None]:
     """(status, reason) of one fresh process."""
     cell = lean(entry["cell"])
     output = into.resolve() / "records" / f"{cell_path(cell)}.json"
@@ -224,8 +229,8 @@ def _one(side: Side, entry: Entry, into: Path, scratch: Path) -> tuple[str, str 
         json.dumps(entry["environment"]),
     )
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        raise UserError(f"{cell_path(cell)}: {said[-1] if said else f'exit {done.returncode}'}")
+        errors = [line for line in done.stderr.splitlines() if line.strip()]
+        raise UserError(f"{cell_path(cell)}: {errors[-1] if errors else f'exit {done.returncode}'}")
     data = json.loads(output.read_text(encoding="utf-8"))
     return data["status"], data["reason"]
 
@@ -234,29 +239,29 @@ def _one(side: Side, entry: Entry, into: Path, scratch: Path) -> tuple[str, str 
 
 
 def stamp(word: str) -> str:
-    """A name for a folder: what, and when."""
+    """A name for a folder: a word and the local time."""
     return f"{word}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 def add_cell_arguments(parser: argparse.ArgumentParser) -> None:
-    """How cells are named, and where results lie."""
+    """Add the options that choose the cells and the folder of the results."""
     parser.add_argument(
         "--cells",
         nargs="+",
         metavar="PATTERN",
         help="cells of the experiment whose path host/device/backend/workload/scenario/precision "
-        "fits, * for anything",
+        "matches, * for anything",
     )
     parser.add_argument("--configfile", type=Path, default=CONFIG, help=f"default: {CONFIG}")
-    parser.add_argument("--cell", action="append", metavar="JSON", help="a cell itself; repeatable")
+    parser.add_argument("--cell", action="append", metavar="JSON", help="a cell; repeatable")
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
 
 
 def other_side(arguments: argparse.Namespace) -> Side | None:
-    """Side B, where one is asked for.
+    """Side B, None where the command line names none.
 
     Raises:
-        UserError: no checkout, or no Python.
+        UserError: its checkout or its Python does not exist.
     """
     if not arguments.against and not arguments.python_b:
         return None
@@ -270,19 +275,19 @@ def other_side(arguments: argparse.Namespace) -> Side | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and say where; 1 when a cell did not go well."""
+    """Measure and print the folder; the exit status is 1 when a cell failed."""
     parser = argparse.ArgumentParser(
         prog="siliconprof replicate",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_cell_arguments(parser)
-    parser.add_argument("-n", type=int, default=PROCESSES, help=f"processes a side ({PROCESSES})")
+    parser.add_argument(
+        "-n", type=int, default=PROCESSES, help=f"processes per side (default: {PROCESSES})"
+    )
     parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="side B's code")
     parser.add_argument("--python-b", type=Path, metavar="FILE", help="side B's Python")
-    parser.add_argument(
-        "--configfile-b", type=Path, help="side B's experiment, where it reads another config"
-    )
+    parser.add_argument("--configfile-b", type=Path, help="side B's experiment, where it differs")
     parser.add_argument("--name", help="folder under results/replicates (default: the time)")
     parser.add_argument("--more", action="store_true", help="add to the folder of that name")
     arguments = parser.parse_args(argv)

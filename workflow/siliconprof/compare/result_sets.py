@@ -1,7 +1,7 @@
 """One side of a comparison: the records of a folder or bundle, as cells with their processes.
 
-Every record ever made of a cell is kept in `history/`. Those of the same cell, code and versions
-are processes of one thing; what is compared is the newest such group that was asked for.
+`history/` has every record ever made of a cell. Records of the same cell, code and versions form a
+group of processes; the newest group that meets the conditions is compared.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from siliconprof.store import documents, migration, record
 from siliconprof.store.cell import AXES, canonical_json
 from siliconprof.store.validation import nearest
 
-WHOLE = ("unsplit_step_s", "step_s")  # the first that a point has stands for it
+WHOLE = ("unsplit_step_s", "step_s")  # the first of these that a point has is its time
 BESIDE = ("warmup_step_s", "forward_only_s", "energy_step_s")
 ENVIRONMENT = ("system", "packages", "declared", "python", "power_source")
-OTHER_KEYS = ("commit", "python")  # that a condition may name, beside axes and packages
+OTHER_KEYS = ("commit", "python")  # that a condition may name besides axes and packages
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Measured:
 
     @property
     def cell(self) -> Mapping[str, Any]:
-        """What was measured, see `cell.Cell`."""
+        """The measured cell, see `cell.Cell`."""
         return self.newest["cell"]
 
     @property
@@ -51,22 +51,22 @@ class Measured:
 
     @property
     def group(self) -> str:
-        """SHA-256 of what makes records processes of one thing."""
+        """Hex SHA-256 of what the records of a group have in common."""
         return hashlib.sha256(_group(self.newest).encode()).hexdigest()
 
     def figures(self, memory: bool = False) -> dict[tuple[str, str], list[tuple[str, float]]]:
-        """(point, metric) -> (when, figure) of every process, see `point_figures`.
+        """(point, metric) -> (start time, figure) of every process, see `point_figures`.
 
         The point is its parameters as canonical JSON.
         """
-        found: dict[tuple[str, str], list[tuple[str, float]]] = {}
+        figures: dict[tuple[str, str], list[tuple[str, float]]] = {}
         for data in self.processes:
             for point in data["points"]:
                 params = {k: v for k, v in point["params"].items() if k not in record.WORDS}
                 for metric, value in point_figures(point, memory).items():
                     key = canonical_json(params), metric
-                    found.setdefault(key, []).append((data["started_at"], value))
-        return found
+                    figures.setdefault(key, []).append((data["started_at"], value))
+        return figures
 
     @property
     def machine(self) -> tuple[str, str]:
@@ -84,11 +84,11 @@ class ResultSet:
     left_out: Sequence[str] = field(default_factory=list)  # one line each
 
     def values(self, axis: str) -> list[str]:
-        """What an axis takes here, sorted."""
+        """The values of an axis in these cells, sorted."""
         return sorted({measured.cell[axis] for measured in self.cells})
 
     def describe(self) -> dict[str, Any]:
-        """For a person and for the JSON."""
+        """The source, conditions, hosts, versions and counts of this side."""
         newest = [measured.newest for measured in self.cells]
         versions = {
             f"{name} {data['environment']['packages'][name]}"
@@ -110,26 +110,26 @@ class ResultSet:
 
 
 def point_figures(point: Mapping[str, Any], memory: bool = False) -> dict[str, float]:
-    """Metric -> one process's figure of a point; of all of them, less is better.
+    """Metric -> one process's figure of a point; for every metric, less is better.
 
-    Whole steps of a training, synchronised calls of a kernel; of a kernel's launch all of its
-    numbers. Medians, in seconds; `device_peak_bytes` in bytes, where it was counted.
+    The metrics are the whole step of a training, the synchronised call of a kernel, or all times of
+    a kernel's launch: medians in seconds. `device_peak_bytes` is in bytes, where it was counted.
     """
     times = point["times"]
     whole = next((name for name in WHOLE if times.get(name)), None)
     names = [whole] if whole else [name for name in times if name not in BESIDE]
-    found = {name: statistics.median(times[name]) for name in names if times[name]}
+    figures = {name: statistics.median(times[name]) for name in names if times[name]}
     peak = (point.get("memory") or {}).get("device_peak_bytes")
     if memory and peak is not None:
-        found["device_peak_bytes"] = float(peak)
-    return found
+        figures["device_peak_bytes"] = float(peak)
+    return figures
 
 
 # -- reading -----------------------------------------------------------------------------------
 
 
 def results_folder(source: Path) -> Path:
-    """The folder that holds `records/` or `history/`: of a checkout it is `results/`.
+    """The folder that holds `records/` or `history/`; in a checkout it is `results/`.
 
     Raises:
         UserError: there is none, or it has two sides.
@@ -142,28 +142,28 @@ def results_folder(source: Path) -> Path:
     if sides(source):
         raise UserError(f"{source}: has two sides; name one of {source / 'a'} and {source / 'b'}")
     raise UserError(
-        f"{source}: no records in it; expected results/ of a checkout, a folder that "
-        "`siliconprof replicate` made, or a bundle that `siliconprof pack` made"
+        f"{source}: no records in it; expected a checkout's results/, a folder of "
+        "`siliconprof replicate`, or a bundle of `siliconprof pack`"
     )
 
 
 def sides(source: Path) -> tuple[Path, Path] | None:
-    """Both sides of what `siliconprof replicate --against` has made, None for anything else."""
-    found = source / "a", source / "b"
-    return found if all((side / "records").is_dir() for side in found) else None
+    """Both sides of a folder of `siliconprof replicate --against`, None for any other folder."""
+    folders = source / "a", source / "b"
+    return folders if all((side / "records").is_dir() for side in folders) else None
 
 
 def _bundled(source: Path) -> Iterator[tuple[bool, dict[str, Any]]]:
-    """(True, record) of a bundle: all are today's."""
+    """(True, record) of a bundle, where every record is current."""
     for data in read_bundle(source).records.values():
         yield True, dict(data)
 
 
 def _stored(source: Path, left_out: list[str]) -> Iterator[tuple[bool, dict[str, Any]]]:
-    """(whether it is today's, record) of a folder; what this version cannot read is left out.
+    """(whether it is current, record) of a folder, without records that this version cannot read.
 
     Raises:
-        UserError: damaged records, all of them, one line each.
+        UserError: records are damaged, one line for each.
     """
     folder = results_folder(source)
     damaged = []
@@ -204,18 +204,19 @@ def load(source: Path, conditions: Mapping[str, str], patterns: Sequence[str] = 
         patterns: a cell's path must match one of them; none = every cell.
 
     Raises:
-        UserError: no such folder or bundle, damaged records, or no record meets the conditions.
+        UserError: there is no such folder or bundle, records are damaged, or none meets the
+            conditions.
     """
     left_out: list[str] = []
     packed = source.is_file()
     if packed and not zipfile.is_zipfile(source):
         raise UserError(f"{source}: neither a folder nor a bundle (a zip)")
-    found = _bundled(source) if packed else _stored(source, left_out)
+    stored = _bundled(source) if packed else _stored(source, left_out)
     records: dict[str, dict[str, Any]] = {}  # by hash: a record and its copy in the history
     current: set[str] = set()
-    for today, data in found:
+    for is_current, data in stored:
         records[data["sha256"]] = data
-        if today:
+        if is_current:
             current.add(data["sha256"])
     everything = list(records.values())
     if not everything:
@@ -238,7 +239,7 @@ def _matches(cell: Mapping[str, Any], patterns: Sequence[str]) -> bool:
 
 
 def value_of(data: Mapping[str, Any], key: str) -> str | None:
-    """What a record says to a condition: an axis, `commit`, `python`, or a package's version."""
+    """A record's value for a key: an axis, `commit`, `python`, or the name of a package."""
     if key in AXES:
         return str(data["cell"][key])
     environment = data["environment"]
@@ -247,12 +248,12 @@ def value_of(data: Mapping[str, Any], key: str) -> str | None:
     return (environment.get("packages") or {}).get(key)
 
 
-def _meets(value: str | None, wanted: str) -> bool:
-    """Equal, up to a local version (2.13.0 is 2.13.0+cpu) or to the rest of a commit's hash."""
+def _meets(value: str | None, expected: str) -> bool:
+    """Whether values are equal, without a local version (2.13.0+cpu) or the rest of a commit."""
     if value is None:
         return False
-    whole = len(wanted) >= 7 and value.startswith(wanted)  # a commit
-    return value == wanted or value.split("+")[0] == wanted or whole
+    commit = len(expected) >= 7 and value.startswith(expected)
+    return value == expected or value.split("+")[0] == expected or commit
 
 
 def _chosen(
@@ -261,28 +262,28 @@ def _chosen(
     """The records that meet all conditions.
 
     Raises:
-        UserError: a condition names nothing that records have, or none meets it.
+        UserError: a condition's key is unknown, or no record meets a condition.
     """
     packages = {name for data in records for name in data["environment"].get("packages") or {}}
-    known = [*AXES, *OTHER_KEYS, *sorted(packages)]
-    for key, wanted in conditions.items():
-        if key not in known:
+    keys = [*AXES, *OTHER_KEYS, *sorted(packages)]
+    for key, expected in conditions.items():
+        if key not in keys:
             raise UserError(
-                f"{source}: nothing is called '{key}'{nearest(key, known)}; there are: "
-                f"{', '.join(known)}"
+                f"{source}: unknown key '{key}'{nearest(key, keys)}; expected one of: "
+                f"{', '.join(keys)}"
             )
-        left = [data for data in records if _meets(value_of(data, key), wanted)]
-        if not left:
-            there = sorted({str(value_of(data, key)) for data in records})
+        matching = [data for data in records if _meets(value_of(data, key), expected)]
+        if not matching:
+            values = sorted({str(value_of(data, key)) for data in records})
             raise UserError(
-                f"{source}: no record has {key}={wanted}; there are: {', '.join(there)}"
+                f"{source}: no record has {key}={expected}; there are: {', '.join(values)}"
             )
-        records = left
+        records = matching
     return list(records)
 
 
 def _group(data: Mapping[str, Any]) -> str:
-    """Equal for records that are processes of one thing."""
+    """A text that is equal for records of one group of processes."""
     environment = data["environment"]
     return canonical_json(
         [
@@ -295,14 +296,14 @@ def _group(data: Mapping[str, Any]) -> str:
 
 
 def _grouped(records: Sequence[dict[str, Any]], current: set[str]) -> list[Measured]:
-    """Per cell the group that counts: the one of `records/` where it is there, else the newest."""
+    """The group that counts of each cell: that of `records/` if there is one, else the newest."""
     cells: dict[str, list[dict[str, Any]]] = {}
     for data in sorted(records, key=lambda data: (data["started_at"], data["sha256"])):
         cells.setdefault("/".join(data["cell"][axis] for axis in AXES), []).append(data)
-    found = []
-    for _, ofcell in sorted(cells.items()):
-        newest = next((data for data in ofcell if data["sha256"] in current), ofcell[-1])
+    measured = []
+    for _, of_cell in sorted(cells.items()):
+        newest = next((data for data in of_cell if data["sha256"] in current), of_cell[-1])
         same = _group(newest)
-        group = [data for data in ofcell if _group(data) == same]
-        found.append(Measured(newest, group))
-    return found
+        group = [data for data in of_cell if _group(data) == same]
+        measured.append(Measured(newest, group))
+    return measured

@@ -16,16 +16,16 @@ BUILTIN_LICENCE = "PSF-2.0"
 
 @dataclass(frozen=True)
 class Corpus:
-    """The text to use, and what is known about where it came from."""
+    """The text to use, and where it came from."""
 
     documents: list[str]
     licence: str | None
-    revision: str | None  # the hub's commit, where it is known
-    files: Sequence[Path] = ()  # those of a folder that it was read from
+    revision: str | None  # the hub's commit, None where unknown
+    files: Sequence[Path] = ()  # the folder's files that were read
 
     @property
     def text(self) -> str:
-        """The documents in one piece, END_OF_TEXT between them: what the tokens decode to."""
+        """The documents joined by END_OF_TEXT: the text that the tokens decode to."""
         return END_OF_TEXT.join(self.documents)
 
 
@@ -35,22 +35,22 @@ def limited(documents: Iterable[str], max_bytes: int) -> list[str]:
     Empty documents are dropped; the last one is cut, never inside a character.
     """
     taken: list[str] = []
-    room = max_bytes
+    free_bytes = max_bytes
     for document in documents:
         separator_bytes = len(END_OF_TEXT) if taken else 0
         data = document.encode("utf-8", errors="replace")
-        kept = data[: max(room - separator_bytes, 0)].decode("utf-8", errors="ignore")
-        kept_bytes = len(kept.encode("utf-8"))
-        if kept:
-            taken.append(kept)
-            room -= separator_bytes + kept_bytes
-        if kept_bytes < len(data):
+        text = data[: max(free_bytes - separator_bytes, 0)].decode("utf-8", errors="ignore")
+        text_bytes = len(text.encode("utf-8"))
+        if text:
+            taken.append(text)
+            free_bytes -= separator_bytes + text_bytes
+        if text_bytes < len(data):
             break
     return taken
 
 
 def read_corpus(spec: DatasetSpec) -> Corpus:
-    """Get the text from its source.
+    """Read the text from its source.
 
     Raises:
         PrepareError: the source cannot be read, or holds no text.

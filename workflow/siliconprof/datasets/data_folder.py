@@ -1,4 +1,4 @@
-"""A prepared data set of whichever kind its dataset.json says; needs numpy only."""
+"""Reads a prepared data set of the kind that its dataset.json names; needs numpy only."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ READERS: dict[str, Callable[[Path], Data]] = {
 
 
 def load(folder: Path) -> Data:
-    """Read and check what a prepare stage left in `folder`.
+    """Read and check what a prepare stage wrote to `folder`.
 
-    Every kind has `name`, `sha256` and `vocab_size`, which is None of images.
+    Every kind has `name`, `sha256` and `vocab_size`, which is None for images.
 
     Raises:
         DataError: a file is missing or damaged, or the kind is unknown.
     """
     folder = Path(folder)
-    kind = prepared.read_facts(folder).get("kind", "text")  # all was text before there were kinds
+    kind = prepared.read_facts(folder).get(
+        "kind", "text"
+    )  # older folders have no kind and hold text
     if not isinstance(kind, str) or kind not in READERS:
         raise DataError(
             f"data {folder}: is of kind '{kind}'; expected one of: {', '.join(READERS)}; "

@@ -1,7 +1,7 @@
-"""What a data set is asked to be: the keys of an entry of `datasets`, and what they may say.
+"""The specification of a data set: the keys of an entry of `datasets`, and their allowed values.
 
-The config's check and the prepare stages ask the same function, so that neither lets through what
-the other refuses. Standard library only.
+The config's check and the prepare stages call the same function, so that neither accepts what the
+other refuses. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ OWN_KEYS = {
     "speech": ("clip_seconds", "max_clips", "audio_column", "n_mels"),
     "images": ("n_train", "n_validation", "n_test", "image_column", "label_column"),
 }
-# What text and speech alone have: they are made of tokens, and one split of the source is read.
+# Only text and speech have these: they consist of tokens, and come from one split of the source.
 TOKEN_KEYS = ("vocab_size", "tokenizer", "text_column", "split")
 TOKENISED = ("text", "speech")
-# The files a training reads, by kind; dataset.json and tokenizer.json lie beside them.
+# The files that a training reads, by kind; dataset.json and tokenizer.json lie beside them.
 ARRAYS = {
     "text": ("tokens.npy",),
     "speech": ("features.npy", "decoder_input_ids.npy", "labels.npy"),
@@ -35,14 +35,14 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "speech": ("tokenizers", "transformers"),
     "images": (),
 }
-# What a model must know of its data before they are read: a workload gets it as `dataset_KEY`.
+# What a model needs before its data are read: a workload gets each value as `dataset_KEY`.
 SHAPES: dict[str, tuple[str, ...]] = {
     "text": ("vocab_size",),
     "speech": ("vocab_size", "clip_seconds", "n_mels"),
     "images": (),  # all have 28 x 28 pixels and ten classes
 }
-# 256 bytes, and what a tokenizer that is trained here has besides: the end of a text, and for
-# speech Whisper's prompt. With fewer, some text would have no tokens.
+# All 256 bytes, and the special tokens of a tokenizer that is trained here: the end of a text, and
+# for speech Whisper's prompt. With fewer, some text would have no tokens.
 MIN_VOCAB_SIZE = {"text": 257, "speech": 261}
 N_MELS = (80, 128)  # Whisper's; 128 are large-v3's
 MAX_CLIP_SECONDS = 30  # Whisper's own
@@ -51,20 +51,20 @@ _INTEGERS |= {"n_train": 1, "n_validation": 1, "n_test": 1}
 
 
 class PrepareError(UserError):
-    """The data set cannot be prepared as asked; one line says what, where, and how to mend it."""
+    """The data set cannot be prepared as specified; one line says how to mend it."""
 
 
 @dataclass(frozen=True)
 class DatasetSpec:
     """What to prepare.
 
-    `path`, `subset`, `revision`, `split` and the columns mean nothing to `builtin`; other kinds'
-    own keys, and to images the TOKEN_KEYS, mean nothing at all.
+    `builtin` ignores `path`, `subset`, `revision`, `split` and the columns. Every kind ignores the
+    keys of other kinds; images ignore the TOKEN_KEYS too.
     """
 
     name: str
     source: str
-    vocab_size: int = 0  # of images, which have no tokens; else it is given
+    vocab_size: int = 0  # 0 for images, which have no tokens
     kind: str = "text"
     path: str | None = None
     subset: str | None = None
@@ -84,8 +84,8 @@ class DatasetSpec:
     label_column: str = "label"
 
 
-def asked(spec: DatasetSpec) -> dict[str, Any]:
-    """The part of dataset.json that repeats what was asked; null where `builtin` reads nothing."""
+def requested_facts(spec: DatasetSpec) -> dict[str, Any]:
+    """The part of dataset.json that repeats the spec; null where `builtin` ignores a key."""
     read: tuple[str, ...] = ("path", "subset", "split", "text_column")
     if spec.kind == "speech":
         read += ("audio_column",)
@@ -101,7 +101,7 @@ def asked(spec: DatasetSpec) -> dict[str, Any]:
 
 
 def foreign_keys(kind: Any) -> dict[str, str]:
-    """The keys that belong to other kinds of data set -> those kinds, for a person."""
+    """The keys that belong to other kinds of data set -> those kinds, for a message."""
     keys = {key: other for other, own in OWN_KEYS.items() if other != kind for key in own}
     if kind in KINDS and kind not in TOKENISED:
         keys |= dict.fromkeys(TOKEN_KEYS, " or ".join(TOKENISED))
@@ -109,14 +109,14 @@ def foreign_keys(kind: Any) -> dict[str, str]:
 
 
 def files(kind: str) -> list[str]:
-    """What a prepare stage leaves for others to read, dataset.json first."""
+    """The names of the files that a prepare stage writes for others, dataset.json first."""
     return ["dataset.json", *ARRAYS[kind], *(["tokenizer.json"] if kind in TOKENISED else [])]
 
 
 def problems(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(key, what is wrong) of every mistake that no schema can say.
+    """(key, what is wrong) of every mistake that no schema can express.
 
-    Values that break the schema come here as well: nothing about them is taken for granted.
+    Values that break the schema are passed as well, so no type is taken for granted.
     """
     kind, source = entry.get("kind") or "text", entry.get("source")
     if kind not in KINDS:
@@ -127,8 +127,8 @@ def problems(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if kind in TOKENISED and "vocab_size" not in entry:
         yield "vocab_size", "is missing; expected integer"
     if source in ("hub", "folder") and not entry.get("path"):
-        wanted = {"hub": "a name on the hub", "folder": "a folder"}[source]
-        yield "path", f"is missing; expected {wanted}"
+        expected = {"hub": "a name on the hub", "folder": "a folder"}[source]
+        yield "path", f"is missing; expected {expected}"
     if entry.get("revision") is not None and source == "folder":
         yield "revision", "a folder has one revision, the one that lies there; leave it out"
     least, vocab_size = MIN_VOCAB_SIZE.get(kind, 0), entry.get("vocab_size")
@@ -146,42 +146,42 @@ def parse(text: str) -> DatasetSpec:
     """Read the JSON of `--dataset`; a missing or null optional key takes its default.
 
     Raises:
-        PrepareError: no JSON object, or keys that are missing, unknown or of the wrong kind.
+        PrepareError: the text is no JSON object, or a key is missing, unknown or of the wrong type.
     """
     try:
-        given = json.loads(text)
+        entry = json.loads(text)
     except ValueError as error:
         raise PrepareError(f"--dataset: not JSON: {error}") from None
-    if not isinstance(given, dict):
+    if not isinstance(entry, dict):
         raise PrepareError(f"--dataset: expected a JSON object, not {text}")
-    label = f"dataset '{given.get('name')}'"
-    known = {field.name for field in fields(DatasetSpec)}
-    if unknown := sorted(given.keys() - known):
+    where = f"dataset '{entry.get('name')}'"
+    all_keys = {field.name for field in fields(DatasetSpec)}
+    if unknown := sorted(entry.keys() - all_keys):
         raise PrepareError(
-            f"{label}: unknown key {', '.join(unknown)}; expected: {', '.join(sorted(known))}"
+            f"{where}: unknown key {', '.join(unknown)}; expected: {', '.join(sorted(all_keys))}"
         )
-    tokenised = (given.get("kind") or "text") in TOKENISED
+    tokenised = (entry.get("kind") or "text") in TOKENISED
     for key in ("name", "source", *(["vocab_size"] if tokenised else [])):
-        if given.get(key) is None:
-            raise PrepareError(f"{label}: '{key}' is missing")
-    given = {key: value for key, value in given.items() if value is not None}
-    for key, value in given.items():
-        wanted = int if key in _INTEGERS else str
-        if not isinstance(value, wanted) or isinstance(value, bool):
-            raise PrepareError(f"{label}: '{key}' is {value!r}; expected {wanted.__name__}")
+        if entry.get(key) is None:
+            raise PrepareError(f"{where}: '{key}' is missing")
+    entry = {key: value for key, value in entry.items() if value is not None}
+    for key, value in entry.items():
+        expected_type = int if key in _INTEGERS else str
+        if not isinstance(value, expected_type) or isinstance(value, bool):
+            raise PrepareError(f"{where}: '{key}' is {value!r}; expected {expected_type.__name__}")
         if isinstance(value, int) and value < _INTEGERS[key]:
-            raise PrepareError(f"{label}: {key} is {value}; expected at least {_INTEGERS[key]}")
-    spec = DatasetSpec(**given)
+            raise PrepareError(f"{where}: {key} is {value}; expected at least {_INTEGERS[key]}")
+    spec = DatasetSpec(**entry)
     for key, allowed in (("kind", KINDS), ("source", SOURCES), ("n_mels", N_MELS)):
         if getattr(spec, key) not in allowed:
             raise PrepareError(
-                f"{label}: {key} is '{getattr(spec, key)}'; expected one of: "
+                f"{where}: {key} is '{getattr(spec, key)}'; expected one of: "
                 f"{', '.join(map(str, allowed))}"
             )
     if spec.clip_seconds > MAX_CLIP_SECONDS:
         raise PrepareError(
-            f"{label}: clip_seconds is {spec.clip_seconds}; expected at most {MAX_CLIP_SECONDS}"
+            f"{where}: clip_seconds is {spec.clip_seconds}; expected at most {MAX_CLIP_SECONDS}"
         )
-    for key, what in problems(given):
-        raise PrepareError(f"{label}: '{key}': {what}")
+    for key, problem in problems(entry):
+        raise PrepareError(f"{where}: '{key}': {problem}")
     return spec

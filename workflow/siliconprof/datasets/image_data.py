@@ -24,7 +24,7 @@ class ImageData:
     """One prepared data set of n grey images of ten classes.
 
     `images`: uint8 (n, 28, 28), 0 is black; `labels`: uint8 (n,), 0 to 9. Both hold the training
-    part first, then validation and test; `counts` says how many images each part has.
+    part first, then validation and test; `counts` has the number of images of each part.
     """
 
     images: np.ndarray
@@ -37,7 +37,7 @@ class ImageData:
     vocab_size: None = None  # images have no tokens
 
     def batches(self, batch_size: int, seed: int) -> Iterator[dict[str, np.ndarray]]:
-        """Yield batches of the training part forever, as `prepared.shuffled` says.
+        """Yield batches of the training part forever, in the order of `prepared.shuffled`.
 
         Returns:
             `images`, float32 (batch_size, 28, 28) from 0 to 1, and `labels`, int32 (batch_size,).
@@ -46,7 +46,7 @@ class ImageData:
             DataError: the part has fewer than `batch_size` images; at the call, not at the first
                 batch.
         """
-        n_train = self.counts["train"]  # the arrays' first
+        n_train = self.counts["train"]  # the arrays hold the training part first
         if n_train < batch_size:
             raise DataError(
                 f"data '{self.name}': {n_train} training images, fewer than one batch of "
@@ -69,7 +69,7 @@ class ImageData:
         return slice(start, start + self.counts[part])
 
     def batch(self, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
-        """These images, as arrays of their own."""
+        """The images and labels of some rows, copied, in the formats of `batches`."""
         import numpy as np
 
         return {
@@ -79,14 +79,14 @@ class ImageData:
 
 
 def combined_sha256(facts: Mapping[str, Any]) -> str:
-    """One checksum for both arrays and how they are divided."""
+    """One checksum for both arrays and the sizes of the parts."""
     parts = [f"{part} {facts[f'n_{part}']}" for part in PARTS]
     parts += [f"{array} {facts[f'{array}_sha256']}" for array in ("images", "labels")]
     return hashlib.sha256("\n".join(parts).encode("ascii")).hexdigest()
 
 
 def load(folder: Path) -> ImageData:
-    """Read and check what `prepare_images` left in `folder`.
+    """Read and check what `prepare_images` wrote to `folder`.
 
     Raises:
         DataError: a file is missing or damaged, or the arrays are not those of dataset.json.
@@ -107,8 +107,8 @@ def load(folder: Path) -> ImageData:
     except (ValueError, KeyError, TypeError) as error:
         raise prepared.damaged_facts(folder, error) from None
     n_images = sum(counts.values())
-    found = (images.shape, labels.shape, images.dtype, labels.dtype)
-    if found != ((n_images, *SHAPE), (n_images,), np.uint8, np.uint8):
+    actual = (images.shape, labels.shape, images.dtype, labels.dtype)
+    if actual != ((n_images, *SHAPE), (n_images,), np.uint8, np.uint8):
         raise DataError(
             f"data '{name}' in {folder}: the arrays have shapes {images.shape} and {labels.shape} "
             f"of {images.dtype} and {labels.dtype}, dataset.json says {n_images} images of "

@@ -1,9 +1,9 @@
-"""Where the images of a data set come from: generated, a folder, or the hub.
+"""Reads the images of a data set: generated, from a folder, or from the hub.
 
-A source has a part `train` and a part `test`, as MNIST and its kin have; the last images of
-`train` are set aside for validation, as examples of Keras do, so that the test is left alone. A
-folder has the hub's layout (parquet, or files in a folder for each class), or holds the four IDX
-files that MNIST and Fashion-MNIST are given out as, plain or .gz (yann.lecun.com/exdb/mnist,
+A source has a part `train` and a part `test`, as MNIST and similar data sets have; the last images
+of `train` are set aside for validation, as in Keras's examples, so that the test part stays unused.
+A folder has the hub's layout (parquet, or files in a folder for each class), or holds the four IDX
+files of the MNIST and Fashion-MNIST downloads, plain or .gz (yann.lecun.com/exdb/mnist,
 github.com/zalandoresearch/fashion-mnist). All are grey, 28 x 28, of ten classes.
 """
 
@@ -39,22 +39,22 @@ IDX_FILES = (
 
 @dataclass(frozen=True)
 class Source:
-    """Images to use, of train, validation and test in this order, and what is known about where they came from."""
+    """The images to use, of train, validation and test in this order, and where they came from."""
 
     images: np.ndarray  # uint8 (n, 28, 28)
     labels: np.ndarray  # uint8 (n,)
     licence: str | None
-    revision: str | None = None  # the hub's commit, where it is known
+    revision: str | None = None  # the hub's commit, None where unknown
     synthetic: bool = False
-    files: Sequence[Path] = ()  # of a folder that were read, or would have been were they there
-    whole_folder: bool = False  # whether any file there may be one of them
+    files: Sequence[Path] = ()  # the folder's files that are read where they exist
+    whole_folder: bool = False  # whether a new file in the folder would be read too
 
 
 def read_images(spec: DatasetSpec) -> Source:
-    """Get the images from their source.
+    """Read the images from their source.
 
     Raises:
-        PrepareError: the source cannot be read, or has too few of them.
+        PrepareError: the source cannot be read, or has too few images.
     """
     if spec.source == "builtin":
         counts = (spec.n_train, spec.n_validation, spec.n_test)
@@ -74,20 +74,20 @@ def _joined(pieces: Sequence[Labelled]) -> Labelled:
 
 
 def _rows(spec: DatasetSpec, n_train: int, n_test: int) -> tuple[list[int], list[int]]:
-    """Which rows of the source's train and of its test are used, those of validation in between.
+    """The rows of the source's train part (training, then validation) and test part to use.
 
     Raises:
-        PrepareError: there are too few.
+        PrepareError: there are too few rows.
     """
-    wanted = spec.n_train + spec.n_validation
-    for part, has, needs, keys in (
-        ("train", n_train, wanted, "n_train and n_validation"),
+    n_from_train = spec.n_train + spec.n_validation
+    for part, available, needed, keys in (
+        ("train", n_train, n_from_train, "n_train and n_validation"),
         ("test", n_test, spec.n_test, "n_test"),
     ):
-        if has < needs:
+        if available < needed:
             raise PrepareError(
-                f"dataset '{spec.name}': {spec.source} '{spec.path}' has {has} images in {part}, "
-                f"{needs} are asked for; lower {keys}"
+                f"dataset '{spec.name}': {spec.source} '{spec.path}' has {available} images in "
+                f"{part}, {needed} are needed; lower {keys}"
             )
     validation = range(n_train - spec.n_validation, n_train)
     return [*range(spec.n_train), *validation], [*range(spec.n_test)]
@@ -97,7 +97,7 @@ def _rows(spec: DatasetSpec, n_train: int, n_test: int) -> tuple[list[int], list
 
 
 def _idx_files(folder: Path) -> list[tuple[Path, Path]]:
-    """(plain, .gz) of each of the four."""
+    """(plain, .gz) paths of each of the four files."""
     names = [name for pair in IDX_FILES for name in pair]
     return [(folder / name, folder / f"{name}.gz") for name in names]
 
@@ -145,10 +145,10 @@ def _idx_part(spec: DatasetSpec, folder: Path, images_name: str, labels_name: st
 
 
 def _idx_array(spec: DatasetSpec, folder: Path, name: str, n_dimensions: int) -> np.ndarray:
-    """The unsigned bytes of an IDX file, plain or .gz, in their shape.
+    """The unsigned bytes of an IDX file, plain or .gz, in the shape that its header gives.
 
     Raises:
-        PrepareError: it is missing, cut, or something else.
+        PrepareError: it is missing, truncated, or another kind of file.
     """
     import numpy as np
 
@@ -169,16 +169,16 @@ def _idx_array(spec: DatasetSpec, folder: Path, name: str, n_dimensions: int) ->
     magic, length = bytes((0, 0, 8, n_dimensions)), 4 + 4 * n_dimensions
     if data[:4] != magic:
         raise wrong(
-            f"begins with {data[:4].hex(' ') or 'nothing'}, and an IDX file of bytes in "
-            f"{n_dimensions} dimension{'s' if n_dimensions > 1 else ''} with {magic.hex(' ')}"
+            f"begins with {data[:4].hex(' ') or 'nothing'}, but an IDX file of bytes in "
+            f"{n_dimensions} dimension{'s' if n_dimensions > 1 else ''} begins with {magic.hex(' ')}"
         )
     if len(data) < length:
-        raise wrong(f"is cut: it has {len(data)} bytes, and {length} of them are the header")
+        raise wrong(f"is truncated: it has {len(data)} bytes, but its header alone has {length}")
     shape = tuple(int(n) for n in np.frombuffer(data, ">u4", n_dimensions, 4))
     if len(data) != length + math.prod(shape):
-        cut = "is cut" if len(data) < length + math.prod(shape) else "is too long"
+        problem = "is truncated" if len(data) < length + math.prod(shape) else "is too long"
         raise wrong(
-            f"{cut}: its header says {length + math.prod(shape)} bytes, and it has {len(data)}"
+            f"{problem}: its header says {length + math.prod(shape)} bytes, but it has {len(data)}"
         )
     return np.frombuffer(data, np.uint8, offset=length).reshape(shape)
 
@@ -191,19 +191,21 @@ def _repository_source(spec: DatasetSpec) -> Source:
     opened = repository.open_repository(spec)
     of_folder = spec.source == "folder"
     train, test = replace(spec, split="train"), replace(spec, split="test")
-    # Undecoded they take a few bytes each: all may wait until it is known which are the last.
+    # Undecoded rows take a few bytes each, so all are held until the last ones are known.
     cells = [_cells(train, opened, None), _cells(test, opened, spec.n_test)]
     chosen = _rows(spec, *map(len, cells))
     pieces = [
-        _decoded(part, found, rows)
-        for part, found, rows in zip((train, test), cells, chosen, strict=True)
+        _decoded(part, part_cells, rows)
+        for part, part_cells, rows in zip((train, test), cells, chosen, strict=True)
     ]
-    named = [file for part in cells for file, _ in part if isinstance(file, str) and of_folder]
+    image_files = [
+        file for part in cells for file, _ in part if isinstance(file, str) and of_folder
+    ]
     return Source(
         *_joined(pieces),
         opened.licence(),
         opened.revision,
-        files=[*opened.files(), *map(Path, named)] if of_folder else (),
+        files=[*opened.files(), *map(Path, image_files)] if of_folder else (),
         whole_folder=of_folder,
     )
 
@@ -211,20 +213,20 @@ def _repository_source(spec: DatasetSpec) -> Source:
 def _cells(
     spec: DatasetSpec, opened: repository.Repository, limit: int | None
 ) -> list[tuple[Any, Any]]:
-    """(image as it is stored or where that is, label) of a split's rows, the first `limit`."""
+    """(stored bytes of the image or its path, label) of a split's first `limit` rows."""
     columns = {"image_column": spec.image_column, "label_column": spec.label_column}
-    found = []
+    cells = []
     for row in islice(repository.records(opened.builder, spec, columns), limit):
         image = repository.stored(spec, row, "image_column", "an image")
-        found.append((image, row[spec.label_column]))
-    return found
+        cells.append((image, row[spec.label_column]))
+    return cells
 
 
 def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, Any]], rows: Sequence[int]) -> Labelled:
     """The images and labels of some rows.
 
     Raises:
-        PrepareError: one of them is no grey image of 28 x 28, or has no label from 0 to 9.
+        PrepareError: a row has no grey image of 28 x 28, or no label from 0 to 9.
     """
     import numpy as np
 
@@ -242,17 +244,17 @@ def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, Any]], rows: Sequence
             )
         try:
             with Image.open(io.BytesIO(repository.content(file))) as image:
-                found = (image.mode, image.height, image.width)
-                if found == ("L", *SHAPE):
+                actual = (image.mode, image.height, image.width)
+                if actual == ("L", *SHAPE):
                     images[to] = np.asarray(image)
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise PrepareError(
                 f"{where}: cannot be read as an image ({repository.line(error)}); correct "
                 "image_column, or copy the data set again"
             ) from error
-        if found != ("L", *SHAPE):
+        if actual != ("L", *SHAPE):
             raise PrepareError(
-                f"{where}: is {found[1]} x {found[2]} of mode {found[0]}; expected "
+                f"{where}: is {actual[1]} x {actual[2]} of mode {actual[0]}; expected "
                 f"{SHAPE[0]} x {SHAPE[1]} of mode L, grey"
             )
         labels[to] = label

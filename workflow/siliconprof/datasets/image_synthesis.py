@@ -1,12 +1,12 @@
-"""Generated pictures of garments: the built-in images, for want of a real data set.
+"""Generated pictures of garments: the built-in images, which need no download.
 
-Ten garments are drawn as polygons and then worn: every picture has its own size, width, place,
-slant, brightness, stripes and grain, and may look the other way. Some differ by little (a coat is
+Ten garments are drawn as polygons and then varied: every picture has its own size, width, place,
+slant, brightness, stripes and grain, and may be mirrored. Some differ by little (a coat is
 a pullover that is open at the front), and sizes and places overlap, so that a linear model gets
 many right and not all: of 10,000 test images the nearest mean of 50,000 training images gets 60 %,
-ridge regression 77 %. They are no photographs, and the data set is labelled synthetic.
+ridge regression 77 %. They are not photographs, and the data set is labelled synthetic.
 
-The pixels are the same on every host, because nothing here can round differently: the random
+The pixels are the same on every host, because no operation here can round differently: the random
 numbers are the PCG64 bit generator's own stream (which NumPy keeps, NEP 19), and the rest is
 integer arithmetic.
 """
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import numpy as np
 
-STREAM = 20_250_117  # the bit generator's seed: another one would be another data set
+STREAM = 20_250_117  # the bit generator's seed: another seed gives another data set
 SIDE = 28  # pixels of a picture
 CANVAS = 112  # units of a drawing, four to a pixel at its own size
 CHUNK = 1_000  # pictures that are drawn at a time; each chunk has random numbers of its own
@@ -30,7 +30,7 @@ class Patch(NamedTuple):
 
     level: int  # 0 is the background, 255 the garment's own brightness
     points: tuple[tuple[int, int], ...]
-    mirrored: bool = True  # about the middle too
+    mirrored: bool = True  # whether it is also drawn mirrored about the middle
 
 
 def _box(level: int, left: int, top: int, right: int, bottom: int, mirrored: bool) -> Patch:
@@ -116,13 +116,13 @@ def drawings() -> np.ndarray:
     """int32 (10, CANVAS, CANVAS), 0 to 255: the garments, their edges softened over one pixel."""
     import numpy as np
 
-    made = np.zeros((len(GARMENTS), CANVAS, CANVAS), np.int32)
-    for drawing, patches in zip(made, GARMENTS, strict=True):
+    garments = np.zeros((len(GARMENTS), CANVAS, CANVAS), np.int32)
+    for drawing, patches in zip(garments, GARMENTS, strict=True):
         for patch in patches:
             inside = _inside(patch.points)
             drawing[inside | inside[:, ::-1] if patch.mirrored else inside] = patch.level
-    padded = np.pad(made, ((0, 0), (2, 1), (2, 1)))
-    softened = np.zeros_like(made)
+    padded = np.pad(garments, ((0, 0), (2, 1), (2, 1)))
+    softened = np.zeros_like(garments)
     for i in range(4):
         for j in range(4):
             softened += padded[:, i : i + CANVAS, j : j + CANVAS]
@@ -167,9 +167,9 @@ def chunk(part: int, number: int) -> tuple[np.ndarray, np.ndarray]:
     slant, turn = draws.between(-110, 110), draws.between(-80, 80)
     u = CANVAS // 2 + (facing * (wide * x + slant * y) >> 12)
     v = CANVAS // 2 + (high * y + turn * x >> 12)
-    there = (u >= 0) & (u < CANVAS) & (v >= 0) & (v < CANVAS)
+    on_canvas = (u >= 0) & (u < CANVAS) & (v >= 0) & (v < CANVAS)
     u, v = u.clip(0, CANVAS - 1), v.clip(0, CANVAS - 1)
-    garment = np.where(there, drawings()[label, v, u], 0)
+    garment = np.where(on_canvas, drawings()[label, v, u], 0)
     # Stripes, across or along, of a width and a depth of their own, on two garments of three.
     across, depth = draws.between(0, 1), np.maximum(draws.between(-64, 128), 0)
     striped = ((across * u + (1 - across) * v) // draws.between(5, 12)) & 1
@@ -181,13 +181,13 @@ def chunk(part: int, number: int) -> tuple[np.ndarray, np.ndarray]:
 def images(part: int, n: int) -> tuple[np.ndarray, np.ndarray]:
     """The first n pictures of a part, uint8 (n, SIDE, SIDE), and their labels, uint8 (n,).
 
-    Parts share no picture, and the first ones are the same however many are asked for.
+    Parts share no picture, and the first ones are the same for every n.
     """
     import numpy as np
 
     pictures, labels = np.empty((n, SIDE, SIDE), np.uint8), np.empty(n, np.uint8)
     for start in range(0, n, CHUNK):
-        kept = slice(start, min(start + CHUNK, n))
-        drawn, named = chunk(part, start // CHUNK)
-        pictures[kept], labels[kept] = drawn[: kept.stop - start], named[: kept.stop - start]
+        rows = slice(start, min(start + CHUNK, n))
+        drawn, chunk_labels = chunk(part, start // CHUNK)
+        pictures[rows], labels[rows] = drawn[: rows.stop - start], chunk_labels[: rows.stop - start]
     return pictures, labels

@@ -3,15 +3,15 @@
 Radford et al. 2022 (arXiv:2212.04356), section 2.2: 16 kHz, windows of 25 ms (400 samples, Hann)
 every 10 ms (160), 80 mel bands; then log10 of the power, nothing further than 8 below the clip's
 largest, and (x + 4) / 4. `transformers` has it as WhisperFeatureExtractor, which a test compares.
-It cannot be used itself where losses of different hosts are to be compared from equal bytes: a
-Fourier transform and a matrix product in floating point sum in an order that depends on the
-processor, the BLAS and the number of threads.
+That one cannot be used here, because hosts must compute their losses from equal bytes: a Fourier
+transform and a matrix product in floating point sum in an order that depends on the processor, the
+BLAS and the number of threads.
 
 Here the samples are 16-bit integers, and window and waves are a table of integers, so that every
 sum of the transform is an integer below 2**53: exact in float64, in any order. What follows is
 +, * and comparisons of float64 in a fixed order, which IEEE 754 rounds in one way, up to the
 logarithm. Libraries differ in its last bits, by some 1e-15; it is rounded to 2**-10 (0.04 dB), so
-about one value in 1e12 could fall on the other side, of some millions in a data set.
+about one value in 1e12 could round to a neighbour; a data set has some millions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def _waves() -> np.ndarray:
 def _filters(n_mels: int) -> tuple[np.ndarray, np.ndarray]:
     """(first bin (n_mels,), weights (width, n_mels)) of the mel bands.
 
-    transformers' filters (Slaney's scale and norm, 0 to 8000 Hz), rounded to 2**-32: no weight is near a half of that.
+    transformers' filters (Slaney's scale and norm, 0 to 8000 Hz), rounded to 2**-32: no weight is
+    near a half of that.
     """
     import numpy as np
     from transformers.audio_utils import mel_filter_bank
@@ -76,6 +77,9 @@ def log_mel(samples: np.ndarray, clip_seconds: int, n_mels: int) -> np.ndarray:
 
     Returns:
         float32 (n_mels, 100 * clip_seconds), multiples of 2**-10.
+
+    Raises:
+        ValueError: there are more samples.
     """
     import numpy as np
 
@@ -92,7 +96,7 @@ def log_mel(samples: np.ndarray, clip_seconds: int, n_mels: int) -> np.ndarray:
     first, weights = _filters(n_mels)
     power = np.pad(power, ((0, 0), (0, len(weights))))
     bands = np.zeros((len(power), n_mels))
-    for k, weight in enumerate(weights):  # one bin after the other: the order is part of the sum
+    for k, weight in enumerate(weights):  # one bin after the other: the sum depends on the order
         bands += power[:, first + k] * weight
     bands *= 2.0 ** -(2 * (15 + TABLE_BITS))  # samples and table were integers
     logarithm = np.log10(np.maximum(bands, 1e-10))

@@ -1,15 +1,16 @@
 """Prepare one data set of images: 28 x 28 grey pixels of ten classes, divided in three parts.
 
-    python -m siliconprof.datasets.prepare_images --dataset '{"name": "garments", "kind": "images", \
+    python -m siliconprof.datasets.prepare_images --dataset '{"name": "garments", "kind": "images",
+    \
 "source": "builtin"}' --output-dir results/data/garments
 
-The images are drawn (`builtin`, labelled synthetic), or come from a folder or the hub as
-`image_source.py` tells. The folder gets:
+The images are drawn (`builtin`, labelled synthetic), or come from a folder or the hub, see
+`image_source.py`. The folder gets:
 
     images.npy       uint8 (n, 28, 28): the training part, then validation, then test
     labels.npy       uint8 (n,): 0 to 9
-    sources.json     which files of a folder were read: whether they change is looked at
-    dataset.json     what it is, its licence, sizes and checksums; written last
+    sources.json     the files of a folder that were read, to detect later changes
+    dataset.json     its name and origin, licence, sizes and checksums; written last
 
 `image_data.py` reads the folder back and needs numpy only; so does drawing the built-in images.
 """
@@ -38,13 +39,14 @@ def prepare(
     """Prepare one data set of images and return the content of its `dataset.json`.
 
     Args:
-        sources_state: as `source_files.state` gave it for the folder.
+        sources_state: from `source_files.state` for the folder.
 
     Raises:
-        PrepareError: the data set cannot be read, a library is missing, the folder not writable.
+        PrepareError: the data set cannot be read, a library is missing, or the folder is not
+            writable.
     """
     source = image_source.read_images(spec)
-    facts = dataset_spec.asked(spec) | {
+    facts = dataset_spec.requested_facts(spec) | {
         "revision": source.revision,
         "licence": source.licence,
         "synthetic": source.synthetic,
@@ -61,7 +63,7 @@ def prepare(
 
 
 def summary(facts: Mapping[str, Any]) -> str:
-    """One line for a person."""
+    """One line that describes the prepared data set."""
     counts = ", ".join(f"{facts[f'n_{part}']} {part}" for part in image_data.PARTS)
     label = "synthetic, " if facts["synthetic"] else ""
     return (
@@ -71,13 +73,13 @@ def summary(facts: Mapping[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; answer its exit status.
+    """Run the stage and return its exit status.
 
     Raises:
         PrepareError: see `prepare`.
     """
-    what = "Prepare one data set: images of ten classes, divided in three parts."
-    return preparing.run("images", what, prepare, summary, argv)
+    description = "Prepare one data set: images of ten classes, divided in three parts."
+    return preparing.run("images", description, prepare, summary, argv)
 
 
 if __name__ == "__main__":

@@ -3,18 +3,18 @@
     python -m siliconprof.datasets.prepare_speech --dataset '{"name": "words", "kind": "speech", \
 "source": "builtin", "vocab_size": 512}' --output-dir results/data/words
 
-The clips are generated (`builtin`, labelled synthetic), or come from a folder or the hub as
-`speech_source.py` tells. The folder gets:
+The clips are generated (`builtin`, labelled synthetic), or come from a folder or the hub, see
+`speech_source.py`. The folder gets:
 
     features.npy           float32 (n_clips, n_mels, 100 * clip_seconds), see `log_mel.py`
     decoder_input_ids.npy  int32 (n_clips, L): start, language, task, no timestamps, the text
-    labels.npy             int32 (n_clips, L): the same one token further, with the end of the
-                           text; -100 where there is nothing to learn
+    labels.npy             int32 (n_clips, L): the same shifted by one token, with the end of
+                           the text; -100 where there is nothing to learn
     tokenizer.json         as the `tokenizers` library reads it
-    sources.json           which files of a folder were read: whether they change is looked at
-    dataset.json           what it is, its licence, sizes and checksums; written last
+    sources.json           the files of a folder that were read, to detect later changes
+    dataset.json           its name and origin, licence, sizes and checksums; written last
 
-`speech_data.py` reads the folder back and needs numpy only. The memory this takes is twice that
+`speech_data.py` reads the folder back and needs numpy only. Preparing takes twice the memory
 of the features: 4 MB a clip of 30 s.
 """
 
@@ -43,8 +43,8 @@ from siliconprof.errors import stage
 if TYPE_CHECKING:
     import numpy as np
 
-# Whisper's prompt in `transformers`' words; a tokenizer that is trained here has them as its
-# first ids, in this order. The language is `en` whatever is spoken: it only has to be one token.
+# Whisper's prompt as `transformers` spells it; a tokenizer that is trained here has these as its
+# first ids, in this order. The language is `en` for every transcript: it only has to be one token.
 SPECIAL_TOKENS = (
     tokenizer.END_OF_TEXT,
     "<|startoftranscript|>",
@@ -54,7 +54,7 @@ SPECIAL_TOKENS = (
 )
 MAX_TOKENS = 448  # positions of Whisper's decoder
 TOO_MANY_TOKENS = f"with a transcript of more than {MAX_TOKENS} tokens"
-IGNORED = -100  # both frameworks' losses leave such labels out
+IGNORED = -100  # both frameworks' losses skip such labels
 
 
 def padded(sequences: Sequence[Sequence[int]], end_of_text: int) -> tuple[np.ndarray, np.ndarray]:
@@ -70,13 +70,15 @@ def padded(sequences: Sequence[Sequence[int]], end_of_text: int) -> tuple[np.nda
     return inputs, labels
 
 
-def heard(
+def usable_clips(
     spec: DatasetSpec, speech: speech_source.Speech
 ) -> tuple[np.ndarray, list[str], list[int], str]:
-    """(features, transcripts, samples of each clip, SHA-256 of all samples).
+    """(features, transcripts, number of samples of each clip, SHA-256 of all samples).
+
+    The features are float32 (n_clips, n_mels, 100 * clip_seconds).
 
     Raises:
-        PrepareError: there is no clip that can be used.
+        PrepareError: no clip can be used.
     """
     import numpy as np
 
@@ -107,79 +109,80 @@ def prepare(
     """Prepare one speech data set and return the content of its `dataset.json`.
 
     Args:
-        sources_state: as `source_files.state` gave it for the folder.
+        sources_state: from `source_files.state` for the folder.
 
     Raises:
-        PrepareError: the data set cannot be read, a library is missing, the folder not writable.
+        PrepareError: the data set cannot be read, a library is missing, or the folder is not
+            writable.
     """
     versions = _versions(spec)
     speech = speech_source.read_speech(spec)
-    features, texts, n_samples, audio_sha256 = heard(spec, speech)
-    chosen = tokenizer.for_dataset(spec, texts, SPECIAL_TOKENS)
-    end, *prompt = chosen.ids(SPECIAL_TOKENS)
-    sequences = [[*prompt, *ids, end] for ids in chosen.encode(texts)]
-    kept = [row for row, sequence in enumerate(sequences) if len(sequence) - 1 <= MAX_TOKENS]
-    if not kept:
+    features, texts, n_samples, audio_sha256 = usable_clips(spec, speech)
+    dataset_tokenizer = tokenizer.for_dataset(spec, texts, SPECIAL_TOKENS)
+    end, *prompt = dataset_tokenizer.ids(SPECIAL_TOKENS)
+    sequences = [[*prompt, *ids, end] for ids in dataset_tokenizer.encode(texts)]
+    usable_rows = [row for row, sequence in enumerate(sequences) if len(sequence) - 1 <= MAX_TOKENS]
+    if not usable_rows:
         raise PrepareError(
             f"dataset '{spec.name}': all transcripts have more than {MAX_TOKENS} tokens; raise "
             "vocab_size, or correct text_column"
         )
     left_out = Counter(speech.left_out)
-    if len(kept) < len(sequences):
-        left_out[TOO_MANY_TOKENS] = len(sequences) - len(kept)
-        features = features[kept]
-    inputs, labels = padded([sequences[row] for row in kept], end)
-    text = tokenizer.END_OF_TEXT.join(texts[row] for row in kept).encode("utf-8")
-    facts = dataset_spec.asked(spec) | {
+    if len(usable_rows) < len(sequences):
+        left_out[TOO_MANY_TOKENS] = len(sequences) - len(usable_rows)
+        features = features[usable_rows]
+    inputs, labels = padded([sequences[row] for row in usable_rows], end)
+    text = tokenizer.END_OF_TEXT.join(texts[row] for row in usable_rows).encode("utf-8")
+    facts = dataset_spec.requested_facts(spec) | {
         "revision": speech.revision,
         "licence": speech.licence,
         "synthetic": speech.synthetic,
-        "n_clips": len(kept),
+        "n_clips": len(usable_rows),
         "sampling_rate_hz": log_mel.SAMPLING_RATE_HZ,
-        "audio_s": sum(n_samples[row] for row in kept) / log_mel.SAMPLING_RATE_HZ,
+        "audio_s": sum(n_samples[row] for row in usable_rows) / log_mel.SAMPLING_RATE_HZ,
         "left_out": dict(left_out),
         "n_bytes": len(text),
         "n_tokens": int((labels != IGNORED).sum()),
         "label_length": labels.shape[1],
-        "vocab_size_actual": chosen.size,
-        "tokenizer_revision": chosen.revision,
+        "vocab_size_actual": dataset_tokenizer.size,
+        "tokenizer_revision": dataset_tokenizer.revision,
         "text_sha256": preparing.sha256(text),
         "audio_sha256": audio_sha256,
         "features_sha256": prepared.array_sha256(features),
         "decoder_input_ids_sha256": prepared.array_sha256(inputs),
         "labels_sha256": prepared.array_sha256(labels),
-        "tokenizer_sha256": preparing.sha256(chosen.json),
+        "tokenizer_sha256": preparing.sha256(dataset_tokenizer.json),
     }
     facts |= {"sha256": speech_data.combined_sha256(facts), **versions}
     arrays = {"features.npy": features, "decoder_input_ids.npy": inputs, "labels.npy": labels}
     sources = source_files.read(spec, speech.files, speech.whole_folder, sources_state)
-    preparing.write_folder(spec.name, output_dir, arrays, chosen.json, facts, sources)
+    preparing.write_folder(spec.name, output_dir, arrays, dataset_tokenizer.json, facts, sources)
     return facts
 
 
 def _versions(spec: DatasetSpec) -> dict[str, str]:
-    """Versions of what the arrays depend on.
+    """Versions of the libraries that the arrays depend on.
 
     Raises:
-        PrepareError: one is not installed.
+        PrepareError: a library is not installed.
     """
     try:
         import tokenizers
         import transformers
 
-        found = {"tokenizers": tokenizers, "transformers": transformers}
+        libraries = {"tokenizers": tokenizers, "transformers": transformers}
         if spec.source != "builtin":
             import soundfile
             import soxr
 
-            found |= {"soundfile": soundfile, "soxr": soxr}
+            libraries |= {"soundfile": soundfile, "soxr": soxr}
     except ImportError as error:
         raise preparing.missing_package(spec, error) from None
-    return {f"{name}_version": library.__version__ for name, library in found.items()}
+    return {f"{name}_version": library.__version__ for name, library in libraries.items()}
 
 
 def summary(facts: Mapping[str, Any]) -> str:
-    """One line for a person."""
+    """One line that describes the prepared data set."""
     skipped = ", ".join(f"{n} {why}" for why, n in facts["left_out"].items()) or "none"
     label = "synthetic, " if facts["synthetic"] else ""
     return (
@@ -190,13 +193,13 @@ def summary(facts: Mapping[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage; answer its exit status.
+    """Run the stage and return its exit status.
 
     Raises:
         PrepareError: see `prepare`.
     """
-    what = "Prepare one data set: speech to log-mel features and labels."
-    return preparing.run("speech", what, prepare, summary, argv)
+    description = "Prepare one data set: speech to log-mel features and labels."
+    return preparing.run("speech", description, prepare, summary, argv)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What all readers of prepared data do alike; needs numpy only.
+"""Shared by the readers of all kinds of prepared data; needs numpy only.
 
-The measured process reads what a prepare stage wrote, also on a bare host that was handed the
-folder. Every framework takes its batches from here, so all of them train on the same numbers in
-the same order.
+The measured process reads the folder that a prepare stage wrote, also on a bare host that got a
+copy of it. Every framework takes its batches from here, so all of them train on the same numbers
+in the same order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MEND = "prepare it again (`snakemake`), or copy the whole folder again"
 
 
 class DataError(UserError):
-    """The prepared data are missing, damaged or too few; the line says how to mend that."""
+    """The prepared data are missing, damaged or too few; the line says how to mend it."""
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
@@ -47,15 +47,15 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def damaged_facts(folder: Path, error: Exception) -> DataError:
-    """The line for a dataset.json that does not say what it should."""
+    """The error for a dataset.json with wrong or missing content."""
     return DataError(f"data {folder}: dataset.json is damaged ({in_one_line(error)}); {MEND}")
 
 
 def read_array(folder: Path, name: str, file: str, sha256: str, mapped: bool = False) -> np.ndarray:
-    """An array of the folder, once its values are those that dataset.json vouches for.
+    """An array of the folder, after its values are checked against dataset.json's SHA-256.
 
     Args:
-        mapped: leave it in the file, to be read where it is used: it may exceed the memory.
+        mapped: map the file instead of reading it into memory, which it may exceed.
 
     Raises:
         DataError: it is missing or damaged.
@@ -65,12 +65,14 @@ def read_array(folder: Path, name: str, file: str, sha256: str, mapped: bool = F
     try:
         array = np.load(folder / file, mmap_mode="r" if mapped else None, allow_pickle=False)
     except Exception as error:  # a damaged header is parsed as Python and can raise anything
-        line = " ".join(str(error).split())
-        raise DataError(f"data '{name}' in {folder}: cannot read {file} ({line}); {MEND}") from None
-    found = array_sha256(array)
-    if found != sha256:
+        message = " ".join(str(error).split())
         raise DataError(
-            f"data '{name}' in {folder}: {file} is damaged: SHA-256 {found}, "
+            f"data '{name}' in {folder}: cannot read {file} ({message}); {MEND}"
+        ) from None
+    actual_sha256 = array_sha256(array)
+    if actual_sha256 != sha256:
+        raise DataError(
+            f"data '{name}' in {folder}: {file} is damaged: SHA-256 {actual_sha256}, "
             f"dataset.json says {sha256!r}; {MEND}"
         )
     return array
@@ -87,10 +89,9 @@ def array_sha256(array: np.ndarray) -> str:
 def shuffled(n_samples: int, batch_size: int, seed: int) -> Iterator[np.ndarray]:
     """Yield the indices of batches (batch_size,) forever, in a new order every epoch.
 
-    Samples that fill no batch are left out of that epoch. The order is that of 64-bit random
-    numbers, one for each sample, taken straight from the PCG64 bit generator: NumPy keeps the
-    stream of a bit generator from version to version, but not what `Generator.permutation` makes
-    of it (NEP 19).
+    Samples that fill no batch are left out of that epoch. Samples are sorted by
+    64-bit random numbers from the PCG64 bit generator itself: NumPy keeps the stream of a bit
+    generator from version to version, but not the results of `Generator.permutation` (NEP 19).
 
     Args:
         seed: 0 or more.
@@ -99,7 +100,7 @@ def shuffled(n_samples: int, batch_size: int, seed: int) -> Iterator[np.ndarray]
 
     epoch = 0
     while True:
-        # [seed, epoch] and not their sum, which would give neighbouring seeds the same epochs.
+        # Not seed + epoch, which would give neighbouring seeds the same epochs.
         keys = np.random.PCG64([seed, epoch]).random_raw(n_samples)
         order = np.argsort(keys, kind="stable")
         for start in range(0, n_samples - batch_size + 1, batch_size):

@@ -1,4 +1,4 @@
-"""What all prepare stages do alike: read their arguments, write the folder, end the process."""
+"""Shared by all prepare stages: parse arguments, write the folder, end the process."""
 
 from __future__ import annotations
 
@@ -32,16 +32,20 @@ def run(
     summary: Callable[[Mapping[str, Any]], str],
     argv: Sequence[str] | None,
 ) -> int:
-    """Run a prepare stage; answer its exit status.
+    """Run a prepare stage and return its exit status.
 
     Raises:
-        PrepareError: the data set is of another kind, or see `prepare`.
+        PrepareError: the data set is of another kind, or `prepare` failed.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {STAGES[kind]}", description=description)
-    parser.add_argument("--dataset", required=True, help="JSON: name, source, ...")
-    parser.add_argument("--output-dir", required=True, type=Path, help="results/data/NAME")
+    parser.add_argument("--dataset", required=True, help="the data set as JSON: name, source, ...")
     parser.add_argument(
-        "--sources-state", default=source_files.NEW, help="kept in sources.json for the pipeline"
+        "--output-dir", required=True, type=Path, help="the folder to write, results/data/NAME"
+    )
+    parser.add_argument(
+        "--sources-state",
+        default=source_files.NEW,
+        help="a state that the pipeline finds in sources.json again",
     )
     arguments = parser.parse_args(argv)
     spec = dataset_spec.parse(arguments.dataset)
@@ -54,7 +58,7 @@ def run(
 
 
 def missing_package(spec: DatasetSpec, error: ImportError) -> PrepareError:
-    """The line for a library that is not installed."""
+    """The error for a library that is not installed."""
     return PrepareError(
         f"dataset '{spec.name}': preparing needs the package '{error.name}'; "
         "install the pins in envs/"
@@ -76,12 +80,12 @@ def write_folder(
 ) -> None:
     """Write a prepared folder.
 
-    Old files stay untouched until everything new is computed; without its `dataset.json` the
-    folder counts as not prepared, so a crash leaves no mixture behind.
+    Call it when everything is computed. `dataset.json` is deleted first and written last, and a
+    folder without it counts as not prepared, so a crash leaves no mixture of old and new.
 
     Args:
-        tokenizer_json: None of data that are no tokens.
-        sources: what `source_files.read` gave.
+        tokenizer_json: None for data without tokens.
+        sources: from `source_files.read`.
 
     Raises:
         PrepareError, CannotWrite: the folder or a file in it cannot be written.
@@ -107,7 +111,7 @@ def replace(path: Path, content: bytes | np.ndarray) -> None:
     """Write a file so that it is whole or absent.
 
     Raises:
-        CannotWrite: one line.
+        CannotWrite: it cannot be written; one line.
     """
     import numpy as np
 
@@ -122,7 +126,7 @@ def end(status: int) -> NoReturn:
     """End the process without a teardown, once everything is written.
 
     Arrow's read-ahead threads abort the interpreter's teardown when a parquet file was left
-    half-read (apache/arrow issues 34314 and 45214), as a limit and a wrong column leave it.
+    half-read (apache/arrow issues 34314 and 45214), which a limit or a wrong column causes.
     """
     sys.stdout.flush()
     sys.stderr.flush()

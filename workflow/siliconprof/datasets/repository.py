@@ -1,7 +1,7 @@
-"""Rows of a data set on the hub, in the hub's cache, or in a folder laid out as the hub does it.
+"""Rows of a data set on the hub, in the hub's cache, or in a folder with the hub's layout.
 
-Everything that a person can mend (a wrong column, an unknown split, a hub that cannot be reached)
-becomes one line here; what `datasets` says about it is part of that line.
+Every error that a user can mend (a wrong column, an unknown split, a hub that cannot be reached)
+becomes one line here, which includes the message of `datasets`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
 
-# The hub keeps a parquet copy of a data set on this branch, also of one that is a script, which
-# `datasets` no longer runs. It is laid out SUBSET/SPLIT/0000.parquet (partial-SPLIT where a large
-# one is cut), formerly SUBSET/NAME-SPLIT.parquet, and has no README to say so.
+# The hub has a parquet copy of a data set on this branch, also of a data set that is a script,
+# which `datasets` no longer runs. It is laid out SUBSET/SPLIT/0000.parquet (partial-SPLIT where a
+# large one is cut), formerly SUBSET/NAME-SPLIT.parquet, and has no README.
 CONVERTED = "refs/convert/parquet"
 CONVERTED_FILE = re.compile(
     r"(?P<subset>[^/]+)/(?:(?:partial-)?(?P<split>[^/]+)/\d+|"
@@ -29,37 +29,37 @@ class Repository:
     """An opened data set."""
 
     builder: Any  # of `datasets`
-    card: Path | None  # its README.md, where known
-    revision: str | None  # the hub's commit, where known
+    card: Path | None  # its README.md, None where unknown
+    revision: str | None  # the hub's commit, None where unknown
 
     def licence(self) -> str | None:
         """The licence that the README.md names in its front matter, or None."""
         return licence(self.card)
 
     def files(self) -> list[Path]:
-        """The files on disk that it is read from; clips that are files by themselves left out."""
-        named = (self.builder.config.data_files or {}).values()
-        clips = tuple(getattr(self.builder, "EXTENSIONS", ()))
-        paths = [Path(str(file)) for files in named for file in files]
-        read = [path for path in paths if path.suffix.lower() not in clips]
+        """The files on disk that it is read from, without clips that are files of their own."""
+        files_by_split = (self.builder.config.data_files or {}).values()
+        clip_suffixes = tuple(getattr(self.builder, "EXTENSIONS", ()))
+        paths = [Path(str(file)) for files in files_by_split for file in files]
+        read = [path for path in paths if path.suffix.lower() not in clip_suffixes]
         return [*read, *([self.card] if self.card else [])]
 
 
 def open_repository(spec: DatasetSpec) -> Repository:
-    """Open what the spec names.
+    """Open the data set that the spec names.
 
     Raises:
-        PrepareError: a library is missing, or it cannot be opened.
+        PrepareError: a library is missing, or the data set cannot be opened.
     """
     quiet_libraries(spec)
     return _open_hub(spec) if spec.source == "hub" else _open_folder(spec)
 
 
 def quiet_libraries(spec: DatasetSpec) -> None:
-    """Have `datasets` and the hub's client say nothing: what goes wrong is said in our own line.
+    """Silence `datasets` and the hub's client: a `PrepareError` reports their errors in one line.
 
     Raises:
-        PrepareError: one of them is missing.
+        PrepareError: one of the two is not installed.
     """
     try:
         import datasets
@@ -69,7 +69,7 @@ def quiet_libraries(spec: DatasetSpec) -> None:
             f"dataset '{spec.name}': source '{spec.source}' needs the package '{error.name}'; "
             "install the pins in envs/, or set source: builtin"
         ) from None
-    datasets.config.TORCH_AVAILABLE = False  # iterating would import it: 1.6 s, for plain rows
+    datasets.config.TORCH_AVAILABLE = False  # else iterating imports torch: 1.6 s, for plain rows
     datasets.disable_progress_bars()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)
     huggingface_hub.utils.disable_progress_bars()
@@ -77,7 +77,7 @@ def quiet_libraries(spec: DatasetSpec) -> None:
 
 
 def place(spec: DatasetSpec) -> str:
-    """Where the data set lies, for an error line."""
+    """The location of the data set, for an error line."""
     subset = f", subset '{spec.subset}'" if spec.subset else ""
     revision = f", revision '{spec.revision}'" if spec.revision else ""
     return f"{spec.source} '{spec.path}'{subset}{revision}, split '{spec.split}'"
@@ -98,8 +98,8 @@ def existing_folder(spec: DatasetSpec) -> Path:
     folder = Path(spec.path or "").expanduser()
     if not folder.is_dir():
         raise PrepareError(
-            f"dataset '{spec.name}': no folder '{spec.path}' (seen from {Path.cwd()}); put the "
-            "dataset there as the hub lays it out, or set source: builtin"
+            f"dataset '{spec.name}': no folder '{spec.path}' (relative to {Path.cwd()}); put the "
+            "dataset there in the hub's layout, or set source: builtin"
         )
     return folder
 
@@ -110,7 +110,7 @@ def _open_folder(spec: DatasetSpec) -> Repository:
 
     folder = existing_folder(spec)
     try:
-        # Absolute, because a relative 'a/b' that lacks data would be taken for a name on the hub.
+        # Absolute: `datasets` takes a relative 'a/b' without data for a name on the hub.
         builder = load_dataset_builder(str(folder.resolve()), spec.subset)
     except Exception as error:
         raise _unreadable(spec, error) from error
@@ -120,25 +120,25 @@ def _open_folder(spec: DatasetSpec) -> Repository:
 def _files_of_copy(spec: DatasetSpec, names: Iterable[str]) -> dict[str, list[str]]:
     """The files of the spec's subset on the branch of parquet copies, by split.
 
-    Left to itself `datasets` guesses splits from the names train, validation and test, and would
-    take Common Voice's `validated` and `invalidated` for one.
+    By default `datasets` guesses splits from the names train, validation and test, and takes
+    Common Voice's `validated` and `invalidated` for one split.
 
     Raises:
-        PrepareError: several subsets and none named, or no such subset.
+        PrepareError: there are several subsets and the spec names none, or there is no such subset.
     """
-    found: dict[str, dict[str, list[str]]] = {}
+    files_by_subset: dict[str, dict[str, list[str]]] = {}
     for name in sorted(names):
         if match := CONVERTED_FILE.fullmatch(name):
-            splits = found.setdefault(match["subset"], {})
+            splits = files_by_subset.setdefault(match["subset"], {})
             splits.setdefault(match["split"] or match["old"], []).append(name)
-    subset = spec.subset or (next(iter(found)) if len(found) == 1 else None)
-    if subset not in found:
-        said = f"has no subset '{subset}'" if subset else "has several subsets"
+    subset = spec.subset or (next(iter(files_by_subset)) if len(files_by_subset) == 1 else None)
+    if subset not in files_by_subset:
+        problem = f"has no subset '{subset}'" if subset else "has several subsets"
         raise PrepareError(
-            f"dataset '{spec.name}': {place(spec)} {said if found else 'holds no parquet file'}; "
-            f"set subset to one of: {', '.join(found) or '(none)'}"
+            f"dataset '{spec.name}': {place(spec)} "
+            f"{problem if files_by_subset else 'holds no parquet file'}; set subset to one of: {', '.join(files_by_subset) or '(none)'}"
         )
-    return found[subset]
+    return files_by_subset[subset]
 
 
 def _open_hub(spec: DatasetSpec) -> Repository:
@@ -153,7 +153,7 @@ def _open_hub(spec: DatasetSpec) -> Repository:
     )
 
     path = spec.path or ""
-    if Path(path).expanduser().exists():  # `datasets` would read it and never ask the hub
+    if Path(path).expanduser().exists():  # `datasets` would read it instead of the hub
         raise PrepareError(
             f"dataset '{spec.name}': '{path}' is a file or folder here; set source: folder"
         )
@@ -174,7 +174,7 @@ def _open_hub(spec: DatasetSpec) -> Repository:
         ) from error
     except Exception as error:
         # `datasets` hides some transport errors in a FileNotFoundError that only names them.
-        # The hub's client changes its HTTP library from version to version: known by name.
+        # The HTTP library of the hub's client depends on its version, hence the check by name.
         transport = any(base.__name__ == "TransportError" for base in type(error).__mro__)
         unreachable = transport or isinstance(error, ConnectionError | HfHubHTTPError)
         if not unreachable and "LocalEntryNotFoundError" not in str(error):
@@ -198,7 +198,7 @@ def _hub_card(path: str, commit: str | None) -> Path | None:
 
 
 def _open_snapshot(spec: DatasetSpec, error: Exception) -> Repository:
-    """Open the copy that `hf download` left in the hub's cache; `error` says why the hub failed."""
+    """Open the copy that `hf download` left in the hub's cache; `error` is why the hub failed."""
     from datasets import load_dataset_builder
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
@@ -231,21 +231,21 @@ def _open_snapshot(spec: DatasetSpec, error: Exception) -> Repository:
 
 
 def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
-    """The line for whatever else `datasets` raises; it names known subsets and splits itself."""
+    """The error for any other exception of `datasets`, whose message lists subsets or splits."""
     mend = "correct path, subset or split"
     if "scripts are no longer supported" in str(error):
         mend = f"set revision: {CONVERTED}, the hub's parquet copy, and subset: its folder there"
     elif type(error).__name__ == "EmptyDatasetError":
-        # As Common Voice since October 2025, which Mozilla gives out by itself.
+        # Such as Common Voice since October 2025, which Mozilla distributes itself.
         mend = "set source: folder and path: a copy that holds them"
     return PrepareError(f"dataset '{spec.name}': cannot read {place(spec)}: {line(error)}; {mend}")
 
 
 def _rows(builder: Any, split: str) -> Any:
-    """The split as a data set of rows, audio and images left as the files that they are.
+    """The split as a data set of rows, with audio and images undecoded.
 
-    It is read piece by piece, or as a whole for a slice. `datasets` would decode audio by
-    torchcodec, which needs FFmpeg, and images that nobody will look at.
+    It is streamed, except for a slice, which is read as a whole. `datasets` would decode audio with
+    torchcodec, which needs FFmpeg, and also images that are not used.
     """
     from datasets import Audio, Image, Value
 
@@ -256,7 +256,7 @@ def _rows(builder: Any, split: str) -> Any:
         if hasattr(builder.config, "decode_num_threads"):
             builder.config.decode_num_threads = 0  # on the hub it would decode ahead, in threads
         rows = builder.as_streaming_dataset(split=split)
-    # Of files in folders it has the names, and would ask for torchcodec even to pass those on.
+    # For files in folders it has the paths, but needs torchcodec even to return those.
     undecoded = Value("string") if builder.name == "audiofolder" else Audio(decode=False)
     for column, feature in (rows.features or {}).items():
         if isinstance(feature, Audio):
@@ -275,7 +275,8 @@ def records(
         columns: key of the spec -> the column it names, which must be there.
 
     Raises:
-        PrepareError: no such split or column, text that is none, damaged files.
+        PrepareError: there is no such split or column, the text column holds no text, or a file is
+            damaged.
     """
     rows: Iterator[dict[str, Any]] | None = None
     while True:
@@ -292,11 +293,11 @@ def records(
 
 
 def stored(spec: DatasetSpec, row: Mapping[str, Any], key: str, what: str) -> bytes | str | None:
-    """What a row holds of a file, undecoded: its bytes or where it is; None = neither.
+    """The undecoded file in a row: its bytes or its path; None where the row has neither.
 
     Args:
-        key: of the spec, names the column.
-        what: the file is, for the error line.
+        key: the key of the spec that names the column.
+        what: what the file should be, for the error line.
 
     Raises:
         PrepareError: the column holds something else.
@@ -313,7 +314,7 @@ def stored(spec: DatasetSpec, row: Mapping[str, Any], key: str, what: str) -> by
 
 
 def content(file: Any) -> bytes:
-    """A file of a row: its bytes as they are, or what its path or a URL of fsspec's holds.
+    """The bytes of a row's file, given as bytes, as a path, or as a URL that fsspec opens.
 
     Raises:
         OSError, ValueError: it cannot be read.
@@ -329,10 +330,10 @@ def content(file: Any) -> bytes:
 
 
 def check_column(spec: DatasetSpec, row: Mapping[str, Any], key: str, column: str) -> None:
-    """See that a row has a column and that the text column holds text.
+    """Check that a row has a column and that the text column holds text.
 
     Raises:
-        PrepareError: it has not, or does not.
+        PrepareError: the row lacks the column, or the text column holds something else.
     """
     if column not in row:
         raise PrepareError(
@@ -353,7 +354,7 @@ def licence(card: Path | None) -> str | None:
 
     if card is None or not card.is_file():
         return None
-    named = DatasetCard.load(card, ignore_metadata_errors=True).data.get("license")
-    if isinstance(named, list):
-        return ", ".join(map(str, named))
-    return None if named is None else str(named)
+    licences = DatasetCard.load(card, ignore_metadata_errors=True).data.get("license")
+    if isinstance(licences, list):
+        return ", ".join(map(str, licences))
+    return None if licences is None else str(licences)

@@ -1,8 +1,8 @@
-"""Which files of a folder a data set was prepared from, and whether they are still the same.
+"""The files of a folder that a data set was prepared from, and whether they are unchanged.
 
 A folder may hold a million clips of which a few hundred are read, and which ones is known only
-afterwards. So a preparation writes down what it read, in sources.json beside what it made, and
-each parse of the Snakefile looks at those files alone. Standard library only.
+afterwards. So a preparation lists the files that it read in sources.json, beside its output, and
+each parse of the Snakefile checks only those files. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.store import documents
 
 FILE = "sources.json"
-NEW = "new"  # the state of a data set of which nothing is written down
-# A copy has new times and the same content, and prepares nothing again; of a file that is too
-# large to be read at every parse the time decides.
+NEW = "new"  # the state of a data set without a readable sources.json
+# A copied file has a new time and the same content, and must prepare nothing again; for a file too
+# large to read at every parse, the time decides.
 SMALL_BYTES = 64 * 2**20
 
 
 def read(
     spec: DatasetSpec, files: Iterable[Path], whole_folder: bool, state: str
 ) -> dict[str, Any]:
-    """The content of sources.json: what a preparation has read of a person's own files.
+    """The content of sources.json: the user's own files that a preparation has read.
 
     Args:
-        files: those it read of the data set's folder, there or not.
-        whole_folder: a file that comes to the folder would be read as well.
-        state: as `state` gave it before.
+        files: those in the data set's folder, whether they exist or not.
+        whole_folder: whether a new file in the folder would be read too.
+        state: from `state`, before the preparation.
     """
     roots: dict[str, dict[str, Any]] = {}
     if spec.source == "folder":
@@ -42,85 +42,85 @@ def read(
             "names_sha256": _names(folder) if whole_folder else None,
             "files": {name: _facts(folder / name) for name in _below(folder, files)},
         }
-    given = Path(spec.tokenizer or "").expanduser()
-    if spec.tokenizer and given.is_dir():
-        root = roots.setdefault(str(given), {"names_sha256": None, "files": {}})
-        root["files"]["tokenizer.json"] = _facts(given / "tokenizer.json")
+    tokenizer_folder = Path(spec.tokenizer or "").expanduser()
+    if spec.tokenizer and tokenizer_folder.is_dir():
+        root = roots.setdefault(str(tokenizer_folder), {"names_sha256": None, "files": {}})
+        root["files"]["tokenizer.json"] = _facts(tokenizer_folder / "tokenizer.json")
     return {"state": state, "roots": roots}
 
 
 def state(output_dir: Path) -> str:
-    """A word that changes with the files that the data set in a folder was prepared from.
+    """A short text that changes with the files that the data set in a folder was prepared from.
 
-    It stays what it was while they are the same, whenever it is asked.
+    It is the same at every call while the files are the same.
     """
     try:
-        kept = documents.read(output_dir / FILE)
-        changed = list(_changes(kept))
-        before = str(kept["state"])
+        sources = documents.read(output_dir / FILE)
+        changed = list(_changes(sources))
+        saved_state = str(sources["state"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return NEW
     if not changed:
-        return before
-    return hashlib.sha256(json.dumps([before, changed]).encode()).hexdigest()[:16]
+        return saved_state
+    return hashlib.sha256(json.dumps([saved_state, changed]).encode()).hexdigest()[:16]
 
 
 def changed(output_dir: Path) -> list[str]:
-    """Files, or the folder whose names changed, that are not what the data were prepared from.
+    """Paths of the files that changed since the preparation, and of folders with other names.
 
     Raises:
         OSError, ValueError, LookupError: sources.json is missing or damaged.
     """
-    kept = documents.read(output_dir / FILE)
-    return [path for path, _ in _changes(kept)]
+    sources = documents.read(output_dir / FILE)
+    return [path for path, _ in _changes(sources)]
 
 
-def _changes(kept: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """(path, what is there now) of all that differs.
+def _changes(sources: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """(path, its current state) of everything that differs.
 
-    A folder that is gone, on a disk that was taken away or another host, is not looked into: what
-    was prepared from it stands.
+    A folder that is missing, as on an unmounted disk or another host, is skipped: the data that
+    were prepared from it stay valid.
     """
-    for root, seen in kept["roots"].items():
+    for root, recorded in sources["roots"].items():
         folder = Path(root)
         if not folder.is_dir():
             continue
-        if seen["names_sha256"] and seen["names_sha256"] != (names := _names(folder)):
+        if recorded["names_sha256"] and recorded["names_sha256"] != (names := _names(folder)):
             yield root, names
-        for name, then in seen["files"].items():
-            now = _status(folder / name)
-            if not _same(folder / name, then, now):
-                yield str(folder / name), now
+        for name, recorded_facts in recorded["files"].items():
+            current = _status(folder / name)
+            if not _same(folder / name, recorded_facts, current):
+                yield str(folder / name), current
 
 
-def _same(path: Path, then: dict[str, Any] | None, now: dict[str, int] | None) -> bool:
-    if then is None or now is None:
-        return then is None and now is None
-    if then["bytes"] != now["bytes"]:
+def _same(path: Path, recorded: dict[str, Any] | None, current: dict[str, int] | None) -> bool:
+    if recorded is None or current is None:
+        return recorded is None and current is None
+    if recorded["bytes"] != current["bytes"]:
         return False
-    if then["mtime_ns"] == now["mtime_ns"]:
+    if recorded["mtime_ns"] == current["mtime_ns"]:
         return True
-    return then["sha256"] is not None and then["sha256"] == _sha256(path, now)
+    return recorded["sha256"] is not None and recorded["sha256"] == _sha256(path, current)
 
 
 def _status(path: Path) -> dict[str, int] | None:
-    """Size and time of the last change; None where no file is."""
+    """Size and time of the last change of a file; None where there is no file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return {"bytes": found.st_size, "mtime_ns": found.st_mtime_ns}
+    return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
 def _facts(path: Path) -> dict[str, Any] | None:
-    now = _status(path)
-    return None if now is None else now | {"sha256": _sha256(path, now)}
+    status = _status(path)
+    return None if status is None else status | {"sha256": _sha256(path, status)}
 
 
-def _sha256(path: Path, now: dict[str, int]) -> str | None:
-    """Of a file that is not too large."""
+def _sha256(path: Path, status: dict[str, int]) -> str | None:
+    """Hex SHA-256 of a file; None where it is too large or unreadable."""
     try:
-        return closure.sha256(path) if now["bytes"] <= SMALL_BYTES else None
+        return closure.sha256(path) if status["bytes"] <= SMALL_BYTES else None
     except OSError:
         return None
 

@@ -21,9 +21,9 @@ ARRAYS = ("features", "decoder_input_ids", "labels")
 class SpeechData:
     """One prepared speech data set of n clips.
 
-    `features`: log-mel, float32 (n, n_mels, 100 * clip_seconds), left in its file.
-    `decoder_input_ids`, `labels`: int32 (n, L); `labels[:, i]` is what the model should say after
-    `decoder_input_ids[:, : i + 1]`, -100 where there is nothing to say. Every other value is
+    `features`: log-mel, float32 (n, n_mels, 100 * clip_seconds), mapped from its file.
+    `decoder_input_ids`, `labels`: int32 (n, L); `labels[:, i]` is the target after
+    `decoder_input_ids[:, : i + 1]`, -100 where there is no target. Every other value is
     below `vocab_size`.
     """
 
@@ -37,9 +37,11 @@ class SpeechData:
     name: str
 
     def batches(self, batch_size: int, seed: int) -> Iterator[dict[str, np.ndarray]]:
-        """Yield batches forever: input_features, decoder_input_ids, labels.
+        """Yield batches forever, in the order of `prepared.shuffled`.
 
-        The first axis is `batch_size`; the order is that of `prepared.shuffled`.
+        Returns:
+            `input_features`, float32 (batch_size, n_mels, 100 * clip_seconds); `decoder_input_ids`
+            and `labels`, int32 (batch_size, L).
 
         Raises:
             DataError: there are fewer than `batch_size` clips; at the call, not at the first
@@ -49,8 +51,8 @@ class SpeechData:
         if n_clips < batch_size:
             raise DataError(
                 f"data '{self.name}': {n_clips} clips, fewer than one batch of {batch_size}; use "
-                "a smaller batch_size, or more clips (max_clips; clip_seconds leaves out what is "
-                "longer)"
+                "a smaller batch_size, or more clips (raise max_clips, or clip_seconds to "
+                "use longer clips)"
             )
         return (self._batch(rows) for rows in prepared.shuffled(n_clips, batch_size, seed))
 
@@ -66,14 +68,14 @@ class SpeechData:
 
 
 def combined_sha256(facts: Mapping[str, Any]) -> str:
-    """One checksum for the three arrays, from theirs and the shape that they share."""
+    """One checksum for the three arrays, from their checksums and sizes."""
     parts = [f"{facts['n_clips']} {facts['n_mels']} {facts['clip_seconds']}"]
     parts += [f"{name} {facts[f'{name}_sha256']}" for name in ARRAYS]
     return hashlib.sha256("\n".join(parts).encode("ascii")).hexdigest()
 
 
 def load(folder: Path) -> SpeechData:
-    """Read and check what `prepare_speech` left in `folder`.
+    """Read and check what `prepare_speech` wrote to `folder`.
 
     Raises:
         DataError: a file is missing or damaged, or the arrays are not those of dataset.json.

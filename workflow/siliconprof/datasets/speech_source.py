@@ -1,13 +1,13 @@
-"""Where the clips of a speech data set come from: generated, a folder, or the hub.
+"""Reads the clips of a speech data set: generated, from a folder, or from the hub.
 
-Audio files are decoded by `soundfile` and resampled by `soxr`, rounded to 16 bits as Whisper's own
-loader has it. A compressed file may decode a little differently on another host or with another
-version: the checksums of dataset.json tell, and its clips are then other data.
+Audio files are decoded by `soundfile` and resampled by `soxr`, rounded to 16 bits as in Whisper's
+own loader. A compressed file may decode slightly differently on another host or with another
+version: the checksums in dataset.json then differ, and the clips count as other data.
 
 Common Voice, on which the paper pretrains, is no longer on the hub: since October 2025 Mozilla
-gives it out through the Mozilla Data Collective alone (its organisation's page on the hub says so,
+distributes it only through the Mozilla Data Collective (its organisation's page on the hub says so,
 and mozilla-foundation/common_voice_* hold no files any more). So a folder may have three layouts:
-what Mozilla's archive unpacks to (github.com/common-voice/cv-dataset, datasets/scripted-speech),
+Mozilla's unpacked archive (github.com/common-voice/cv-dataset, datasets/scripted-speech),
 parquet files with an `audio` column as on the hub, and audio files beside a metadata.csv.
 """
 
@@ -36,20 +36,22 @@ UNREADABLE = "not readable as audio"
 
 @dataclass
 class Speech:
-    """Clips to use, read as they are asked for, and what is known about where they came from."""
+    """The clips to use, read lazily, and where they came from."""
 
-    clips: Iterator[tuple[np.ndarray, str]]  # int16 samples at 16 kHz, and what is said
+    clips: Iterator[tuple[np.ndarray, str]]  # int16 (n,) samples at 16 kHz, and the transcript
     licence: str | None
-    revision: str | None  # the hub's commit, where it is known
+    revision: str | None  # the hub's commit, None where unknown
     synthetic: bool
-    left_out: Counter[str] = field(default_factory=Counter)  # reason -> clips, as far as read
+    left_out: Counter[str] = field(default_factory=Counter)  # reason -> number of clips read so far
     example: str | None = None  # why the first unreadable file could not be read
-    files: list[Path] = field(default_factory=list)  # read of a folder, clips as far as read
-    whole_folder: bool = False  # whether any file there may be one of them
+    files: list[Path] = field(
+        default_factory=list
+    )  # read from a folder, with the clips read so far
+    whole_folder: bool = False  # whether a new file in the folder would be read too
 
 
 def read_speech(spec: DatasetSpec) -> Speech:
-    """Open the source; its clips are yet to be read.
+    """Open the source; iterating over `clips` reads them.
 
     Raises:
         PrepareError: the source cannot be read.
@@ -80,11 +82,11 @@ def _usable(
     """Yield the clips that can be used; count the others in `speech`.
 
     Args:
-        rows: (transcript or None, where the audio is: bytes, a path or a URL of fsspec's).
+        rows: (transcript or None, the audio as bytes, path, or URL that fsspec opens).
     """
     for text, audio in rows:
-        said = (text or "").strip()
-        if not said:
+        transcript = (text or "").strip()
+        if not transcript:
             speech.left_out[NO_TEXT] += 1
             continue
         if audio and not isinstance(audio, bytes) and "://" not in str(audio):
@@ -98,11 +100,11 @@ def _usable(
         if samples is None:
             speech.left_out[TOO_LONG] += 1
             continue
-        yield samples, said
+        yield samples, transcript
 
 
 def decode(audio: Any, clip_seconds: int) -> np.ndarray | None:
-    """An audio file as int16 samples at 16 kHz, its channels averaged; None when it is too long.
+    """An audio file as int16 (n,) samples at 16 kHz, channels averaged; None when it is too long.
 
     Args:
         audio: its bytes, its path, or a URL that fsspec opens.
@@ -140,18 +142,18 @@ def _repository_rows(spec: DatasetSpec, opened: repository.Repository) -> Iterat
 
 
 def _mozilla_folder(spec: DatasetSpec) -> Path | None:
-    """The folder of one language with clips/ and its lists, or None for another layout.
+    """The folder of one language with clips/ and its .tsv lists, or None for another layout.
 
     Raises:
         PrepareError: there is no folder, or it holds several languages and `subset` names none.
     """
     folder = repository.existing_folder(spec)
-    named = folder / (spec.subset or "")
-    if _is_mozilla(named):
-        return named
+    subset_folder = folder / (spec.subset or "")
+    if _is_mozilla(subset_folder):
+        return subset_folder
     if _is_mozilla(folder):
         raise PrepareError(
-            f"dataset '{spec.name}': folder '{spec.path}' is one language of Common Voice and "
+            f"dataset '{spec.name}': folder '{spec.path}' holds one language of Common Voice and "
             f"has no folder '{spec.subset}'; leave subset out"
         )
     languages = sorted(path.parent.name for path in folder.glob("*/clips") if path.is_dir())
@@ -170,23 +172,23 @@ def _is_mozilla(folder: Path) -> bool:
 
 def _mozilla_rows(spec: DatasetSpec, folder: Path) -> Iterator[tuple[Any, Any]]:
     """(transcript, file) of the clips that {split}.tsv lists, in its order."""
-    listed = folder / f"{spec.split}.tsv"
-    if not listed.is_file():
+    clip_list = folder / f"{spec.split}.tsv"
+    if not clip_list.is_file():
         names = sorted(path.stem for path in folder.glob("*.tsv"))
         raise PrepareError(
             f"dataset '{spec.name}': no {spec.split}.tsv in {folder}; set split to one of: "
             f"{', '.join(names)}"
         )
     try:
-        with open(listed, encoding="utf-8", newline="") as stream:
-            # Sentences hold quotation marks as they are: they quote no field.
+        with open(clip_list, encoding="utf-8", newline="") as stream:
+            # Quotation marks are part of a sentence: they quote no field.
             for row in csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE):
                 repository.check_column(spec, row, "text_column", spec.text_column)
                 repository.check_column(spec, row, "split", "path")
                 yield row[spec.text_column], _clip_file(folder, row["path"] or "")
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise PrepareError(
-            f"dataset '{spec.name}': cannot read {listed}: {repository.line(error)}; unpack "
+            f"dataset '{spec.name}': cannot read {clip_list}: {repository.line(error)}; unpack "
             "the archive again"
         ) from error
 

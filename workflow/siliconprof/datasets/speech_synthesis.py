@@ -1,11 +1,11 @@
-"""Generated speech-like clips with transcripts: the built-in speech, for want of a real data set.
+"""Generated speech-like clips with transcripts: the built-in speech, which needs no download.
 
 Every letter of a word is a short sound of its own (a vowel's three formants over a voice's
 harmonics, or noise around a frequency), and words follow one another with short gaps. Speakers
-differ in pitch, vocal tract, pace, loudness and background noise. So what was said can be learned
-from the audio, but it is no speech, and the data set is labelled synthetic.
+differ in pitch, vocal tract, pace, loudness and background noise. So the words can be learned
+from the audio, but it is not speech, and the data set is labelled synthetic.
 
-The samples are the same on every host, because nothing here can round differently: the random
+The samples are the same on every host, because no operation here can round differently: the random
 numbers are the PCG64 bit generator's own stream (which NumPy keeps, NEP 19), the sine is a table
 of 4096 integers, none of which is near enough to a half for the last bits of a library's sine to
 matter, a harmonic's weight comes from +, * and / alone, which IEEE 754 rounds in one way, and the
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 SAMPLING_RATE_HZ = 16_000
-STREAM = 20_240_607  # the bit generator's seed: another one would be another data set
+STREAM = 20_240_607  # the bit generator's seed: another seed gives another data set
 
 WORDS = (
     "apple bird blue boat book bread chair cold dark day dog door fire fish five four frog "
@@ -43,7 +43,7 @@ class Sound(NamedTuple):
 
 
 # Vowels: average formants of men's voices (Peterson and Barney 1952, table II) for the vowels of
-# "hod", "head", "heed", "hawed" and "who'd". Consonants are ours: told apart easily, not natural.
+# "hod", "head", "heed", "hawed" and "who'd". Consonants are ours: distinct, not natural.
 SOUNDS = {
     "a": Sound(110, 8, (730, 1090, 2440), 0, 0),
     "e": Sound(100, 8, (530, 1840, 2480), 0, 0),
@@ -154,23 +154,23 @@ def utter(letter: str, voice: Speaker, draws: Draws) -> np.ndarray:
     sound = SOUNDS[letter]
     n = sound.duration_ms * voice.pace_percent * SAMPLING_RATE_HZ // 100_000
     pitch_mhz = voice.pitch_mhz * draws.between(94, 106) // 100
-    made = np.zeros(n, np.int64)
+    samples = np.zeros(n, np.int64)
     if sound.voice:
         formants = tuple(f * voice.tract_percent // 100 for f in sound.formants_hz)
         total = 0
         for harmonic in range(1, 1000 * HIGHEST_HARMONIC_HZ // pitch_mhz + 1):
             weight = gain(harmonic * pitch_mhz // 1000, (formants[0], formants[1], formants[2]))
             if weight >= 16:
-                made += weight * tone(n, pitch_mhz, harmonic)
+                samples += weight * tone(n, pitch_mhz, harmonic)
                 total += weight
-        made = made * sound.voice // (8 * max(total, 1))
+        samples = samples * sound.voice // (8 * max(total, 1))
     if sound.noise:
-        held = np.repeat(draws.noise(n // 8 + 1), 8)[:n]  # 2 kHz wide
+        wide_noise = np.repeat(draws.noise(n // 8 + 1), 8)[:n]  # 2 kHz wide
         centre_mhz = 1000 * min(sound.noise_hz * voice.tract_percent // 100, 7_500)
-        made += held * tone(n, centre_mhz) // 32768 * sound.noise // 8
+        samples += wide_noise * tone(n, centre_mhz) // 32768 * sound.noise // 8
     swell = np.minimum(np.arange(1, n + 1) * 1024 // ATTACK, 1024)
     fade = np.minimum(np.arange(n, 0, -1) * 1024 // RELEASE, 1024)
-    return made * np.minimum(swell, fade) // 1024 * voice.loudness // 32768
+    return samples * np.minimum(swell, fade) // 1024 * voice.loudness // 32768
 
 
 def clip(number: int, clip_seconds: int) -> tuple[np.ndarray, str]:
@@ -179,20 +179,20 @@ def clip(number: int, clip_seconds: int) -> tuple[np.ndarray, str]:
 
     draws = Draws(number)
     voice = speaker(draws)
-    room = (clip_seconds * 1000 - TAIL_MS) * SAMPLING_RATE_HZ // 1000
+    max_length = (clip_seconds * 1000 - TAIL_MS) * SAMPLING_RATE_HZ // 1000
     pieces = [np.zeros(draws.between(*LEAD_MS) * SAMPLING_RATE_HZ // 1000, np.int64)]
     length = len(pieces[0])
     gap = np.zeros(GAP_MS * voice.pace_percent * SAMPLING_RATE_HZ // 100_000, np.int64)
     words: list[str] = []
     while True:
         word = WORDS[draws.between(0, len(WORDS) - 1)]
-        spoken = [utter(letter, voice, draws) for letter in word]
-        spoken = [gap, *spoken] if words else spoken
-        added = sum(map(len, spoken))
-        if length + added > room:
+        sounds = [utter(letter, voice, draws) for letter in word]
+        sounds = [gap, *sounds] if words else sounds
+        n_added = sum(map(len, sounds))
+        if length + n_added > max_length:
             break
-        pieces += spoken
-        length += added
+        pieces += sounds
+        length += n_added
         words.append(word)
     pieces.append(np.zeros(TAIL_MS * SAMPLING_RATE_HZ // 1000, np.int64))
     samples = np.concatenate(pieces)
@@ -201,7 +201,7 @@ def clip(number: int, clip_seconds: int) -> tuple[np.ndarray, str]:
 
 
 def clips(clip_seconds: int) -> Iterator[tuple[np.ndarray, str]]:
-    """Clips without end; the first n are the same however many are taken."""
+    """Yield the results of `clip` for 0, 1, 2, … forever."""
     number = 0
     while True:
         yield clip(number, clip_seconds)

@@ -19,18 +19,18 @@ class TokenData:
     """One prepared text data set.
 
     `tokens` has shape (n_tokens,), uint16 or uint32; every value is below `vocab_size`, the size
-    that was asked for and that a model's embedding should have.
+    in the spec, which a model's embedding should have.
     """
 
     tokens: np.ndarray
     tokens_sha256: str
     vocab_size: int
     name: str
-    part: str = ""  # which one, for messages
+    part: str = ""  # `training ` or `held-out `, for messages; empty for the whole
 
     @property
     def sha256(self) -> str:
-        """What the data are, whatever their kind."""
+        """The checksum that all kinds of data have."""
         return self.tokens_sha256
 
     def windows(self, seq_len: int) -> np.ndarray:
@@ -47,7 +47,7 @@ class TokenData:
     def split(self, held_out_share: float) -> tuple[TokenData, TokenData]:
         """(data to train on, held-out data): the last `held_out_share` of the tokens is held out.
 
-        Both keep the whole's SHA-256, which says what data they are parts of.
+        Both have the whole data's SHA-256, which identifies the data that they are parts of.
         """
         at = len(self.tokens) - int(held_out_share * len(self.tokens))
         return (
@@ -56,13 +56,13 @@ class TokenData:
         )
 
     def batches(self, batch_size: int, seq_len: int, seed: int) -> Iterator[np.ndarray]:
-        """Yield int32 batches of shape (batch_size, seq_len) forever, as `prepared.shuffled` says.
+        """Yield int32 batches of shape (batch_size, seq_len) forever, as in `prepared.shuffled`.
 
         Raises:
             DataError: there are fewer than `batch_size` windows; at the call, not at the first
                 batch.
         """
-        windows = self._enough(batch_size, seq_len)
+        windows = self._windows_for_batch(batch_size, seq_len)
         return (windows[rows] for rows in prepared.shuffled(len(windows), batch_size, seed))
 
     def in_order(self, batch_size: int, seq_len: int) -> Iterator[np.ndarray]:
@@ -73,12 +73,16 @@ class TokenData:
         Raises:
             DataError: there are fewer than `batch_size` windows; at the call.
         """
-        windows = self._enough(batch_size, seq_len)
+        windows = self._windows_for_batch(batch_size, seq_len)
         last = len(windows) - batch_size
         return (windows[at : at + batch_size] for at in range(0, last + 1, batch_size))
 
-    def _enough(self, batch_size: int, seq_len: int) -> np.ndarray:
-        """Windows for a batch at least."""
+    def _windows_for_batch(self, batch_size: int, seq_len: int) -> np.ndarray:
+        """The windows (n, seq_len), int32, of at least one batch.
+
+        Raises:
+            DataError: there are fewer than `batch_size` windows.
+        """
         windows = self.windows(seq_len)
         if len(windows) < batch_size:
             raise DataError(
@@ -90,7 +94,7 @@ class TokenData:
 
 
 def load(folder: Path) -> TokenData:
-    """Read and check what `prepare` left in `folder`.
+    """Read and check what `prepare` wrote to `folder`.
 
     Raises:
         DataError: a file is missing or damaged, or the tokens are not those of dataset.json.
@@ -106,6 +110,6 @@ def load(folder: Path) -> TokenData:
     if tokens.ndim != 1 or tokens.dtype.kind != "u":
         raise DataError(
             f"data '{name}' in {folder}: tokens.npy holds {tokens.dtype} of shape {tokens.shape}, "
-            f"no list of tokens; {prepared.MEND}"
+            f"expected unsigned integers of shape (n,); {prepared.MEND}"
         )
     return TokenData(tokens, expected, vocab_size, name)

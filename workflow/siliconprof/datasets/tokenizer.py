@@ -17,16 +17,16 @@ ENCODE_BATCH = 1000
 
 @dataclass(frozen=True)
 class DatasetTokenizer:
-    """A tokenizer with the file that it is."""
+    """A tokenizer with the content of its file."""
 
     name: str  # for an error line
     tokenizer: Any  # tokenizers.Tokenizer
     json: bytes  # tokenizer.json
-    revision: str | None  # the hub's commit, where it came from there
+    revision: str | None  # the hub's commit, None where it is not from the hub
 
     @property
     def size(self) -> int:
-        """The largest id and one: what an embedding must have rows for."""
+        """The largest id plus one: the rows that an embedding needs."""
         return max(self.tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
     def ids(self, tokens: Sequence[str]) -> list[int]:
@@ -35,14 +35,14 @@ class DatasetTokenizer:
         Raises:
             PrepareError: the tokenizer lacks one.
         """
-        found = [self.tokenizer.token_to_id(token) for token in tokens]
-        missing = [token for token, number in zip(tokens, found, strict=True) if number is None]
+        token_ids = [self.tokenizer.token_to_id(token) for token in tokens]
+        missing = [token for token, number in zip(tokens, token_ids, strict=True) if number is None]
         if missing:
             raise PrepareError(
                 f"tokenizer '{self.name}' has no token {', '.join(missing)}; choose another, or "
                 "leave tokenizer out to have one trained"
             )
-        return found
+        return token_ids
 
     def encode(self, documents: Sequence[str]) -> Iterator[list[int]]:
         """The ids of each document's text, without the special tokens a tokenizer may add."""
@@ -55,27 +55,28 @@ class DatasetTokenizer:
 def for_dataset(
     spec: DatasetSpec, documents: Sequence[str], special_tokens: Sequence[str]
 ) -> DatasetTokenizer:
-    """The tokenizer that the spec asks for.
+    """The tokenizer that the spec names, or one trained on the documents.
 
     Args:
-        special_tokens: what a trained one has as its first ids, and a given one under its own.
+        special_tokens: the first ids of a trained tokenizer; a named one has them under its own
+            ids.
 
     Raises:
-        PrepareError: a given one cannot be had, lacks a special token or is larger than
+        PrepareError: the named one cannot be read, lacks a special token or is larger than
             `vocab_size`.
     """
     if spec.tokenizer is None:
         trained = train(documents, spec.vocab_size, special_tokens)
         json = trained.to_str().encode("utf-8")
         return DatasetTokenizer("trained", trained, json, None)
-    given = _given(spec)
-    given.ids(special_tokens)
-    if given.size > spec.vocab_size:
+    pretrained = _read(spec)
+    pretrained.ids(special_tokens)
+    if pretrained.size > spec.vocab_size:
         raise PrepareError(
             f"dataset '{spec.name}': vocab_size is {spec.vocab_size}; tokenizer "
-            f"'{spec.tokenizer}' has {given.size} tokens, expected at least as many"
+            f"'{spec.tokenizer}' has {pretrained.size} tokens, expected at least as many"
         )
-    return given
+    return pretrained
 
 
 def train(documents: Sequence[str], vocab_size: int, special_tokens: Sequence[str]) -> Any:
@@ -85,7 +86,7 @@ def train(documents: Sequence[str], vocab_size: int, special_tokens: Sequence[st
     number of threads.
 
     Returns:
-        A tokenizer with at most `vocab_size` tokens: fewer when no pair occurs twice any more.
+        A tokenizer with at most `vocab_size` tokens: fewer when no pair occurs twice.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -103,8 +104,8 @@ def train(documents: Sequence[str], vocab_size: int, special_tokens: Sequence[st
     return tokenizer
 
 
-def _given(spec: DatasetSpec) -> DatasetTokenizer:
-    """The tokenizer of the spec, from its folder or the hub (or the hub's cache)."""
+def _read(spec: DatasetSpec) -> DatasetTokenizer:
+    """The tokenizer that the spec names, from its folder or the hub (or the hub's cache)."""
     from tokenizers import Tokenizer
 
     name = str(spec.tokenizer)
@@ -118,9 +119,9 @@ def _given(spec: DatasetSpec) -> DatasetTokenizer:
         json = path.read_bytes()
         tokenizer = Tokenizer.from_str(json.decode("utf-8"))
     except Exception as error:  # missing, no text, or whatever the library raises on bad content
-        said = " ".join(str(error).split())[:200]
+        message = " ".join(str(error).split())[:200]
         raise PrepareError(
-            f"dataset '{spec.name}': cannot read the tokenizer {path} ({said}); expected a file "
+            f"dataset '{spec.name}': cannot read the tokenizer {path} ({message}); expected a file "
             "as the `tokenizers` library writes it"
         ) from None
     tokenizer.no_truncation()
@@ -140,9 +141,9 @@ def _from_hub(spec: DatasetSpec) -> Path:
     try:
         return Path(hf_hub_download(str(spec.tokenizer), FILE))
     except Exception as error:  # no such name, no such file, no login, no network and no copy
-        said = " ".join(str(error).split())[:200]
+        message = " ".join(str(error).split())[:200]
         raise PrepareError(
-            f"dataset '{spec.name}': no folder '{spec.tokenizer}' here, and the hub gives no "
-            f"{FILE} of that name ({type(error).__name__}: {said}); correct tokenizer, or leave "
+            f"dataset '{spec.name}': no folder '{spec.tokenizer}' here, and the hub has no "
+            f"{FILE} of that name ({type(error).__name__}: {message}); correct tokenizer, or leave "
             "it out to have one trained"
         ) from None

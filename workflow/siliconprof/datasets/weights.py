@@ -15,25 +15,25 @@ from siliconprof.closure import sha256
 from siliconprof.errors import UserError
 
 INDEX = "model.safetensors.index.json"
-# What transformers puts in front of a bare model's names, or leaves out.
+# transformers adds or omits these in front of a bare model's names.
 PREFIXES = ("", "transformer.", "model.")
 
 
 class Checkpoint:
-    """Pretrained weights on disk: what they are, and their arrays one by one."""
+    """Pretrained weights on disk: their description, and their arrays one by one."""
 
     def __init__(self, path: str) -> None:
         """Find the files; a hub name is downloaded, or taken from the hub's cache.
 
         Raises:
-            UserError: nothing is there, or it holds no safetensors.
+            UserError: there is no such checkpoint, or it has no safetensors files.
         """
         self.path = path
         self.folder, self.revision = locate(path)
         self.files = _files(self.folder, path)
 
     def describe(self) -> dict[str, Any]:
-        """Where the weights are from, for the record."""
+        """The origin and checksums of the weights, for the record."""
         return {
             "weights": "pretrained",
             "weights_path": self.path,
@@ -44,40 +44,40 @@ class Checkpoint:
     def arrays(
         self, shapes: Mapping[str, Sequence[int]], first_rows: Sequence[str] = ()
     ) -> Iterator[tuple[str, Any]]:
-        """(name, float32 array) of every tensor that a model wants, in its own order.
+        """(name, float32 array) of every tensor that a model needs, in the order of `shapes`.
 
         Args:
-            shapes: name -> shape of what the model wants.
-            first_rows: names of tensors that may have more rows, of which the first are taken.
+            shapes: name -> shape of each tensor that the model needs.
+            first_rows: names of tensors that may have more rows; only the first ones are used.
 
         Raises:
-            UserError: a tensor is missing or of another shape: the checkpoint of another model.
+            UserError: a tensor is missing, of another shape, or stored in an unsupported format.
         """
         import numpy as np
         from safetensors import safe_open
 
-        where: dict[str, tuple[Path, str]] = {}
+        locations: dict[str, tuple[Path, str]] = {}
         for file in self.files:
-            with safe_open(file, framework="np") as stored:
-                for key in stored.keys():  # noqa: SIM118  no mapping
+            with safe_open(file, framework="np") as tensors:
+                for key in tensors.keys():  # noqa: SIM118  no mapping
                     for prefix in PREFIXES:
-                        where.setdefault(key.removeprefix(prefix), (file, key))
-        absent = [name for name in shapes if name not in where]
-        if absent:
+                        locations.setdefault(key.removeprefix(prefix), (file, key))
+        missing = [name for name in shapes if name not in locations]
+        if missing:
             raise UserError(
-                f"weights_path '{self.path}': has no tensor '{absent[0]}' (and {len(absent) - 1} "
+                f"weights_path '{self.path}': has no tensor '{missing[0]}' (and {len(missing) - 1} "
                 "others): a checkpoint of another model; correct size or weights_path"
             )
         for name, shape in shapes.items():
-            file, key = where[name]
-            with safe_open(file, framework="np") as stored:
-                kind = stored.get_slice(key).get_dtype()
-                if kind not in ("F32", "F16", "F64"):
+            file, key = locations[name]
+            with safe_open(file, framework="np") as tensors:
+                dtype = tensors.get_slice(key).get_dtype()
+                if dtype not in ("F32", "F16", "F64"):
                     raise UserError(
-                        f"weights_path '{self.path}': '{key}' is stored as {kind}, which numpy "
+                        f"weights_path '{self.path}': '{key}' is stored as {dtype}, which numpy "
                         "cannot read; save the checkpoint in fp32 or fp16"
                     )
-                array = stored.get_tensor(key)
+                array = tensors.get_tensor(key)
             if name in first_rows:
                 array = array[: shape[0]]
             if tuple(array.shape) != tuple(shape):
@@ -89,10 +89,10 @@ class Checkpoint:
 
 
 def local_files(parameters: Mapping[str, Any]) -> list[str]:
-    """The files that a cell reads its weights from; none of the hub's, or where a file is missing.
+    """The local files that a cell reads its weights from; empty for the hub's or a missing file.
 
     Args:
-        parameters: of a workload.
+        parameters: the workload's parameters.
     """
     folder = Path(parameters.get("weights_path") or "").expanduser()
     if parameters.get("weights") != "pretrained" or not folder.is_dir():
@@ -100,7 +100,7 @@ def local_files(parameters: Mapping[str, Any]) -> list[str]:
     try:
         files = _files(folder, str(folder))
     except (UserError, OSError, ValueError, KeyError, TypeError, AttributeError):
-        return []  # a damaged index; the cell says so
+        return []  # a damaged index; the cell reports it
     index = folder / INDEX
     return [str(file) for file in [*files, *([index] if index.is_file() else [])]]
 
@@ -109,28 +109,32 @@ def locate(path: str) -> tuple[Path, str | None]:
     """(folder, commit or None) of a checkpoint.
 
     Raises:
-        UserError: neither a folder nor on the hub, or the hub cannot be reached.
+        UserError: it is neither a folder nor on the hub, or the hub cannot be reached.
     """
     folder = Path(path).expanduser()
     if folder.is_dir():
         return folder, None
     if folder.is_absolute() or path.startswith((".", "~")):
-        raise UserError(f"weights_path '{path}': no such folder (seen from {Path.cwd()})")
+        raise UserError(
+            f"weights_path '{path}': no such folder (relative to {Path.cwd()}); correct it, or "
+            "set weights: random"
+        )
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
         raise UserError(
-            f"weights_path '{path}': loading from the hub needs the package '{error.name}'"
+            f"weights_path '{path}': loading from the hub needs the package '{error.name}'; "
+            "install the pins in envs/"
         ) from None
     try:
-        found = Path(snapshot_download(path, allow_patterns=["*.safetensors", "*.json"]))
+        snapshot = Path(snapshot_download(path, allow_patterns=["*.safetensors", "*.json"]))
     except Exception as error:  # the client's HTTP errors change from version to version
-        line = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        message = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise UserError(
-            f"weights_path '{path}': neither a folder here nor to be had from the hub or its "
-            f"cache ({line}); correct it, or set weights: random"
+            f"weights_path '{path}': neither a folder here nor available from the hub or its "
+            f"cache ({message}); correct it, or set weights: random"
         ) from error
-    return found, found.name
+    return snapshot, snapshot.name
 
 
 def _files(folder: Path, path: str) -> list[Path]:

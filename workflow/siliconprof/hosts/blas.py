@@ -1,9 +1,9 @@
 """Which BLAS a process multiplies with, and a fast one for MLX where the host has it.
 
-MLX's wheel for Linux brings a reference BLAS. A library in the process's global scope goes before
-the one that a framework was linked with, so OpenBLAS is put there before MLX is imported for the
-first time. A process that measures torch must not do that: torch would call it instead of its own
-MKL.
+MLX's wheel for Linux brings a reference BLAS. A library in the process's global scope takes
+precedence over the one that a framework was linked with, so OpenBLAS is loaded there before MLX is
+first imported. A process that measures torch must not do that: torch would call OpenBLAS instead of
+its own MKL.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from siliconprof.hosts import machine
 VARIABLE = "SILICONPROF_MLX_BLAS"
 OWN = "own"
 SONAME = "libopenblas.so.0"  # whichever of its builds the system gives under that name
-REFERENCE = "reference BLAS"  # how the name of one that nobody tuned begins
+REFERENCE = "reference BLAS"  # the name of an untuned BLAS begins with this
 
 
 def _owner(address: int) -> str | None:
@@ -33,13 +33,13 @@ def _owner(address: int) -> str | None:
 
 def mapped_files() -> list[tuple[int, int, str]]:
     """(start, end, path) of every file mapped into this process; empty where /proc is not."""
-    found = []
+    files = []
     for line in machine.read_text("/proc/self/maps").splitlines():
         parts = line.split(maxsplit=5)
         if len(parts) == 6 and parts[5].startswith("/"):
             start, end = (int(bound, 16) for bound in parts[0].split("-"))
-            found.append((start, end, parts[5]))
-    return found
+            files.append((start, end, parts[5]))
+    return files
 
 
 def mapped(pattern: str) -> str | None:
@@ -51,11 +51,11 @@ def mapped(pattern: str) -> str | None:
 
 
 def owner(symbol: str, library: str | None = None) -> str | None:
-    """The mapped file whose `symbol` is found first, None if none is.
+    """The mapped file that the loader takes `symbol` from, None where no file has it.
 
     Args:
         library: searched with all that it is linked with (dlsym(3)); None = the global scope, which
-            goes before (LD_PRELOAD, RTLD_GLOBAL). Seen: under LD_PRELOAD=libopenblas.so.0 torch
+            takes precedence (LD_PRELOAD, RTLD_GLOBAL): under LD_PRELOAD=libopenblas.so.0 torch
             no longer calls its own MKL.
     """
     try:
@@ -66,7 +66,7 @@ def owner(symbol: str, library: str | None = None) -> str | None:
 
 
 def name_of(path: str) -> str:
-    """What a BLAS library is, with its version where it tells; file name without folder."""
+    """The name of a BLAS library, with its version where it reports one, and its file's name."""
     name = Path(path).name
     try:
         config = ctypes.CDLL(path).openblas_get_config
@@ -92,11 +92,11 @@ def of_the_system() -> str | None:
 # -- MLX's -------------------------------------------------------------------------------------
 
 
-def own_asked() -> bool:
-    """Whether MLX is to keep the BLAS that it brings.
+def keeps_own_blas() -> bool:
+    """Whether the user wants MLX to keep the BLAS that it brings (`VARIABLE`).
 
     Raises:
-        ValueError: the variable says something else; one line.
+        ValueError: the variable has another value; one line.
     """
     value = os.environ.get(VARIABLE, "")
     if value not in ("", OWN):
@@ -105,15 +105,15 @@ def own_asked() -> bool:
 
 
 def load_for_mlx() -> None:
-    """Put OpenBLAS where MLX finds it before its own; without it, all stays as it is.
+    """Load OpenBLAS, where it is installed, so that MLX calls it instead of its own BLAS.
 
     Does nothing on a Mac, which has Accelerate; where a BLAS was preloaded on purpose; and once
-    MLX is there, whose calls are bound by then. MLX's computations on a GPU use none.
+    MLX is imported, since its calls are bound by then. MLX uses no BLAS on a GPU.
 
     Raises:
-        ValueError: see `own_asked`.
+        ValueError: see `keeps_own_blas`.
     """
-    if own_asked() or machine.is_mac() or "mlx.core" in sys.modules or owner("cblas_sgemm"):
+    if keeps_own_blas() or machine.is_mac() or "mlx.core" in sys.modules or owner("cblas_sgemm"):
         return
     try:
         ctypes.CDLL(SONAME, mode=ctypes.RTLD_GLOBAL)
@@ -122,11 +122,11 @@ def load_for_mlx() -> None:
 
 
 def of_mlx() -> dict[str, Any]:
-    """What MLX's products on the CPU are computed by in this process, once it is imported.
+    """The BLAS that computes MLX's products on the CPU in this process, once MLX is imported.
 
     Returns:
-        `blas`, its name with version and file, None where nothing tells; `blas_threads`, how many
-        it uses, None where it has no say.
+        `blas`, its name with version and file, None where it cannot be determined; `blas_threads`,
+        the number of threads that it uses, None where it does not report one.
     """
     own = mapped(r"^libmlx\b")
     path = owner("cblas_sgemm") or (owner("cblas_sgemm", own) if own else None)

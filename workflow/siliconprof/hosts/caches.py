@@ -1,7 +1,7 @@
-"""How large the CPU's last-level cache is: below it lies cached work, beyond it memory.
+"""The size of the CPU's last-level cache: smaller working sets stay cached, larger ones use memory.
 
-Linux tells it in sysfs (Documentation/ABI/testing/sysfs-devices-system-cpu, `cache/index*`), macOS
-by sysctl(3) (Apple: "Determining system capabilities"). A GPU's own cache is its backend's matter:
+Linux gives it in sysfs (Documentation/ABI/testing/sysfs-devices-system-cpu, `cache/index*`), macOS
+by sysctl(3) (Apple: "Determining system capabilities"). The backend knows a GPU's own cache:
 `Backend.last_level_cache`.
 """
 
@@ -14,24 +14,24 @@ from siliconprof.hosts import machine
 CPUS = "/sys/devices/system/cpu"
 MOST_INDICES = 10  # of one CPU's caches; there are four on today's
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
-# Where nothing is told: twice the 256 MB of the largest cache that we know on a GPU (MI300X).
+# For a cache of unknown size: twice the 256 MB of the largest known on a GPU (MI300X).
 BEYOND_UNKNOWN_BYTES = 2**29
 
 
 def last_level_bytes() -> tuple[int | None, str]:
-    """(size of the last-level cache or None, where that is from or why there is none).
+    """(size of the last-level cache in bytes or None, its source or why there is none).
 
-    All caches of that level that this process's threads may use, summed: buffers that are spread
-    over the threads are spread over those.
+    The size is the sum over all caches of that level that this process's threads may use: buffers
+    that are spread over the threads are spread over those caches.
     """
     return _of_mac() if machine.is_mac() else _of_linux()
 
 
 def beyond_bytes(cache_bytes: int | None) -> int:
-    """How much memory to go round so that nothing is found cached: twice the cache.
+    """The bytes of memory to cycle through so that no access hits the cache: twice its size.
 
     Args:
-        cache_bytes: its size; None = unknown, then more than twice any that we know.
+        cache_bytes: its size; None = unknown: more than twice the largest known cache is returned.
     """
     return BEYOND_UNKNOWN_BYTES if cache_bytes is None else 2 * cache_bytes
 
@@ -39,7 +39,7 @@ def beyond_bytes(cache_bytes: int | None) -> int:
 def _of_linux() -> tuple[int | None, str]:
     """The highest level in sysfs, each shared cache counted once."""
     usable = sorted(os.sched_getaffinity(0))
-    found: dict[tuple[int, str], int] = {}  # (level, CPUs that share it) -> bytes
+    sizes: dict[tuple[int, str], int] = {}  # (level, CPUs that share it) -> bytes
     for cpu in usable:
         for index in range(MOST_INDICES):
             folder = f"{CPUS}/cpu{cpu}/cache/index{index}"
@@ -49,12 +49,14 @@ def _of_linux() -> tuple[int | None, str]:
             )
             n_bytes = _bytes(size)
             if level.isdigit() and kind != "Instruction" and n_bytes:
-                found[int(level), shared or str(cpu)] = n_bytes
-    if not found:
-        return None, f"the kernel tells no caches of this CPU ({CPUS}/cpu{usable[0]}/cache)"
-    last = max(level for level, _ in found)
-    sizes = [n_bytes for (level, _), n_bytes in found.items() if level == last]
-    return sum(sizes), f"sysfs: {len(sizes)} level-{last} cache(s) of the CPUs that may be used"
+                sizes[int(level), shared or str(cpu)] = n_bytes
+    if not sizes:
+        return None, f"the kernel lists no caches of this CPU ({CPUS}/cpu{usable[0]}/cache)"
+    last = max(level for level, _ in sizes)
+    last_sizes = [n_bytes for (level, _), n_bytes in sizes.items() if level == last]
+    return sum(
+        last_sizes
+    ), f"sysfs: {len(last_sizes)} level-{last} cache(s) of the CPUs that may be used"
 
 
 def _of_mac() -> tuple[int | None, str]:
@@ -72,9 +74,9 @@ def _of_mac() -> tuple[int | None, str]:
     if total:
         return total, (
             "sysctl hw.perflevel*.l2cachesize, all clusters; the system-level cache behind them "
-            "is told by nothing"
+            "is not reported"
         )
-    return None, "macOS tells neither hw.l3cachesize nor hw.perflevel0.l2cachesize"
+    return None, "macOS reports neither hw.l3cachesize nor hw.perflevel0.l2cachesize"
 
 
 def _bytes(text: str) -> int:

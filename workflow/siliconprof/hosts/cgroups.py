@@ -1,4 +1,4 @@
-"""Memory cgroups of one's own, versions 1 and 2: made, entered, read and removed.
+"""Memory cgroups for this process, versions 1 and 2: make, enter, read and remove them.
 
 docs.kernel.org: admin-guide/cgroup-v2.rst and admin-guide/cgroup-v1/memory.rst.
 """
@@ -55,17 +55,17 @@ class Group:
 
     @property
     def limit_bytes(self) -> int | None:
-        """Its limit as the kernel keeps it, in whole pages."""
+        """Its limit in bytes, which the kernel rounds to whole pages."""
         return _number(self.folder / next(iter(self.version.limits)))
 
     @property
     def peak_bytes(self) -> int | None:
-        """The most that was ever charged to it; version 2 tells it from Linux 5.19 on."""
+        """The peak of the bytes charged to it; version 2 has this from Linux 5.19 on."""
         return _number(self.folder / self.version.peak)
 
     @property
     def peak_means(self) -> str:
-        """What that counts."""
+        """What `peak_bytes` counts."""
         return f"{self.version.peak} of its own cgroup: all charged to it, file cache included"
 
     @property
@@ -78,12 +78,12 @@ class Group:
         return 0
 
     def lift(self) -> None:
-        """Let the process have what it wants from here on."""
+        """Remove its limits."""
         for name in reversed(list(self.version.limits)):
             (self.folder / name).write_text(UNLIMITED[self.version is V1], encoding="ascii")
 
     def remove(self) -> None:
-        """Delete it; its processes may take a moment to be gone."""
+        """Delete it; wait up to `REMOVE_WITHIN_S` for its processes to end."""
         until = time.monotonic() + REMOVE_WITHIN_S
         while self.folder.is_dir():
             try:
@@ -108,11 +108,11 @@ def _number(path: Path) -> int | None:
 
 
 def parents() -> Iterator[tuple[Path, Version]]:
-    """Cgroups in which this process could have one of its own, the nearest first.
+    """Cgroups in which this process could make one of its own, the nearest first.
 
-    Version 2 allows none below a cgroup that itself holds processes, so there the ones above are
-    tried, but never beyond one with a limit: nobody is to leave what another has set. Once it has
-    its own, the answer is the same as before.
+    Version 2 allows no child below a cgroup that itself holds processes, so its ancestors are tried
+    too, but none above a cgroup with a limit: the process must not escape a limit that others set.
+    Once the process has its own cgroup, the result is the same as before.
     """
     for line in _text(OWN_CGROUPS).splitlines():
         _, controllers, path = line.split(":", 2)
@@ -138,16 +138,16 @@ def enter(limit_bytes: int, name: str) -> Group:
     """Make a cgroup with a limit and move this process, with all its threads, into it.
 
     Raises:
-        OSError: this process may do so nowhere; the message says where it was tried.
+        OSError: it may do so in no cgroup; the message lists each one that was tried.
     """
-    refused = []
+    failures = []
     for parent, version in parents():
         group = Group(parent / name, version)
         try:
             sweep(parent)
             group.folder.mkdir()
         except OSError as error:
-            refused.append(f"{parent}: {error.strerror}")
+            failures.append(f"{parent}: {error.strerror}")
             continue
         try:
             for file, share in version.limits.items():
@@ -156,13 +156,13 @@ def enter(limit_bytes: int, name: str) -> Group:
             (group.folder / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
             return group
         except OSError as error:
-            refused.append(f"{parent}: {error.strerror}")
+            failures.append(f"{parent}: {error.strerror}")
             group.remove()
-    raise OSError("; ".join(refused) or "no memory controller in /proc/self/cgroup")
+    raise OSError("; ".join(failures) or "no memory controller in /proc/self/cgroup")
 
 
 def sweep(parent: Path) -> None:
-    """Delete the cgroups of processes that are gone, left by a supervisor that was killed."""
+    """Delete the cgroups that a killed supervisor left: those of processes that have ended."""
     for folder in parent.glob(f"{PREFIX}*"):
         number = folder.name.removeprefix(PREFIX)
         if number.isdigit() and not Path("/proc", number).exists():
@@ -170,8 +170,8 @@ def sweep(parent: Path) -> None:
                 folder.rmdir()
 
 
-def found(name: str) -> Group | None:
-    """The cgroup of that name: this process's own, or of one that was started from here."""
+def existing(name: str) -> Group | None:
+    """The cgroup of that name, None where there is none: this process's own or a child's."""
     for parent, version in parents():
         if (parent / name).is_dir():
             return Group(parent / name, version)
@@ -179,9 +179,9 @@ def found(name: str) -> Group | None:
 
 
 def name_of(session_id: int) -> str:
-    """The name of the cgroup of a measuring process and all that it starts.
+    """The name of the cgroup of a measuring process and its children.
 
     Args:
-        session_id: of the process; the supervisor starts each in a session of its own.
+        session_id: of the measuring process; the supervisor starts each in a session of its own.
     """
     return f"{PREFIX}{session_id}"

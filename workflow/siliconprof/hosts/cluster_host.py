@@ -1,9 +1,9 @@
-"""What a node of a cluster is, found on the node: the checkpoint `host_{label}`.
+"""Detects a cluster's node on the node itself: the checkpoint `host_{label}`.
 
     python -m siliconprof.hosts.cluster_host --label L --registry config/devices.yaml --output F
 
-The same file that any host has, without the question whether it is the machine of last time: a
-label stands for a kind of node, and the scheduler may give another of the kind every time.
+It writes the host file that any host has, but does not check that the machine is the same as last
+time: a label stands for a kind of node, and the scheduler may assign another one every time.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     host = host_file.detected(arguments.label, registry.load(arguments.registry))
     host_file.store(arguments.output, host)
-    found = ", ".join(device["id"] for device in host["devices"])
-    print(f"{arguments.label}: node {host['hostname']}: {found}", file=sys.stderr)
+    devices = ", ".join(device["id"] for device in host["devices"])
+    print(f"{arguments.label}: node {host['hostname']}: {devices}", file=sys.stderr)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What the registry's data sheets promise for the device of a row of the tables."""
+"""Data-sheet figures, from the registry, for the device in a row of the tables."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class DataSheets:
         """The registry's entry of a row's device, None when there is none.
 
         Args:
-            row: any of a table of `aggregate`; its device is known by the host file here, by its
-                name elsewhere.
+            row: a row of any table of `aggregate`; the host file identifies a device of this host,
+                its name one of another.
         """
         devices = self.registry["devices"]
         if row["source"] == HERE:
@@ -43,7 +43,9 @@ class DataSheets:
                 if device["id"] == row["device"]:
                     return devices.get(device["registry_id"])
         name = row["device"]
-        return devices.get(name) or devices.get(name.rpartition("-")[0])  # the second of a kind
+        return devices.get(name) or devices.get(
+            name.rpartition("-")[0]
+        )  # `rtx-4090-2` is the second of a kind
 
     def peak(self, row: Mapping[str, Any], number_format: str) -> Figure:
         """Peak of products in fp32, tf32, fp16 or bf16, in FLOP/s."""

@@ -1,7 +1,7 @@
 """Which frameworks work on this machine, and on which of its devices.
 
     python -m siliconprof.hosts.detect           a short list for a person
-    python -m siliconprof.hosts.detect --json    the facts that `hosts` turns into results/hosts/*.json
+    python -m siliconprof.hosts.detect --json    the facts that `host_file` turns into results/hosts/*.json
 
 Every framework is imported in a child process of its own, with a time limit, because an import
 can abort or hang: a broken install becomes a reason and a way to mend it. Importing this module
@@ -56,7 +56,7 @@ PACKAGES = (
 )
 CUBLAS_PACKAGES = ("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12")
 
-# What a broken framework says -> how to mend it; the first found in the message counts.
+# A part of a broken framework's message -> how to mend it; the first that matches counts.
 MENDS = (
     (
         "no module named 'torch'",
@@ -83,7 +83,7 @@ MENDS = (
 
 
 def mend_of(reason: str, package: str) -> str:
-    """How to mend a framework that failed for a reason."""
+    """How to mend a framework that failed with a reason."""
     for sign, mend in MENDS:
         if sign in reason.lower():
             return mend
@@ -107,7 +107,7 @@ def installed_version(package: str) -> str | None:
 
 
 def probe(name: str) -> dict[str, Any]:
-    """Ask one framework in a child process: its facts, or `{"error": one line}`."""
+    """Probe one framework in a child process: its facts, or `{"error": one line}`."""
     command = [sys.executable, "-m", "siliconprof.hosts.frameworks", name]
     package_root = str(PACKAGE_DIR.parent)
     search = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
@@ -128,16 +128,16 @@ def probe(name: str) -> dict[str, Any]:
             return json.loads(line.removeprefix(ANSWER_MARK))
     if done.returncode < 0:
         return {"error": f"importing {name} was ended by {signal.Signals(-done.returncode).name}"}
-    said = done.stderr.strip().splitlines() or ["no output"]
-    return {"error": f"importing {name} ended with status {done.returncode}: {said[-1]}"}
+    error_lines = done.stderr.strip().splitlines() or ["no output"]
+    return {"error": f"importing {name} ended with status {done.returncode}: {error_lines[-1]}"}
 
 
 def nvidia_driver() -> str | None:
     """Version of NVIDIA's kernel driver, None without one."""
     kernel = machine.read_text("/proc/driver/nvidia/version")
-    found = re.search(r"^NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s", kernel, re.M)
-    if found:
-        return found[1]
+    match = re.search(r"^NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s", kernel, re.M)
+    if match:
+        return match[1]
     listed = nvidia_smi()
     return listed[0]["driver"] if listed else None
 
@@ -162,7 +162,7 @@ def nvidia_smi() -> list[dict[str, Any]]:
 
 
 def apple_gpu_cores(chip: str) -> int | None:
-    """GPU cores of an Apple chip, which tell its variants apart; None in a virtual machine."""
+    """GPU cores of an Apple chip, which distinguish its variants; None in a virtual machine."""
     try:
         entries = json.loads(machine.run(["system_profiler", "SPDisplaysDataType", "-json"]))
         for entry in entries["SPDisplaysDataType"]:
@@ -170,10 +170,10 @@ def apple_gpu_cores(chip: str) -> int | None:
                 return int(entry["sppci_cores"])
     except (ValueError, KeyError, TypeError):
         pass
-    found = re.search(
+    match = re.search(
         r'"gpu-core-count" = (\d+)', machine.run(["ioreg", "-rc", "AGXAccelerator", "-d1"])
     )
-    return int(found[1]) if found else None
+    return int(match[1]) if match else None
 
 
 def _gpu(name: str, vendor: str, index: int, **facts: Any) -> dict[str, Any]:
@@ -213,36 +213,40 @@ def _gpus(answers: Mapping[str, Any], cpu: Mapping[str, Any], driver: Mapping[st
         ]
         return [chip]
     vendor = "amd" if (answers.get("torch") or {}).get("rocm_runtime") else "nvidia"
-    found: list[dict[str, Any]] = []
+    gpus: list[dict[str, Any]] = []
     for backend, name in (("torch-cuda", "torch-cuda"), ("mlx", "mlx-gpu"), (None, "nvidia-smi")):
-        if backend is None and found:
+        if backend is None and gpus:
             break  # nvidia-smi ignores CUDA_VISIBLE_DEVICES and may order otherwise
         for index, device in enumerate(answers.get(name, {}).get("devices", ())):
-            if index >= len(found):
+            if index >= len(gpus):
                 facts = {key: device[key] for key in ("name", "memory_bytes")}
-                found.append(_gpu(vendor=vendor, index=index, driver=driver.get(vendor), **facts))
-            if backend and not device["error"] and found[index]["name"] == device["name"]:
-                found[index]["backends"].append(backend)
-    return found
+                gpus.append(_gpu(vendor=vendor, index=index, driver=driver.get(vendor), **facts))
+            if backend and not device["error"] and gpus[index]["name"] == device["name"]:
+                gpus[index]["backends"].append(backend)
+    return gpus
 
 
 def _working_set_bytes(answers: Mapping[str, Any]) -> int | None:
-    """What Metal recommends to use of the memory, as torch or MLX told it."""
-    told = [answers.get("torch-mps") or {}, *(answers.get("mlx-gpu") or {}).get("devices", ())]
+    """The bytes of memory that Metal recommends to use, from torch's or MLX's answer."""
+    metal_answers = [
+        answers.get("torch-mps") or {},
+        *(answers.get("mlx-gpu") or {}).get("devices", ()),
+    ]
     return next(
-        (facts["working_set_bytes"] for facts in told if facts.get("working_set_bytes")), None
+        (facts["working_set_bytes"] for facts in metal_answers if facts.get("working_set_bytes")),
+        None,
     )
 
 
 def works(answer: Mapping[str, Any] | None) -> bool:
-    """Whether a framework was asked and found no fault."""
+    """Whether a framework was probed and reported no error."""
     return answer is not None and "error" not in answer
 
 
-def _state(answer: Mapping[str, Any] | None, package: str, why_not_asked: str | None) -> dict:
+def _state(answer: Mapping[str, Any] | None, package: str, why_not_probed: str | None) -> dict:
     """`{available, reason, mend}` of a backend, from its probe's answer."""
     if answer is None:
-        return {"available": False, "reason": why_not_asked, "mend": None}
+        return {"available": False, "reason": why_not_probed, "mend": None}
     if "error" in answer:
         reason = answer["error"]
         return {"available": False, "reason": reason, "mend": mend_of(reason, package)}
@@ -250,7 +254,7 @@ def _state(answer: Mapping[str, Any] | None, package: str, why_not_asked: str | 
 
 
 def _cuda_state(answers: Mapping[str, Any]) -> dict[str, Any]:
-    """torch-cuda's state: torch broken, built without CUDA, no GPU, or what its probe said."""
+    """torch-cuda's state: torch broken, built without CUDA, no GPU, or its probe's answer."""
     torch = answers["torch"]
     if not works(torch):
         return _state(torch, "torch", None)
@@ -264,7 +268,7 @@ def _cuda_state(answers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mps_state(answers: Mapping[str, Any], system: str | None) -> dict[str, Any]:
-    """torch-mps's state: no Mac, torch broken, built without MPS, or what its probe said."""
+    """torch-mps's state: no Mac, torch broken, built without MPS, or its probe's answer."""
     if not machine.is_mac():
         return _state(None, "torch", f"Apple GPUs only; this is {system}")
     if not works(answers["torch"]):
@@ -281,9 +285,9 @@ def _cublas() -> str | None:
 
 
 def detect() -> dict[str, Any]:
-    """Everything about this machine that decides a measurement, and nothing that changes by itself.
+    """All facts of this machine that decide a measurement, none that changes by itself.
 
-    Devices have no ids yet: those come from the registry, see `hosts`.
+    The devices have no ids yet: `host_file.identify` adds them from the registry.
     """
     cpu = machine.cpu()
     system = machine.operating_system()
@@ -337,12 +341,12 @@ def detect() -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print what was found."""
+    """Print the detected devices and backends."""
     end_with_pipeline()
     parser = argparse.ArgumentParser(
         prog="siliconprof.hosts.detect", description=__doc__.split("\n")[0]
     )
-    parser.add_argument("--json", action="store_true", help="the facts, as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print the facts as one JSON object")
     facts = detect()
     if parser.parse_args(argv).json:
         print(json.dumps(facts, indent=2, sort_keys=True))

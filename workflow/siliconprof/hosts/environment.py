@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-# A bare host has no host file: here are all on which a number can depend.
+# A bare host has no host file, so this lists every package that a number can depend on.
 PACKAGES = (
     "accelerate",
     "datasets",
@@ -39,7 +39,8 @@ SENT_COMMIT = ".siliconprof-collect/commit"
 def git_commit(checkout: Path) -> str | None:
     """The checkout's commit, with `+changes` when tracked files differ; None outside git.
 
-    A copy that `siliconprof collect` sent has a file that says it: git would ask the folders above.
+    A copy that `siliconprof collect` sent has the commit in a file: git would look in the folders
+    above.
     """
     sent = checkout / SENT_COMMIT
     if sent.is_file():
@@ -65,15 +66,15 @@ def git_commit(checkout: Path) -> str | None:
 
 
 def power_source() -> str | None:
-    """`mains` or `battery`; None where nothing tells (servers, virtual machines)."""
+    """`mains` or `battery`; None where the system reports none (servers, virtual machines)."""
     if sys.platform == "darwin":
         try:
-            said = subprocess.run(
+            battery_status = subprocess.run(
                 ["pmset", "-g", "batt"], capture_output=True, text=True, timeout=5, check=True
             ).stdout
         except (OSError, subprocess.SubprocessError):
             return None
-        return "battery" if "Battery Power" in said else "mains"
+        return "battery" if "Battery Power" in battery_status else "mains"
     for online in Path("/sys/class/power_supply").glob("A*/online"):
         try:
             return "mains" if online.read_text(encoding="ascii").strip() == "1" else "battery"
@@ -83,7 +84,7 @@ def power_source() -> str | None:
 
 
 def scheduler_job() -> dict[str, str] | None:
-    """Which job of a cluster's scheduler this is, and on which of its nodes; None outside one.
+    """The scheduler's job that this process runs in, and its node; None outside a job.
 
     A node's name in Slurm need not be its host name. The variables: sbatch(1), slurmd(8).
     """

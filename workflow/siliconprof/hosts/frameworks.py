@@ -1,9 +1,9 @@
-"""One framework, asked in a process of its own: does it work here, with which BLAS, which GPUs?
+"""Probes one framework in a process of its own: does it work, with which BLAS and which GPUs?
 
     python -m siliconprof.hosts.frameworks torch
 
 `detect` runs one such process for each framework, because an import can abort or hang. The
-answer is one line of JSON behind a mark, since frameworks print banners of their own.
+answer is one line of JSON after a mark, since frameworks print banners of their own.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def _fault(function: Callable[[int], None], index: int) -> str | None:
     try:
         function(index)
     except Exception as error:  # each framework has errors of its own
-        return said(error)
+        return one_line(error)
     return None
 
 
 def _some_work(devices: list[dict[str, Any]]) -> dict[str, Any]:
-    """The devices, if at least one works: an old card beside a new one is no fault of the new.
+    """The devices, if at least one works: an unsupported card does not disable the others.
 
     Raises:
         RuntimeError: none works; the message is the first one's.
@@ -42,7 +42,7 @@ def _some_work(devices: list[dict[str, Any]]) -> dict[str, Any]:
     return {"devices": devices}
 
 
-def said(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """An exception in one line."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}"
@@ -59,13 +59,13 @@ def _torch() -> dict[str, Any]:
     owner = blas.owner("sgemm_")
     linked = blas.mapped("openblas")
     if owner:
-        found: str | None = blas.name_of(owner)
+        blas_name: str | None = blas.name_of(owner)
     elif mkl:
-        found = f"oneMKL {mkl[1].removesuffix('-Product')} (in torch)"
+        blas_name = f"oneMKL {mkl[1].removesuffix('-Product')} (in torch)"
     else:
-        found = blas.name_of(linked) if linked else None
+        blas_name = blas.name_of(linked) if linked else None
     return {
-        "blas": blas.of_the_system() or found,
+        "blas": blas.of_the_system() or blas_name,
         "cuda_runtime": torch.version.cuda,
         "rocm_runtime": torch.version.hip,
         "mps_built": torch.backends.mps.is_built(),
@@ -76,7 +76,7 @@ def _torch_cuda() -> dict[str, Any]:
     """Every GPU that torch's CUDA (or ROCm) path can multiply on."""
     import torch
 
-    torch.cuda.init()  # raises with the driver's own words where `is_available` only says False
+    torch.cuda.init()  # raises with the driver's message where `is_available` only says False
 
     def multiply(index: int) -> None:
         ones = torch.ones(SMALL, SMALL, device=f"cuda:{index}")
@@ -133,14 +133,14 @@ def _mlx_gpu() -> dict[str, Any]:
     for index in range(mx.device_count(mx.gpu)):
         facts = mx.device_info(mx.Device(mx.gpu, index))
         size = facts.get("total_memory", facts.get("memory_size"))
-        named = {"name": facts.get("device_name"), "memory_bytes": size}
-        named["working_set_bytes"] = facts.get("max_recommended_working_set_size")  # Metal only
-        devices.append({**named, "error": _fault(multiply, index)})
+        device = {"name": facts.get("device_name"), "memory_bytes": size}
+        device["working_set_bytes"] = facts.get("max_recommended_working_set_size")  # Metal only
+        devices.append({**device, "error": _fault(multiply, index)})
     return _some_work(devices)
 
 
 def _numpy() -> dict[str, Any]:
-    """numpy's BLAS, as its build names it; numpy prepares data and checks products."""
+    """The BLAS that numpy was built with; numpy prepares data and checks products."""
     import numpy
 
     built = numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]
@@ -160,15 +160,15 @@ PROBES: Mapping[str, Callable[[], dict[str, Any]]] = {
 
 
 def answer(name: str) -> dict[str, Any]:
-    """What a probe found, or `{"error": one line}`."""
+    """A probe's facts, or `{"error": one line}`."""
     try:
         return PROBES[name]()
     except Exception as error:  # a broken install raises anything
-        return {"error": said(error)}
+        return {"error": one_line(error)}
 
 
 def main(argv: list[str]) -> int:
-    """Print the answer of the framework that is named."""
+    """Print the answer of the framework in `argv`."""
     (name,) = argv
     print(f"\n{ANSWER_MARK}{json.dumps(answer(name))}", flush=True)
     return 0

@@ -1,9 +1,9 @@
-"""What this host is: its label, its devices by id, its libraries, in results/hosts/{label}.json.
+"""The host file results/hosts/{label}.json: this host's label, its devices by id, its libraries.
 
 The main Snakemake process calls `resolve` once, while it reads the Snakefile; jobs call `stored`,
-which reads the file and asks the machine nothing, since on a cluster they run on another one. No
-framework is imported here: as long as the quick facts are those that the file was made from, the
-file is taken as it is, and otherwise `detect` looks again in a process of its own.
+which only reads the file, since on a cluster they run on another machine. No framework is imported
+here: the file is used as it is while the quick facts are those that it was made from; otherwise
+`detect` runs again in a process of its own.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ REQUIRED = (
     "quick_facts_sha256",
 )
 DETECT_LIMIT_S = 600.0
-# What finds the facts; MLX is imported the way its backend does it, see `frameworks`.
-# What looks at a host; `frameworks` asks the backends, in processes of their own.
+# The code that detects a host; `frameworks` imports MLX as its backend does, hence the second.
 DETECTOR = ("siliconprof.hosts.detect", "siliconprof.backends.mlx")
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 BLAS_LIBRARIES = (
@@ -74,7 +73,7 @@ TORCH_DRIVER_FACTS = ("cuda_runtime", "rocm_runtime", "cublas")
 
 
 def fingerprint(parts: Mapping[str, str | None] | None = None) -> str:
-    """Hex SHA-256 of what tells this machine from another (`machine.fingerprint_parts`)."""
+    """Hex SHA-256 of what identifies this machine (`machine.fingerprint_parts`)."""
     return _sha256(machine.fingerprint_parts() if parts is None else parts)
 
 
@@ -83,19 +82,19 @@ def _sha256(value: Any) -> str:
 
 
 def default_label() -> str:
-    """The short hostname in lower case, for file names; `host` when nothing is left of it."""
+    """The short hostname in lower case, for file names; `host` when no character remains."""
     short = socket.gethostname().split(".")[0].lower()
     label = re.sub(r"[^a-z0-9-]+", "-", short).strip("-")
     return label if label not in ("", "auto") else "host"
 
 
-# -- cheap facts that show whether the host file still holds ------------------------------------
+# -- quick facts that show whether the host file is up to date ------------------------------------
 
 
 def quick_facts() -> dict[str, Any]:
-    """What can change the host file and is read in some milliseconds, frameworks unimported.
+    """Facts that can change the host file and take milliseconds to read, without any framework.
 
-    The interpreter's path is no fact: a second clone with a `.venv` of its own is the same host.
+    The interpreter's path is not one: a second clone with a `.venv` of its own is the same host.
     """
     return {
         "schema_version": SCHEMA_VERSION,
@@ -113,13 +112,13 @@ def quick_facts() -> dict[str, Any]:
 
 def _nvidia_models() -> Iterator[str]:
     for path in Path("/proc/driver/nvidia/gpus").glob("*/information"):
-        found = re.search(r"^Model:\s*(.+)$", machine.read_text(str(path)), re.M)
-        if found:
-            yield found[1].strip()
+        model = re.search(r"^Model:\s*(.+)$", machine.read_text(str(path)), re.M)
+        if model:
+            yield model[1].strip()
 
 
 def _blas_files() -> Iterator[tuple[str, str, int, int]]:
-    """(name, real path, bytes, mtime in ns) of the BLAS libraries that a loader would find."""
+    """(name, real path, bytes, mtime in ns) of the BLAS libraries that the loader finds."""
     folders = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), f"{sys.prefix}/lib"]
     candidates = [f"{folder}/{name}" for folder in folders if folder for name in BLAS_LIBRARIES]
     if not machine.is_mac():
@@ -136,8 +135,8 @@ def _blas_files() -> Iterator[tuple[str, str, int, int]]:
         yield os.path.basename(candidate), real, status.st_size, status.st_mtime_ns
 
 
-def _worth_another_look(host: Mapping[str, Any]) -> bool:
-    """Whether something installed did not work when last seen: a repair changes no version."""
+def _has_broken_framework(host: Mapping[str, Any]) -> bool:
+    """Whether an installed framework failed when last detected: a repair changes no version."""
     return any(
         host["packages"].get(package) and not host["backends"][backend]["available"]
         for package, backend in (("torch", "torch-cpu"), ("mlx", "mlx"))
@@ -156,7 +155,9 @@ def load(path: Path | str) -> dict[str, Any]:
     try:
         host = documents.read(Path(path))
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; `siliconprof doctor` makes this host's") from None
+        raise UserError(
+            f"{path}: no such file; `siliconprof doctor` makes this host's file"
+        ) from None
     except (ValueError, OSError) as error:
         raise UserError(f"{path}: damaged ({error}); delete it to have it made again") from None
     missing = [key for key in REQUIRED if not isinstance(host, dict) or key not in host]
@@ -171,7 +172,7 @@ def load(path: Path | str) -> dict[str, Any]:
 
 
 def stored(results_dir: Path | str, configured_label: str) -> dict[str, Any]:
-    """The host file as it stands, for a job: nothing is detected, compared or written.
+    """The host file as it is on disk, for a job: nothing is detected, compared or written.
 
     Raises:
         UserError: it is missing, damaged or another host's; one line.
@@ -196,18 +197,19 @@ def resolve(
     write: bool = True,
     again: bool = False,
 ) -> dict[str, Any]:
-    """This host, from its file when that still holds, else detected anew.
+    """This host, from its file when that is up to date, else detected again.
 
     Args:
         results_dir: the folder that holds `hosts/`.
         configured_label: the config's `host`: `auto`, or a label of one's own.
-        registry_: what `registry.load` gave; ids follow it, also when only it has changed.
+        registry_: from `registry.load`; the devices' ids follow it, also when only it has changed.
         write: whether `hosts/{label}.json` and, for `auto`, `hosts/auto.json` may be written;
             they are rewritten only when their content changes.
-        again: detect, whatever the quick facts say.
+        again: detect even where the quick facts are unchanged.
 
     Raises:
-        UserError: the stored files are another machine's or damaged, or the label is no file name.
+        UserError: the stored files are another machine's or damaged, or the label cannot be a file's
+                name.
     """
     folder = Path(results_dir) / "hosts"
     parts = machine.fingerprint_parts()
@@ -216,10 +218,10 @@ def resolve(
     if configured_label == "auto":
         auto["label"] = default_label()
         if auto_path.exists():
-            kept = _read_auto(auto_path)
-            if kept["fingerprint"] != auto["fingerprint"]:
-                _refuse(auto_path, kept["label"], folder / f"{kept['label']}.json", parts)
-            auto = kept
+            saved = _read_auto(auto_path)
+            if saved["fingerprint"] != auto["fingerprint"]:
+                _refuse(auto_path, saved["label"], folder / f"{saved['label']}.json", parts)
+            auto = saved
     elif not LABEL.fullmatch(configured_label):
         raise UserError(
             f"host: is '{configured_label}'; expected auto, or letters, digits, '.', '_' and '-'"
@@ -228,13 +230,13 @@ def resolve(
     old = load(path) if path.exists() else None
     if old is not None and old["fingerprint"] != auto["fingerprint"]:
         _refuse(path, auto["label"], path, parts)
-    quick = _sha256(quick_facts())
-    holds = old is not None and old["quick_facts_sha256"] == quick
-    if old is None or again or not holds or _worth_another_look(old):
+    quick_sha256 = _sha256(quick_facts())
+    up_to_date = old is not None and old["quick_facts_sha256"] == quick_sha256
+    if old is None or again or not up_to_date or _has_broken_framework(old):
         facts = detect_in_child()
     else:
         facts = old
-    host = assemble(facts, auto["label"], quick, registry_)
+    host = assemble(facts, auto["label"], quick_sha256, registry_)
     if write:
         if host != old:
             store(path, host)
@@ -245,8 +247,8 @@ def resolve(
 
 def _read_auto(path: Path) -> dict[str, str]:
     try:
-        kept = documents.read(path)
-        return {"label": str(kept["label"]), "fingerprint": str(kept["fingerprint"])}
+        saved = documents.read(path)
+        return {"label": str(saved["label"]), "fingerprint": str(saved["fingerprint"])}
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; `siliconprof doctor` makes it") from None
     except (ValueError, KeyError, TypeError, OSError):
@@ -254,7 +256,7 @@ def _read_auto(path: Path) -> dict[str, str]:
 
 
 def _refuse(path: Path, label: str, host_path: Path, here: Mapping[str, str | None]) -> None:
-    """Refuse files of another machine, in one line that says what differs.
+    """Refuse the files of another machine; one line says what differs.
 
     Raises:
         UserError: always.
@@ -280,7 +282,7 @@ def _refuse(path: Path, label: str, host_path: Path, here: Mapping[str, str | No
 
 
 def detected(label: str, registry_: registry.Registry) -> dict[str, Any]:
-    """The machine that this runs on under a label, whatever is known of it; see `cluster_host`.
+    """This machine under a label, detected again without regard to earlier files.
 
     Raises:
         UserError: detection itself failed.
@@ -289,7 +291,7 @@ def detected(label: str, registry_: registry.Registry) -> dict[str, Any]:
 
 
 def submitting(results_dir: Path | str, configured_label: str) -> str:
-    """The label of a host that measures nothing itself; it is not detected for that."""
+    """The label of a host that measures nothing itself, without detecting it."""
     auto = Path(results_dir) / "hosts" / "auto.json"
     if configured_label != "auto":
         return configured_label
@@ -300,7 +302,7 @@ def detect_in_child() -> dict[str, Any]:
     """What `python -m siliconprof.hosts.detect --json` finds; it takes seconds.
 
     Raises:
-        UserError: detection itself failed; the line ends with what it said.
+        UserError: detection itself failed; the line ends with its last message.
     """
     command = [sys.executable, "-m", "siliconprof.hosts.detect", "--json"]
     package_root = str(PACKAGE_DIR.parent)
@@ -317,10 +319,10 @@ def detect_in_child() -> dict[str, Any]:
         )
         return json.loads(done.stdout)
     except subprocess.TimeoutExpired:
-        said = f"nothing for {DETECT_LIMIT_S:.0f} s"
+        failure = f"no answer within {DETECT_LIMIT_S:.0f} s"
     except ValueError:
-        said = (done.stderr.strip().splitlines() or ["no output"])[-1]
-    raise UserError(f"cannot detect this machine: {' '.join(command[1:])}: {said}")
+        failure = (done.stderr.strip().splitlines() or ["no output"])[-1]
+    raise UserError(f"cannot detect this machine: {' '.join(command[1:])}: {failure}")
 
 
 def assemble(
@@ -357,22 +359,22 @@ def identify(
     devices: Sequence[Mapping[str, Any]], registry_: registry.Registry
 ) -> list[dict[str, Any]]:
     """Devices with `id` and `registry_id`; the second of a kind is `rtx-4090-2`."""
-    named: list[dict[str, Any]] = []
+    identified: list[dict[str, Any]] = []
     counts: dict[str, int] = {}
     for device in devices:
-        known = registry.recognise(registry_, device)
-        base = known or registry.generic_id(device["name"], device["kind"])
+        registry_id = registry.recognise(registry_, device)
+        base = registry_id or registry.generic_id(device["name"], device["kind"])
         counts[base] = counts.get(base, 0) + 1
         suffix = f"-{counts[base]}" if counts[base] > 1 else ""
-        named.append({**device, "id": base + suffix, "registry_id": known})
-    return named
+        identified.append({**device, "id": base + suffix, "registry_id": registry_id})
+    return identified
 
 
 def store(path: Path, host: Mapping[str, Any]) -> None:
     """Write a host file.
 
     Raises:
-        UserError: what the schema does not allow, one line each; nothing is written.
+        UserError: the host breaks the schema, one line for each mistake; nothing is written.
     """
     problems = _mistakes(host, f"hosts/{host['label']}.json: ")
     if problems:
@@ -386,7 +388,7 @@ def _mistakes(host: Mapping[str, Any], prefix: str = "") -> list[str]:
         from siliconprof.store import validation
 
         return validation.problems(host, validation.load_schema("host"), prefix)
-    except ImportError:  # a bare host, which makes its own file and reads no other's
+    except ImportError:  # a bare host, which only writes and reads its own file
         return []
 
 
@@ -404,7 +406,7 @@ def environment_slice(
     packages: Sequence[str],
     offloaded: bool = False,
 ) -> dict[str, Any]:
-    """The part of a host that one cell uses: a change in it reruns the cell, so no more than that.
+    """The part of a host that one cell uses, and no more: a change in it reruns the cell.
 
     A CPU cell uses its framework's BLAS, a GPU cell the driver and, under torch, the CUDA runtime
     and cuBLAS; an offloaded one DeepSpeed's compiled Adam, where that is built.
@@ -439,7 +441,7 @@ def environment_slice(
 
 
 def _version(host: Mapping[str, Any], package: str) -> str | None:
-    """Of a package on a host; None where it is not installed, or its file does not say."""
+    """A package's version on a host; None where it is not installed or the file lacks it."""
     if package not in detect.PACKAGES:
         raise LookupError(f"`detect.PACKAGES` does not track {package}")
     return host["packages"].get(package)

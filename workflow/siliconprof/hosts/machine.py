@@ -1,6 +1,6 @@
-"""What this machine is: operating system, CPU, memory, and what tells it from another.
+"""This machine's operating system, CPU and memory, and what identifies it.
 
-Cheap and free of frameworks, since every parse of the Snakefile asks. Only `run` and `read_text`
+Cheap and free of frameworks, since every parse of the Snakefile calls it. Only `run` and `read_text`
 touch the machine, so that a test can put another one in its place.
 """
 
@@ -83,22 +83,22 @@ def cpu_model() -> str:
         (r"^model name\s*:\s*(.+)$", read_text("/proc/cpuinfo")),
         (r"^Model name:\s*(.+)$", run(["lscpu"])),  # /proc/cpuinfo has no name on ARM
     ):
-        found = re.search(pattern, text, re.M)
-        if found and found[1].strip() not in ("", "-", "unknown"):
-            return " ".join(found[1].split())
+        match = re.search(pattern, text, re.M)
+        if match and match[1].strip() not in ("", "-", "unknown"):
+            return " ".join(match[1].split())
     return platform.processor() or platform.machine()
 
 
 def fingerprint_parts() -> dict[str, str | None]:
-    """What tells this machine from another: hashed machine id, CPU model, architecture.
+    """What identifies this machine: hashed machine id, CPU model, architecture.
 
-    The id is hashed with this program's name, as machine-id(5) asks, so that no file holds it.
-    Containers may have none: then the two others decide.
+    The id is hashed with this program's name, as machine-id(5) asks, so that no file contains it.
+    A container may have no id: then the other two decide.
     """
     if is_mac():
         tree = run(["ioreg", "-rd1", "-c", "IOPlatformExpertDevice"])
-        found = re.search(r'"IOPlatformUUID" = "([^"]+)"', tree)
-        machine_id = found[1] if found else ""
+        match = re.search(r'"IOPlatformUUID" = "([^"]+)"', tree)
+        machine_id = match[1] if match else ""
     else:
         machine_id = read_text("/etc/machine-id") or read_text("/var/lib/dbus/machine-id")
     machine_id = machine_id.strip()
@@ -129,7 +129,7 @@ def _cgroup_files(controller: str, name: str) -> list[str]:
 
 
 def _usable_cores(logical: int) -> int:
-    """Cores that this process may use: affinity and cgroup quota counted in."""
+    """Cores that this process may use, given its affinity and cgroup quota."""
     cores = float(logical)
     if hasattr(os, "sched_getaffinity"):
         cores = min(cores, len(os.sched_getaffinity(0)))
@@ -148,15 +148,15 @@ def _usable_cores(logical: int) -> int:
 
 
 def _memory_bytes() -> int | None:
-    """Physical memory or the cgroup's limit, whichever is less, in whole steps of 64 MiB.
+    """Bytes of physical memory or the cgroup's limit, whichever is less, in whole steps of 64 MiB.
 
-    What the kernel keeps for itself differs by some MiB from boot to boot; without the steps
+    The memory that the kernel reserves differs by some MiB from boot to boot; without the steps
     the host file would change with it.
     """
     if is_mac():
         return _number(sysctl("hw.memsize"))
-    found = re.search(r"^MemTotal:\s*(\d+) kB", read_text("/proc/meminfo"), re.M)
-    sizes = [int(found[1]) * 1024] if found else []
+    match = re.search(r"^MemTotal:\s*(\d+) kB", read_text("/proc/meminfo"), re.M)
+    sizes = [int(match[1]) * 1024] if match else []
     for name in ("memory.max", "memory.limit_in_bytes"):
         limits = (_number(text) for text in _cgroup_files("memory", name))
         sizes.extend(limit for limit in limits if limit)
@@ -166,7 +166,7 @@ def _memory_bytes() -> int | None:
 
 
 def _physical_cores(cpuinfo: str) -> int | None:
-    """Cores without their hyper-threads, None where the system does not tell."""
+    """The number of physical cores, None where the system does not report it."""
     if is_mac():
         return _number(sysctl("hw.physicalcpu"))
     package = None
@@ -177,7 +177,7 @@ def _physical_cores(cpuinfo: str) -> int | None:
             package = value.strip()
         elif key.strip() == "core id":
             cores.add((package, value.strip()))
-    if not cores:  # ARM: the siblings of each core stand in sysfs
+    if not cores:  # ARM: sysfs lists the siblings of each core
         for number in range(os.cpu_count() or 0):
             topology = f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list"
             cores.add((None, read_text(topology).strip()))
@@ -191,8 +191,8 @@ def cpu() -> dict[str, Any]:
     if is_mac():
         features = [name for name in APPLE_FEATURES if sysctl(f"hw.optional.arm.{name}") == "1"]
     else:
-        found = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", cpuinfo, re.M)
-        features = sorted(LINUX_FEATURES.intersection(found[1].split() if found else ()))
+        match = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", cpuinfo, re.M)
+        features = sorted(LINUX_FEATURES.intersection(match[1].split() if match else ()))
     logical = os.cpu_count() or 1
     if is_mac():
         logical = _number(sysctl("hw.logicalcpu")) or logical
@@ -211,8 +211,8 @@ def operating_system() -> dict[str, str | None]:
     if is_mac():
         distribution: str | None = f"macOS {platform.mac_ver()[0]}"
     else:
-        named = re.search(r'^PRETTY_NAME="?([^"\n]+)', read_text("/etc/os-release"), re.M)
-        distribution = named[1] if named else None
+        match = re.search(r'^PRETTY_NAME="?([^"\n]+)', read_text("/etc/os-release"), re.M)
+        distribution = match[1] if match else None
     return {
         "system": platform.system(),
         "release": platform.release(),

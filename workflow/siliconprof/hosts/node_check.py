@@ -1,7 +1,7 @@
-"""Whether the node that a scheduler gave has the device that its label stands for.
+"""Checks that the node that a scheduler assigned has the device that its label stands for.
 
 Checked in the measuring process before it measures, since two nodes of one partition may differ.
-Another hostname is fine, another device is not.
+Another hostname is allowed, another device is not.
 """
 
 from __future__ import annotations
@@ -13,49 +13,49 @@ from typing import Any
 from siliconprof.errors import UserError
 from siliconprof.store.cell import Cell
 
-WRONG_NODE = "another device than this label stands for"  # how such a failure begins
-# A framework, another one and nvidia-smi count a GPU's reserved memory in or not.
+WRONG_NODE = "another device than this label stands for"  # how the reason of such a failure begins
+# Frameworks and nvidia-smi differ in whether they count a GPU's reserved memory.
 MEMORY_TOLERANCE = 0.05
 
 
 def expectation(device: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be found on every node of a label, from the device in its host file.
+    """What every node of a label must have, from the device in its host file.
 
-    A CPU is known by its model: what memory is beside it differs, and is in each record.
+    A CPU is identified by its model alone: the memory beside it may differ, and each record has it.
     """
     memory = device["memory_bytes"] if device["kind"] == "gpu" else None
     return {"name": device["name"], "memory_bytes": memory}
 
 
-def require(cell: Cell, expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+def require(cell: Cell, expected: Mapping[str, Any], detected: Mapping[str, Any]) -> None:
     """Refuse to measure on a node of another kind.
 
     Args:
-        expected: of `expectation`.
-        found: `name` and `memory_bytes` as the backend tells them; `reason` where it has no device.
+        expected: from `expectation`.
+        detected: `name` and `memory_bytes` from the backend; `reason` where it has no device.
 
     Raises:
-        UserError: what was expected and found, where, and how to mend it.
+        UserError: the node's device is another one; the line names both and says how to mend it.
     """
-    same = expected["name"] == found.get("name")
-    memory, told = expected["memory_bytes"], found.get("memory_bytes")
-    if same and memory and told:
-        same = abs(told - memory) <= MEMORY_TOLERANCE * memory
+    same = expected["name"] == detected.get("name")
+    memory, detected_memory = expected["memory_bytes"], detected.get("memory_bytes")
+    if same and memory and detected_memory:
+        same = abs(detected_memory - memory) <= MEMORY_TOLERANCE * memory
     if not same:
         raise UserError(
-            f"{WRONG_NODE}: expected {_said(expected)}, found {_said(found)} on "
+            f"{WRONG_NODE}: expected {_describe(expected)}, found {_describe(detected)} on "
             f"{socket.gethostname()}; narrow cluster.{cell.host}.resources in the config, so that "
             "only nodes of one kind are left, and run again"
         )
 
 
 def refused(record: Mapping[str, Any]) -> bool:
-    """Whether a record says that its node was of another kind."""
+    """Whether a record failed because its node was of another kind."""
     return str(record.get("reason")).startswith(WRONG_NODE)
 
 
-def _said(device: Mapping[str, Any]) -> str:
-    """A device in words."""
+def _describe(device: Mapping[str, Any]) -> str:
+    """A device's name and memory, or why there is none."""
     if not device.get("name"):
         return f"none ({device.get('reason') or 'the backend does not name it'})"
     memory = device.get("memory_bytes")

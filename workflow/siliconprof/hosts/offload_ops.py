@@ -2,11 +2,11 @@
 
     python -m siliconprof.hosts.offload_ops
 
-DeepSpeed compiles an extension when it is first used, which would be inside a cell's time. So it
+DeepSpeed compiles an extension when it is first used, which would fall inside a cell's time. So it
 is built here, into a folder of its own below TORCH_EXTENSIONS_DIR (torch's default where that is
-not set), and a cell uses what it finds there. The folder's name says for which DeepSpeed, torch,
-Python and processor: the build is for this processor's instructions, and a home folder may be
-shared by hosts.
+not set), and a cell loads it from there. The folder's name has the versions of DeepSpeed, torch and
+Python and a hash of the processor: the build uses this processor's instructions, and hosts may share
+a home folder.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def folder() -> Path:
 
 
 def library() -> Path:
-    """The extension's file, whether it is there or not."""
+    """The path of the extension's file, which need not exist."""
     return folder() / EXTENSION / f"{EXTENSION}.so"
 
 
 def built() -> str | None:
-    """SHA-256 of the extension that a cell would load, None when there is none; imports nothing.
+    """SHA-256 of the extension that a cell loads, None when there is none; imports nothing.
 
-    With it an offloaded cell has another optimizer, and pure bf16 at all.
+    With it an offloaded cell has another optimizer; pure bf16 needs it.
     """
     try:
         return closure.sha256(library())
@@ -86,7 +86,7 @@ def load() -> bool:
         spec.loader.exec_module(module)
     except ImportError as error:
         raise UserError(f"{path}: cannot be loaded ({error}); build it again: {BUILD}") from None
-    OpBuilder._loaded_ops[EXTENSION] = module  # asked before anything is compiled
+    OpBuilder._loaded_ops[EXTENSION] = module  # looked up before anything is compiled
     return True
 
 
@@ -117,19 +117,19 @@ def build() -> Path:
         ) from None
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        said = [line for line in lines if "error:" in line] or lines  # the compiler's own word
-        raise UserError(f"offload-ops: {EXTENSION} was not built: {said[0]}") from error
+        errors = [line for line in lines if "error:" in line] or lines
+        raise UserError(f"offload-ops: {EXTENSION} was not built: {errors[0]}") from error
     return Path(os.environ["TORCH_EXTENSIONS_DIR"]) / EXTENSION / f"{EXTENSION}.so"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Build what is not there yet, and say where it is."""
+    """Build the extension unless it exists, and print its path."""
     argparse.ArgumentParser(
         prog="siliconprof.hosts.offload_ops", description=__doc__.split("\n")[0]
     ).parse_args(argv)
     started = time.perf_counter()
     path = build()
-    print(f"{path}: built or found in {time.perf_counter() - started:.0f} s")
+    print(f"{path}: ready after {time.perf_counter() - started:.0f} s")
     return 0
 
 

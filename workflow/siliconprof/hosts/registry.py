@@ -1,4 +1,4 @@
-"""The device registry: vendors' figures, and which entry a device found on a host is."""
+"""The device registry: vendors' figures, and how a detected device is matched to an entry."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Registry = Mapping[str, Any]  # {"sources": {key: source}, "devices": {id: entry
 
 ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 GIB = 2**30
-# Drivers keep some memory back and vendors print round numbers (an 80 GB card answers 79.1 GiB,
+# Drivers reserve some memory and vendors print round numbers (an 80 GB card answers 79.1 GiB,
 # a 141 GB one 140.4); the sizes in which one product is sold lie further apart.
 MEMORY_TOLERANCE = 0.15
-# Where each precision does its products; amp differs in what it keeps beside them.
+# The number format of each precision's products; amp differs only in the copies that it keeps.
 PEAK_OF_PRECISION = {
     "fp32": "fp32",
     "tf32": "tf32",
@@ -25,7 +25,7 @@ PEAK_OF_PRECISION = {
     "amp-fp16": "fp16",
     "amp-bf16": "bf16",
 }
-# What marketing and firmware add to a CPU's name and no one says.
+# What marketing and firmware add to a CPU's name and an id leaves out.
 CPU_NAME_NOISE = re.compile(r"\(r\)|\(tm\)|\bcpu\b|\b\d+-core\b|\bprocessor\b|\bwith\b.*|@.*", re.I)
 
 
@@ -49,7 +49,7 @@ def load(path: Path | str) -> dict[str, Any]:
     problems = [
         line
         for line in validation.problems(document, schema, prefix)
-        if not line.startswith(unknown)  # said better below
+        if not line.startswith(unknown)  # a clearer line follows below
     ]
     for key in bad_ids:
         slug = _slug(key)
@@ -72,7 +72,7 @@ def _part(document: Any, name: str) -> dict[str, Any]:
 
 
 def _beyond_the_schema(document: Any) -> Iterator[str]:
-    """Sources that are named and do not exist; devices that no host could tell apart."""
+    """Problems: sources that are named and do not exist, devices that match the same hosts."""
     from siliconprof.store.validation import nearest
 
     sources = _part(document, "sources")
@@ -98,7 +98,7 @@ def _sources(value: Any, where: str) -> Iterator[tuple[str, str]]:
 
 
 def _identities(entry: Any) -> Iterator[tuple]:
-    """What a host can see of an entry, one tuple for each way to see it."""
+    """The ways in which a host can match an entry, one tuple each."""
     match = _part(entry, "match")
     if "chip" in match:
         yield ("chip", str(match["chip"]), str(match.get("gpu_cores")))
@@ -110,7 +110,7 @@ def _identities(entry: Any) -> Iterator[tuple]:
 def recognise(registry: Registry, facts: Mapping[str, Any]) -> str | None:
     """The registry id of a device, None when no entry, or more than one, fits.
 
-    Never a guess between two variants: their peaks differ, and every efficiency with them.
+    It never guesses between two variants: their peaks differ, and every efficiency with them.
 
     Args:
         facts: `kind`, `vendor`, `name`, `gpu_cores` (Apple, None when unknown) and `memory_bytes`
@@ -125,14 +125,14 @@ def recognise(registry: Registry, facts: Mapping[str, Any]) -> str | None:
         and _same_memory(entry, facts.get("memory_bytes"))
     ]
     cores = facts.get("gpu_cores")
-    exact = [found for found in fitting if cores and found[1].get("gpu_cores") == cores]
-    any_cores = [found for found in fitting if found[1].get("gpu_cores") is None]
+    exact = [fit for fit in fitting if cores and fit[1].get("gpu_cores") == cores]
+    any_cores = [fit for fit in fitting if fit[1].get("gpu_cores") is None]
     chosen = exact or any_cores
     return chosen[0][0] if len(chosen) == 1 else None
 
 
 def _same_memory(entry: Mapping[str, Any], memory_bytes: int | None) -> bool:
-    """Whether memory sizes agree; unified memory comes in many sizes and tells nothing."""
+    """Whether memory sizes agree; unified memory comes in many sizes and always agrees."""
     printed = entry["memory_gib"]
     if entry["memory_kind"] == "unified" or printed is None or memory_bytes is None:
         return True

@@ -103,7 +103,7 @@ class Plugin(Probe):
                 if hit:
                     flags.append((key, f"{', '.join(sorted(hit))} of {told} samples"))
         silent = [h for h, told in zip(self.hardware, self.told, strict=True) if not told]
-        if found["throttled"] is False and any(hardware.must_tell for hardware in silent):
+        if found["throttled"] is False and any(hardware.must_report for hardware in silent):
             found["throttled"] = None  # the CPU's no is not the GPU's
         found["limits_means"] = "; ".join(hardware.limits_means() for hardware in self.hardware)
         for column, stem in SUMMARISED.items():

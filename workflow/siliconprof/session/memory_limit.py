@@ -146,7 +146,7 @@ def held(session: Session, step: Callable[[], Any] | None, standing: Sequence[An
     """
     scenario = session.scenario
     limit = scenario.get("limit") or {}
-    group = cgroups.found(cgroups.name_of(os.getsid(0))) if limit.get("enforced") else None
+    group = cgroups.existing(cgroups.name_of(os.getsid(0))) if limit.get("enforced") else None
     if group is not None:
         if group.peak_bytes is not None:
             _note(scenario, group.peak_bytes, group.peak_means)
@@ -247,7 +247,7 @@ class Trace:
 
 def remove(session_id: int) -> Trace | None:
     """Remove the cgroup of a measuring process that has ended, if it had one; its readings."""
-    group = cgroups.found(cgroups.name_of(session_id))
+    group = cgroups.existing(cgroups.name_of(session_id))
     if group is None:
         return None
     trace = Trace(

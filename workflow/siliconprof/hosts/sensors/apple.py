@@ -3,8 +3,8 @@
 None of it needs root. Energy: zeus-apple-silicon 1.1.0 (README and apple_energy.hpp) reads
 IOReport's "Energy Model", an estimate by the chip's firmware, in millijoules. Thermal pressure:
 notify(3) with the name and the levels of <libkern/OSThermalNotification.h>. Swap:
-host_statistics64 with <mach/vm_statistics.h>. A GPU's clock, temperature and load are told to
-root only (powermetrics(1)), so they are absent here.
+host_statistics64 with <mach/vm_statistics.h>. Only root may read a GPU's clock, temperature and
+load (powermetrics(1)), so they are absent here.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ ONE_DIE = (
 
 
 def gpu(name: str) -> Gpu:
-    """The GPU of this Mac; the SoC's sensors count its energy."""
-    return NoGpu("macOS tells clock, temperature and load of its GPU to root only (powermetrics)")
+    """The GPU of this Mac, whose energy the SoC's sensors count."""
+    return NoGpu("macOS shows its GPU's clock, temperature and load to root only (powermetrics)")
 
 
 # -- energy ------------------------------------------------------------------------------------
 
 
 def energy(with_gpu: bool) -> EnergySensor:
-    """The energy of this Mac's GPU, where the cell runs on it, and of the SoC: two scopes."""
+    """The energy of the SoC and, where the cell runs on it, of this Mac's GPU: two scopes."""
     wanted = (GPU, SOC) if with_gpu else (SOC,)
     try:
         return AppleEnergy(wanted)
@@ -78,7 +78,7 @@ class AppleEnergy(EnergySensor):
     """Cumulative energy of GPU and SoC.
 
     Raises:
-        Unreadable: the library is missing, or finds no energy model.
+        Unreadable: the library is missing, or the chip has no energy model.
     """
 
     def __init__(self, wanted: Sequence[Source]) -> None:
@@ -97,30 +97,36 @@ class AppleEnergy(EnergySensor):
         self.sources = tuple(self._checked(source) for source in wanted)
 
     def _checked(self, source: Source) -> Source:
-        """The source, with the reason why it cannot be read on this chip."""
+        """The source, with a reason where this chip cannot read it."""
         needed = ("gpu_mj",) if source is GPU else NEEDED_PARTS
-        lacking = [part for part in needed if part not in self.parts]
-        if lacking:
-            return source.without(f"zeus-apple-silicon gives no {' and no '.join(lacking)} here")
+        missing_parts = [part for part in needed if part not in self.parts]
+        if missing_parts:
+            return source.without(
+                f"zeus-apple-silicon gives no {' and no '.join(missing_parts)} here"
+            )
         if source is SOC and one_die():
             return source.without(ONE_DIE)
         if source is SOC and len(self.parts) < len(SOC_PARTS):
-            untold = ", ".join(part for part in SOC_PARTS if part not in self.parts)
-            return replace(source, means=f"{source.means}; not told by this chip: {untold}")
+            unreported = ", ".join(part for part in SOC_PARTS if part not in self.parts)
+            return replace(source, means=f"{source.means}; this chip does not report {unreported}")
         return source
 
     def read(self) -> dict[str, float]:
-        """See `EnergySensor.read`; a part that the chip does not tell is left out of the sum."""
+        """See `EnergySensor.read`; the sum leaves out parts that the chip does not report."""
         try:
             now = self.monitor.get_cumulative_energy()
         except (RuntimeError, ValueError) as error:
             raise Unreadable(f"zeus-apple-silicon: {error}") from None
-        found = {
+        millijoules = {
             GPU.name: now.gpu_mj,
             SOC.name: sum(getattr(now, part) or 0 for part in self.parts),
         }
         readable = {source.name for source in self.sources if source.reason is None}
-        return {name: mj / 1e3 for name, mj in found.items() if name in readable and mj is not None}
+        return {
+            name: mj / 1e3
+            for name, mj in millijoules.items()
+            if name in readable and mj is not None
+        }
 
 
 def one_die() -> bool:
@@ -192,7 +198,7 @@ class MacHost(Hardware):
             self.pressure = ThermalPressure()
         except Unreadable as error:
             self.reasons["thermal_pressure_level"] = str(error)
-        self.reasons["cpu_clock_mhz"] = "macOS tells the CPU's clock to root only (powermetrics)"
+        self.reasons["cpu_clock_mhz"] = "macOS shows the CPU's clock to root only (powermetrics)"
 
     def clocks(self) -> Readings:
         """See `Hardware.clocks`."""
@@ -200,12 +206,12 @@ class MacHost(Hardware):
         return {"thermal_pressure_level": level}
 
     def limits(self, readings: Mapping[str, float | int | None]) -> tuple[str, ...] | None:
-        """See `Hardware.limits`; moderate pressure is named, and is no throttling yet."""
+        """See `Hardware.limits`; moderate pressure is a limit, but no throttling."""
         level = readings.get("thermal_pressure_level")
         if level is None:
             return None
-        known = PRESSURES[min(int(level), len(PRESSURES) - 1)]
-        return () if level == 0 else (f"thermal pressure {known}",)
+        pressure = PRESSURES[min(int(level), len(PRESSURES) - 1)]
+        return () if level == 0 else (f"thermal pressure {pressure}",)
 
     def limits_means(self) -> str:
         """See `Hardware.limits_means`."""
@@ -271,11 +277,11 @@ class Swap:
 
     def pages(self) -> tuple[int, int]:
         """(in, out), in pages."""
-        found = VmStatistics64()
-        count = ctypes.c_uint32(ctypes.sizeof(found) // 4)  # in units of integer_t
+        statistics = VmStatistics64()
+        count = ctypes.c_uint32(ctypes.sizeof(statistics) // 4)  # in units of integer_t
         status = self._statistics(
-            self._host, HOST_VM_INFO64, ctypes.byref(found), ctypes.byref(count)
+            self._host, HOST_VM_INFO64, ctypes.byref(statistics), ctypes.byref(count)
         )
         if status:
             raise Unreadable(f"macOS: host_statistics64 answers {status}")
-        return found.swapins, found.swapouts
+        return statistics.swapins, statistics.swapouts

@@ -1,7 +1,7 @@
-"""What a sensor answers. Hardware that is absent is a null object with a reason, never a zero.
+"""The interfaces of sensors. Absent hardware is a null object with a reason, never a zero.
 
-Units are in the names. A value that cannot be read is None; what stops being readable raises
-`Unreadable`, whose message is the reason for the record.
+Units are in the names. A value that cannot be read is None; a sensor that stops being readable
+raises `Unreadable`, whose message becomes the reason in the record.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Readings = dict[str, float | int | None]
 
 
 class Unreadable(Exception):
-    """A sensor cannot be read, or no longer; the message says why."""
+    """A sensor cannot be read, or can no longer be read; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,13 @@ class Source:
     """One figure of energy.
 
     Attributes:
-        scope: `gpu`, `soc`, `cpu-package` or `wall`: what the energy was spent in.
+        scope: `gpu`, `soc`, `cpu-package` or `wall`: what consumed the energy.
         quality: `counter`: cumulative joules, counted by hardware. `model`: cumulative joules,
             estimated by firmware. `integral`: a power in watts, to be integrated.
         means: how it is read, and what is known of its error.
         reason: why it cannot be read here; None where it can.
-        vendor: who made what it counts, as in `sensors.GPUS`; empty where that says nothing.
+        vendor: the maker of the hardware that it counts, a key of `sources.GPUS`; empty where it has
+            none.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Source:
     vendor: str = ""
 
     def without(self, reason: str) -> Source:
-        """The same source, not readable."""
+        """The same source with the reason why it cannot be read."""
         return replace(self, reason=reason)
 
 
@@ -51,7 +52,7 @@ class EnergySensor:
         """By source: cumulative joules, or watts where the quality is `integral`.
 
         Raises:
-            Unreadable: it was readable and is not any more.
+            Unreadable: it can no longer be read.
         """
         return {}
 
@@ -64,16 +65,16 @@ class NoEnergy(EnergySensor):
 
 
 class Hardware:
-    """Clocks, temperatures and limits of a processor. What is not told is None.
+    """Clocks, temperatures and limits of a processor. A value that is not reported is None.
 
     Attributes:
         reasons: why a column is None throughout, by column.
-        throttling: those names of `limits` that are heat, or the hardware protecting itself.
-        power_caps: those that are a limit on power.
-        must_tell: nothing else tells of its limits, so without it nobody knows of them.
+        throttling: the names in `limits` that stand for heat, or for the hardware protecting itself.
+        power_caps: the names in `limits` that stand for a limit on power.
+        must_report: whether it is the only sensor that reports its limits.
     """
 
-    must_tell = False
+    must_report = False
 
     throttling: ClassVar[frozenset[str]] = frozenset()
     power_caps: ClassVar[frozenset[str]] = frozenset()
@@ -82,24 +83,24 @@ class Hardware:
         self.reasons: dict[str, str] = {}
 
     def clocks(self) -> Readings:
-        """For every sample: cheap.
+        """The readings of every sample, which are cheap; units are in the names.
 
         Raises:
-            Unreadable: it is lost.
+            Unreadable: the hardware is lost.
         """
         return {}
 
     def state(self) -> Readings:
-        """For once a second: what is dear or slow to change."""
+        """The readings of once a second, which are expensive or change slowly."""
         return {}
 
     def limits(self, readings: Mapping[str, float | int | None]) -> tuple[str, ...] | None:
-        """What held the clock down in a sample of both; None where the sample does not tell."""
+        """What limited the clock in a sample of `clocks` and `state`; None where it does not show."""
         return None
 
     def limits_means(self) -> str:
-        """How `limits` knows, or why it does not."""
-        return "nothing tells"
+        """The source of `limits`, or why there is none."""
+        return "nothing reports limits"
 
 
 class Gpu(Hardware):
@@ -116,23 +117,23 @@ class Gpu(Hardware):
         return None
 
     def utilization_percent(self) -> float | None:
-        """Share of the last second or less in which anything at all ran on it."""
+        """Percentage of the last second or less in which anything ran on it."""
         return None
 
     def processes(self) -> list[tuple[int, int | None]] | None:
-        """(process id, bytes held or None) of everyone who computes on it; None: not told."""
+        """(process id, bytes allocated or None) of each process on it; None: not reported."""
         return None
 
 
 class NoGpu(Gpu):
-    """There is no GPU, or nothing tells of it; its sources of energy keep the reason."""
+    """No GPU, or one without sensors; its sources of energy carry the reason."""
 
     def __init__(self, reason: str, *sources: Source) -> None:
         super().__init__()
         self.reason = reason
         self.reasons = {"gpu": reason}
         self.sources = sources
-        self.must_tell = bool(sources)  # otherwise the host's sensors cover it
+        self.must_report = bool(sources)  # otherwise the host's sensors cover it
 
     def energy(self) -> EnergySensor | None:
         """See `Gpu.energy`."""

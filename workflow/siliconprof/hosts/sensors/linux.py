@@ -17,10 +17,10 @@ from siliconprof.hosts.sensors.base import Hardware, Readings
 
 
 class KernelFile:
-    """A file of /proc that is read ten times a second, within one call that keeps Python's lock.
+    """A file of /proc that is read ten times a second, in one call that holds Python's GIL.
 
-    A call that gives the lock away, as `open` and `read` do, waits about a millisecond to get it
-    back beside a training loop; the reading itself takes some 10 microseconds.
+    A call that releases the lock, as `open` and `read` do, waits about a millisecond to get it back
+    beside a training loop; the read itself takes some 10 microseconds.
     """
 
     def __init__(self, path: str, size: int = 1 << 16) -> None:
@@ -37,7 +37,7 @@ class KernelFile:
         self._pread.restype = ctypes.c_ssize_t
 
     def read(self) -> bytes:
-        """Its content now, to `size` bytes.
+        """Its current content, at most `size` bytes.
 
         Raises:
             OSError: it cannot be read.
@@ -74,7 +74,7 @@ def _some(paths: list[Path]) -> list[Path]:
 
 
 class LinuxHost(Hardware):
-    """The CPU's clock (the fastest of some cores), hottest sensor, and count of throttlings."""
+    """The CPU's clock (the fastest of some cores), hottest sensor, and throttle count."""
 
     throttling = frozenset({"CPU heat"})
 
@@ -86,10 +86,10 @@ class LinuxHost(Hardware):
         virtual = not self.frequencies and re.search(r"^flags\s*:.*\bhypervisor\b", _head(), re.M)
         self.from_cpuinfo = not self.frequencies and not virtual
         self.temperatures = [
-            found
+            sensor
             for name in sorted(SYSTEM.glob("class/hwmon/hwmon*/name"))
             if machine.read_text(str(name)).strip() in CPU_SENSORS
-            for found in name.parent.glob("temp1_input")  # the package, or Tctl
+            for sensor in name.parent.glob("temp1_input")  # the package, or Tctl
         ]
         self.counts = _throttle_counts(cpus)
         self._last_count: float | None = None
@@ -100,29 +100,29 @@ class LinuxHost(Hardware):
             else "no cpufreq files, and no MHz in /proc/cpuinfo",
             "cpu_temperature_c": f"no CPU temperature under {SYSTEM}/class/hwmon "
             f"({', '.join(CPU_SENSORS[:4])})",
-            "cpu_throttle_count": "no count of throttlings: a virtual machine, or a CPU that is "
-            "not Intel's",
+            "cpu_throttle_count": "no throttle count: a virtual machine, or a CPU that is not "
+            "Intel's",
         }
         self.reasons = {column: why[column] for column, value in here.items() if value is None}
 
     def state(self) -> Readings:
         """See `Hardware.state`."""
         if self.from_cpuinfo:
-            listed = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", _head(), re.M)
-            clocks = [float(text) for text in listed]
+            megahertz = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", _head(), re.M)
+            clocks_mhz = [float(text) for text in megahertz]
         else:
-            found = (_number(path) for path in self.frequencies)
-            clocks = [kilohertz / 1e3 for kilohertz in found if kilohertz]
+            frequencies = (_number(path) for path in self.frequencies)
+            clocks_mhz = [kilohertz / 1e3 for kilohertz in frequencies if kilohertz]
         temperatures = [t / 1e3 for t in map(_number, self.temperatures) if t is not None]
         counts = [count for count in map(_number, self.counts) if count is not None]
         return {
-            "cpu_clock_mhz": max(clocks, default=None),
+            "cpu_clock_mhz": max(clocks_mhz, default=None),
             "cpu_temperature_c": max(temperatures, default=None),
             "cpu_throttle_count": sum(counts) if counts else None,
         }
 
     def limits(self, readings: Mapping[str, float | int | None]) -> tuple[str, ...] | None:
-        """See `Hardware.limits`: whether the count grew since the last one."""
+        """See `Hardware.limits`: heat, where the count grew since the last sample."""
         count = readings.get("cpu_throttle_count")
         if count is None:
             return None
@@ -140,7 +140,7 @@ class LinuxHost(Hardware):
 
 def _throttle_counts(cpus: Path) -> list[Path]:
     """One file per core and one per package: hyper-threads share theirs."""
-    found: dict[tuple[str, str], Path] = {}
+    files: dict[tuple[str, str], Path] = {}
     for folder in sorted(cpus.glob("cpu[0-9]*/thermal_throttle")):
         topology = folder.parent / "topology"
         core = machine.read_text(str(topology / "thread_siblings_list")) or folder.parent.name
@@ -148,8 +148,8 @@ def _throttle_counts(cpus: Path) -> list[Path]:
         for kind, which in (("core", core), ("package", package)):
             path = folder / f"{kind}_throttle_count"
             if path.is_file():
-                found.setdefault((kind, which), path)
-    return list(found.values())
+                files.setdefault((kind, which), path)
+    return list(files.values())
 
 
 def _head() -> str:

@@ -39,7 +39,7 @@ POWER = Source(
 )
 
 # Bits of nvmlClocksEventReasons. Idling, chosen application clocks, a sync group and a display
-# (bits 0, 1, 4 and 8) are left out: they are no limits that a measurement runs into.
+# (bits 0, 1, 4 and 8) are left out: they do not limit a measurement.
 POWER_CAPS = {0x004: "power cap"}
 THROTTLING = {
     0x008: "hardware slowdown",
@@ -71,7 +71,9 @@ def bindings() -> Any:
     try:
         module = importlib.import_module("pynvml")
     except ImportError:
-        raise Unreadable("NVML: for an NVIDIA GPU: pip install nvidia-ml-py") from None
+        raise Unreadable(
+            "NVML: nvidia-ml-py is missing; for an NVIDIA GPU: pip install nvidia-ml-py"
+        ) from None
     try:
         module.nvmlInit()
         count = module.nvmlDeviceGetCount()
@@ -99,20 +101,20 @@ def gpu(uuid: str) -> Gpu:
 
 
 class NvidiaGpu(Gpu):
-    """One GPU. A query that this GPU cannot answer is not asked again; a lost GPU raises.
+    """One GPU. A query that this GPU cannot answer is not repeated; a lost GPU raises.
 
     Raises:
-        Unreadable: NVML knows no such GPU, or knows nothing of a part of one (MIG).
+        Unreadable: NVML has no such GPU, or it is a slice of one (MIG), which NVML does not report.
     """
 
     throttling = frozenset(THROTTLING.values())
     power_caps = frozenset(POWER_CAPS.values())
-    must_tell = True
+    must_report = True
 
     def __init__(self, module: Any, uuid: str) -> None:
         super().__init__()
         self.nvml = module
-        self.silent: dict[tuple[Any, ...], str] = {}  # query and arguments -> why no answer
+        self.unanswered: dict[tuple[Any, ...], str] = {}  # query and arguments -> why no answer
         # Older bindings lack the newer errors.
         self._no_answer, self._not_now = (
             tuple(filter(None, (getattr(module, f"NVMLError_{name}", None) for name in names)))
@@ -126,25 +128,25 @@ class NvidiaGpu(Gpu):
             raise Unreadable(f"NVML: {uuid}: {error}") from None
 
     def ask(self, *queries: str, arguments: tuple[Any, ...] = ()) -> Any:
-        """The answer of the first of these queries that there is, or None.
+        """The answer of the first of these queries that works here, None where none does.
 
         Raises:
             Unreadable: the GPU is lost, or the driver broke.
         """
         for query in queries:
-            asked = (query, *arguments)
-            if asked in self.silent:
+            key = (query, *arguments)
+            if key in self.unanswered:
                 continue
             function = getattr(self.nvml, query, None)
             if function is None:
-                self.silent[asked] = "not in these bindings"
+                self.unanswered[key] = "not in these bindings"
                 continue
             try:
                 return function(self.handle, *arguments)
             except self._not_now:
                 return None
             except self._no_answer as error:
-                self.silent[asked] = str(error)
+                self.unanswered[key] = str(error)
             except self.nvml.NVMLError as error:
                 raise Unreadable(f"NVML: {query}: {error}") from None
         return None
@@ -158,7 +160,7 @@ class NvidiaGpu(Gpu):
 
     def clocks(self) -> Readings:
         """See `Hardware.clocks`."""
-        return self._noted(
+        return self._with_reasons(
             {
                 "gpu_sm_clock_mhz": self.ask(
                     "nvmlDeviceGetClockInfo", arguments=(self.nvml.NVML_CLOCK_SM,)
@@ -172,7 +174,7 @@ class NvidiaGpu(Gpu):
 
     def state(self) -> Readings:
         """See `Hardware.state`."""
-        return self._noted(
+        return self._with_reasons(
             {
                 "gpu_memory_clock_mhz": self.ask(
                     "nvmlDeviceGetClockInfo", arguments=(self.nvml.NVML_CLOCK_MEM,)
@@ -187,11 +189,11 @@ class NvidiaGpu(Gpu):
             }
         )
 
-    def _noted(self, readings: Readings) -> Readings:
-        """The readings; those that are None get a reason."""
+    def _with_reasons(self, readings: Readings) -> Readings:
+        """The readings, after a reason is set for each that is None."""
         for column, value in readings.items():
             if value is None:
-                self.reasons[column] = "NVML does not tell it of this GPU"
+                self.reasons[column] = "NVML does not report it for this GPU"
             else:
                 self.reasons.pop(column, None)
         return readings
@@ -218,12 +220,12 @@ class NvidiaGpu(Gpu):
         return None if rates is None else rates.gpu
 
     def processes(self) -> list[tuple[int, int | None]] | None:
-        """See `Gpu.processes`; those that compute, not those that draw."""
-        # By version: without one, the bindings raise something else on an older driver.
-        found = self.ask(
+        """See `Gpu.processes`; processes that compute, not those that draw."""
+        # With a version: the unversioned query raises another error on an older driver.
+        processes = self.ask(
             "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"
         )
-        return None if found is None else [(each.pid, each.usedGpuMemory) for each in found]
+        return None if processes is None else [(each.pid, each.usedGpuMemory) for each in processes]
 
 
 class NvidiaEnergy(EnergySensor):
@@ -233,15 +235,15 @@ class NvidiaEnergy(EnergySensor):
 
     def __init__(self, gpu: NvidiaGpu) -> None:
         self.gpu = gpu
-        found = self.read()
+        readings = self.read()
         self.sources = tuple(
             source
-            if source.name in found
-            else source.without(f"NVML: {query}: {gpu.silent.get((query,), 'no answer')}")
+            if source.name in readings
+            else source.without(f"NVML: {query}: {gpu.unanswered.get((query,), 'no answer')}")
             for source, query in self.QUERIES.items()
         )
 
     def read(self) -> dict[str, float]:
         """See `EnergySensor.read`; NVML has millijoules and milliwatts."""
-        found = {source.name: self.gpu.ask(query) for source, query in self.QUERIES.items()}
-        return {name: value / 1e3 for name, value in found.items() if value is not None}
+        readings = {source.name: self.gpu.ask(query) for source, query in self.QUERIES.items()}
+        return {name: value / 1e3 for name, value in readings.items() if value is not None}

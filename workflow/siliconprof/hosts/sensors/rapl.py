@@ -42,7 +42,7 @@ def energy() -> EnergySensor:
 
 
 class Zone:
-    """One package's counter, made to go on where it starts again.
+    """One package's counter, continued where it starts again from 0.
 
     Raises:
         OSError, ValueError: it cannot be read.
@@ -55,7 +55,7 @@ class Zone:
         self.total_uj = 0
 
     def read_uj(self) -> int:
-        """Microjoules since this object was made; to be called once per range at least.
+        """Microjoules since this object was made; call it at least once per range of the counter.
 
         A range is several minutes at full power: 262 kJ on most packages.
         """

@@ -1,4 +1,4 @@
-"""What the hardware tells of itself, one file per vendor; see `sensors.base`."""
+"""The sensors of this host, from one module per vendor; see `sensors.base`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 GPUS = {"nvidia": nvml.gpu, "apple": apple.gpu}  # by the vendor in `Backend.gpu_address`
 SOURCES = {
     source.name: source for source in (nvml.COUNTER, nvml.POWER, apple.GPU, apple.SOC, rapl.PACKAGE)
-}  # every figure of energy that a record can name
+}  # every source of energy that a record can name
 
 
 def gpu(backend: Backend) -> Gpu:
-    """The GPU that a backend works on; a null object where there is none or nothing tells."""
+    """The GPU that a backend works on; a null object where there is none, or no sensor."""
     address = backend.gpu_address()
     if address is None:
         return NoGpu("the backend does not work on a GPU")
@@ -32,7 +32,7 @@ def host() -> Hardware:
 
 
 def energy(backend: Backend) -> list[EnergySensor]:
-    """Everything here that could tell the energy of a cell on this backend, readable or not."""
+    """The energy sensors for a cell on this backend, readable or not."""
     own = gpu(backend).energy()
     with_gpu = backend.gpu_address() is not None
     around = apple.energy(with_gpu) if machine.is_mac() else rapl.energy()
