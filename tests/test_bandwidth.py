@@ -301,7 +301,7 @@ def test_a_first_touch_faults_once_a_page_and_a_second_does_not(records: Any, ba
         assert statistics.median(faults["second_pass"]) == 0
         first, second = (statistics.median(times[f"{n}_pass_s"]) for n in ("first", "second"))
         assert first > 2 * second
-        assert 0 < point["fault_s_per_page"] < first / pages
+        assert 0 < point["quantities"]["fault_s_per_page"] < first / pages
     assert "faults_differ" not in codes(record)
     assert "huge pages" in record["method"]["first_touch"]["huge_pages"]
 

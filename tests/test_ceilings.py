@@ -110,7 +110,13 @@ def first_touch(**axes: Any) -> dict[str, Any]:
     made = base_record("first_touch", "first-touch", **axes)
     params = {"pages": 4096, "page_size_bytes": 4096}
     made["points"] = [
-        point(params, 4096 * 270e-9, bytes=4096 * 4096, fault_s_per_page=250e-9, result_error=None)
+        point(
+            params,
+            4096 * 270e-9,
+            bytes=4096 * 4096,
+            quantities={"fault_s_per_page": 250e-9},
+            result_error=None,
+        )
     ]
     return made
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import yaml
 from conftest import QUICK, ROOT, Checkout
-from siliconprof import plugins
+from siliconprof import declarations, plugins
 from siliconprof.cells import config, config_docs, matrix
 from siliconprof.errors import UserError
-from siliconprof.hosts import detect, registry
+from siliconprof.hosts import registry
 from siliconprof.store import record, validation
 
 LINE = re.compile(r"^config: [A-Za-z0-9_.-]+: .+")
@@ -470,7 +470,7 @@ def host_of(label: str, driver: dict[str, str], *devices: dict[str, Any]) -> dic
             }
             for name in backends
         },
-        "packages": {name: f"{name} 1" for name in ("python", *detect.PACKAGES)},
+        "packages": {name: f"{name} 1" for name in ("python", *declarations.libraries())},
         "blas": {"torch": "MKL", "mlx": "Accelerate", "numpy": "OpenBLAS"},
         "driver": dict.fromkeys(("nvidia", "macos", "cuda_runtime", "rocm_runtime", "cublas"))
         | driver,

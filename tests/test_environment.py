@@ -9,7 +9,6 @@ from pathlib import Path
 from conftest import ROOT
 from siliconprof import closure, plugins
 from siliconprof.hosts import environment
-from siliconprof.session import trial
 
 # What a module is installed as, where that is another name.
 DISTRIBUTIONS = {"pynvml": "nvidia-ml-py"}
@@ -53,8 +52,8 @@ def test_a_record_has_the_version_of_all_that_its_numbers_depend_on():
     assert {"torch", "mlx_audio", "pynvml", "zeus_apple_silicon", "safetensors"} <= modules
     foreign = modules - set(sys.stdlib_module_names) - {"siliconprof"}
     needed = {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in foreign}
-    needed |= {*trial.OFFLOAD_PACKAGES}
     for name in plugins.names("trainers"):
-        needed |= {*plugins.load("trainers", name).packages("torch")}
+        trainer = plugins.load("trainers", name)
+        needed |= {*trainer.packages("torch"), *trainer.OFFLOAD_LIBRARIES}
     told = environment.capture(ROOT)["packages"]
     assert needed - NOT_IN_NUMBERS <= told.keys()

@@ -32,6 +32,7 @@ import pytest
 import yaml
 from conftest import ROOT
 from hypothesis import HealthCheck, Phase, given, seed, settings, strategies
+from siliconprof import declarations
 from siliconprof.analyse import aggregate, cell_columns, published_values, record_rows
 from siliconprof.backends import _saved
 from siliconprof.cells import config, matrix
@@ -40,7 +41,7 @@ from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.compare import noise_floor, result_sets
 from siliconprof.datasets import source_files, token_data
 from siliconprof.errors import UserError
-from siliconprof.hosts import detect, host_file, registry
+from siliconprof.hosts import host_file, registry
 from siliconprof.measure import child
 from siliconprof.pipeline import progress
 from siliconprof.remote import bundle_check, bundle_import, collect_hosts
@@ -325,7 +326,9 @@ def imported(path: Path) -> None:
 
 EXPERIMENT = config.resolve(CONFIG | {"devices": ["local"]})
 DEVICES = registry.load(ROOT / "config" / "devices.yaml")
-HOST = a_host("desk") | {"packages": {"python": "3.11", **dict.fromkeys(detect.PACKAGES, "1")}}
+HOST = a_host("desk") | {
+    "packages": {"python": "3.11", **dict.fromkeys(declarations.libraries(), "1")}
+}
 
 
 def expanded(path: Path) -> None:

@@ -23,11 +23,10 @@ import jsonschema
 import numpy as np
 import pytest
 from conftest import QUICK, ROOT, record_problems
-from siliconprof import plugins
+from siliconprof import declarations, plugins
 from siliconprof.backends.base import ERROR_BANDS, Backend, Stepper, Unsupported, effective_dtype
 from siliconprof.captures.base import Capture
 from siliconprof.cells.config import COMMON_WORKLOAD_KEYS
-from siliconprof.hosts import detect
 from siliconprof.probes import interference
 from siliconprof.probes.base import Probe
 from siliconprof.session import measurement, timing
@@ -36,7 +35,7 @@ from siliconprof.session.session import Session
 from siliconprof.session.trial import Trial
 from siliconprof.stats import statistics
 from siliconprof.store import validation
-from siliconprof.store.cell import PRECISIONS, Cell
+from siliconprof.store.cell import AXES, PRECISIONS, Cell
 from siliconprof.trainers.base import Trainer
 from siliconprof.workloads.base import KernelWorkload, TrainingWorkload, Workload
 
@@ -182,7 +181,7 @@ def test_a_backend_describes_itself(name: str) -> None:
     assert plugin.framework in ("torch", "mlx")
     assert plugin.device_kind in ("cpu", "gpu", None)
     assert plugin.packages
-    assert set(plugin.packages) <= set(detect.PACKAGES)
+    assert set(plugin.packages) <= set(declarations.libraries())
     assert set(plugin.precisions) == set(PRECISIONS)
     for precision, reason in plugin.precisions.items():
         assert reason is None or (isinstance(reason, str) and reason), precision
@@ -388,6 +387,28 @@ def test_a_workloads_keys_are_described(name: str) -> None:
         assert validation.problems(example(schema), schema) == [], key
 
 
+TABLE_COLUMNS = {"source", *AXES, "module", "trainer", "point", "params", "point_status", "flags"}
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_workload_declares_its_numbers(name: str) -> None:
+    """What tells its points apart and what they yield, with label, unit, and what is better."""
+    plugin = plugins.load("workloads", name)
+    assert plugin.POINT, "POINT is empty"
+    assert plugin.QUANTITIES, "QUANTITIES is empty"
+    assert any(parameter.identifies for parameter in plugin.POINT.values())
+    for key, parameter in plugin.POINT.items():
+        assert parameter.type in declarations.TYPES, key
+        assert parameter.label, key
+    for key, quantity in plugin.QUANTITIES.items():
+        assert quantity.label, key
+        assert quantity.better in ("lower", "higher", ""), key
+        assert not quantity.series or (key.endswith("_s") and quantity.unit == "s"), key
+    assert not TABLE_COLUMNS & {*plugin.POINT, *plugin.QUANTITIES}
+    declarations.parameters()  # names of all workloads agree
+    declarations.quantities()
+
+
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_workload_answers_before_anything_is_imported(name: str) -> None:
     """Where it can run, what it needs and how large it is are asked of a plan, not of a run."""
@@ -399,7 +420,7 @@ def test_a_workload_answers_before_anything_is_imported(name: str) -> None:
     runs = 0
     for framework in ("torch", "mlx"):
         if framework in plugin.frameworks:
-            assert set(workload.packages(framework)) <= set(detect.PACKAGES)
+            assert set(workload.packages(framework)) <= set(declarations.libraries())
         for precision in PRECISIONS:
             reason = workload.supports(framework, precision)
             assert reason is None or (isinstance(reason, str) and reason)
@@ -699,7 +720,7 @@ def test_a_trainer_answers_before_anything_is_imported(name: str) -> None:
     assert set(plugin.frameworks) <= {"torch", "mlx"}
     for framework in ("torch", "mlx", "abacus"):
         packages = plugin.packages(framework) if framework in plugin.frameworks else ()
-        assert set(packages) <= set(detect.PACKAGES)
+        assert set(packages) <= set(declarations.libraries())
         for kind in ("cpu", "gpu"):
             for precision in PRECISIONS:
                 reason = plugin().supports(framework, kind, precision)

@@ -110,6 +110,25 @@ def quantities() -> dict[str, Quantity]:
     return union
 
 
+# With these data and weights are made and read, whatever trains on them.
+OF_DATA = ("datasets", "safetensors", "soundfile", "soxr", "tokenizers")
+
+
+@cache
+def libraries() -> list[str]:
+    """Distributions whose version a number may depend on: those of the plug-ins, and `OF_DATA`."""
+    names = {*OF_DATA}
+    for kind in ("backends", "probes"):
+        for name in plugins.names(kind):
+            names.update(plugins.load(kind, name).LIBRARIES)
+    for kind in ("workloads", "trainers"):
+        for name in plugins.names(kind):
+            names.update(*plugins.load(kind, name).LIBRARIES.values())
+    for name in plugins.names("trainers"):
+        names.update(plugins.load("trainers", name).OFFLOAD_LIBRARIES)
+    return sorted(names)
+
+
 def problems(module: str, params: Mapping[str, Any]) -> list[str]:
     """Parameters of a point that are not of the type that its workload declares, a line each.
 

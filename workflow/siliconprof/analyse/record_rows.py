@@ -79,7 +79,7 @@ def point_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]
             if quantity.series:
                 row |= summary(name, times.get(name) or [])
             elif name not in row:
-                row[name] = point.get(name)
+                row[name] = point.get("quantities", {}).get(name)
         yield row | rates(row)
 
 

@@ -18,6 +18,7 @@ class TorchBackend(Backend):
 
     framework = "torch"
     packages: ClassVar[Sequence[str]] = ("torch",)
+    LIBRARIES: ClassVar[Sequence[str]] = ("torch", "triton")
     torch_device: ClassVar[str]
 
     def import_framework(self) -> None:

@@ -93,6 +93,7 @@ class Backend:
     framework: ClassVar[str]  # torch or mlx: which of a workload's implementations it runs
     device_kind: ClassVar[str | None]  # cpu, gpu, or None for either
     packages: ClassVar[Sequence[str]]  # distributions whose version the numbers depend on
+    LIBRARIES: ClassVar[Sequence[str]]  # those, and what they bring; the record has all versions
     time_method: ClassVar[str]  # how phases and whole steps are timed, for the record
     precisions: ClassVar[Mapping[str, str | None]]  # precision -> reason why not, None = can
     offload: ClassVar[str | None] = None  # why it cannot offload to the host, None = can
@@ -133,6 +134,13 @@ class Backend:
         """
         chip = machine.cpu()
         return {"name": chip["model"], "memory_bytes": chip["memory_bytes"]}
+
+    def gpus(self) -> list[dict[str, Any]]:
+        """The GPUs that it works on, each tried with a product; after `available`.
+
+        `name`, `memory_bytes`, and `error`, a line or None, in the framework's order.
+        """
+        return []
 
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
         """Import the framework and pin device, threads and arithmetic.

@@ -34,6 +34,7 @@ class Plugin(Backend):
     device_kind = None
     offload = "DeepSpeed, which offloads, has no MLX"
     packages = ("mlx",)
+    LIBRARIES = ("mlx", "mlx-cpu", "mlx-metal", "mlx-cuda-12", "mlx-cuda-13")
     time_method = "perf_counter after mx.eval of each phase's results and mx.synchronize()"
     memory_prefix = "mlx"
     memory_means = (

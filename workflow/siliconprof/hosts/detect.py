@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from typing import Any
 
+from siliconprof import declarations, plugins
 from siliconprof.hosts import blas, machine, offload_ops
 from siliconprof.hosts.frameworks import ANSWER_MARK
 from siliconprof.lifetime import end_with_pipeline
@@ -30,30 +31,8 @@ from siliconprof.plugins import PACKAGE_DIR
 
 PROBE_LIMIT_S = 180.0  # a first import from a cold network disk takes a minute
 
-# Distributions whose versions can change a measurement; a cell depends on the few it names.
-PACKAGES = (
-    "torch",
-    "triton",
-    "mlx",
-    "mlx-cpu",
-    "mlx-metal",
-    "mlx-cuda-12",
-    "mlx-cuda-13",
-    "mlx-lm",
-    "mlx-audio",
-    "transformers",
-    "accelerate",
-    "peft",
-    "deepspeed",
-    "tokenizers",
-    "datasets",
-    "numpy",
-    "soundfile",
-    "soxr",
-    "psutil",
-    "zeus-apple-silicon",
-    "nvidia-ml-py",
-)
+# Backends that are detected by their frameworks' own facts; any other is asked itself.
+PROBED = ("torch-cpu", "torch-cuda", "torch-mps", "mlx")
 CUBLAS_PACKAGES = ("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12")
 
 # A part of a broken framework's message -> how to mend it; the first that matches counts.
@@ -91,9 +70,12 @@ def mend_of(reason: str, package: str) -> str:
 
 
 def package_versions() -> dict[str, str | None]:
-    """Versions of Python and of `PACKAGES`, None where not installed; nothing is imported."""
+    """Versions of Python and of all libraries declared, None where not installed.
+
+    Nothing is imported.
+    """
     versions: dict[str, str | None] = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for name in PACKAGES:
+    for name in declarations.libraries():
         versions[name] = installed_version(name)
     return versions
 
@@ -214,7 +196,10 @@ def _gpus(answers: Mapping[str, Any], cpu: Mapping[str, Any], driver: Mapping[st
         return [chip]
     vendor = "amd" if (answers.get("torch") or {}).get("rocm_runtime") else "nvidia"
     gpus: list[dict[str, Any]] = []
-    for backend, name in (("torch-cuda", "torch-cuda"), ("mlx", "mlx-gpu"), (None, "nvidia-smi")):
+    others = [(name, name) for name in answers if name in plugins.names("backends")]
+    asked = [("torch-cuda", "torch-cuda"), ("mlx", "mlx-gpu")]
+    asked += [pair for pair in others if pair[0] not in PROBED]
+    for backend, name in (*asked, (None, "nvidia-smi")):
         if backend is None and gpus:
             break  # nvidia-smi ignores CUDA_VISIBLE_DEVICES and may order otherwise
         for index, device in enumerate(answers.get(name, {}).get("devices", ())):
@@ -303,6 +288,8 @@ def detect() -> dict[str, Any]:
             more.append("torch-mps")
         if mlx.get("gpu"):
             more.append("mlx-gpu")
+        others = [name for name in plugins.names("backends") if name not in PROBED]
+        more += others
         answers.update(zip(more, pool.map(probe, more), strict=True))
     answers["nvidia-smi"] = {"devices": nvidia_smi()}
     driver = {
@@ -318,7 +305,13 @@ def detect() -> dict[str, Any]:
         "torch-mps": _mps_state(answers, system["system"]),
         "mlx": _state(mlx, "mlx", None),
     }
-    on_cpu = [name for name in ("torch-cpu", "mlx") if backends[name]["available"]]
+    for name in others:
+        backends[name] = _state(answers[name], plugins.load("backends", name).packages[0], None)
+    on_cpu = [
+        name
+        for name, state in backends.items()
+        if state["available"] and plugins.load("backends", name).device_kind != "gpu"
+    ]
     vendor = next((v for v in machine.CPU_VENDORS if v in cpu["model"].lower()), "unknown")
     processor = {
         **_gpu(cpu["model"], vendor, 0, memory_bytes=cpu["memory_bytes"]),

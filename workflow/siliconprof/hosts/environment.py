@@ -11,28 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-# A bare host has no host file, so this lists every package that a number can depend on.
-PACKAGES = (
-    "accelerate",
-    "datasets",
-    "deepspeed",
-    "mlx",
-    "mlx-audio",
-    "mlx-cpu",
-    "mlx-cuda-12",
-    "mlx-cuda-13",
-    "mlx-lm",
-    "mlx-metal",
-    "numpy",
-    "nvidia-ml-py",
-    "peft",
-    "psutil",
-    "safetensors",
-    "tokenizers",
-    "torch",
-    "transformers",
-    "zeus-apple-silicon",
-)
+from siliconprof import declarations
+
 SENT_COMMIT = ".siliconprof-collect/commit"
 
 
@@ -97,7 +77,7 @@ def scheduler_job() -> dict[str, str] | None:
 def capture(checkout: Path) -> dict[str, Any]:
     """Host, system, versions and load; no framework is imported."""
     versions: dict[str, str | None] = {}
-    for name in PACKAGES:
+    for name in declarations.libraries():
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from siliconprof import plugins
 from siliconprof.hosts import blas
 
 ANSWER_MARK = "siliconprof-answer: "
@@ -103,8 +104,6 @@ def _torch_mps() -> dict[str, Any]:
 
 def _mlx() -> dict[str, Any]:
     """MLX on the CPU, imported as the backend imports it, and the kind of GPU it was built for."""
-    from siliconprof import plugins
-
     works, reason = plugins.load("backends", "mlx")().available()
     if not works:
         raise RuntimeError(reason)
@@ -149,6 +148,15 @@ def _numpy() -> dict[str, Any]:
     }
 
 
+def _plugin(name: str) -> dict[str, Any]:
+    """Any other backend: whether its plug-in works here, and the GPUs that it works on."""
+    backend = plugins.load("backends", name)()
+    works, reason = backend.available()
+    if not works:
+        raise RuntimeError(reason)
+    return {"devices": backend.gpus()}
+
+
 PROBES: Mapping[str, Callable[[], dict[str, Any]]] = {
     "torch": _torch,
     "torch-cuda": _torch_cuda,
@@ -162,7 +170,7 @@ PROBES: Mapping[str, Callable[[], dict[str, Any]]] = {
 def answer(name: str) -> dict[str, Any]:
     """A probe's facts, or `{"error": one line}`."""
     try:
-        return PROBES[name]()
+        return PROBES[name]() if name in PROBES else _plugin(name)
     except Exception as error:  # a broken install raises anything
         return {"error": one_line(error)}
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from siliconprof import declarations, plugins
 from siliconprof.errors import UserError
 from siliconprof.fingerprint import of as code_fingerprint
 from siliconprof.hosts import blas, detect, machine, offload_ops, registry
@@ -100,6 +101,7 @@ def quick_facts() -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "detector": code_fingerprint(DETECTOR).sha256,
         "packages": detect.package_versions(),
+        "backends": plugins.names("backends"),
         "cpu": machine.cpu(),
         "os": machine.operating_system(),
         "nvidia": machine.read_text("/proc/driver/nvidia/version"),
@@ -417,12 +419,12 @@ def environment_slice(
         offloaded: whether it is trained under ZeRO-Offload.
 
     Raises:
-        LookupError: no such device, or a package that `detect.PACKAGES` does not track.
+        LookupError: no such device, or a package that no plug-in declares.
     """
     device = next((d for d in host["devices"] if d["id"] == device_id), None)
     if device is None:
         raise LookupError(f"host {host['label']} has no device {device_id}")
-    framework = backend.split("-")[0]
+    framework = plugins.load("backends", backend).framework
     part: dict[str, Any] = {
         "python": host["packages"]["python"],
         "packages": {name: _version(host, name) for name in sorted(packages)},
@@ -442,6 +444,6 @@ def environment_slice(
 
 def _version(host: Mapping[str, Any], package: str) -> str | None:
     """A package's version on a host; None where it is not installed or the file lacks it."""
-    if package not in detect.PACKAGES:
-        raise LookupError(f"`detect.PACKAGES` does not track {package}")
+    if package not in declarations.libraries():
+        raise LookupError(f"no plug-in declares {package} in its LIBRARIES")
     return host["packages"].get(package)

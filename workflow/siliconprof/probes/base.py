@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof.declarations import Quantity
@@ -20,6 +20,7 @@ class Probe:
 
     name: ClassVar[str]
     QUANTITIES: ClassVar[Mapping[str, Quantity]] = {}  # what its summary holds, by name
+    LIBRARIES: ClassVar[Sequence[str]] = ()  # distributions that it reads with
     missing: ClassVar[Mapping[str, Any]] = {}  # its summary where it is not available at all
     under_way = True  # what is timed runs now: medians and shares are of such samples only
 

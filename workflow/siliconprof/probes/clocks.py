@@ -31,6 +31,7 @@ class Plugin(Probe):
     """clocks"""
 
     name = "clocks"
+    LIBRARIES = ("nvidia-ml-py",)
     missing = {"throttled": None, "power_capped": None}
 
     @classmethod

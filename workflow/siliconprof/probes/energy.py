@@ -25,6 +25,7 @@ class Plugin(Probe):
     """energy"""
 
     name = "energy"
+    LIBRARIES = ("nvidia-ml-py", "zeus-apple-silicon")
 
     @classmethod
     def available(cls) -> tuple[bool, str]:

@@ -112,6 +112,7 @@ class Plugin(Probe):
     """interference"""
 
     name = "interference"
+    LIBRARIES = ("nvidia-ml-py", "psutil")
     QUANTITIES = {"foreign_load_cores": Quantity("foreign load", "cores", "lower")}
 
     @classmethod

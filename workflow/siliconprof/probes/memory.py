@@ -34,6 +34,7 @@ class Plugin(Probe):
     """memory"""
 
     name = "memory"
+    LIBRARIES = ("psutil",)
     QUANTITIES = {
         f"{stem}_{name}_bytes": Quantity(f"{what} {label}", "byte", "lower")
         for stem, what in (("rss", "resident memory"), ("device", "device memory"))

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from siliconprof.trainers.base import Trainer
 
 AUTO = "auto"  # a batch size that the memory model finds
-OFFLOAD_PACKAGES = ("deepspeed",)  # what ZeRO-Offload adds to a cell
 
 
 class Trial:
@@ -62,8 +61,8 @@ class Trial:
     def packages(self) -> list[str]:
         """Distributions whose version the cell's numbers depend on."""
         names = {*self.backend.packages, *self._own_packages}
-        if self.offloads:
-            names |= {*OFFLOAD_PACKAGES}
+        if self.offloads and self.trainer:
+            names.update(self.trainer.OFFLOAD_LIBRARIES)
         return sorted(names)
 
     @cached_property

@@ -42,8 +42,14 @@ def _from_1(data: dict[str, Any]) -> str:
 
 
 def _from_2(data: dict[str, Any]) -> str:
-    """Schema 2 (up to commit f576c25) to 3: hashes of files became those of what the code does."""
+    """Schema 2 (up to commit f576c25) to 3: hashes of files became those of what the code does.
+
+    What the first touch of a page costs became a quantity like any other.
+    """
     data["code"] = {"fingerprint": None, "modules": data["code"]}
+    for point in data["points"]:
+        if "fault_s_per_page" in point:
+            point["quantities"] = {"fault_s_per_page": point.pop("fault_s_per_page")}
     return "the fingerprint of the code"
 
 

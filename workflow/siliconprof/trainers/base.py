@@ -20,11 +20,13 @@ class Trainer:
     """Base of all trainers."""
 
     frameworks: ClassVar[tuple[str, ...]]
+    LIBRARIES: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # framework -> what it may import
+    OFFLOAD_LIBRARIES: ClassVar[tuple[str, ...]] = ("deepspeed",)  # what ZeRO-Offload adds
 
     @classmethod
     def packages(cls, framework: str) -> tuple[str, ...]:
         """Distributions whose version its numbers depend on."""
-        return ()
+        return cls.LIBRARIES.get(framework, ())
 
     def supports(self, framework: str, device_kind: str, precision: str) -> str | None:
         """Why it cannot run so, or None when it can."""

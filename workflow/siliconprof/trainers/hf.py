@@ -26,11 +26,7 @@ class Plugin(Trainer):
     """hf"""
 
     frameworks = ("torch",)
-
-    @classmethod
-    def packages(cls, framework: str) -> tuple[str, ...]:
-        """See `Trainer.packages`."""
-        return ("transformers", "accelerate")
+    LIBRARIES = {"torch": ("transformers", "accelerate")}
 
     def supports(self, framework: str, device_kind: str, precision: str) -> str | None:
         """See `Trainer.supports`."""

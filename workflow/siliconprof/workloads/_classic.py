@@ -89,6 +89,7 @@ class ClassicWorkload(TrainingWorkload):
     swept = ("batch_sizes",)
     PARAMETERS = PARAMETERS
     REQUIRED = ("batch_sizes",)
+    LIBRARIES = {"torch": ("numpy",), "mlx": ("numpy",)}
     POINT = {
         **TrainingWorkload.POINT,
         "network": Parameter("string", label="network", identifies=False),
@@ -104,10 +105,6 @@ class ClassicWorkload(TrainingWorkload):
     def of_batch(self, batch_size: int) -> ClassicWorkload:
         """The same training with one of its batch sizes."""
         return type(self)({**self.parameters, "batch_size": batch_size})
-
-    def packages(self, framework: str) -> tuple[str, ...]:
-        """See `Workload.packages`."""
-        return ("numpy",)
 
     def supports(self, framework: str, precision: str) -> str | None:
         """See `Workload.supports`."""

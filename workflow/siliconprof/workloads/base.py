@@ -101,6 +101,7 @@ class Workload:
     kind: ClassVar[str]  # training: driven by a trainer; kernels: times operations itself
     frameworks: ClassVar[tuple[str, ...]]  # torch, mlx
     PARAMETERS: ClassVar[Mapping[str, Any]] = {}  # name -> JSON Schema, description, default
+    LIBRARIES: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # framework -> what it may import
     REQUIRED: ClassVar[tuple[str, ...]] = ()  # those without a default
     swept: ClassVar[tuple[str, ...]] = ()  # those whose entries make points, see `journal`
     POINT: ClassVar[Mapping[str, Parameter]] = {}  # its points' parameters, by name
@@ -134,7 +135,7 @@ class Workload:
 
     def packages(self, framework: str) -> tuple[str, ...]:
         """Distributions, beside the framework's own, whose version its numbers depend on."""
-        return ()
+        return self.LIBRARIES.get(framework, ())
 
     @classmethod
     def problems(

@@ -23,6 +23,7 @@ WIDTH = 4  # bytes of a value
 class Plugin(OperationWorkload):
     """copy"""
 
+    LIBRARIES = {"mlx": ("numpy",)}  # its transfers are from and to numpy's arrays
     POINT = {
         "direction": Parameter("string", label="direction"),
         "pinned": Parameter("boolean", label="pinned", identifies=False),
@@ -54,10 +55,6 @@ class Plugin(OperationWorkload):
         if precision != "fp32":
             return "a transfer moves bytes, whatever they mean: measured under fp32 only"
         return super().supports(framework, precision)
-
-    def packages(self, framework: str) -> tuple[str, ...]:
-        """See `Workload.packages`: MLX has no transfer but from and to numpy's arrays."""
-        return {"torch": (), "mlx": ("numpy",)}[framework]
 
     def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
         """See `Workload.memory_bytes`: the largest transfer's end on the device."""

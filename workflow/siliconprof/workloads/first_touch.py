@@ -114,7 +114,7 @@ class Plugin(KernelWorkload):
         return {
             "params": {"pages": pages, "page_size_bytes": mmap.PAGESIZE},
             "times": times,
-            "fault_s_per_page": statistics.median(costs) / pages,
+            "quantities": {"fault_s_per_page": statistics.median(costs) / pages},
             "faults": {"first_pass": touch.first_faults, "second_pass": touch.second_faults},
             "flops": None,
             "flops_source": "none",

@@ -39,6 +39,7 @@ class Plugin(TrainingWorkload):
     """gpt2"""
 
     frameworks = ("torch", "mlx")
+    LIBRARIES = {"torch": ("transformers", "peft", "numpy"), "mlx": ("mlx-lm", "numpy")}
     POINT = {
         **TrainingWorkload.POINT,
         "n_trainable_parameters": Parameter("integer", label="trainable parameters"),
@@ -99,10 +100,9 @@ class Plugin(TrainingWorkload):
         return int(self.parameters["batch_size"])
 
     def packages(self, framework: str) -> tuple[str, ...]:
-        """See `Workload.packages`."""
-        adapters = ("peft",) if self.lora_rank else ()  # mlx-lm brings its own
-        libraries = {"torch": ("transformers", *adapters), "mlx": ("mlx-lm",)}
-        return (*libraries[framework], "numpy")
+        """See `Workload.packages`; mlx-lm brings adapters of its own."""
+        libraries = super().packages(framework)
+        return libraries if self.lora_rank else tuple(n for n in libraries if n != "peft")
 
     @classmethod
     def problems(

@@ -50,6 +50,7 @@ class Plugin(KernelWorkload):
 
     frameworks = transformer_lm.Plugin.frameworks
     swept = ("sweep",)
+    LIBRARIES = transformer_lm.Plugin.LIBRARIES
     POINT = {
         **transformer_lm.Plugin.POINT,
         "n_layer": SHAPE_POINT["n_layer"],
@@ -125,10 +126,6 @@ class Plugin(KernelWorkload):
     def common_settings(self) -> Mapping[str, Any]:
         """See `Workload.common_settings`."""
         return with_betas(self.parameters)
-
-    def packages(self, framework: str) -> tuple[str, ...]:
-        """See `Workload.packages`."""
-        return self.model({}).packages(framework)
 
     def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
         """See `Workload.memory_bytes`: of one training; there is one at a time."""

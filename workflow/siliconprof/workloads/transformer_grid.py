@@ -50,6 +50,7 @@ class Plugin(KernelWorkload):
 
     frameworks = ("torch", "mlx")
     swept = SWEPT
+    LIBRARIES = transformer_lm.Plugin.LIBRARIES
     POINT = {
         **transformer_lm.Plugin.POINT,
         **SHAPE_POINT,
@@ -138,10 +139,6 @@ class Plugin(KernelWorkload):
     def common_settings(self) -> Mapping[str, Any]:
         """See `Workload.common_settings`."""
         return with_betas(self.parameters)
-
-    def packages(self, framework: str) -> tuple[str, ...]:
-        """See `Workload.packages`."""
-        return self.models()[0].packages(framework)
 
     def settings(self) -> tuple[list[dict[str, Any]], int]:
         """(combinations of the lists that are models, how many others there are)."""

@@ -41,6 +41,7 @@ class Plugin(TrainingWorkload):
 
     frameworks = ("torch", "mlx")
     trainers = ("plain", "training_run")
+    LIBRARIES = {"torch": ("numpy",), "mlx": ("numpy",)}
     POINT = {
         **TrainingWorkload.POINT,
         **{name: one._replace(identifies=False) for name, one in SHAPE_POINT.items()},
@@ -81,10 +82,6 @@ class Plugin(TrainingWorkload):
     def common_settings(self) -> Mapping[str, Any]:
         """See `Workload.common_settings`; the sizes are those that a budget was solved for."""
         return with_betas(self.parameters) | {name: getattr(self, name) for name in SHAPE_POINT}
-
-    def packages(self, framework: str) -> tuple[str, ...]:
-        """See `Workload.packages`."""
-        return ("numpy",)
 
     @classmethod
     def problems(

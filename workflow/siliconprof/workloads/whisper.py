@@ -45,6 +45,7 @@ class Plugin(TrainingWorkload):
     """whisper"""
 
     frameworks = ("torch", "mlx")
+    LIBRARIES = {"torch": ("transformers", "numpy"), "mlx": ("mlx-audio", "numpy")}
     POINT = {
         **TrainingWorkload.POINT,
         "n_trainable_parameters": Parameter("integer", label="trainable parameters"),
@@ -91,10 +92,6 @@ class Plugin(TrainingWorkload):
     def batch_size(self) -> int:
         """Clips per training step."""
         return int(self.parameters["batch_size"])
-
-    def packages(self, framework: str) -> tuple[str, ...]:
-        """See `Workload.packages`."""
-        return ({"torch": "transformers", "mlx": "mlx-audio"}[framework], "numpy")
 
     @classmethod
     def problems(

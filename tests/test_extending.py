@@ -1,0 +1,113 @@
+"""The examples of docs/extending.md: installed in a fresh checkout as they stand, run to the page."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import ROOT, Checkout, copy_project
+from siliconprof.hosts import machine
+
+GUIDE = ROOT / "docs" / "extending.md"
+# A block of code, and before it the file that it is, or is a part of.
+BLOCK = re.compile(r"^(?:`([^`\n]+)`(, appended)?:\n\n)?```(\w+)\n(.*?)^```$", re.M | re.S)
+CPU_OF_THE_GUIDE = "AMD Ryzen 9 9950X 16-Core Processor"
+CONFIG = "config/extended.yaml"
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A checkout with every example of the guide, and what its command leaves."""
+    folder = tmp_path_factory.mktemp("extended")
+    checkout = copy_project(folder / "project")
+    checkout.environment["SILICONPROF_LOCK_FILE"] = str(folder / "host.lock")
+    for name, appended, language, text in BLOCK.findall(GUIDE.read_text(encoding="utf-8")):
+        if language == "diff":
+            checkout.run("git", "apply", "-", input=text)
+        elif name:
+            path = checkout.path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            old = path.read_text(encoding="utf-8") if appended else ""
+            path.write_text(old + text, encoding="utf-8")
+    registry = checkout.path / "config/devices.yaml"
+    this_cpu = machine.cpu()["model"]  # the guide's reader has another
+    registry.write_text(registry.read_text().replace(CPU_OF_THE_GUIDE, this_cpu))
+    checkout.snakemake("report", "--configfile", CONFIG)
+    return checkout
+
+
+def page(checkout: Checkout) -> str:
+    return (checkout.path / "results/report.html").read_text(encoding="utf-8")
+
+
+def table(checkout: Checkout, name: str) -> list[str]:
+    """The lines of one of the page's tables, as its file has them."""
+    path = checkout.path / "results/figures" / f"table-{name}.csv"
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.slow
+def test_every_cell_of_the_guide_is_measured(extended: Checkout) -> None:
+    records = extended.records()
+    wanted = yaml.safe_load((extended.path / CONFIG).read_text())
+    cells = {(r["cell"]["workload"], r["cell"]["backend"]): r["status"] for r in records.values()}
+    assert cells == {(w, b): "ok" for w in wanted["workloads"] for b in wanted["backends"]}
+
+
+@pytest.mark.slow
+def test_the_workload_has_its_table_with_every_quantity(extended: Checkout) -> None:
+    """The contract of every workload without figures of its own, through the real command."""
+    head, *lines = table(extended, "softmax")
+    for label in ("rows", "columns", "time (", "throughput (", "rows ("):
+        assert label in head
+    assert len(lines) == 9  # three shapes on three backends
+    points = [
+        (point["params"], point["quantities"]["rows_per_s"])
+        for record in extended.records().values()
+        if record["cell"]["workload"] == "softmax"
+        for point in record["points"]
+    ]
+    assert len(points) == 9
+    for params, _ in points:
+        assert any(f",{params['rows']},{params['columns']}," in line for line in lines)
+    assert "Softmax over rows" not in page(extended)
+    assert 'id="table-softmax"' in page(extended)
+
+
+@pytest.mark.slow
+def test_the_figure_stands_among_the_operations(extended: Checkout) -> None:
+    assert 'id="figure-softmax"' in page(extended)
+    assert (extended.path / "results/figures/softmax.svg").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_the_probe_has_its_table(extended: Checkout) -> None:
+    head, *lines = table(extended, "probe-context_switches")
+    assert "involuntary context switches" in head
+    assert len(lines) == 6
+    for record in extended.records().values():
+        assert record["probes"]["context_switches"]["available"]
+    assert 'id="table-probe-context_switches"' in page(extended)
+
+
+@pytest.mark.slow
+def test_the_device_and_the_backend_are_on_the_page(extended: Checkout) -> None:
+    (host,) = (extended.path / "results/hosts").glob("*.json")
+    facts = json.loads(host.read_text())
+    cpu = next(device for device in facts["devices"] if device["kind"] == "cpu")
+    assert cpu["id"] == "desk-cpu"
+    assert "torch-plain" in cpu["backends"]
+    assert "Ryzen 9 9950X of the desk" in page(extended)
+    for record in extended.records().values():
+        if record["cell"]["backend"] == "torch-plain":
+            assert "torch_plain" in " ".join(record["code"]["modules"])
+
+
+@pytest.mark.slow
+def test_the_data_set_is_trained_on(extended: Checkout) -> None:
+    trained = [r for r in extended.records().values() if r["cell"]["workload"] == "gpt2-nano"]
+    assert {record["dataset"]["name"] for record in trained} == {"reviews"}
+    assert Path(extended.path / "results/data/reviews/tokens.npy").is_file()
