@@ -155,10 +155,10 @@ def decide(question: Question) -> Decision:
     if derived == "offload":
         if requested == "auto" and not question.on_cpu and not question.cannot_offload:
             return _offload(question)
-        why = question.cannot_offload
+        obstacle = question.cannot_offload
         if question.on_cpu:
-            why = "a CPU has no other memory to offload to"
-        because = "" if requested == "fits" else f", and {why}"
+            obstacle = "a CPU has no other memory to offload to"
+        because = "" if requested == "fits" else f", and {obstacle}"
         return _unless_forced(question, f"{_sizes(question)}: it does not fit{because}")
     return Decision("fits" if requested == "fits" else derived or "fits")
 

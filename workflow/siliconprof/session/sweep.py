@@ -86,8 +86,8 @@ def status(points: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
     counts = Counter(map(status_of, points))
     if counts["ok"] or not points:
         return "ok", None
-    word = next(word for word in WORST_FIRST if counts[word])
-    return word, f"none of {len(points)} points was measured: {_summary(points)}"
+    worst = next(worst for worst in WORST_FIRST if counts[worst])
+    return worst, f"none of {len(points)} points was measured: {_summary(points)}"
 
 
 def flag(session: Session) -> None:
@@ -102,8 +102,8 @@ def flag(session: Session) -> None:
 def _summary(points: Sequence[Mapping[str, Any]]) -> str:
     """How many points have each status, and their first few distinct reasons."""
     counts = Counter(map(status_of, points))
-    words = [f"{counts[word]} {word}" for word in WORST_FIRST if counts[word]]
+    counted = [f"{counts[status]} {status}" for status in WORST_FIRST if counts[status]]
     reasons = list(dict.fromkeys(str(point["reason"])[:LONGEST] for point in points))
     others = len(reasons) - SHOWN
     more = [f"and {others} other reason{'s' * (others > 1)}"] if others > 0 else []
-    return "; ".join([", ".join(words), *reasons[:SHOWN], *more])
+    return "; ".join([", ".join(counted), *reasons[:SHOWN], *more])
