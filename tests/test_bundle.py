@@ -766,7 +766,7 @@ def test_versions_that_cannot_be_read(packed, here):
     rebuilt(packed, newer)
     assert refusal(packed, here) == [
         f"{MEMBER.replace('product', 'another')!r}: record of method version {method}; this "
-        f"version knows 1 to {method - 1}; a newer checkout reads it",
+        f"version reads 1 to {method - 1}; a newer checkout reads it",
         f"{MEMBER!r}: record of schema version {newest}; this version reads 1, 2, "
         f"{newest - 1}; a newer checkout reads it",
     ]
@@ -828,11 +828,11 @@ def test_records_that_are_not_what_they_say(packed, here):
         said[line.split("/")[4]].append(line.split("': ", 1)[1])
     assert said["edited"] == ["its content does not match its own `sha256`"]
     assert said["not-json"][0].startswith("damaged: ")
-    assert said["nan"] == ["damaged: nan is no JSON number"]
-    assert said["infinite"] == ["damaged: inf is no JSON number"]
+    assert said["nan"] == ["damaged: nan is not a JSON number"]
+    assert said["infinite"] == ["damaged: inf is not a JSON number"]
     assert "digits" in said["digits"][0] and len(said["digits"]) == 1
     assert said["integer"] == ["damaged: an integer beyond 64 bits"]
-    assert said["huge"] == ["damaged: 1e+308 is beyond measure"]
+    assert said["huge"] == ["damaged: 1e+308 is too large"]
     assert said["negative"] == ["points.0.times.step_s.0: is -1.0; expected at least 0"]
     assert "expected at most" in said["ages"][0]
     assert said["late"][0].startswith("started_at: is '9999-99-99<b>'; expected text that matches")

@@ -207,7 +207,7 @@ def test_a_damaged_record_stops_the_command_once(checkout: Checkout) -> None:
     newer["sha256"] = record.content_sha256(newer)
     path.write_text(json.dumps(newer), encoding="utf-8")
     stopped = checkout.snakemake("report", check=False)
-    assert stopped.returncode != 0 and "a newer checkout reads it: go on with" in stopped.stderr
+    assert stopped.returncode != 0 and "a newer checkout reads it: use that one" in stopped.stderr
     assert json.loads(path.read_text(encoding="utf-8")) == newer  # nothing is wrong with it
 
 

@@ -138,7 +138,7 @@ def test_what_the_layers_keep_is_counted_tensor_by_tensor(
     if backend == "torch-cpu" and not fused:
         habits = footprint.Habits(keeps_scores=True, scores_fp32=True)
     ledger = footprint.Ledger(habits, precision)
-    predicted = sum(ledger.kept_bytes(stage) for stage in workload.stages(ledger))
+    predicted = sum(ledger.saved_bytes(stage) for stage in workload.stages(ledger))
     kept = (kept_in_mlx if backend == "mlx" else kept_in_torch)(opened, workload, fused)
     # With adapters the first of only two layers keeps less: nothing before it is trained.
     assert predicted == pytest.approx(kept, rel=0.05 if own else 0.02)
@@ -299,7 +299,7 @@ TABLE: list[tuple[str, dict[str, Any], str, str | None, str]] = [
         {"predicted_bytes": GIB, "capacity_bytes": None},
         "near-capacity",
         "skipped",
-        "nobody knows the device's memory",
+        "the device's memory is unknown",
     ),
     ("near-capacity", FULL | {"trains": False}, "near-capacity", "unsupported", "trainings only"),
 ]

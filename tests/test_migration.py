@@ -68,9 +68,9 @@ def test_a_record_is_read_as_one_of_today_and_nothing_is_invented(tmp_path):
 @pytest.mark.parametrize(
     ("change", "why", "kind"),
     [
-        ({"scenario": {}}, "damaged record: no record of schema version 1: KeyError", UserError),
-        ({"points": [7]}, "damaged record: no record of schema version 1: TypeError", UserError),
-        ({"dataset": []}, "damaged record: no record of schema version 1: TypeError", UserError),
+        ({"scenario": {}}, "damaged record: not a record of schema version 1: KeyError", UserError),
+        ({"points": [7]}, "damaged record: not a record of schema version 1: TypeError", UserError),
+        ({"dataset": []}, "damaged record: not a record of schema version 1: TypeError", UserError),
         ({"status": "great"}, "damaged record: status: is 'great'", UserError),
         (
             {"schema_version": 0},
@@ -89,10 +89,10 @@ def test_a_record_is_read_as_one_of_today_and_nothing_is_invented(tmp_path):
         ),
         (
             {"method_version": 9},
-            "record of method version 9; this version knows 1 to 2",
+            "record of method version 9; this version reads 1 to 2",
             record.NewerRecord,
         ),
-        ({"method_version": 0}, "record of method version 0; this version knows 1 to 2", UserError),
+        ({"method_version": 0}, "record of method version 0; this version reads 1 to 2", UserError),
     ],
 )
 def test_what_is_not_of_its_version_is_refused(tmp_path, change, why, kind):

@@ -179,7 +179,7 @@ def test_what_its_layers_keep_is_counted(precision: str) -> None:
         backend = opened(name, precision)
         ledger = footprint.Ledger(backend.habits, precision)
         stages = workload.stages(ledger)
-        kept = sum(ledger.kept_bytes(stage) for stage in stages)
+        kept = sum(ledger.saved_bytes(stage) for stage in stages)
         if backend.habits.casts_stay and ledger.amp:  # counted apart, see `Ledger.peak`
             kept += 2 * workload.n_parameters()
         found = (

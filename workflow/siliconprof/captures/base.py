@@ -1,8 +1,9 @@
-"""What a capture, one tool that looks closely at a few training steps, answers and does.
+"""The interface of a capture: a profiling tool that records a few training steps.
 
-A tool perturbs what it looks at, takes memory, and may crash. So each has a process of its own,
+A tool perturbs what it records, takes memory, and may crash. So each has a process of its own,
 after the cell's measurement is over: the same training warms up there and runs a few unsplit
-steps under the tool, and nothing in that process is timed. `siliconprof.measure.capture` starts them.
+steps under the tool, and no time of that process is used. `siliconprof.measure.capture` starts
+them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ STEPS = 3  # training steps that a tool sees
 
 
 class Over(Exception):
-    """The tool has seen its last step; nothing more of the training is wanted."""
+    """The tool has recorded its last step, so the training ends."""
 
 
 class Capture:
@@ -27,24 +28,24 @@ class Capture:
     name: ClassVar[str]
     means: ClassVar[str]  # what is recorded, for the record
     frameworks: ClassVar[tuple[str, ...]] = ("torch", "mlx")
-    extra_steps: ClassVar[int] = 0  # that the tool wants in its window and does not record
+    extra_steps: ClassVar[int] = 0  # steps in the tool's window that it does not record
     environment: ClassVar[Mapping[str, str]] = {}  # that its process must be started with
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
-        """Whether this host has the tool, and which, or what is missing. Imports nothing."""
+        """(whether this host has the tool, which one or what is missing). Imports nothing."""
         raise NotImplementedError
 
     @classmethod
     def supports(cls, backend: type[Backend], device_kind: str) -> str | None:
-        """Why it cannot look at such a cell, or None when it can."""
+        """Why it cannot capture such a cell, or None when it can."""
         if backend.framework not in cls.frameworks:
-            return f"it looks at {' and '.join(cls.frameworks)} only"
+            return f"it captures {' and '.join(cls.frameworks)} only"
         return None
 
     @classmethod
     def command(cls, backend: type[Backend], folder: Path) -> Sequence[str]:
-        """What the process is started under, for a tool that cannot attach; nothing otherwise."""
+        """The command that starts the process, for a tool that cannot attach; empty otherwise."""
         return ()
 
     def __init__(self, backend: Backend, device_kind: str, folder: Path) -> None:
@@ -59,14 +60,14 @@ class Capture:
         """Start to record; the device is idle.
 
         Raises:
-            UserError: the tool does not; why, and how to mend it.
+            UserError: the tool cannot start; why, and how to mend it.
         """
 
     def between(self) -> None:
         """One step is over, the next begins."""
 
     def end(self) -> dict[str, Any]:
-        """Stop, and leave the files; facts for the record, such as `counters`.
+        """Stop, and write the files; facts for the record, such as `counters`.
 
         Raises:
             UserError: the tool failed.
@@ -75,7 +76,7 @@ class Capture:
 
 
 class Window:
-    """Counts the steps that a tool sees; `trainers.base.Course` asks it for each."""
+    """Counts the steps that a tool records; `trainers.base.Course` calls it for each."""
 
     def __init__(self, capture: Capture) -> None:
         self.capture = capture

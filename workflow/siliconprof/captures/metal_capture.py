@@ -1,8 +1,8 @@
 """Metal's own capture: every command that a few steps hand to the GPU, for Xcode.
 
 Written from MLX's page on the Metal debugger and torch's `mps.profiler`; it has not been run on
-a Mac. Metal captures only in a process started with `MTL_CAPTURE_ENABLED=1`, and Apple says that
-being able to has a small cost of its own.
+a Mac. Metal captures only in a process started with `MTL_CAPTURE_ENABLED=1`, which, as Apple
+says, has a small cost of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Plugin(Capture):
     def available(cls) -> tuple[bool, str]:
         """See `Capture.available`."""
         if sys.platform != "darwin":
-            return False, "Metal is macOS'"
+            return False, "Metal needs macOS"
         return True, "macOS 14 or later"
 
     @classmethod

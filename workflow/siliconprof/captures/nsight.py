@@ -1,8 +1,8 @@
 """NVIDIA Nsight Systems: a time line of CUDA calls, kernels and operating-system calls.
 
 Written from the Nsight Systems user guide; it has not been run. `nsys` cannot attach, so the
-process is started under it. Where the backend can tell CUDA's profiler to begin and end, only the
-captured steps are collected, else the whole process is.
+process is started under it. Where the backend can start and stop CUDA's profiler, only the
+captured steps are recorded, else the whole process is.
 """
 
 from __future__ import annotations

@@ -82,11 +82,11 @@ class Plugin(Capture):
         )
         os.close(listen)
         os.close(answer)
-        self._tell("enable")
+        self._command("enable")
         self._began = time.perf_counter()
 
-    def _tell(self, command: str) -> None:
-        """Have perf do something, and wait until it is done.
+    def _command(self, command: str) -> None:
+        """Send perf a command, and wait until it has acknowledged it.
 
         Raises:
             UserError: perf has ended, or does not answer.
@@ -99,17 +99,17 @@ class Plugin(Capture):
         if ready and os.read(self._answers, 64).startswith(b"ack"):
             return
         if ready:
-            said = self._process.communicate()[0].decode(errors="replace")
-            raise UserError(refusal(said, self._process.returncode))
+            output = self._process.communicate()[0].decode(errors="replace")
+            raise UserError(refusal(output, self._process.returncode))
         self._process.kill()
         raise UserError(f"perf stat did not answer '{command}' within {ANSWER_LIMIT_S:g} s")
 
     def end(self) -> dict[str, Any]:
         """See `Capture.end`."""
-        self._tell("disable")
+        self._command("disable")
         window_s = time.perf_counter() - self._began
-        self._process.send_signal(signal.SIGINT)  # prints what it has counted
-        said = self._process.communicate()[0].decode(errors="replace")
+        self._process.send_signal(signal.SIGINT)  # makes it print its counts
+        output = self._process.communicate()[0].decode(errors="replace")
         for descriptor in (self._commands, self._answers):
             os.close(descriptor)
         try:
@@ -118,25 +118,25 @@ class Plugin(Capture):
             lines = []
         facts = counters(lines)
         if not facts["counters"]:
-            raise UserError(refusal(said, self._process.returncode))
+            raise UserError(refusal(output, self._process.returncode))
         return facts | {"window_s": window_s}
 
 
-def refusal(said: str, code: int) -> str:
-    """Why perf counted nothing, from what it printed, and how to mend that."""
-    if "perf_event_paranoid" in said:
+def refusal(output: str, code: int) -> str:
+    """Why perf counted nothing, from its output, and how to mend that."""
+    if "perf_event_paranoid" in output:
         level = PARANOID.read_text(encoding="ascii").strip() if PARANOID.exists() else "unknown"
         return (
-            "the kernel does not let perf count here: kernel.perf_event_paranoid must be 2 or less "
+            "the kernel does not let perf count: kernel.perf_event_paranoid must be 2 or less "
             f"(it is {level}; `sysctl kernel.perf_event_paranoid=2`) or perf must have the "
             "capability CAP_PERFMON, and a container must allow perf_event_open"
         )
-    line = next((text.strip() for text in said.splitlines() if text.strip()), "it said nothing")
+    line = next((text.strip() for text in output.splitlines() if text.strip()), "no output")
     return f"perf stat ended with exit status {code}: {line}"
 
 
 def counters(lines: Iterable[str]) -> dict[str, Any]:
-    """What `perf stat --field-separator ,` printed, by counter.
+    """The output of `perf stat --field-separator ,` by counter.
 
     Its fields are value, unit, event, nanoseconds that the counter ran, and the percentage of the
     time that it ran (perf-stat(1), CSV FORMAT); where that is below 100, counters took turns and

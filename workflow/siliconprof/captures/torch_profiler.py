@@ -22,7 +22,7 @@ class Plugin(Capture):
         "device's kernels; Chrome trace"
     )
     frameworks = ("torch",)
-    extra_steps = 1  # starting up skews the first, so its schedule leaves that out
+    extra_steps = 1  # start-up skews the first step, so the profiler's schedule leaves it out
 
     @classmethod
     def available(cls) -> tuple[bool, str]:

@@ -18,7 +18,7 @@ from siliconprof.errors import UserError
 
 TEMPLATES = {"gpu": "Metal System Trace", "cpu": "Time Profiler"}
 FILE = "xctrace.trace"  # a folder
-# The line that tells recording from the attempt to attach.
+# The line that xctrace prints once it records.
 RECORDS = "Ctrl-C to stop the recording"
 START_LIMIT_S = 60.0
 SAVE_LIMIT_S = 600.0
@@ -43,7 +43,7 @@ class Plugin(Capture):
 
     def begin(self) -> None:
         """See `Capture.begin`; waits until recording has begun."""
-        # Beside the folder that is kept; it goes with the process' temporary files.
+        # Beside the folder whose files are saved; deleted with the temporary files.
         self._log = Path(self.folder.parent, "xctrace.log")
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(
@@ -63,7 +63,7 @@ class Plugin(Capture):
                 stderr=subprocess.STDOUT,
             )
         limit = time.monotonic() + START_LIMIT_S
-        while RECORDS not in self._said():
+        while RECORDS not in self._output():
             if self._process.poll() is not None:
                 raise UserError(self._failed())
             if time.monotonic() > limit:
@@ -71,13 +71,13 @@ class Plugin(Capture):
                 raise UserError(f"xctrace did not begin to record within {START_LIMIT_S:g} s")
             time.sleep(POLL_S)
 
-    def _said(self) -> str:
+    def _output(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def _failed(self) -> str:
-        lines = [line.strip() for line in self._said().splitlines() if line.strip()]
-        said = lines[-1] if lines else "it said nothing"
-        return f"xctrace ended with exit status {self._process.returncode}: {said}"
+        lines = [line.strip() for line in self._output().splitlines() if line.strip()]
+        message = lines[-1] if lines else "no output"
+        return f"xctrace ended with exit status {self._process.returncode}: {message}"
 
     def end(self) -> dict[str, Any]:
         """See `Capture.end`; Ctrl-C ends the recording, and saving it takes a while."""

@@ -172,7 +172,7 @@ def _stored(source: Path, left_out: list[str]) -> Iterator[tuple[bool, dict[str,
         for path in sorted((folder / part).rglob("*.json")):
             try:
                 version = documents.read(path)["schema_version"]
-                if not migration.can(version, record.SCHEMA_VERSION):
+                if not migration.can_migrate(version, record.SCHEMA_VERSION):
                     left_out.append(
                         f"{path}: record of schema version {version}; this version reads "
                         f"{record.SCHEMA_VERSION} and some older ones"

@@ -201,14 +201,14 @@ def clear_stale(folder: Path = SNAKEMAKE_FOLDER) -> bool:
     except BlockingIOError:
         exclusive = False  # another runs here: Snakemake checks whether the two conflict
     if exclusive:
-        here = socket.gethostname().encode()
+        hostname = socket.gethostname().encode()
         has_locks = locks.is_dir() and any(locks.iterdir())
-        if has_locks and os.pread(descriptor, 1024, 0) == here:
+        if has_locks and os.pread(descriptor, 1024, 0) == hostname:
             shutil.rmtree(locks)
             cleared = True
         if cleared or not has_locks:
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, here, 0)
+            os.pwrite(descriptor, hostname, 0)
     _flock(descriptor, fcntl.LOCK_SH)
     return cleared
 

@@ -1,13 +1,13 @@
 """The most memory that one training step holds on the device, predicted from its layers.
 
-Memory rises through the forward pass, since every layer keeps what its backward pass will need;
+Memory rises through the forward pass, since every layer saves what its backward pass will need;
 on the way back each layer frees that, needs some room to work, and leaves the gradients of its
 weights; then the optimizer needs room beside its state. So the peak is the largest of a few
-moments: the work on the loss, the work on each layer, and the optimizer's. What is kept was
+moments: the work on the loss, the work on each layer, and the optimizer's. Saved values were
 counted, tensor by tensor: in torch 2.13 with `torch.autograd.graph.saved_tensors_hooks` on
 transformers 5.23's GPT-2 and Whisper and on our own transformer, in MLX 0.32 as the active memory
-after each operation's forward pass. What is fitted says so. `benchmarks/memory_model.py` compares
-with measured peaks.
+after each operation's forward pass. Fitted values are marked so. `benchmarks/memory_model.py`
+compares with measured peaks.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ STATISTIC = 4  # bytes: norms and fused attention keep theirs in fp32
 MOMENTS = 2  # AdamW's averages of the gradient and of its square, in the weights' dtype
 BUCKETS = 2  # ZeRO: gradients of the largest tensor on their way to the host, and their copy
 
-UNCHECKED = "a memory model counted on a CPU, which no peak of this backend has checked yet"
+UNCHECKED = "a memory model counted on a CPU, not yet compared with a peak of this backend"
 
 
 @dataclass(frozen=True)
 class Habits:
-    """How one framework keeps and works; a backend names its own. Defaults are torch's.
+    """What one framework saves and needs for its work; a backend has its own. Defaults are torch's.
 
-    Numbers count values of the named size, per position, unless said otherwise.
+    Numbers count values of the named size, per position, unless their comment has another unit.
     """
 
     stream_fp32: bool = True  # under AMP, what flows from layer to layer stays fp32
@@ -35,11 +35,11 @@ class Habits:
     keeps_scores: bool = False  # attention keeps heads × keys scores per query, softmax done
     scores_fp32: bool = False  # such attention computes in fp32 whatever the precision
     split_copies: int = 0  # attention's extra copies of d where q, k and v are one projection
-    gelu_kept: int = 1  # exact GELU, of d_ff
+    gelu_saved: int = 1  # exact GELU, of d_ff
     rms_fused: bool = False  # torch's RMS norm keeps its input only; else its result too, in fp32
     rotated: int = 2  # copies of d that rotary positions leave beside one projection's q, k and v
     angles: int = 0  # and in each layer, per position of a sequence, of a head's channels
-    swiglu_kept: int = 3  # of d_ff: gate, its SiLU, and what that multiplies
+    swiglu_saved: int = 3  # of d_ff: gate, its SiLU, and what that multiplies
     cubes_fp32: bool = False  # autocast does the cube in GPT-2's tanh GELU, and after it, in fp32
     loss_fp32: bool = False  # every loss is taken of fp32 logits; else as the model does it
     casts_stay: bool = False  # AMP's 16-bit weights live until the next step, not to the backward
@@ -48,7 +48,7 @@ class Habits:
     work_d: float = 0.0  # fitted: room to work on one layer, of d
     work_ff: float = 3.0  # fitted: and of d_ff, gradients before and after the activation function
     work_scores: float = 0.0  # fitted: and of heads × keys where scores are kept
-    recomputed: float = 1.0  # fitted: times a checkpointed layer's kept values when computed again
+    recomputed: float = 1.0  # fitted: times a checkpointed layer's saved values when recomputed
     recomputed_gated: float = 1.0  # fitted: and of one whose feed-forward is a SwiGLU
     update_all: float = 0.0  # the optimizer's room, in copies of all trained weights
     update_largest: float = 2.0  # and in copies of the largest trained tensor
@@ -59,15 +59,15 @@ class Habits:
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the model: what it keeps and needs, in bytes, and how many weights it has."""
+    """A part of the model: the bytes that it saves and works with, and its number of weights."""
 
-    kept_bytes: float
+    saved_bytes: float
     work_bytes: float = 0.0
     weights: int = 0
     trained: int = 0
     cast: int = 0  # weights of which AMP makes 16-bit copies
     input_bytes: float | None = None  # where checkpointed: what stays until it is computed again
-    recomputed: float = 1.0  # times what it keeps when it is
+    recomputed: float = 1.0  # times `saved_bytes`, held while it is computed again
 
 
 class Ledger:
@@ -82,32 +82,32 @@ class Ledger:
         self.master = 2 if pure else 4  # bytes of a weight, its gradient and its moments
         self.stream = self.master if habits.stream_fp32 else self.width
 
-    # -- what operations keep, in bytes ------------------------------------------------------
+    # -- what operations save, in bytes ------------------------------------------------------
 
     def norm(self, positions: int, d: int, trained: bool = True) -> float:
-        """A layer norm of d channels: its input, or what it made of it."""
+        """A layer norm of d channels: its input, or its normalised values."""
         if self.habits.keeps_norm_input:
             return positions * (d * self.stream + 2 * self.stream)
         # The normalised values in fp32; for the scale's gradient once more as computed.
         return positions * (d * (4 + (self.width if trained else 0)) + 3 * STATISTIC)
 
     def rms_norm(self, positions: int, d: int) -> float:
-        """An RMS norm of d channels: its input and what it made of it before scaling."""
+        """An RMS norm of d channels: its input and its values before scaling."""
         if not self.habits.keeps_norm_input:
             return positions * (d * (4 + self.width) + 2 * STATISTIC)
-        kept = self.stream if self.habits.rms_fused else 2 * 4  # in fp32 whatever comes in
-        return positions * (d * kept + STATISTIC)
+        saved = self.stream if self.habits.rms_fused else 2 * 4  # in fp32 whatever comes in
+        return positions * (d * saved + STATISTIC)
 
     @property
     def recasts(self) -> bool:
-        """Whether AMP makes of an fp32 input a copy for each projection that reads it.
+        """Whether AMP copies an fp32 input for each projection that reads it.
 
-        torch's autocast keeps copies of weights only for the next one.
+        torch's autocast reuses copies of weights only.
         """
         return self.amp and self.habits.stream_fp32
 
     def linear(self, positions: int, n: int, trained: bool = True, projections: int = 1) -> float:
-        """Projections of the same n inputs: those, when their own weights are trained."""
+        """Projections of the same n inputs: these inputs, if the projections are trained."""
         copies = projections if self.recasts else 1
         return positions * n * self.width * copies if trained else 0.0
 
@@ -118,17 +118,17 @@ class Ledger:
 
         Args:
             joint: q, k and v are views of one projection's result.
-            trained: whether that output projection is.
+            trained: the output projection is trained.
         """
         habits, width = self.habits, self.width
         if not habits.keeps_scores:
             mixed = 1 if joint or not trained else 2  # torch copies it out of order otherwise
-            kept = (1 + mixed) * queries * d + 2 * keys * d
-            return batch * (kept * width + queries * heads * STATISTIC)
+            saved = (1 + mixed) * queries * d + 2 * keys * d
+            return batch * (saved * width + queries * heads * STATISTIC)
         inner = 4 if habits.scores_fp32 else width
         copies = habits.split_copies if joint else 0
-        kept = (queries + 2 * keys + copies * queries) * d + heads * queries * keys
-        return batch * (kept * inner + (queries * d * width if trained else 0))
+        saved = (queries + 2 * keys + copies * queries) * d + heads * queries * keys
+        return batch * (saved * inner + (queries * d * width if trained else 0))
 
     def rotary(self, batch: int, length: int, d: int, heads: int) -> float:
         """Rotary positions of q and k where both come out of one projection with v."""
@@ -137,12 +137,12 @@ class Ledger:
 
     def swiglu(self, positions: int, d_ff: int) -> float:
         """SiLU of one projection to d_ff channels, times another; not their product."""
-        return positions * d_ff * self.habits.swiglu_kept * self.width
+        return positions * d_ff * self.habits.swiglu_saved * self.width
 
     def gelu(self, positions: int, d_ff: int, tanh: bool) -> float:
         """GELU on d_ff channels; `tanh`: GPT-2's approximation, written in single operations."""
         if not tanh:
-            return positions * d_ff * self.habits.gelu_kept * self.width
+            return positions * d_ff * self.habits.gelu_saved * self.width
         if self.habits.cubes_fp32 and self.amp:
             return positions * d_ff * (3 * 4 + self.width)
         return positions * d_ff * 4 * self.width
@@ -151,7 +151,7 @@ class Ledger:
 
     def layer(
         self,
-        kept: float,
+        saved: float,
         positions: int,
         d: int,
         d_ff: int,
@@ -171,11 +171,11 @@ class Ledger:
         work += habits.work_scores * scores
         entering = positions * d * self.stream if self.checkpointing else None
         again = habits.recomputed_gated if gated else habits.recomputed
-        return Stage(kept, work * self.width, weights, trained, weights, entering, again)
+        return Stage(saved, work * self.width, weights, trained, weights, entering, again)
 
     def head(
         self,
-        kept: float,
+        saved: float,
         positions: int,
         d: int,
         vocab_size: int,
@@ -185,7 +185,7 @@ class Ledger:
     ) -> Stage:
         """The last norm, the logits and the loss.
 
-        Its first kept copy of the logits is their logarithmic softmax.
+        The first saved copy of the logits is their logarithmic softmax.
 
         Args:
             fp32_loss: the model makes its logits fp32 for the loss; autocast does so anyway.
@@ -201,7 +201,7 @@ class Ledger:
         table = vocab_size * d
         own = 2 * d if tied else table + d
         changed = (table + 2 * d if tied else own) if trained else 0
-        return Stage(kept + value * logits, work, own, changed, table)
+        return Stage(saved + value * logits, work, own, changed, table)
 
     # -- the step ------------------------------------------------------------------------------
 
@@ -213,8 +213,11 @@ class Ledger:
         Args:
             stages: in the order of the forward pass.
             largest: values of the largest trained tensor.
-            two_largest: and of the next largest, where they are of a size, as an embedding and a
-                head that are not tied.
+            two_largest: values of the two largest together, where these are about equal, as an
+                embedding and an untied head.
+
+        Returns:
+            Bytes of `weights`, `optimizer`, `gradients`, `activations` and `temporary`.
         """
         habits, master = self.habits, self.master
         weights = sum(stage.weights for stage in stages)
@@ -226,33 +229,33 @@ class Ledger:
         else:
             update += habits.update_largest * largest
         moments = [_parts(0, trained * master, update * master)]
-        kept = gradients = 0.0
+        saved = gradients = 0.0
         for stage in stages:
-            kept += self.waiting_bytes(stage)
+            saved += self.waiting_bytes(stage)
         for stage in reversed(stages):
             again = self.again_bytes(stage)
-            moments.append(_parts(kept + again, gradients * master, stage.work_bytes))
-            kept -= self.waiting_bytes(stage)
+            moments.append(_parts(saved + again, gradients * master, stage.work_bytes))
+            saved -= self.waiting_bytes(stage)
             gradients += stage.trained
         worst = max(moments, key=lambda parts: sum(parts.values()))
         worst["temporary"] += copies + habits.workspace_bytes
         standing = {"weights": weights * master, "optimizer": MOMENTS * trained * master}
         return {name: math.ceil(value) for name, value in (standing | worst).items()}
 
-    def kept_bytes(self, stage: Stage) -> float:
-        """What a stage's backward pass works with, in bytes."""
+    def saved_bytes(self, stage: Stage) -> float:
+        """What a stage saves for its backward pass, in bytes."""
         copies = 0 if self.habits.casts_stay or not self.amp else self.width * stage.cast
-        return stage.kept_bytes + copies
+        return stage.saved_bytes + copies
 
     def waiting_bytes(self, stage: Stage) -> float:
-        """What stays of it from a stage's forward pass until then."""
-        return self.kept_bytes(stage) if stage.input_bytes is None else stage.input_bytes
+        """What of it stays from a stage's forward pass until then, in bytes."""
+        return self.saved_bytes(stage) if stage.input_bytes is None else stage.input_bytes
 
     def again_bytes(self, stage: Stage) -> float:
-        """What a stage's backward pass computes again before it begins."""
+        """What a checkpointed stage's backward pass first computes again, in bytes."""
         if stage.input_bytes is None:
             return 0.0
-        return stage.recomputed * self.kept_bytes(stage)
+        return stage.recomputed * self.saved_bytes(stage)
 
     def offloaded(self, stages: Sequence[Stage], largest: int, zero_stage: int) -> dict[str, int]:
         """Bytes on the device under ZeRO-Offload, which has no autocast: 16-bit weights instead.
@@ -262,12 +265,12 @@ class Ledger:
         """
         own = [stage.weights + stage.cast * (not stage.weights) for stage in stages]
         weights = sum(stage.weights for stage in stages) if zero_stage == 2 else 2 * max(own)
-        kept, activations = 0.0, _parts(0, 0, 0)
+        saved, activations = 0.0, _parts(0, 0, 0)
         for stage in stages:
-            kept += self.waiting_bytes(stage)
+            saved += self.waiting_bytes(stage)
             activations = max(
                 activations,
-                _parts(kept + self.again_bytes(stage), 0, stage.work_bytes),
+                _parts(saved + self.again_bytes(stage), 0, stage.work_bytes),
                 key=lambda parts: sum(parts.values()),
             )
         buckets = {"gradients": BUCKETS * largest * self.width}

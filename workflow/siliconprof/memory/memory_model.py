@@ -1,8 +1,8 @@
 """Which memory situation a cell is in: the paper's scenarios 1, 2 and 3 (seed 001, Figure 2).
 
-What a cell will need is predicted (`footprint`, asked through the workload) and held against the
-capacity: the cell's own budget, else what its device has. Everything here is pure; `session.trial`
-asks it about a cell. Also the paper's theoretical memory, for every model size and without a model.
+A cell's need is predicted (`footprint`, through the workload) and compared with the capacity: the
+cell's own budget, else its device's memory. All functions here are pure; `session.trial` calls
+them for a cell. Also the paper's theoretical memory, for every model size and without a model.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ LORA_RANK = 8  # in the table of models
 
 
 def usable(device: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a training may use of a device that cannot give all its memory; None = all of it.
+    """The memory that a training may use on a device that cannot give all of it; None = all.
 
-    A GPU that shares the host's memory is judged by Metal's recommended working-set size, beyond
-    which macOS pages.
+    For a GPU that shares the host's memory it is Metal's recommended working-set size, beyond which
+    macOS pages.
 
     Args:
         device: an entry of the host file.
@@ -56,7 +56,7 @@ def usable(device: Mapping[str, Any]) -> dict[str, Any] | None:
 def capacity(
     budget_gib: float | None, usable_part: Mapping[str, Any] | None, device_bytes: int | None
 ) -> tuple[int | None, str]:
-    """(bytes that a cell may use or None when nobody knows, where that is from)."""
+    """(bytes that a cell may use, None when unknown; source of that number)."""
     if budget_gib is not None:
         return int(budget_gib * 2**30), BUDGET_SOURCE
     if usable_part is not None:
@@ -88,7 +88,7 @@ def derive_scenario(
 
 
 def largest_batch(predict: Callable[[int], int], allowed_bytes: float) -> int:
-    """The most samples per step whose prediction stays within what is allowed; 0 = not even one.
+    """The most samples per step whose prediction stays within a limit; 0 = not even one.
 
     Args:
         predict: bytes that a batch of that size needs; never falls as the batch grows.
@@ -109,7 +109,7 @@ def largest_batch(predict: Callable[[int], int], allowed_bytes: float) -> int:
 
 @dataclass(frozen=True)
 class Question:
-    """All that decides a cell's scenario."""
+    """The input of `decide`: all that decides a cell's scenario."""
 
     requested: str
     predicted_bytes: int | None
@@ -119,13 +119,13 @@ class Question:
     cannot_offload: str | None = None  # why the backend cannot
     on_cpu: bool = False
     trains: bool = True
-    force: bool | float = False  # a number: up to so many times the capacity
+    force: bool | float = False  # a number: up to that many times the capacity
     share: float = 0.9  # of the capacity, at which near-capacity aims
-    largest_batch: int | None = None  # the largest within that share; None when nothing is known
-    auto_batch: bool = False  # the cell takes that batch, and does not bring one of its own
+    largest_batch: int | None = None  # the largest within that share; None when unknown
+    auto_batch: bool = False  # the cell takes that batch instead of one of its own
 
     def forced(self, need_bytes: int) -> bool:
-        """Whether it is run though it needs more than there is."""
+        """Whether the cell runs although it needs more than the capacity."""
         if isinstance(self.force, bool):
             return self.force
         return bool(self.capacity_bytes) and need_bytes <= self.force * (self.capacity_bytes or 0)
@@ -133,7 +133,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is run; `status` and `reason` when nothing is."""
+    """The scenario to run; `status` and `reason` when the cell does not run."""
 
     applied: str
     status: str | None = None
@@ -141,7 +141,7 @@ class Decision:
 
 
 def decide(question: Question) -> Decision:
-    """What becomes of a cell: auto follows the derivation, the other scenarios override it."""
+    """Decide on a cell: `auto` follows the derivation, the other scenarios override it."""
     derived = derive_scenario(question.predicted_bytes, question.capacity_bytes)
     requested = question.requested
     if not question.trains and requested in ("offload", "near-capacity"):
@@ -155,16 +155,16 @@ def decide(question: Question) -> Decision:
     if derived == "offload":
         if requested == "auto" and not question.on_cpu and not question.cannot_offload:
             return _offload(question)
-        why = question.cannot_offload
+        obstacle = question.cannot_offload
         if question.on_cpu:
-            why = "a CPU has no other memory to offload to"
-        because = "" if requested == "fits" else f", and {why}"
+            obstacle = "a CPU has no other memory to offload to"
+        because = "" if requested == "fits" else f", and {obstacle}"
         return _unless_forced(question, f"{_sizes(question)}: it does not fit{because}")
     return Decision("fits" if requested == "fits" else derived or "fits")
 
 
 def _offload(question: Question) -> Decision:
-    """Offload, if at least what stays on the device fits."""
+    """Offload, if the part that stays on the device fits."""
     need, have = question.offloaded_bytes, question.capacity_bytes
     if need is None or not have or need <= have or question.forced(need):
         return Decision("offload")
@@ -179,10 +179,10 @@ def _unless_forced(question: Question, reason: str) -> Decision:
 
 
 def _near_capacity(question: Question) -> Decision:
-    """The batch that fills the capacity to its share, or one that the cell brings and that does."""
+    """Run with the batch that fills the capacity to its share, or with the cell's own if it does."""
     need, have = question.predicted_bytes, question.capacity_bytes
     if need is None or not have:
-        unknown = "no memory model" if need is None else "nobody knows the device's memory"
+        unknown = "no memory model" if need is None else "the device's memory is unknown"
         return Decision("near-capacity", "skipped", f"near-capacity needs both numbers: {unknown}")
     least = near_above(question.share)
     if question.auto_batch:
@@ -211,7 +211,7 @@ def _sizes(question: Question, need: int | None = None) -> str:
 
 
 def gibibytes(n_bytes: float) -> str:
-    """A size for a sentence."""
+    """A size in GiB, for a message."""
     return f"{n_bytes / 2**30:.3g} GiB" if n_bytes < 100 * 2**30 else f"{n_bytes / 2**30:.0f} GiB"
 
 

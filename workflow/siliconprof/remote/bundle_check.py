@@ -118,14 +118,16 @@ def _sound_members(
     spellings: dict[str, str] = {}
     for info in infos:
         name = info.orig_filename
-        wrong = [what for what in (_name_problem(info), _size_problem(info)) if what]
+        member_problems = [
+            problem for problem in (_name_problem(info), _size_problem(info)) if problem
+        ]
         twin = spellings.setdefault(name.casefold(), name)
         if name in sound:
-            wrong.append("in the bundle twice")
+            member_problems.append("in the bundle twice")
         elif twin != name:
-            wrong.append(f"differs from {twin!r} only in case")
-        problems += [f"{name!r}: {what}" for what in wrong]
-        if not wrong:
+            member_problems.append(f"differs from {twin!r} only in case")
+        problems += [f"{name!r}: {problem}" for problem in member_problems]
+        if not member_problems:
             sound[name] = info
     total = sum(info.file_size for info in infos)
     if total > limit_bytes:
@@ -158,9 +160,9 @@ def _read_manifest(content: bytes, problems: list[str]) -> dict[str, Any] | None
         problems.append(f"bundle version {version!r}; this version reads {BUNDLE_VERSION}")
         return None
     schema = validation.load_schema("manifest")
-    wrong = validation.problems(manifest, schema, f"{MANIFEST}: ", most_values=math.inf)
-    problems += wrong
-    return None if wrong else manifest
+    violations = validation.problems(manifest, schema, f"{MANIFEST}: ", most_values=math.inf)
+    problems += violations
+    return None if violations else manifest
 
 
 def _listing_problems(
@@ -225,10 +227,10 @@ def place_problems(name: str, cell: Mapping[str, Any]) -> list[str]:
 
 def _host_problems(name: str, host: Mapping[str, Any]) -> list[str]:
     """What is wrong with a bundle's host file."""
-    wrong = validation.problems(host, validation.load_schema("host"))
-    if not wrong and host["label"] != label_of(name):
-        wrong = [f"the file of another host, '{host['label']}'"]
-    return [f"{name!r}: {line}" for line in wrong[:5]]
+    problems = validation.problems(host, validation.load_schema("host"))
+    if not problems and host["label"] != label_of(name):
+        problems = [f"the file of another host, '{host['label']}'"]
+    return [f"{name!r}: {line}" for line in problems[:5]]
 
 
 def can_check() -> bool:
@@ -325,13 +327,13 @@ def check(packed: bytes, path: Path, limit_bytes: int = LIMIT_BYTES) -> Bundle:
 
 def _newer(manifest: Mapping[str, Any]) -> str | None:
     """Why this version can read nothing of a bundle: its schema or method is newer."""
-    for what, versions, supported in (
+    for kind, versions, supported in (
         ("schema", [manifest["schema_version"]], record.SCHEMA_VERSION),
         ("method", manifest["method_versions"], record.METHOD_VERSION),
     ):
         if max(versions, default=supported) > supported:
             return (
-                f"records of {what} version {max(versions)}; this version reads up to {supported}: "
+                f"records of {kind} version {max(versions)}; this version reads up to {supported}: "
                 "import it with a newer checkout"
             )
     return None

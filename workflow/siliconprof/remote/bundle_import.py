@@ -83,10 +83,10 @@ def import_bundle(
     if not results.is_dir():
         raise UserError(f"{results}: no such folder; run this in a checkout, or give --results")
     own = own_labels(results)
-    mine = [label for label in bundle.hosts if label.casefold() in own]
-    if mine:
+    own_hosts = [label for label in bundle.hosts if label.casefold() in own]
+    if own_hosts:
         raise UserError(
-            f"{path}: holds records of host '{mine[0]}', which is this host: a bundle cannot "
+            f"{path}: holds records of host '{own_hosts[0]}', which is this host: a bundle cannot "
             "change its records (to move a checkout, copy results/ into it)"
         )
     run = _labels_of_the_run(results)
@@ -230,12 +230,12 @@ def _refuse_other_machines(bundle: Bundle, results: Path) -> None:
         if name in bundle.files and path.exists():
             here, there = hosts.load(path), parsed(bundle.files[name])
             if here["fingerprint"] != there["fingerprint"]:
-                what = (
+                message = (
                     f"'{label}' is another machine here (hostname {here['hostname']}, in the "
                     f"bundle {there['hostname']}): give one of the two another label, or delete "
                     f"{path} and {results / 'records' / label}; nothing imported"
                 )
-                lines.append(f"{bundle.path}: {validation.one_line(what)}")
+                lines.append(f"{bundle.path}: {validation.one_line(message)}")
     if lines:
         raise UserError("\n".join(lines))
 

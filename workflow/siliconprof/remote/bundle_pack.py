@@ -106,13 +106,15 @@ def pack(
     for path in (output, signature):  # an old signature would belong to another bundle
         if path.exists() and not force:
             raise UserError(f"{path}: exists; name another file, or replace it with --force")
-    here = sorted(path.name for path in (results / "records").glob("*") if path.is_dir())
-    chosen = _chosen_hosts(results, here, hosts)
+    local_labels = sorted(path.name for path in (results / "records").glob("*") if path.is_dir())
+    chosen = _chosen_hosts(results, local_labels, hosts)
     content = _gathered(results, chosen)
     content.exclude(without)
     notes: list[str] = []
     if anonymous is not None:
-        content, notes = _anonymised(results, here, content, anonymise.salt(results, anonymous))
+        content, notes = _anonymised(
+            results, local_labels, content, anonymise.salt(results, anonymous)
+        )
         content.exclude(without)
     inside = sorted({label_of(name) for name in content.records})
     manifest = _manifest(inside, content, anonymous is not None)
@@ -132,7 +134,7 @@ def pack(
         inside,
         len(content.records),
         len(packed),
-        [label for label in here if label not in chosen],
+        [label for label in local_labels if label not in chosen],
         content.excluded,
         signature if sealed else None,
         notes,
@@ -172,18 +174,18 @@ def _gathered(results: Path, chosen: Sequence[str]) -> _Content:
 
 
 def _anonymised(
-    results: Path, here: Sequence[str], content: _Content, salt: bytes
+    results: Path, local_labels: Sequence[str], content: _Content, salt: bytes
 ) -> tuple[_Content, list[str]]:
     """(the content without names, lines that list the replacements).
 
     Args:
-        here: labels of all hosts with records here; a record may name another host than its own.
+        local_labels: labels of all hosts with records here; a record may name another host than its own.
     """
     from siliconprof.hosts import host_file as host_files
 
     anonymiser = anonymise.Anonymiser(salt)
     stored = {name: documents.parsed(raw) for name, raw in content.files.items()}
-    for label in here:
+    for label in local_labels:
         anonymiser.add_host(label)
     for path in (results / "hosts").glob("*.json"):
         if path.stem != RESERVED_LABEL:
@@ -243,16 +245,20 @@ def shas_of(path: Path) -> frozenset[str]:
     return frozenset(lines)
 
 
-def _chosen_hosts(results: Path, here: Sequence[str], labels: Sequence[str] | None) -> list[str]:
+def _chosen_hosts(
+    results: Path, local_labels: Sequence[str], labels: Sequence[str] | None
+) -> list[str]:
     """The labels to pack, sorted.
 
     Args:
-        here: labels that have a folder of records.
+        local_labels: labels that have a folder of records.
 
     Raises:
         UserError: there is none, or one that was asked for has no records.
     """
-    with_records = [label for label in here if any((results / "records" / label).rglob("*.json"))]
+    with_records = [
+        label for label in local_labels if any((results / "records" / label).rglob("*.json"))
+    ]
     listed = ", ".join(with_records) or "none"
     if labels is None:
         chosen = [

@@ -146,19 +146,19 @@ def listing(configured: Mapping[str, collect_hosts.Host]) -> list[str]:
     lines = []
     for label, host in configured.items():
         port = f":{host.port}" if host.port else ""
-        words = [label, f"{host.target}{port}:{host.folder}"]
+        columns = [label, f"{host.target}{port}:{host.folder}"]
         note, host_file = (RESULTS / kind / f"{label}.json" for kind in ("imported", "hosts"))
         if note.exists() and host_file.exists():
             devices = [device["id"] for device in hosts.load(host_file)["devices"]]
             records = len(seals(label))
             moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(note.stat().st_mtime))
-            words += [
+            columns += [
                 ", ".join(devices),
                 f"{records} record{'s' * (records != 1)}, last new {moment}",
             ]
         else:
-            words.append("never collected")
-        lines.append("  ".join(words))
+            columns.append("never collected")
+        lines.append("  ".join(columns))
     return lines
 
 

@@ -77,14 +77,14 @@ class Host:
             "ForwardX11": "no",
             "RemoteCommand": "none",
         }
-        words = ["ssh", "-T"]
-        words += ["-F", self.ssh_config] if self.ssh_config else []
+        command = ["ssh", "-T"]
+        command += ["-F", self.ssh_config] if self.ssh_config else []
         for name, value in options.items():
-            words += ["-o", f"{name}={value}"]
-        words += ["-p", str(self.port)] if self.port else []
+            command += ["-o", f"{name}={value}"]
+        command += ["-p", str(self.port)] if self.port else []
         if self.identity:
-            words += ["-o", "IdentitiesOnly=yes", "-i", os.path.expanduser(self.identity)]
-        return words
+            command += ["-o", "IdentitiesOnly=yes", "-i", os.path.expanduser(self.identity)]
+        return command
 
     @property
     def python(self) -> str:
@@ -93,8 +93,17 @@ class Host:
 
     def remote(self, patience_s: float, program_bytes: int) -> list[str]:
         """The command that starts a program on the host, whose text follows on standard input."""
-        there = ["sh", "-c", SEARCH, "sh", self.python, "-c", BOOTSTRAP, str(program_bytes)]
-        return [*self.ssh(patience_s), "--", self.target, shlex.join(there)]
+        remote_command = [
+            "sh",
+            "-c",
+            SEARCH,
+            "sh",
+            self.python,
+            "-c",
+            BOOTSTRAP,
+            str(program_bytes),
+        ]
+        return [*self.ssh(patience_s), "--", self.target, shlex.join(remote_command)]
 
     def rsync(self, patience_s: float, parts: Sequence[str]) -> list[str]:
         """The command that makes the parts on the host equal to those here, and nothing else.
@@ -102,12 +111,12 @@ class Host:
         Only options that a Mac's rsync has too (2.6.9, or openrsync), so not `-s`: the schema keeps
         the folder's name harmless to the remote shell.
         """
-        words = ["rsync", "-rlpt", "--copy-unsafe-links", "--delete"]
-        words += [f"--timeout={max(int(patience_s), 1)}"]
-        words += [f"--exclude={pattern}" for pattern in LEFT_OUT]
+        command = ["rsync", "-rlpt", "--copy-unsafe-links", "--delete"]
+        command += [f"--timeout={max(int(patience_s), 1)}"]
+        command += [f"--exclude={pattern}" for pattern in LEFT_OUT]
         # a host's banner is not a message of rsync's
-        words += ["-e", shlex.join([*self.ssh(patience_s), "-o", "LogLevel=ERROR"])]
-        return [*words, "--", *parts, f"{self.target}:{self.folder}/"]
+        command += ["-e", shlex.join([*self.ssh(patience_s), "-o", "LogLevel=ERROR"])]
+        return [*command, "--", *parts, f"{self.target}:{self.folder}/"]
 
 
 def load(path: Path, ssh_config: str | None = None) -> dict[str, Host]:

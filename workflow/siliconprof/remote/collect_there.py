@@ -79,7 +79,7 @@ class Link:
             except queue.Empty:
                 continue
 
-    def say(self, **answer: object) -> None:
+    def send(self, **answer: object) -> None:
         """Send one answer."""
         try:
             sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
@@ -149,7 +149,7 @@ def lock(link: Link) -> int:
         if time.monotonic() > end:
             raise Refused(f"{Path.cwd()}: another run is active; collect again when it ends")
         if not announced:
-            link.say(event="waiting")
+            link.send(event="waiting")
             announced = True
         link.check()
         time.sleep(POLL_S)
@@ -212,7 +212,7 @@ def environment(link: Link, request: dict) -> dict:
     }
     folder = Path(sys.executable).parent
     if request["environment"] == "make":
-        link.say(event="stage", stage="make env")
+        link.send(event="stage", stage="make env")
         status = run(link, ["make", "env", f"PYTHON={sys.executable}"], variables)
         if status:
             raise Refused(f"make env: exit status {status}")
@@ -225,7 +225,7 @@ def measure(link: Link, request: dict, variables: dict) -> int:
     experiment = OURS / "experiment.json"  # JSON is YAML; the label in it is text, whatever it is
     experiment.write_text(json.dumps(request["experiment"]), encoding="utf-8")
     (OURS / "commit").write_text(request["commit"] or "", encoding="utf-8")
-    link.say(event="stage", stage="measuring")
+    link.send(event="stage", stage="measuring")
     arguments = ["--cores", "1", "measured", "--configfile", str(experiment)]
     python = shutil.which("python", path=variables["PATH"]) or sys.executable
     return run(link, [python, "-m", "snakemake", *arguments], variables)
@@ -253,7 +253,7 @@ def bundle(link: Link, request: dict, variables: dict) -> Path | None:
         return None
     listed, packed = OURS / "without", OURS / "bundle.zip"
     listed.write_text("".join(f"{seal}\n" for seal in sorted(without)), encoding="utf-8")
-    link.say(event="stage", stage="packing")
+    link.send(event="stage", stage="packing")
     python = shutil.which("python", path=variables["PATH"]) or sys.executable
     command = [python, "-m", "siliconprof.pipeline.cli", "pack", "--host", label]
     command += ["--without", str(listed), "--force", "--output", str(packed)]
@@ -280,7 +280,7 @@ def serve(link: Link) -> None:
     enter(request["folder"])
     lock_descriptor = lock(link)
     stay_awake()
-    link.say(event="ready")
+    link.send(event="ready")
     request = link.request()
     variables = environment(link, request)
     status = measure(link, request, variables)
@@ -288,7 +288,7 @@ def serve(link: Link) -> None:
     content = packed.read_bytes() if packed else b""
     without = set(request["without"])
     present = sum(seal in without for seal in seals(request["label"]))
-    link.say(event="done", status=status, present=present, bytes=len(content))
+    link.send(event="done", status=status, present=present, bytes=len(content))
     try:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
@@ -313,7 +313,7 @@ def main() -> int:
         try:
             serve(link)
         except Refused as error:
-            link.say(event="refused", line=str(error))
+            link.send(event="refused", line=str(error))
             return 1
     except Gone:
         print("lost the collecting host: the run is ended", file=sys.stderr, flush=True)

@@ -146,8 +146,8 @@ def evidence(pid: int, signum: int, witness: Witness, output_tail: str) -> str |
         kills = cgroup_kills()
         if witness.kills is not None and kills is not None and kills > witness.kills:
             return f"the cgroup's oom_kill counter rose from {witness.kills} to {kills}"
-    elif words := exhaustion_line(output_tail):
-        return f"its output: {words}"
+    elif line := exhaustion_line(output_tail):
+        return f"its output: {line}"
     if log_line:
         return f"kernel log: {log_line[:200]}"
     return witness.filled_limit() if signum in CRASHES else None

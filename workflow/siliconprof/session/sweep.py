@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from siliconprof.backends.base import Unsupported
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.session import exhaustion
-from siliconprof.store.journal import nothing
+from siliconprof.store.journal import empty_point
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
@@ -49,14 +49,14 @@ def point(
         session.journal.begin(name, initial)
         began_s = time.perf_counter() - session.zero
         try:
-            measured = {**nothing(), **initial, **measure(), "status": "ok", "reason": None}
+            measured = {**empty_point(), **initial, **measure(), "status": "ok", "reason": None}
             session.windows.append((measured, began_s, time.perf_counter() - session.zero))
         except (Unsupported, UserError):
             raise
         except Exception as error:
             traceback.print_exc()
             status = "oom" if exhaustion.raised(error) else "failed"
-            measured = {**nothing(), **initial, "status": status, "reason": in_one_line(error)}
+            measured = {**empty_point(), **initial, "status": status, "reason": in_one_line(error)}
         free(session)
         session.journal.add(name, measured)
     session.add_point(measured)
@@ -71,7 +71,7 @@ def free(session: Session) -> None:
 
 def skip(session: Session, name: str, initial: Mapping[str, Any], reason: str) -> None:
     """Add a point that is not tried, with the reason; the next run decides anew."""
-    skipped = {**nothing(), **initial, "status": "skipped", "reason": reason}
+    skipped = {**empty_point(), **initial, "status": "skipped", "reason": reason}
     session.journal.note_skipped(name, skipped)
     session.add_point(skipped)
 
@@ -86,8 +86,8 @@ def status(points: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
     counts = Counter(map(status_of, points))
     if counts["ok"] or not points:
         return "ok", None
-    word = next(word for word in WORST_FIRST if counts[word])
-    return word, f"none of {len(points)} points was measured: {_summary(points)}"
+    worst = next(worst for worst in WORST_FIRST if counts[worst])
+    return worst, f"none of {len(points)} points was measured: {_summary(points)}"
 
 
 def flag(session: Session) -> None:
@@ -102,8 +102,8 @@ def flag(session: Session) -> None:
 def _summary(points: Sequence[Mapping[str, Any]]) -> str:
     """How many points have each status, and their first few distinct reasons."""
     counts = Counter(map(status_of, points))
-    words = [f"{counts[word]} {word}" for word in WORST_FIRST if counts[word]]
+    counted = [f"{counts[status]} {status}" for status in WORST_FIRST if counts[status]]
     reasons = list(dict.fromkeys(str(point["reason"])[:LONGEST] for point in points))
     others = len(reasons) - SHOWN
     more = [f"and {others} other reason{'s' * (others > 1)}"] if others > 0 else []
-    return "; ".join([", ".join(words), *reasons[:SHOWN], *more])
+    return "; ".join([", ".join(counted), *reasons[:SHOWN], *more])

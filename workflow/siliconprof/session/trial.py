@@ -231,5 +231,5 @@ class Trial:
         """Why this host cannot keep freed memory in the process, where a cell asks for that."""
         if self.cell.parameters.get("allocator") != "retain":
             return None
-        why = page_faults.allocator_environment()[1]
-        return why and f"allocator retain: {why}; leave it at default"
+        reason = page_faults.allocator_environment()[1]
+        return reason and f"allocator retain: {reason}; leave it at default"

@@ -328,8 +328,8 @@ def kernel_checks(session: Session) -> dict[str, Check]:
         return shop.products(side, n), shop.products(side, 2 * n)
 
     kernels = (("product", sums_of_products, product_s), ("sum", sums, sum_s))
-    waited = {what: waited_share(shop, sized(1)[0]) for what, sized, _ in kernels}
-    missing = [what for what, share in waited.items() if share < WAITED_SHARE]
+    waited = {kernel: waited_share(shop, sized(1)[0]) for kernel, sized, _ in kernels}
+    missing = [kernel for kernel, share in waited.items() if share < WAITED_SHARE]
     synchronised = verdict(
         f"only {waited[missing[0]]:.0%} of the time until the result of a {missing[0]} could be "
         "read lay inside the timed call"
@@ -341,12 +341,12 @@ def kernel_checks(session: Session) -> dict[str, Check]:
     if type(backend).mark is not Backend.mark:
         clocks.append(("the backend's marks", shop.marked_s, False))
     checks = []
-    for what, sized, lasts_s in kernels:
+    for kernel, sized, lasts_s in kernels:
         for clock, time_one, grow in clocks:
-            check = doubled(what, clock, time_one, sized, grow)
+            check = doubled(kernel, clock, time_one, sized, grow)
             if check["verdict"] == "failed" and lasts_s < CALL_S and not missing:
                 check |= not_checked(
-                    f"a {what} of all the memory it may use, {most_bytes} bytes, takes only "
+                    f"a {kernel} of all the memory it may use, {most_bytes} bytes, takes only "
                     f"{lasts_s:.1e} s; {check['reason']}"
                 )
             checks.append(check)
@@ -378,7 +378,7 @@ def waited_share(shop: Workshop, work: Work) -> float:
 def worst(verdicts: Iterable[str]) -> str:
     """The verdict of several checks together."""
     distinct = set(verdicts)
-    return next((word for word in ("failed", "not checked") if word in distinct), "ok")
+    return next((verdict for verdict in ("failed", "not checked") if verdict in distinct), "ok")
 
 
 def before(session: Session) -> dict[str, Check]:

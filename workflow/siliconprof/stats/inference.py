@@ -1,10 +1,10 @@
 """From the figures of a few fresh processes a side to a ratio, its interval and a verdict.
 
 Every figure is the median of one process. Processes differ by far more than their own intervals
-say, so the error of a ratio comes from them: from pairs of neighbours in time where both sides
-were measured in turn (drift cancels), from the spread on either side where the hosts differ, or
-from what a host's A/A runs have shown. All is done on logarithms, so a ratio and its inverse are
-the same finding.
+show, so the error of a ratio comes from the processes: from pairs of neighbours in time where both
+sides were measured in turn (drift cancels), from the spread on either side where the hosts differ,
+or from a host's A/A runs. All is computed on logarithms, so a ratio and its inverse get the same
+verdict.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ CONFIDENCE = 0.95  # of the interval that is shown, and within which `same` must
 # what 95 % intervals would give, so that 50 such comparisons stay below 4 in 98 of 100 series.
 FAMILY_ERROR = 0.02
 LEAST_PROCESSES = 5  # a side
-ROBUST_FROM = 7  # figures; with fewer nobody can say which is the odd one
-REACH = 9  # median absolute deviations, about 6 standard deviations: further out is odd
+ROBUST_FROM = 7  # figures; fewer do not show which one is an outlier
+REACH = 9  # median absolute deviations, about 6 standard deviations: outliers are further out
 
 SAME, FASTER, SLOWER, AMBIGUOUS = "same", "faster", "slower", "ambiguous"
 
@@ -35,7 +35,7 @@ class Estimate:
     log: float
     error: float
     df: float  # degrees of freedom behind the error
-    basis: str = ""  # where the error is from, for a person
+    basis: str = ""  # where the error is from, for messages
 
     @property
     def ratio(self) -> float:
@@ -48,7 +48,7 @@ class Estimate:
         return math.exp(self.log - reach), math.exp(self.log + reach)
 
     def p_value(self) -> float:
-        """How likely a logarithm this far from 0 is when there is no difference; two-sided."""
+        """Probability of a logarithm at least this far from 0 without a difference; two-sided."""
         if not self.error:
             return 1.0 if not self.log else 0.0
         return 2 * (1 - student_cdf(abs(self.log) / self.error, self.df))
@@ -91,15 +91,15 @@ def _inside(distance: float, scale: float) -> float:
 
 
 def _deviation(values: Sequence[float]) -> float:
-    """Standard deviation, n - 1."""
+    """Standard deviation with n - 1 degrees of freedom."""
     mean = math.fsum(values) / len(values)
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def spread(logs: Sequence[float]) -> Estimate:
-    """What one more process may differ by: the mean, and the deviation of a single value.
+    """The mean of logarithms, with the standard deviation of a single value as its error.
 
-    Odd ones count in full: a single process has nobody to say that it is one.
+    Outliers count in full, since a single process does not show whether it is one.
     """
     return Estimate(math.fsum(logs) / len(logs), _deviation(logs), len(logs) - 1)
 
@@ -139,7 +139,7 @@ def neighbours(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values as they count when there are so many (Holm, Scand. J. Statist. 6, 1979)."""
+    """P-values adjusted for multiple comparisons (Holm, Scand. J. Statist. 6, 1979)."""
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     adjusted = [1.0] * len(p_values)
     largest = 0.0
@@ -149,30 +149,32 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def verdict(found: Estimate, adjusted_p: float, points: int, threshold: float) -> tuple[str, str]:
+def verdict(
+    estimate: Estimate, adjusted_p: float, points: int, threshold: float
+) -> tuple[str, str]:
     """(verdict, why) of a ratio of times.
 
     Args:
         adjusted_p: Holm's p-value among the comparison's points.
         threshold: the ratio's distance from 1 that matters, as a share.
     """
-    low, high = found.interval()
+    low, high = estimate.interval()
     limit = 1 + threshold
     beyond = not low <= 1 <= high
-    matters = abs(found.log) > math.log(limit)
+    matters = abs(estimate.log) > math.log(limit)
     if matters and beyond and adjusted_p <= FAMILY_ERROR:
-        return (SLOWER if found.log > 0 else FASTER), found.basis
+        return (SLOWER if estimate.log > 0 else FASTER), estimate.basis
     if 1 / limit <= low and high <= limit:
-        return SAME, found.basis
+        return SAME, estimate.basis
     if not beyond:
-        why = f"its interval holds 1 and reaches beyond the threshold of {100 * threshold:g} %"
-        return AMBIGUOUS, f"{why}; more processes narrow it ({found.basis})"
+        why = f"its interval contains 1 and reaches beyond the threshold of {100 * threshold:g} %"
+        return AMBIGUOUS, f"{why}; more processes narrow it ({estimate.basis})"
     if not matters:
-        why = "it differs from 1 by less than the threshold, its interval reaches beyond that"
-        return AMBIGUOUS, f"{why} ({found.basis})"
+        why = "it differs from 1 by less than the threshold, but its interval reaches beyond it"
+        return AMBIGUOUS, f"{why} ({estimate.basis})"
     among = f" among {points} points" if points > 1 else ""
-    why = f"not sure enough{among}: p = {adjusted_p:.2g}, {FAMILY_ERROR:g} is asked for"
-    return AMBIGUOUS, f"{why}; more processes decide it ({found.basis})"
+    why = f"not significant{among}: p = {adjusted_p:.2g}, above {FAMILY_ERROR:g}"
+    return AMBIGUOUS, f"{why}; more processes decide it ({estimate.basis})"
 
 
 # -- Student's t -------------------------------------------------------------------------------
@@ -186,7 +188,7 @@ def student_cdf(t: float, df: float) -> float:
 
 @lru_cache(maxsize=1024)
 def student_quantile(p: float, df: float) -> float:
-    """The t that P(T <= t) = p belongs to; 1/2 < p < 1."""
+    """The t with P(T <= t) = p; 1/2 < p < 1."""
     low, high = 0.0, 1.0
     while student_cdf(high, df) < p:
         high *= 2

@@ -35,31 +35,32 @@ class Line:
         return self.fixed_s - reach, self.fixed_s + reach
 
     def fixed_share(self, batch: float) -> Share:
-        """The part of the line at a batch size that does not grow with it.
+        """The share of `fixed_s` in a step of a batch size, 0 to 1.
 
-        Its error is to first order in those of the line. A part lies between none and all.
+        Its interval is to first order in the errors of the line, cut off at 0 and 1.
         """
-        variable = self.per_sample_s * batch
-        whole = self.fixed_s + variable
-        if whole <= 0:  # the line misses a step at this end by all of it
+        variable_s = self.per_sample_s * batch
+        step_s = self.fixed_s + variable_s
+        if step_s <= 0:  # the line is off by the whole step at this end
             return Share(0.0, 0.0, 1.0)
         variance = (
-            (variable * self.fixed_error_s) ** 2
+            (variable_s * self.fixed_error_s) ** 2
             + (self.fixed_s * batch * self.per_sample_error_s) ** 2
-            - 2 * variable * self.fixed_s * batch * self.covariance
+            - 2 * variable_s * self.fixed_s * batch * self.covariance
         )
-        reach = NORMAL * math.sqrt(max(variance, 0.0)) / whole**2
-        share = self.fixed_s / whole
+        reach = NORMAL * math.sqrt(max(variance, 0.0)) / step_s**2
+        share = self.fixed_s / step_s
         return Share(*(min(max(x, 0.0), 1.0) for x in (share, share - reach, share + reach)))
 
 
 def fit(batches: Sequence[float], times: Sequence[float], errors: Sequence[float]) -> Line | None:
     """Weighted least squares; None with fewer than two batch sizes.
 
-    Where points lie further from the line than their errors explain, the line's errors grow with
-    that (reduced chi-square above 1).
+    Where points lie further from the line than their errors explain, the line's errors grow in
+    proportion (reduced chi-square above 1).
 
     Args:
+        batches: batch sizes, as long as `times` and `errors`.
         times: seconds of a step.
         errors: their standard errors, seconds, above 0.
     """
@@ -74,15 +75,21 @@ def fit(batches: Sequence[float], times: Sequence[float], errors: Sequence[float
     sxx, sxy = total(weights, batches, batches), total(weights, batches, times)
     determinant = s * sxx - sx**2
     fixed, slope = (sxx * sy - sx * sxy) / determinant, (s * sxy - sx * sy) / determinant
-    off = [t - fixed - slope * b for b, t in zip(batches, times, strict=True)]
-    spare = len(times) - 2
-    inflation = max(total(weights, off, off) / spare, 1.0) if spare else 1.0
-    relative = [o / t for o, t in zip(off, times, strict=True)]
+    residuals = [t - fixed - slope * b for b, t in zip(batches, times, strict=True)]
+    degrees_of_freedom = len(times) - 2
+    inflation = (
+        max(total(weights, residuals, residuals) / degrees_of_freedom, 1.0)
+        if degrees_of_freedom
+        else 1.0
+    )
+    relative = [o / t for o, t in zip(residuals, times, strict=True)]
     return Line(
         fixed,
         slope,
         math.sqrt(inflation * sxx / determinant),
         math.sqrt(inflation * s / determinant),
         -inflation * sx / determinant,
-        math.sqrt(math.fsum(r * r for r in relative) / len(relative)) if spare else None,
+        math.sqrt(math.fsum(r * r for r in relative) / len(relative))
+        if degrees_of_freedom
+        else None,
     )

@@ -9,11 +9,15 @@ from itertools import accumulate
 from operator import mul
 from typing import NamedTuple
 
-FEWEST_IN_ORDER = 10  # values below which nothing is said of their order
+FEWEST_IN_ORDER = 10  # values needed to judge their order
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """The q-quantile (0 to 1) by linear interpolation, numpy's default rule."""
+    """The q-quantile (0 to 1) by linear interpolation, numpy's default rule.
+
+    Raises:
+        ValueError: there are no values.
+    """
     ordered = sorted(values)
     if not ordered:
         raise ValueError("no values")
@@ -121,8 +125,8 @@ def drift(values: Sequence[float]) -> Drift | None:
 
     Significant when the halves' 95 % intervals do not overlap, which asks for more than their
     difference being other than 0 at 5 %. Neighbours that resemble each other widen both, as in
-    `block_median_interval`, but not by what a straight line through the half explains: that is
-    what is looked for.
+    `block_median_interval`, but not by what a straight line through the half explains: such a
+    trend is the drift itself.
     """
     if len(values) < FEWEST_IN_ORDER:
         return None
@@ -147,7 +151,7 @@ class ChangePoint(NamedTuple):
     after: int  # values before it
     before_s: float  # medians
     after_s: float
-    p: float  # of a change as clear as this one in a series without any
+    p: float  # probability of a change as clear as this one in a series without any
 
     @property
     def ratio(self) -> float:
@@ -196,7 +200,7 @@ def _below_tail(tail: float, n: int) -> int:
 
 
 def over(value: float | None, by: float | None) -> float | None:
-    """A quotient; None where one of the two is missing, or so small that it is no number."""
+    """A quotient; None where a value is missing, the divisor is 0 or the result is not finite."""
     if value is None or not by:
         return None
     quotient = value / by

@@ -1,7 +1,7 @@
-"""What the course of a whole training says: when a norm calmed down, when a loss had settled,
-whether it diverged.
+"""Readings off the course of a training: until when the gradient norm was elevated, when the loss
+had converged, whether it diverged.
 
-One definition for the page, which draws it, and for the claims, which are judged by it.
+One definition for the page, which draws them, and for the claims, which are judged by them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def final_loss(losses: Sequence[float]) -> float:
 def outcome(losses: Sequence[float]) -> dict[str, Any]:
     """`diverged`, `reason` and `final_loss` of a training, the losses of its steps in order.
 
-    A loss that is not finite, or an end above the beginning: divergence is what came out, not a
-    failure.
+    A training diverged if a loss is not finite or its final loss is above the first one. That is a
+    result, not a failure.
     """
     final, reason = final_loss(losses), None
-    lost = next((step for step, loss in enumerate(losses) if not math.isfinite(loss)), None)
-    if lost is not None:
-        reason = f"the loss of step {lost} is not finite"
+    bad_step = next((step for step, loss in enumerate(losses) if not math.isfinite(loss)), None)
+    if bad_step is not None:
+        reason = f"the loss of step {bad_step} is not finite"
     elif final > losses[0]:
         reason = (
             f"the mean loss of the last tenth of the steps, {final:.4g}, is above the first one, "
@@ -48,14 +48,14 @@ def outcome(losses: Sequence[float]) -> dict[str, Any]:
 SMOOTHED_OVER = 40  # so many stretches of a run keep their shape when it is smoothed
 ELEVATED = 2.0  # times its usual level, from which on a gradient norm counts as elevated
 ALIKE = 0.25  # by which share the larger of two models of "equal" size may exceed the smaller
-LEAST_STEPS = 10  # below which nothing is said of a course
-# A loss stands still when it changes by no more than this share of its whole fall over the last
-# stretch that is looked at; one that still falls says nothing of where it will end.
+LEAST_STEPS = 10  # of a course that readings are taken from
+# A loss has settled when it changes by no more than this share of its whole fall over the last
+# stretch; while it still falls, its end is unknown.
 SETTLED_SHARE = 0.02
 NEAR = 0.05  # converged: all but this share of the whole fall is behind
 NORMAL = 1.96  # standard errors in a 95 % interval
 MEDIAN_ERROR = math.sqrt(math.pi / 2)  # of a median over that of a mean, normal values
-# Of a training: with another of these it is another experiment, whatever its model.
+# Trainings that differ in any of these are different experiments, whatever their model.
 SAME = (
     "source",
     "host",
@@ -81,7 +81,7 @@ Row = TypeVar("Row", bound=Mapping[str, Any])
 
 
 class Reading(NamedTuple):
-    """A number read off a course, and what noise leaves open; `remark` says what else is."""
+    """A number read off a course, its range by noise, and a remark on what else is uncertain."""
 
     middle: float
     low: float
@@ -95,22 +95,22 @@ def stretch(n: int) -> int:
 
 
 def smoothed(values: Sequence[float]) -> list[float]:
-    """The mean over a stretch of steps around each; at both ends over what there is of it.
+    """The mean over a stretch of steps around each value, shorter at both ends; as many values.
 
     NaN and infinity are left out of the means; where nothing is left, the mean is NaN.
     """
     width = stretch(len(values))
     if width == 1:
         return [float(value) for value in values]
-    known = [math.isfinite(value) for value in values]
-    finite = (value if kept else 0.0 for value, kept in zip(values, known, strict=True))
-    sums, counts = (list(accumulate(of, initial=0)) for of in (finite, known))
-    found = []
+    is_finite = [math.isfinite(value) for value in values]
+    finite = (value if keep else 0.0 for value, keep in zip(values, is_finite, strict=True))
+    sums, counts = (list(accumulate(of, initial=0)) for of in (finite, is_finite))
+    means = []
     for index in range(len(values)):
         first, last = max(0, index - width // 2), min(len(values), index - width // 2 + width)
         count = counts[last] - counts[first]
-        found.append((sums[last] - sums[first]) / count if count else math.nan)
-    return found
+        means.append((sums[last] - sums[first]) / count if count else math.nan)
+    return means
 
 
 def aspect(row: Mapping[str, Any]) -> float:
@@ -120,33 +120,33 @@ def aspect(row: Mapping[str, Any]) -> float:
 
 
 def pairs(points: Sequence[Row]) -> list[tuple[Row, Row]]:
-    """(wide, deep) of trainings that were done alike on one device, backend and precision."""
+    """(widest, deepest) of like trainings of equal size on one device, backend and precision."""
     groups: dict[tuple, list[Row]] = {}
     for point in points:
         if not aspect(point):
             continue  # a record may lack its model's shape
         groups.setdefault(tuple(point.get(name) for name in SAME), []).append(point)
-    found = []
+    wide_and_deep = []
     for group in groups.values():
         for alike in by_size(group):
             ordered = sorted(alike, key=aspect)
             deep, wide = ordered[0], ordered[-1]
             if aspect(deep) < aspect(wide):
-                found.append((wide, deep))
-    return found
+                wide_and_deep.append((wide, deep))
+    return wide_and_deep
 
 
 def by_size(points: Sequence[Row]) -> list[list[Row]]:
-    """Models of about equal size, the small ones first; one of unknown size is with no other."""
-    found: list[list[Row]] = []
+    """Groups of models of about equal size, smallest first; one of unknown size is alone."""
+    groups: list[list[Row]] = []
     first = 0.0  # the size of the last group's smallest model
     for point in sorted(points, key=_size):
         if first and _size(point) <= (1 + ALIKE) * first:
-            found[-1].append(point)
+            groups[-1].append(point)
         else:
-            found.append([point])
+            groups.append([point])
             first = _size(point)
-    return found
+    return groups
 
 
 def _size(row: Mapping[str, Any]) -> float:
@@ -159,12 +159,12 @@ def running_median(values: Sequence[float]) -> list[float]:
     half = _window(len(values)) // 2
     padded = [values[0]] * half + list(values) + [values[-1]] * half
     window = sorted(padded[: 2 * half])
-    found = []
+    medians = []
     for index, value in enumerate(padded[2 * half :]):
         insort(window, value)
-        found.append(window[half])
+        medians.append(window[half])
         del window[bisect_left(window, padded[index])]
-    return found
+    return medians
 
 
 def _window(n: int) -> int:
@@ -228,10 +228,10 @@ def converged_at(losses: Sequence[float]) -> Reading | None:
 
 
 def settled_loss(losses: Sequence[float], least: bool = False) -> Reading | None:
-    """Where the loss of several evaluations in order comes to rest; None if unknown.
+    """The level at which the loss of several evaluations in order settles; None if unknown.
 
-    What it changed by between the last two is what is not known of it. While it still falls, it
-    may end anywhere below.
+    Its uncertainty is the change between the last two. While it still falls, it may end anywhere
+    below.
 
     Args:
         least: the lowest of all instead of the last.
@@ -239,17 +239,17 @@ def settled_loss(losses: Sequence[float], least: bool = False) -> Reading | None
     if len(losses) < 3 or not all(map(math.isfinite, losses)):
         return None
     last, change = losses[-1], losses[-2] - losses[-1]
-    found = min(losses) if least else last
+    settled = min(losses) if least else last
     fall = losses[0] - min(losses)
     if fall <= 0:
         return None
     remark = _unsettled(change, fall, "its last two evaluations")
-    low = 0.0 if remark else found - abs(change)
-    return Reading(found, low, found + abs(change), remark)
+    low = 0.0 if remark else settled - abs(change)
+    return Reading(settled, low, settled + abs(change), remark)
 
 
 def _unsettled(change: float, fall: float, where: str) -> str:
-    """That a loss still falls, in words; empty when it stands still."""
+    """A remark that a loss still falls; empty when it has settled."""
     if change <= SETTLED_SHARE * fall:
         return ""
     return f"the loss still fell by {change / fall:.0%} of its whole fall between {where}"

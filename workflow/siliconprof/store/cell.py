@@ -17,22 +17,22 @@ AXES = ("host", "device", "backend", "workload", "scenario", "precision")
 UNMEASURED = ("time_limit_s",)  # of a cell's `timing`: changes none of its numbers
 # 200 characters leave room for a temporary name's suffix in a file system's 255.
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
-# Of a record, below `records/`; what is named otherwise is none of ours.
+# A record's path below `records/`; a file named otherwise is not a record.
 RECORD = re.compile(
     rf"{NAME}/{NAME}/{NAME}/{NAME}/(?:{'|'.join(SCENARIOS)})/(?:{'|'.join(PRECISIONS)})\.json"
 )
 
 
 def canonical_json(value: Any) -> str:
-    """One text for one value: sorted keys, no spaces; what rules compare and hashes are made of."""
+    """The canonical JSON of a value, for comparing and hashing: sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def identity(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a cell decides what is measured and how: all but how long it may take.
+    """The part of a cell that decides what is measured and how: all but its time limit.
 
     Args:
-        cell: as a record has it, or the attributes of a `Cell`.
+        cell: as in a record, or the attributes of a `Cell`.
     """
     timing = {key: value for key, value in cell["timing"].items() if key not in UNMEASURED}
     return {**cell, "timing": timing}
@@ -40,7 +40,7 @@ def identity(cell: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Cell:
-    """Everything that one measurement needs to know; nothing that changes by itself."""
+    """Everything that defines one measurement; nothing that changes by itself."""
 
     host: str  # label, not hostname
     device: str  # id in the registry, or a generic id
@@ -66,31 +66,31 @@ class Cell:
         return str(PurePosixPath(*(getattr(self, axis) for axis in AXES)))
 
     def to_json(self) -> str:
-        """The canonical text of all of it."""
+        """The canonical JSON of all attributes."""
         return canonical_json(vars(self))
 
     def identity_json(self) -> str:
-        """The canonical text that stands in the rule's parameters, see `identity`."""
+        """The canonical JSON in the rule's parameters, see `identity`."""
         return canonical_json(identity(vars(self)))
 
     @classmethod
     def from_json(cls, text: str) -> Cell:
-        """The cell of a canonical text.
+        """The cell of a JSON text.
 
         Raises:
-            UserError: no JSON object, or a key is missing or unknown.
+            UserError: it is not a JSON object, or a key is missing or unknown.
         """
         try:
             data = json.loads(text)
         except ValueError as error:
             raise UserError(f"--cell is not JSON: {error}") from None
-        known = {item.name for item in fields(cls)}
-        wanted = {item.name for item in fields(cls) if item.default is MISSING}
-        if not isinstance(data, dict) or not wanted <= set(data) <= known:
-            given = set(data) if isinstance(data, dict) else set()
+        allowed = {item.name for item in fields(cls)}
+        required = {item.name for item in fields(cls) if item.default is MISSING}
+        if not isinstance(data, dict) or not required <= set(data) <= allowed:
+            present = set(data) if isinstance(data, dict) else set()
             raise UserError(
                 "--cell must be the JSON object that `siliconprof plan --json` prints; "
-                f"missing: {', '.join(sorted(wanted - given)) or 'none'}; "
-                f"unknown: {', '.join(sorted(given - known)) or 'none'}"
+                f"missing: {', '.join(sorted(required - present)) or 'none'}; "
+                f"unknown: {', '.join(sorted(present - allowed)) or 'none'}"
             )
         return cls(**data)

@@ -1,9 +1,9 @@
-"""JSON that somebody else may have written: a value that every reader can use, or a ValueError.
+"""Read JSON from any source: a value that every reader can use, or a ValueError.
 
-`json.loads` alone lets through what fails much later and far away: NaN and infinities, which no
-JSON has; halves of surrogate pairs, which no UTF-8 file can hold; nesting that ends in a
-RecursionError wherever the value is walked; integers that no float and no table's column holds.
-Standard library only: the measuring core reads with it.
+`json.loads` alone accepts values that fail much later and far away: NaN and infinities, which JSON
+does not have; halves of surrogate pairs, which no UTF-8 file can hold; nesting that ends in a
+RecursionError wherever the value is walked; integers that neither a float nor a table's column
+holds. Standard library only: the measuring core reads with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 LIMIT_BYTES = 512 * 2**20  # of one file; a record has up to 30 MB for an hour of samples
 DEEPEST = 60  # containers within containers; our own documents have about ten
 LARGEST = 2**63 - 1  # what a column of integers holds
-HUGE = 1e100  # nothing that is measured comes near; products of two of them are numbers still
+HUGE = 1e100  # no measured value comes near, and the product of two is still finite
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -25,10 +25,10 @@ def parsed(content: bytes | str, constants: bool = False) -> Any:
     """The value of a JSON text.
 
     Args:
-        constants: let NaN and infinities pass, for files of ours in which they mean something.
+        constants: accept NaN and infinities, for our own files in which they mean something.
 
     Raises:
-        ValueError: it is none, or one that not every reader can use; the message says why.
+        ValueError: it is not JSON, or not every reader can use it; the message says why.
     """
     try:
         text = content if isinstance(content, str) else content.decode("utf-8")
@@ -46,7 +46,7 @@ def read(path: Path, constants: bool = False) -> Any:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: see `parsed`; or it is too large to be one of ours.
+        ValueError: see `parsed`; or the file is over `LIMIT_BYTES`.
     """
     size = path.stat().st_size
     if size > LIMIT_BYTES:
@@ -55,10 +55,10 @@ def read(path: Path, constants: bool = False) -> Any:
 
 
 def _check(value: Any, constants: bool, escapes: bool) -> None:
-    """Look at every entry once, level by level.
+    """Check every entry once, level by level.
 
     Raises:
-        ValueError: what `parsed` says.
+        ValueError: see `parsed`.
     """
     level: list[Any] = [value]
     for _ in range(DEEPEST):
@@ -67,8 +67,8 @@ def _check(value: Any, constants: bool, escapes: bool) -> None:
             kind = type(entry)
             if kind is float:
                 if not (-HUGE < entry < HUGE or constants):
-                    what = "is no JSON number" if not math.isfinite(entry) else "is beyond measure"
-                    raise ValueError(f"{entry} {what}")
+                    problem = "is not a JSON number" if not math.isfinite(entry) else "is too large"
+                    raise ValueError(f"{entry} {problem}")
             elif kind is str:
                 if escapes and SURROGATE.search(entry):
                     raise ValueError("half of a surrogate pair in a text")

@@ -1,11 +1,10 @@
-"""Finished points of a cell, kept outside its record: what a killed measurement need not repeat.
+"""The journal of a cell's finished points, so that a killed measurement need not repeat them.
 
 A line of the file is one event, as JSON: a point was begun, or was finished, with its content; or
 a record was written of the whole cell. A point counts for the key under which it was measured:
 the SHA-256 over code, environment, method and everything of the cell but the lists that it sweeps
-(`Workload.swept`), so that a grown sweep takes over what it has in common with the smaller one,
-and everything else measures anew. So does a cell that is measured a second time: its record is
-there, and whoever asks again wants other numbers.
+(`Workload.swept`), so that a grown sweep takes over the points that it shares with the smaller one
+and measures the others. A cell that has its record already is measured anew.
 
 A point whose process died is closed by the supervisor, which starts another process for the rest.
 Used as
@@ -43,8 +42,8 @@ VOLATILE = ("git_commit", "hostname", "load_average_1min", "scheduler_job")
 Point = dict[str, Any]
 
 
-def nothing() -> Point:
-    """What a point of which nothing was measured has all the same, by the record's schema."""
+def empty_point() -> Point:
+    """A point without measured values, with the keys that the record's schema requires."""
     return {"params": {}, "times": {}, "flops": None, "bytes": None, "memory": {}}
 
 
@@ -64,11 +63,11 @@ class Journal:
                 if event["event"] == "point":
                     self._points[event["name"]] = event["point"]
         self._earlier = list(self._points.values())
-        # Process numbers come back: what was there before us is nobody's whom we know by number.
+        # Process ids are reused: an earlier event with a known id is of another process.
         self._before = 0 if path is None else sum(1 for _ in _events(path))
 
     def find(self, name: str) -> Point | None:
-        """A finished point, whatever its status; None = it is to be measured.
+        """A finished point, whatever its status; None when it must be measured.
 
         Raises:
             CannotWrite: one line.
@@ -79,20 +78,23 @@ class Journal:
         return point
 
     def has_taken_over(self, point: Mapping[str, Any]) -> bool:
-        """Whether a point that `find` gave is of an earlier process."""
+        """Whether a point that `find` returned was measured by an earlier process."""
         return any(point is earlier for earlier in self._earlier)
 
-    def begin(self, name: str, known: Mapping[str, Any] | None = None) -> None:
-        """Note that a point is being measured, so that the death of this process is put to it.
+    def begin(self, name: str, initial: Mapping[str, Any] | None = None) -> None:
+        """Note that a point is being measured, so that it gets the status if this process dies.
 
         Args:
-            known: the parts of the point that are known beforehand, `params` above all.
+            initial: the parts of the point that are known beforehand, `params` above all.
+
+        Raises:
+            CannotWrite: one line.
         """
-        begun = {**nothing(), **(known or {})}
+        begun = {**empty_point(), **(initial or {})}
         self._write({"event": "begun", "name": name, "pid": os.getpid(), "point": begun})
 
     def add(self, name: str, point: Mapping[str, Any]) -> None:
-        """Keep a finished point; it is on disk when this returns.
+        """Save a finished point; it is on disk when this returns.
 
         Raises:
             CannotWrite: one line.
@@ -106,15 +108,15 @@ class Journal:
 
     def used_by(self, pids: Sequence[int]) -> list[Point]:
         """The points that some processes measured, closed, skipped or took over, each once."""
-        found: dict[str, Point] = {}
+        points: dict[str, Point] = {}
         measured = dict(self._points)
         for event in self._own_events(self._before):
             if event["event"] in ("point", "skipped"):
                 measured[event["name"]] = event["point"]
             mine = event["event"] in ("point", "skipped", "used") and event["pid"] in pids
             if mine and event["name"] in measured:  # unless the line of the point is damaged
-                found[event["name"]] = measured[event["name"]]
-        return list(found.values())
+                points[event["name"]] = measured[event["name"]]
+        return list(points.values())
 
     def taken_over_by(self, pids: Sequence[int]) -> int:
         """How many points some processes took over that none of them had measured."""
@@ -128,7 +130,7 @@ class Journal:
             yield from (event for event in events if event["key"] == self.key)
 
     def begun_by(self, pid: int) -> tuple[str, Point] | None:
-        """(name, what was known) of the point that a process began and did not finish, or None."""
+        """(name, initial point) of what a process began and did not finish, or None."""
         begun = None
         for event in self._own_events(self._before):
             if event["event"] == "begun" and event["pid"] == pid:
@@ -138,10 +140,13 @@ class Journal:
         return begun
 
     def close(self, cell: Cell, complete: bool) -> None:
-        """End a measurement whose record has been written; nothing stays where nothing was kept.
+        """End a measurement whose record has been written; an empty folder is removed.
 
         Args:
             complete: the record has every point of the cell.
+
+        Raises:
+            CannotWrite: one line.
         """
         if self.path is None:
             return
@@ -149,12 +154,12 @@ class Journal:
             os.removedirs(self.path.parent)
         except OSError:  # it holds something
             if complete:
-                self._write({"event": "record", "cell": _asked(cell)})
+                self._write({"event": "record", "cell": _cell_sha256(cell)})
 
     def _write(self, event: Mapping[str, Any]) -> None:
         if self.path is None:
             return
-        # NaN stays NaN: what diverged is told from what is missing.
+        # NaN stays NaN, so that a value that diverged differs from a missing one.
         line = json.dumps({"key": self.key, **event}) + "\n"
         try:
             with open(self.path, "ab+") as stream:
@@ -182,18 +187,18 @@ def key_of(
     Args:
         swept: the workload's parameters whose entries are points, each with a name of its own.
         code: the fingerprint of its method code.
-        environment: what `environment.capture` found.
+        environment: the result of `environment.capture`.
         declared: versions that the pipeline declared.
     """
-    asked = json.loads(cell.identity_json())
+    identity = json.loads(cell.identity_json())
     for name in swept:
-        asked["parameters"].pop(name, None)
+        identity["parameters"].pop(name, None)
     data = Path(cell.dataset or "", "dataset.json")
     stable = {name: value for name, value in environment.items() if name not in VOLATILE}
-    # What one node of a cluster began, another does not finish: a record is of one machine.
+    # Another node of a cluster must not finish what one began: a record is of one machine.
     stable["node"] = (environment.get("scheduler_job") or {}).get("node")
     content = {
-        "asked": asked,
+        "asked": identity,
         "code": code,
         "environment": stable,
         "declared": dict(declared),
@@ -206,8 +211,8 @@ def key_of(
 def opened(folder: Path, cell: Cell, key: str) -> Journal:
     """The journal in a cell's folder, for a measurement that begins now.
 
-    Where the last that happened is that a record of the same cell was written, the folder is
-    emptied: the cell is measured anew.
+    If its last event is that a record of the same cell was written, the folder is emptied: the
+    cell is measured anew.
 
     Raises:
         UserError: the folder cannot be written.
@@ -218,10 +223,10 @@ def opened(folder: Path, cell: Cell, key: str) -> Journal:
         for last in _events(folder / FILE):  # noqa: B007, the last one is wanted
             pass
         if last and last["event"] == "record" and last["key"] == key:
-            if last["cell"] == _asked(cell):
+            if last["cell"] == _cell_sha256(cell):
                 for path in [p for p in folder.iterdir() if p.name != FILE]:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
-                (folder / FILE).unlink()  # last: it says that the rest is of a finished cell
+                (folder / FILE).unlink()  # last: it marks the rest as of a finished cell
         if not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
@@ -230,7 +235,7 @@ def opened(folder: Path, cell: Cell, key: str) -> Journal:
 
 
 def end(folder: Path, cell: Cell) -> None:
-    """Note that the record of the measurement that has come furthest here was written.
+    """Note that a record was written of the latest measurement in a cell's folder.
 
     Raises:
         CannotWrite: one line.
@@ -239,16 +244,16 @@ def end(folder: Path, cell: Cell) -> None:
     for last in _events(folder / FILE):  # noqa: B007, the last one is wanted
         pass
     if last and last["event"] != "record":
-        Journal(folder / FILE, last["key"])._write({"event": "record", "cell": _asked(cell)})
+        Journal(folder / FILE, last["key"])._write({"event": "record", "cell": _cell_sha256(cell)})
 
 
-def _asked(cell: Cell) -> str:
-    """One word for a cell with its lists."""
+def _cell_sha256(cell: Cell) -> str:
+    """Hex SHA-256 of a cell with the lists that it sweeps."""
     return hashlib.sha256(cell.to_json().encode()).hexdigest()
 
 
 def _events(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a journal; one that was cut off, or is none of ours, is left out."""
+    """The events of a journal; a line that is cut off or not an event is left out."""
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
@@ -263,7 +268,7 @@ def _events(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _is_ours(event: Mapping[str, Any]) -> bool:
-    """Whether an event has what its kind has."""
+    """Whether an event has the fields of its kind."""
     kind = event.get("event")
     fields = _FIELDS.get(kind) if isinstance(kind, str) else None
     return fields is not None and all(isinstance(event.get(f), _TYPES[f]) for f in fields)

@@ -27,37 +27,37 @@ def read(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: damaged ({error}); delete it to have it made again") from None
     if isinstance(document, dict):
         document.setdefault("hosts", [document.get("host")])  # of a version that knew one host
-    wrong = _wrong(document)
-    if wrong:
-        raise UserError(f"{path}: damaged ({wrong}); delete it to have it made again")
+    problem = _problem(document)
+    if problem:
+        raise UserError(f"{path}: damaged ({problem}); delete it to have it made again")
     return document
 
 
-def _wrong(document: Any) -> str | None:
-    """The first thing that a stage could not use; None where all is well."""
+def _problem(document: Any) -> str | None:
+    """The first problem that would stop a stage, or None."""
     if not isinstance(document, dict):
-        return "no mapping"
+        return "not a mapping"
     for part, kind in PARTS.items():
         if not isinstance(document.get(part), kind):
             return f"no {part}"
     schema = validation.load_schema("host")
-    mistakes = validation.problems(document["host"], schema, "host.")
+    problems = validation.problems(document["host"], schema, "host.")
     for index, host in enumerate(document["hosts"]):
-        mistakes += validation.problems(host, schema, f"hosts.{index}.")
+        problems += validation.problems(host, schema, f"hosts.{index}.")
     report = document["experiment"].get("report", {})
     schema = validation.load_schema("config")["properties"]["report"]
-    mistakes += validation.problems(report, schema, "experiment.report.")
-    if mistakes:
-        return mistakes[0]
+    problems += validation.problems(report, schema, "experiment.report.")
+    if problems:
+        return problems[0]
     for index, planned in enumerate(document["cells"]):
         cell = planned.get("cell") if isinstance(planned, Mapping) else None
         axes = [str(cell.get(axis)) for axis in AXES] if isinstance(cell, Mapping) else []
         if not axes:
-            return f"cells.{index} is no cell"
+            return f"cells.{index} is not a cell"
         if not str(planned.get("record")).endswith(f"/records/{'/'.join(axes)}.json"):
-            return f"cells.{index}.record is not where that cell's record lies"
+            return f"cells.{index}.record is not the path of that cell's record"
     for index, missing in enumerate(document["not_measured"]):
-        words = missing.values() if isinstance(missing, Mapping) else [None]
-        if not all(isinstance(word, str) for word in words) or "device" not in missing:
-            return f"not_measured.{index} is no device with a reason"
+        values = missing.values() if isinstance(missing, Mapping) else [None]
+        if not all(isinstance(value, str) for value in values) or "device" not in missing:
+            return f"not_measured.{index} is not a device with a reason"
     return None

@@ -1,9 +1,9 @@
 """Records of older schemas, read as today's: one step per version, in memory only.
 
-A file keeps the content that it was sealed with; `record.read` has checked that content's hash
-before a step runs. A step renames, and it fills in what the code of its version decided and did
-not write down. What that code did not measure stays out, and a flag of the record says so. The
-method's version is left as it is: numbers of an older method do not become comparable by it.
+The file is not changed; `record.read` has checked its content's hash before a step runs. A step
+renames keys and fills in what the code of its version decided and did not record. Values that code
+did not measure stay missing, and a flag of the record lists them. The method version stays:
+numbers of an older method do not become comparable.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ NOT_RECORDED = "not recorded in schema {}"  # a reason
 
 
 def _from_1(data: dict[str, Any]) -> str:
-    """Schema 1 (up to commit e9fc347) to 2; what it did not record.
+    """Schema 1 (up to commit e9fc347) to 2; returns what schema 1 did not record.
 
     That code had neither offloading nor LoRA: a cell that needed the one was `unsupported`, and
     every training trained all parameters (its memory_model.py, workloads/gpt2.py).
     """
     scenario, cell = data["scenario"], data["cell"]
-    asked = scenario["requested"]
+    requested = scenario["requested"]
     trains = cell["trainer"] is not None
     scenario |= {
-        "applied": (scenario["derived"] or "fits") if asked == "auto" else asked,
+        "applied": (scenario["derived"] or "fits") if requested == "auto" else requested,
         "batch_size": cell["parameters"].get("batch_size") if trains else None,
         "batch_size_found": False,
         "capacity_bytes": None,
         "capacity_source": NOT_RECORDED.format(1),
     }
-    if data["dataset"] is not None:  # of the tokens then and now; others came with schema 2
+    if data["dataset"] is not None:  # the hash of tokens, the only data of schema 1
         data["dataset"]["data_sha256"] = data["dataset"].pop("tokens_sha256")
     for point in data["points"]:
         params = point["params"]
@@ -42,9 +42,9 @@ def _from_1(data: dict[str, Any]) -> str:
 
 
 def _from_2(data: dict[str, Any]) -> str:
-    """Schema 2 (up to commit f576c25) to 3: hashes of files became those of what the code does.
+    """Schema 2 (up to commit f576c25) to 3: the code has a fingerprint, which 2 did not record.
 
-    What the first touch of a page costs became a quantity like any other.
+    The cost of the first touch of a page became a quantity like any other.
     """
     data["code"] = {"fingerprint": None, "modules": data["code"]}
     for point in data["points"]:
@@ -57,7 +57,7 @@ def _from_2(data: dict[str, Any]) -> str:
 STEPS: Mapping[int, Callable[[dict[str, Any]], str]] = {1: _from_1, 2: _from_2}
 
 
-def can(version: Any, current: int) -> bool:
+def can_migrate(version: Any, current: int) -> bool:
     """Whether a record of a schema version can be read where `current` is today's."""
     if type(version) is not int or version > current:
         return False
@@ -68,10 +68,10 @@ def migrate(record: Mapping[str, Any], current: int) -> dict[str, Any]:
     """A record as one of today's schema, flagged; its `sha256` stays that of the file.
 
     Args:
-        current: today's schema version; `can` must hold.
+        current: today's schema version; `can_migrate` must hold.
 
     Raises:
-        ValueError: the record is not what its schema version says.
+        ValueError: the record does not fit its own schema version.
     """
     data = copy.deepcopy(dict(record))
     try:
@@ -81,6 +81,6 @@ def migrate(record: Mapping[str, Any], current: int) -> dict[str, Any]:
             detail = f"written in schema {version}; {NOT_RECORDED.format(version)}: {lacking}"
             data["flags"].append({"code": FLAG, "detail": detail})
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"no record of schema version {version}: {error!r}") from None
+        raise ValueError(f"not a record of schema version {version}: {error!r}") from None
     data["schema_version"] = current
     return data

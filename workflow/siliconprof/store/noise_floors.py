@@ -22,7 +22,7 @@ KEYS = ("cell", "device", "backend", "point", "metric", "group", "values")
 
 @dataclass(frozen=True)
 class Floor:
-    """What A/A runs on one host have shown."""
+    """The noise floor of one host, measured by A/A runs."""
 
     path: Path
     host: str
@@ -31,22 +31,22 @@ class Floor:
     def deviation(
         self, cell: Mapping[str, Any], point: str, metric: str
     ) -> tuple[inference.Estimate, str] | None:
-        """(error of one process of a point, where that is from); None when nothing is known.
+        """(deviation of one process's logarithm, its source); None when none was measured.
 
         The point's own spread where it was measured, else the widest that any point of the same
-        device and backend has in this metric. For records of today's method, as the figures are.
+        device and backend has in this metric. For records of today's method only.
 
         Args:
             cell: its axes, of the record or of a row of a table.
         """
         spreads = self._spreads(cell, metric)
         own = spreads.get(("/".join(cell[axis] for axis in AXES), point))
-        found = own or max(spreads.values(), key=lambda spread: spread.error, default=None)
-        if found is None:
+        estimate = own or max(spreads.values(), key=lambda spread: spread.error, default=None)
+        if estimate is None:
             return None
-        of = "this point" if own else f"the noisiest of {len(spreads)} points"
-        share = math.expm1(found.error)
-        return found, f"A/A processes of {of} differ by {share:.1%} on {self.host}"
+        whose = "this point" if own else f"the noisiest of {len(spreads)} points"
+        share = math.expm1(estimate.error)
+        return estimate, f"A/A processes of {whose} differ by {share:.1%} on {self.host}"
 
     def _spreads(
         self, cell: Mapping[str, Any], metric: str
@@ -63,12 +63,12 @@ class Floor:
             newest[where] = figure["group"]
             values = logs.setdefault((*where, figure["group"]), [])
             values += [math.log(value) for value in figure["values"] if value > 0]
-        kept = {where: logs[(*where, group)] for where, group in newest.items()}
-        return {w: inference.spread(v) for w, v in kept.items() if len(v) >= LEAST_VALUES}
+        latest = {where: logs[(*where, group)] for where, group in newest.items()}
+        return {w: inference.spread(v) for w, v in latest.items() if len(v) >= LEAST_VALUES}
 
 
 def floor_path(results: Path, host: str) -> Path:
-    """Where a host's noise floor lies."""
+    """The path of a host's noise floor."""
     return results / "noise-floor" / f"{host}.json"
 
 
@@ -76,7 +76,7 @@ def read(path: Path) -> Floor:
     """A noise floor.
 
     Raises:
-        UserError: the file is missing or is none.
+        UserError: the file is missing, damaged or of another version.
     """
     try:
         document = documents.read(path)
@@ -91,9 +91,9 @@ def read(path: Path) -> Floor:
             if missing:
                 raise KeyError(", ".join(missing))
             if any(float(value) != value for value in figure["values"]):
-                raise ValueError("a figure that is no number")
+                raise ValueError("a figure is not a number")
             if any(not isinstance(figure[key], str) for key in KEYS[:-1]):
-                raise ValueError("a name that is no text")
+                raise ValueError("a name is not text")
         todays = [
             figure
             for figure in figures

@@ -1,7 +1,7 @@
-"""The record a cell leaves behind, whatever happened to it: written whole or not at all.
+"""The record of a cell, whatever its status: written whole or not at all.
 
-A record carries the SHA-256 of its own content, so damage and edits show. Snakemake deletes a
-rule's old output before it reruns the job; therefore every record is also kept under
+A record contains the SHA-256 of its own content, so damage and edits show. Snakemake deletes a
+rule's old output before it reruns the job; therefore every record is also saved under
 `history/{cell}/{sha256}.json`, which no rule owns.
 """
 
@@ -22,25 +22,25 @@ from siliconprof.store.cell import AXES, canonical_json
 
 SCHEMA_VERSION = 3  # the shape of the record
 METHOD_VERSION = 2  # how numbers are made; numbers of two methods are never compared silently
-WORDS = ("note",)  # parameters of a point that only say something: no part of its identity
-RETIRED = "retired"  # beside it: the record of the cell was taken away by `retire`
+WORDS = ("note",)  # parameters of a point that only describe it: not part of its identity
+RETIRED = "retired"  # in a cell's folder of the history: `retire` removed the cell's record
 ORDER = "order.txt"  # in a cell's folder of the history: hashes, the latest last
 STATUSES = ("ok", "oom", "failed", "timeout", "unsupported", "skipped")
 
 
 class OlderRecord(UserError):
-    """A whole record of a schema too old for `migration`: nothing is wrong with it."""
+    """A sound record of a schema too old for `migration`."""
 
 
 class NewerRecord(UserError):
-    """A whole record of a schema or a method of later: a newer checkout reads it."""
+    """A sound record of a newer schema or method, which a newer checkout reads."""
 
 
 def finite(value: Any) -> Any:
-    """The same value with None for every number that no reader takes, see `documents`.
+    """The same value with None for every number that `documents` refuses.
 
-    NaN and infinities, which JSON does not have, and what is beyond measure: the perplexity of a
-    training that diverged, say.
+    These are NaN and infinities, which JSON does not have, and numbers from `documents.HUGE` on,
+    such as the perplexity of a training that diverged.
     """
     if isinstance(value, float):
         return value if abs(value) < documents.HUGE else None  # which no NaN is
@@ -52,13 +52,13 @@ def finite(value: Any) -> Any:
 
 
 def content_sha256(record: Mapping[str, Any]) -> str:
-    """Hex SHA-256 of a record's canonical content, its own `sha256` left out."""
+    """Hex SHA-256 of a record's canonical content without its `sha256`."""
     content = {key: value for key, value in record.items() if key != "sha256"}
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
 
 def schema_problems(record: Mapping[str, Any]) -> list[str] | None:
-    """Mistakes against `workflow/schemas/record.schema.yaml`; None when no checker is installed.
+    """Violations of `workflow/schemas/record.schema.yaml`; None when no checker is installed.
 
     A bare host that measures one cell by hand needs neither jsonschema nor PyYAML; the record
     is then checked where it is imported.
@@ -87,18 +87,19 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
-    """Seal and store a record; its SHA-256 comes back.
+    """Seal and store a record; returns its SHA-256.
 
     Args:
-        history: the folder `results/history`, or None to keep no second copy.
+        history: the folder `results/history`, or None to save no second copy.
 
     Raises:
-        ValueError: the record breaks its schema (a defect of ours, never of the user).
+        ValueError: the record violates its schema, which is a defect of this program.
+        CannotWrite: one line.
     """
     record["sha256"] = content_sha256(record)
-    mistakes = schema_problems(record)
-    if mistakes:
-        raise ValueError("record breaks its schema: " + "; ".join(mistakes[:5]))
+    problems = schema_problems(record)
+    if problems:
+        raise ValueError("record breaks its schema: " + "; ".join(problems[:5]))
     text = json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
     if history is not None:
         keep_in_history(record, text, history)
@@ -109,11 +110,11 @@ def write(record: dict[str, Any], path: Path, history: Path | None) -> str:
 
 
 def read(path: Path, check_schema: bool = True) -> dict[str, Any]:
-    """A record, checked as it lies there, then read as one of today's schema.
+    """A record, its file checked, in today's schema.
 
     Raises:
-        UserError: one line naming the file when it is no JSON, was altered, is of a newer
-            schema or method than this version knows, or breaks the schema.
+        UserError: one line naming the file when it is not JSON, was altered, is of a newer
+            schema or method than this version reads, or violates the schema.
     """
     try:
         record = documents.read(path)
@@ -125,7 +126,7 @@ def read(path: Path, check_schema: bool = True) -> dict[str, Any]:
         raise UserError(f"{path}: damaged record: no `sha256` of its own content")
     cell = record.get("cell")
     if not isinstance(cell, dict) or not all(isinstance(cell.get(axis), str) for axis in AXES):
-        raise UserError(f"{path}: damaged record: it does not say of which cell it is")
+        raise UserError(f"{path}: damaged record: no `cell` with all its axes")
     if content_sha256(record) != record["sha256"]:
         raise UserError(f"{path}: damaged record: its content does not match its own `sha256`")
     try:
@@ -135,9 +136,9 @@ def read(path: Path, check_schema: bool = True) -> dict[str, Any]:
     except UserError as error:
         raise type(error)(f"{path}: {error}") from None
     if check_schema:
-        mistakes = schema_problems(record)
-        if mistakes:
-            raise UserError(f"{path}: damaged record: {mistakes[0]}")
+        problems = schema_problems(record)
+        if problems:
+            raise UserError(f"{path}: damaged record: {problems[0]}")
     return record
 
 
@@ -145,37 +146,37 @@ def as_today(record: dict[str, Any]) -> dict[str, Any]:
     """A record in today's schema, see `migration`; its numbers stay those of its method.
 
     Raises:
-        ValueError: it is not what its schema version says.
-        OlderRecord, NewerRecord: of a schema or a method that this version does not know any
-            more, or not yet; the line does not say which record.
-        UserError: of none that there ever was.
+        ValueError: it does not fit its own schema version.
+        OlderRecord, NewerRecord: this version does not read its schema or method any more, or not
+            yet; the line does not name the record.
+        UserError: its schema or method never existed.
     """
     version, method = record.get("schema_version"), record.get("method_version")
-    if not migration.can(version, SCHEMA_VERSION):
-        known = ", ".join(map(str, [*migration.STEPS, SCHEMA_VERSION]))
-        what = f"record of schema version {version!r}; this version reads {known}"
+    if not migration.can_migrate(version, SCHEMA_VERSION):
+        supported = ", ".join(map(str, [*migration.STEPS, SCHEMA_VERSION]))
+        message = f"record of schema version {version!r}; this version reads {supported}"
         if type(version) is int and version < SCHEMA_VERSION:
-            raise OlderRecord(what)
-        raise _not_older(what, version, SCHEMA_VERSION)
+            raise OlderRecord(message)
+        raise _not_older(message, version, SCHEMA_VERSION)
     if type(method) is not int or not 1 <= method <= METHOD_VERSION:
-        what = f"record of method version {method!r}; this version knows 1 to {METHOD_VERSION}"
-        raise _not_older(what, method, METHOD_VERSION)
+        message = f"record of method version {method!r}; this version reads 1 to {METHOD_VERSION}"
+        raise _not_older(message, method, METHOD_VERSION)
     return record if version == SCHEMA_VERSION else migration.migrate(record, SCHEMA_VERSION)
 
 
-def _not_older(what: str, version: Any, current: int) -> UserError:
-    """The error for a version that is of later, or that there never was."""
+def _not_older(message: str, version: Any, current: int) -> UserError:
+    """The error for a version that is newer than this program's, or that never existed."""
     if type(version) is int and version > current:
-        return NewerRecord(f"{what}; a newer checkout reads it")
-    return UserError(what)
+        return NewerRecord(f"{message}; a newer checkout reads it")
+    return UserError(message)
 
 
 def read_in_place(path: Path, check_schema: bool = True) -> dict[str, Any]:
     """A record, checked as by `read`, at the path of its own cell.
 
     Raises:
-        UserError: also where it is the record of another cell: a path is what a record is asked
-            for by, and nobody's numbers stand under another's name.
+        UserError: see `read`; or it is the record of another cell, whose numbers must not stand
+            under this one's path.
     """
     record = read(path, check_schema)
     own = cell_path(record)
@@ -185,37 +186,37 @@ def read_in_place(path: Path, check_schema: bool = True) -> dict[str, Any]:
 
 
 def cell_path(record: Mapping[str, Any]) -> str:
-    """`host/device/backend/workload/scenario/precision` of the cell that a record is of."""
+    """`host/device/backend/workload/scenario/precision` of a record's cell."""
     return "/".join(record["cell"][axis] for axis in AXES)
 
 
 def history_folder(record: Mapping[str, Any], history: Path) -> Path:
-    """Where all records of the same cell are kept."""
+    """The history's folder of all records of the same cell."""
     return history.joinpath(*(record["cell"][axis] for axis in AXES))
 
 
 def keep_in_history(record: Mapping[str, Any], text: str, history: Path) -> None:
-    """Keep a record by its hash, unless it is there already, and note that it is the latest.
+    """Save a record under its hash, unless it is there already, and note that it is the latest.
 
     Raises:
         CannotWrite: one line.
     """
-    kept = history_folder(record, history) / f"{record['sha256']}.json"
-    if kept.exists():
+    copy = history_folder(record, history) / f"{record['sha256']}.json"
+    if copy.exists():
         return
-    with writing(kept):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with open(kept.with_name(ORDER), "a", encoding="ascii") as stream:
+    with writing(copy):
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with open(copy.with_name(ORDER), "a", encoding="ascii") as stream:
             stream.write(f"\n{record['sha256']}")  # the line before may have been cut off
             stream.flush()
             os.fsync(stream.fileno())
-    write_atomically(kept, text)
+    write_atomically(copy, text)
 
 
 def retire(path: Path, record: Mapping[str, Any], history: Path) -> None:
-    """Take a record that answers no more out of the way; the history keeps it.
+    """Remove a record that no longer answers for its cell; the history keeps it.
 
-    A note there tells its absence from one that a person wanted, see `retired`.
+    A marker there shows that no person has deleted the record, see `retired`.
 
     Raises:
         CannotWrite: one line.
@@ -223,26 +224,26 @@ def retire(path: Path, record: Mapping[str, Any], history: Path) -> None:
     with writing(path):
         text = path.read_text(encoding="utf-8")
         keep_in_history(record, text, history)
-        kept = history_folder(record, history) / f"{record['sha256']}.json"
-        if kept.read_text(encoding="utf-8", errors="replace") != text:  # damaged since
-            write_atomically(kept, text)
+        copy = history_folder(record, history) / f"{record['sha256']}.json"
+        if copy.read_text(encoding="utf-8", errors="replace") != text:  # damaged since
+            write_atomically(copy, text)
         (history_folder(record, history) / RETIRED).touch()
         path.unlink()
 
 
-def restore(path: Path, kept: Path) -> None:
-    """Put a record of the history back where it belongs.
+def restore(path: Path, copy: Path) -> None:
+    """Put a record of the history back at its cell's path.
 
     Raises:
         CannotWrite: one line.
     """
-    write_atomically(path, kept.read_text(encoding="utf-8"))
-    with writing(kept):
-        kept.with_name(RETIRED).unlink(missing_ok=True)
+    write_atomically(path, copy.read_text(encoding="utf-8"))
+    with writing(copy):
+        copy.with_name(RETIRED).unlink(missing_ok=True)
 
 
 def forget_retired(record: Mapping[str, Any], history: Path) -> None:
-    """Forget that a record of the cell was retired: a new one is there.
+    """Remove the marker of a retired record, since the cell has a new one.
 
     Raises:
         CannotWrite: one line.
@@ -253,15 +254,15 @@ def forget_retired(record: Mapping[str, Any], history: Path) -> None:
 
 
 def retired(record: Mapping[str, Any], history: Path) -> bool:
-    """Whether the record of a cell was retired and is missed; not so once a new one is there."""
+    """Whether the record of a cell was retired and no new one has been written since."""
     return (history_folder(record, history) / RETIRED).exists()
 
 
 def earlier(record: Mapping[str, Any], history: Path) -> list[Path]:
     """Other records of the same cell in the history, newest first.
 
-    In the order in which they were kept, since a clock may have been set meanwhile; those that
-    came without that order, by the time they say themselves, before them.
+    In the order in which they were saved, since a clock may have been set meanwhile; those that
+    are not in that order count as older, sorted by their own `started_at`.
     """
     folder = history_folder(record, history)
     others = [path for path in folder.glob("*.json") if path.stem != record["sha256"]]
@@ -278,7 +279,7 @@ def earlier(record: Mapping[str, Any], history: Path) -> list[Path]:
 
 
 def _started_at(path: Path) -> str:
-    """When a kept record was measured; a copied file's own time says nothing."""
+    """When a saved record was measured; a copied file's own time does not show it."""
     try:
         return str(documents.read(path)["started_at"])
     except (ValueError, KeyError, TypeError, OSError):

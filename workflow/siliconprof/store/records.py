@@ -18,9 +18,9 @@ HERE, IMPORTED, REFERENCE = "this host", "another host", "reference"  # whose a 
 
 
 class Notes:
-    """What is known of records since they were last read, so that a start need not read them all.
+    """Results of earlier checks of records, so that a start need not read them all.
 
-    A note holds for one file on one disk: copied, written or touched, it is read again.
+    A note is valid for one file on one disk: once copied, written or touched, it is read again.
 
     Args:
         history: the folder `results/history`.
@@ -37,15 +37,12 @@ class Notes:
             pass  # none, or damaged: everything is read
 
     def of(self, path: Path) -> dict[str, Any] | None:
-        """`sha256` of a sound record, and `answers`, what it was last seen to answer; None = read.
-
-        The second is missing where nobody has asked.
-        """
+        """`sha256` and `answers`, if any, as `add` noted them; None when the file must be read."""
         note = self._notes.get(path.as_posix())
         return note if note is not None and note.get("file") == _signature(path) else None
 
     def add(self, path: Path, sha256: str, answers: str | None = None) -> None:
-        """Note that a record is sound."""
+        """Note that a record is sound, and which cell, code and data it answered for."""
         note = {"file": _signature(path), "sha256": sha256}
         self._notes[path.as_posix()] = note | ({"answers": answers} if answers else {})
         self._changed = True
@@ -61,7 +58,7 @@ class Notes:
 
 
 def _signature(path: Path) -> list[int]:
-    """What changes with a file's content, or with the file."""
+    """Inode, size and times of a file, which change with its content."""
     stat = path.stat()
     return [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 
@@ -69,11 +66,11 @@ def _signature(path: Path) -> list[int]:
 def damaged(paths: Iterable[str | Path], notes: Notes) -> dict[Path, UserError]:
     """Existing records that cannot be used, and why.
 
-    Content, hash and place are checked, not the schema: this runs at every start. An own record of an
-    earlier version is whole: its cell's code has changed, so it is measured anew in any case, and
-    the history keeps it.
+    Content, hash and place are checked, not the schema: this runs at every start. An older record
+    of this host is not damaged: its cell's code has changed, so it is measured anew in any case,
+    and the history keeps it.
     """
-    found = {}
+    errors = {}
     for path in map(Path, paths):
         if path.exists() and notes.of(path) is None:
             try:
@@ -81,48 +78,48 @@ def damaged(paths: Iterable[str | Path], notes: Notes) -> dict[Path, UserError]:
             except record.OlderRecord:
                 continue
             except UserError as error:
-                found[path] = error
-    return found
+                errors[path] = error
+    return errors
 
 
 def set_aside(path: Path, results: Path, dry_run: bool = False) -> Path:
-    """Move a record to `results/damaged/`; where it is now.
+    """Move a record to `results/damaged/`; its new path.
 
     Raises:
         CannotWrite: one line.
     """
-    kept = results / "damaged" / path.relative_to(results / "records")
-    kept = kept.with_name(f"{path.stem}.{closure.sha256(path)[:12]}.json")
+    target = results / "damaged" / path.relative_to(results / "records")
+    target = target.with_name(f"{path.stem}.{closure.sha256(path)[:12]}.json")
     if not dry_run:
-        with writing(kept):
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(path, kept)
-    return kept
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, target)
+    return target
 
 
 def set_damaged_aside(paths: Iterable[str | Path], results: Path, dry_run: bool) -> None:
     """Move damaged records to `results/damaged/`, where no stage reads, and stop.
 
-    Those of a newer checkout stop it too and stay where they are: nothing is wrong with them.
+    Records of a newer checkout stop it too and stay where they are: they are not damaged.
 
     Raises:
         UserError: there were some; one line each says where it is now and how to go on.
     """
     lines = []
     notes = Notes(results / "history")
-    found = damaged(paths, notes)
+    errors = damaged(paths, notes)
     if not dry_run:
         notes.store()
-    for path, what in found.items():
-        if isinstance(what, record.NewerRecord):
+    for path, error in errors.items():
+        if isinstance(error, record.NewerRecord):
             lines.append(
-                f"{what}: go on with that, or delete the file to have the cell measured anew"
+                f"{error}: use that one, or delete the file to have the cell measured anew"
             )
             continue
-        kept = set_aside(path, results, dry_run)
+        target = set_aside(path, results, dry_run)
         verb = "would be set" if dry_run else "set"
         lines.append(
-            f"{what}; {verb} aside as {kept}: run the same command again to measure the cell "
+            f"{error}; {verb} aside as {target}: run the same command again to measure the cell "
             "anew, or restore a record from results/history/"
         )
     if lines:
@@ -130,10 +127,13 @@ def set_damaged_aside(paths: Iterable[str | Path], results: Path, dry_run: bool)
 
 
 def foreign_records(results: Path, own: Collection[str]) -> Iterator[Path]:
-    """Records of hosts that are none of this run's and lie here: imported, shared or collected.
+    """Records of hosts that this run does not measure: imported, shared or collected.
 
-    What has no name that a record can have is left out, see `misnamed`: it would be read by
-    Snakemake as a pattern, or by a shell as a command.
+    Files that are not named as a record are left out, see `misnamed`: Snakemake could read such a
+    name as a pattern, and a shell as a command.
+
+    Args:
+        own: labels of this run's hosts.
     """
     for folder in sorted((results / "records").glob("*")):
         if folder.is_dir() and folder.name not in own:
@@ -143,7 +143,7 @@ def foreign_records(results: Path, own: Collection[str]) -> Iterator[Path]:
 
 
 def misnamed(results: Path) -> list[Path]:
-    """What lies below `records/` and is named as no record can be."""
+    """JSON files below `records/` whose path cannot be a record's."""
     folder = results / "records"
     return [
         path

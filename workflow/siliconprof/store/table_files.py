@@ -128,7 +128,7 @@ def write(path: Path, lines: Sequence[Mapping[str, Any]], columns: Sequence[str]
     """Write one table.
 
     Args:
-        columns: those of a table without lines.
+        columns: names of the columns where there are no lines.
 
     Raises:
         CannotWrite: one line.
@@ -141,15 +141,15 @@ def write(path: Path, lines: Sequence[Mapping[str, Any]], columns: Sequence[str]
 
 
 def _shown(value: Any) -> Any:
-    """A value as pages and terminals may show it: what comes of tables is not looked at again."""
+    """A value as pages and terminals may show it: values from tables are not checked again."""
     return printable(value) if isinstance(value, str) and not value.isprintable() else value
 
 
 def read(path: Path) -> pd.DataFrame:
-    """One table; what is not there is NaN.
+    """One table; missing values are NaN.
 
     Raises:
-        UserError: it is missing or no table.
+        UserError: the file is missing or not a table.
     """
     import pandas as pd
 
@@ -169,6 +169,6 @@ def _text() -> set[str]:
 
 
 def rows(frame: pd.DataFrame) -> list[Row]:
-    """A frame as dictionaries; what is not there is None."""
+    """A frame as dictionaries; missing values are None."""
     plain = frame.astype(object).where(frame.notna(), None).to_dict("records")
     return [{str(name): value for name, value in row.items()} for row in plain]

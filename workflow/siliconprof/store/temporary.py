@@ -1,12 +1,12 @@
-"""Files under the names that they have while they are written, and what dead processes left.
+"""Atomic writes: temporary files, the leftovers of dead processes, and seals.
 
 A file is written beside its place as `.{name}.{host}-{pid}.tmp` and renamed once it is whole. The
-name says whose it is, so that a file of a process that was killed can be told from one that is
-being written at this moment, here or on another host that shares the folder.
+name identifies the writer, so that the file of a killed process differs from one that is being
+written at this moment, on this host or on another that shares the folder.
 
-What stages make from records, and prepared data, cannot tell by themselves whether they are whole:
-a table cut off after a line is a table. Those are sealed: `.seals/{name}` beside them says their
-size and hash, and `damaged` compares.
+Prepared data, and the files that stages make from records, do not show whether they are whole: a
+table cut off after a line is still a table. Those are sealed: `.seals/{name}` beside them has
+their size and hash, and `damaged` compares.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from siliconprof.lifetime import exists
 
 SCRATCH = "siliconprof-scratch"
 SEALS = ".seals"
-HASHED_BYTES = 2**26  # what is larger is known by its size alone: it is looked at at every start
+HASHED_BYTES = 2**26  # a larger file is compared by size alone, since every start compares
 
 
 def _owner() -> str:
-    """This host's name as it may stand in a file's."""
+    """This host's name, safe in a file name."""
     return re.sub(r"[^A-Za-z0-9]", "-", socket.gethostname())[:64]
 
 
 def beside(path: Path) -> Path:
-    """The name under which this process writes what becomes `path`, a file or a folder."""
+    """The temporary path at which this process writes `path`, a file or a folder."""
     return path.with_name(f".{path.name}.{_owner()}-{os.getpid()}.tmp")
 
 
@@ -54,20 +54,19 @@ def write(path: Path, content: bytes, sealed: bool = False) -> None:
 def opened(path: Path, sealed: bool = False) -> Iterator[BinaryIO]:
     """A stream to a file that will be whole or absent, also after a power cut.
 
-    The folder is synced as well: without that a file whose writer has ended, and of which other
-    files speak, may be gone again. (Linux, `fsync(2)`: syncing a file does not sync the entry
-    in its folder.)
+    The folder is synced as well: without that, a file that other files refer to may be missing
+    after a crash. (Linux, `fsync(2)`: syncing a file does not sync the entry in its folder.)
 
     Args:
-        sealed: whether `damaged` shall be able to tell.
+        sealed: whether to write a seal, for `damaged`.
 
     Raises:
         CannotWrite: a full disk, a read-only folder; one line.
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for left in _left_by_the_dead(path):
-            remove(left)
+        for leftover in _leftovers(path):
+            remove(leftover)
         temporary = beside(path)
         try:
             with open(temporary, "wb") as stream:
@@ -98,14 +97,14 @@ def _seal(path: Path) -> str:
 
 
 def sealed(path: Path) -> bool:
-    """Whether a file was written with a seal; what a person has put beside it was not."""
+    """Whether a file was written with a seal; a file that a person put there has none."""
     return _seal_path(path).is_file()
 
 
 def damaged(path: Path) -> bool:
-    """Whether a sealed file is not as it was written.
+    """Whether a sealed file has changed since it was written.
 
-    False of one that is gone, has no seal or cannot be read: whoever wants it says so.
+    False for a file that is missing, unsealed or unreadable: its reader reports that.
     """
     try:
         return _seal_path(path).read_text(encoding="ascii", errors="replace") != _seal(path)
@@ -114,7 +113,7 @@ def damaged(path: Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have a folder's entries on disk, where its file system can do that."""
+    """Write a folder's entries to disk, where its file system can do that."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):
@@ -123,8 +122,8 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _left_by_the_dead(path: Path) -> Iterator[Path]:
-    """What processes of this host that are dead were writing into a path."""
+def _leftovers(path: Path) -> Iterator[Path]:
+    """Temporary files for a path that dead processes of this host left."""
     mine = f".{path.name}.{_owner()}-"
     with suppress(OSError), os.scandir(path.parent) as entries:
         for entry in entries:
@@ -135,16 +134,19 @@ def _left_by_the_dead(path: Path) -> Iterator[Path]:
 
 
 def sweep(folder: Path) -> list[Path]:
-    """Remove what processes of this host that are dead were writing below a folder; which it was.
+    """Remove the temporary files below a folder that dead processes of this host left.
 
-    What cannot be removed stays: it is in nobody's way.
+    Files that cannot be removed stay; they do no harm.
+
+    Returns:
+        The temporary files, removed or not.
     """
     ours = re.compile(rf"\..*\.{re.escape(_owner())}-(\d+)\.tmp")
     swept = []
     for parent, folders, files in os.walk(folder):
         for name in [*files, *folders]:
-            found = ours.fullmatch(name)
-            if found and not exists(int(found[1])):
+            match = ours.fullmatch(name)
+            if match and not exists(int(match[1])):
                 swept.append(Path(parent, name))
     for path in swept:
         remove(path)
@@ -162,7 +164,7 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for what nobody needs afterwards; those of dead processes go first."""
+    """A temporary folder, removed afterwards; those of dead processes are removed first."""
     parent = Path(tempfile.gettempdir())
     mine = f"{SCRATCH}.{_owner()}-"
     for path in parent.glob(f"{mine}*"):

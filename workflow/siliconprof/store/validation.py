@@ -1,4 +1,4 @@
-"""All mistakes of a document at once, one line each: where, what, expected, nearest spelling."""
+"""All problems of a document at once, one line each: where, what, expected, nearest spelling."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.store import documents
 
 DEEPEST_TEXT = 400  # of a YAML text that is read at all
-LONGEST_LINE = 2000  # of what is said of one mistake
+LONGEST_LINE = 2000  # characters on one problem
 DEEPEST = 60  # values within values; our own documents have about ten
 MOST_VALUES = 200_000  # the registry has some thousands
 _MARGIN = re.compile(rf"^[ \t?:-]{{{DEEPEST_TEXT},}}", re.M)  # a block lies right of its owner
 SCHEMA_DIR = PACKAGE_DIR.parent / "schemas"
-# What a keyword of JSON Schema asks for, said for a person.
+# The requirement of a JSON Schema keyword, for error messages.
 EXPECTATIONS = {
     "minimum": "at least {}",
     "exclusiveMinimum": "more than {}",
@@ -39,7 +39,7 @@ def load_yaml(path: Path | str) -> Any:
     """A YAML file's content.
 
     Raises:
-        UserError: the file is missing or no YAML; the line says where.
+        UserError: the file is missing or not YAML; the line says where.
     """
     import yaml
 
@@ -57,8 +57,8 @@ def load_yaml(path: Path | str) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        what = " ".join(str(getattr(error, "problem", None) or error).split())
-        raise UserError(f"{path}: {where}not YAML: {what}") from None
+        problem = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise UserError(f"{path}: {where}not YAML: {problem}") from None
     except UserError:
         raise
     except Exception as error:  # a tag, or a date, that does not fit its value raises anything
@@ -70,9 +70,9 @@ def load_yaml(path: Path | str) -> Any:
 
 
 def _too_deep(text: str, loader: Any) -> bool:
-    """Whether a YAML text is nested beyond reason: libyaml follows it by recursion, and dies.
+    """Whether a YAML text is nested too deeply: libyaml reads it by recursion, and crashes.
 
-    Without many brackets and wide margins it cannot be; only else is it gone through.
+    Without many brackets or wide margins it cannot be, so only such a text is parsed here.
     """
     import yaml
 
@@ -93,10 +93,10 @@ def too_large(document: Any, plain: bool = False, most_values: float = MOST_VALU
     """Why a document must not be walked: nested without end, or grown by aliases of aliases.
 
     Args:
-        plain: a text with what no terminal or page may show is a reason too.
+        plain: text that no terminal or page may show is a reason too.
         most_values: infinite where there are no aliases, so that a file's size is a bound.
     """
-    level, seen = [document], 0
+    level, counted = [document], 0
     for _ in range(DEEPEST):
         below: list[Any] = []
         for entry in level:
@@ -106,17 +106,17 @@ def too_large(document: Any, plain: bool = False, most_values: float = MOST_VALU
                 return f"a text with control characters: {one_line(entry)[:60]!r}"
             elif isinstance(entry, list):
                 below += entry
-            if len(below) + seen > most_values:
+            if len(below) + counted > most_values:
                 return f"more than {most_values} values; aliases of aliases?"
         if not below:
             return None
-        level, seen = below, seen + len(below)
+        level, counted = below, counted + len(below)
     return "nested too deeply"
 
 
 @cache
 def load_schema(name: str) -> dict[str, Any]:
-    """The schema `workflow/schemas/{name}.schema.yaml`, read once; not to be changed."""
+    """The schema `workflow/schemas/{name}.schema.yaml`, read once; callers must not change it."""
     return _with_plugins(load_yaml(SCHEMA_DIR / f"{name}.schema.yaml"))
 
 
@@ -141,16 +141,16 @@ def _shown(value: Any) -> str:
 
 
 def _expected(schema: Mapping[str, Any]) -> str:
-    """`; expected …` of a schema, or nothing when it does not say."""
+    """`; expected …` of a schema, or empty when it has neither `enum` nor `type`."""
     if "enum" in schema:
         return f"; expected one of: {', '.join(map(str, schema['enum']))}"
-    wanted = schema.get("type", ())
-    words = [wanted] if isinstance(wanted, str) else list(wanted)
-    return f"; expected {' or '.join(words)}" if words else ""
+    types = schema.get("type", ())
+    names = [types] if isinstance(types, str) else list(types)
+    return f"; expected {' or '.join(names)}" if names else ""
 
 
 def _lines(error: Any) -> Iterable[tuple[str, str]]:
-    """(where, what) of one jsonschema error, said for a person."""
+    """(where, what) of one jsonschema error, for a message."""
     path = [str(part) for part in error.absolute_path]
     where = ".".join(path)
     if error.validator == "additionalProperties":
@@ -164,17 +164,17 @@ def _lines(error: Any) -> Iterable[tuple[str, str]]:
     elif error.validator == "required":
         for key in error.validator_value:
             if key not in error.instance:
-                wanted = _expected(error.schema.get("properties", {}).get(key, {}))
-                yield ".".join([*path, key]), f"is missing{wanted}"
+                expected = _expected(error.schema.get("properties", {}).get(key, {}))
+                yield ".".join([*path, key]), f"is missing{expected}"
     elif error.validator in ("enum", "const"):
         choices = error.validator_value if error.validator == "enum" else [error.validator_value]
-        wanted = _expected({"enum": choices})
-        yield where, f"is {_shown(error.instance)}{wanted}{nearest(error.instance, choices)}"
+        expected = _expected({"enum": choices})
+        yield where, f"is {_shown(error.instance)}{expected}{nearest(error.instance, choices)}"
     elif error.validator == "type":
         yield where, f"is {_shown(error.instance)}{_expected({'type': error.validator_value})}"
     elif error.validator in EXPECTATIONS:
-        wanted = EXPECTATIONS[error.validator].format(error.validator_value)
-        yield where, f"is {_shown(error.instance)}; expected {wanted}"
+        expected = EXPECTATIONS[error.validator].format(error.validator_value)
+        yield where, f"is {_shown(error.instance)}; expected {expected}"
     elif error.validator in ("anyOf", "oneOf"):
         yield where, f"is {_shown(error.instance)}; {error.schema.get('description', 'no match')}"
     elif error.validator == "propertyNames":
@@ -184,17 +184,17 @@ def _lines(error: Any) -> Iterable[tuple[str, str]]:
 
 
 def _beyond_json(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """What YAML can say and JSON cannot: keys that are no text, numbers that are not finite."""
+    """(where, what) of values that YAML has and JSON has not: other keys than text, NaN, …"""
     if isinstance(value, float) and not math.isfinite(value):
         yield ".".join(path), f"is {value}; expected a finite number"
     elif isinstance(value, int) and abs(value) > documents.LARGEST:
         yield ".".join(path), "is an integer beyond 64 bits"
     elif isinstance(value, str) and documents.SURROGATE.search(value):
-        yield ".".join(path), "has half of a surrogate pair, which is no character"
+        yield ".".join(path), "has half of a surrogate pair, which is not a character"
     elif isinstance(value, Mapping):
         for key, inner in value.items():
             if not isinstance(key, str):
-                yield ".".join([*path, str(key)]), f"the key {key!r} is no text; put it in quotes"
+                yield ".".join([*path, str(key)]), f"the key {key!r} is not text; put it in quotes"
             yield from _beyond_json(inner, (*path, str(key)))
     elif isinstance(value, list):
         for index, inner in enumerate(value):
@@ -204,41 +204,41 @@ def _beyond_json(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, 
 def problems(
     document: Any, schema: Mapping[str, Any], prefix: str = "", most_values: float = MOST_VALUES
 ) -> list[str]:
-    """Every mistake of `document` against a JSON Schema, one line each, in document order.
+    """Every problem of `document` under a JSON Schema, one line each, in document order.
 
     Args:
-        prefix: what each line starts with, such as the file's name followed by `: `.
+        prefix: starts each line, such as the file's name followed by `: `.
         most_values: see `too_large`.
     """
-    what = too_large(document, most_values=most_values)
-    if what:
-        return [f"{prefix}(top level): {what}"]
+    reason = too_large(document, most_values=most_values)
+    if reason:
+        return [f"{prefix}(top level): {reason}"]
     errors = sorted(
         _validator()(schema).iter_errors(document), key=lambda e: [str(p) for p in e.absolute_path]
     )
-    found = [line for error in errors for line in _lines(error)]
-    found += _beyond_json(document)
-    lines = (one_line(f"{where or '(top level)'}: {what}") for where, what in found)
+    pairs = [line for error in errors for line in _lines(error)]
+    pairs += _beyond_json(document)
+    lines = (one_line(f"{where or '(top level)'}: {reason}") for where, reason in pairs)
     return [f"{prefix}{line}" for line in dict.fromkeys(lines)]
 
 
 def one_line(text: str) -> str:
-    """What a line may show of a key or value that may be anything."""
+    """An untrusted text on one line, without control characters and not too long."""
     shown = printable(text).replace("\n", "\\n")
     return shown if len(shown) <= LONGEST_LINE else f"{shown[: LONGEST_LINE - 3]}..."
 
 
 @cache
 def _validator() -> Any:
-    """Of JSON Schema, whose patterns end where the text ends.
+    """A validator of JSON Schema whose `$` matches at the end of the text only.
 
-    To Python `$` matches before a line's end as well, and a name with one would pass.
+    Python's `$` also matches before a final line break, so a name with one would pass.
     """
     import jsonschema
 
-    def pattern(validator: Any, wanted: str, value: Any, schema: Any) -> Iterator[Any]:
-        if validator.is_type(value, "string") and not _ends(wanted).search(value):
-            yield jsonschema.ValidationError(f"{value!r} does not match {wanted!r}")
+    def pattern(validator: Any, regex: str, value: Any, schema: Any) -> Iterator[Any]:
+        if validator.is_type(value, "string") and not _ends(regex).search(value):
+            yield jsonschema.ValidationError(f"{value!r} does not match {regex!r}")
 
     return jsonschema.validators.extend(jsonschema.Draft202012Validator, {"pattern": pattern})
 

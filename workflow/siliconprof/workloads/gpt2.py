@@ -182,7 +182,7 @@ class Plugin(TrainingWorkload):
         layer = ledger.layer(kept, tokens, d, ff, scores, own + adapter, own if full else adapter)
         table = self.vocab_size * d
         embedding = footprint.Stage(
-            kept_bytes=0,
+            saved_bytes=0,
             work_bytes=table * ledger.master if full else 0,
             weights=table + self.n_positions * d,
             trained=self.n_positions * d if full else 0,
