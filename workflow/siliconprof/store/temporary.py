@@ -140,12 +140,15 @@ def sweep(folder: Path) -> list[Path]:
     What cannot be removed stays: it is in nobody's way.
     """
     ours = re.compile(rf"\..*\.{re.escape(_owner())}-(\d+)\.tmp")
-    swept = []
-    for parent, folders, files in os.walk(folder):
-        for name in [*files, *folders]:
-            found = ours.fullmatch(name)
-            if found and not exists(int(found[1])):
-                swept.append(Path(parent, name))
+    swept, folders = [], [os.fspath(folder)]
+    while folders:  # `os.walk` takes twice as long, and the history has a folder for each cell
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                found = ours.fullmatch(entry.name)
+                if found and not exists(int(found[1])):
+                    swept.append(Path(entry.path))
+                elif entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
     for path in swept:
         remove(path)
     return swept
