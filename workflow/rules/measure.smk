@@ -18,7 +18,7 @@ for KIND in FLOW.measuring:
         name:
             KIND.rule
         input:
-            FLOW.files,
+            FLOW.of_cell("files"),
         output:
             "results/records/{cell}.json",
         log:
@@ -28,9 +28,9 @@ for KIND in FLOW.measuring:
         resources:
             **KIND.resources,
             accelerator=1,
-            time_limit_s=FLOW.time_limit_s,
+            time_limit_s=FLOW.of_cell("time_limit_s"),
         params:
-            arguments=FLOW.arguments,
+            arguments=FLOW.of_cell("arguments"),
         shell:
             r"""
             python -m siliconprof.measure \

@@ -24,7 +24,7 @@ rule prepare:
     wildcard_constraints:
         dataset=FLOW.dataset_patterns["text"],
     params:
-        method=FLOW.method("datasets.prepare", "text"),
+        method=FLOW.methods["text"],
         dataset=lookup(dpath="{dataset}", within=FLOW.datasets),
         folder="results/data/{dataset}",
         sources=lookup(dpath="{dataset}", within=FLOW.sources),
@@ -51,7 +51,7 @@ rule prepare_speech:
     wildcard_constraints:
         dataset=FLOW.dataset_patterns["speech"],
     params:
-        method=FLOW.method("datasets.prepare_speech", "speech"),
+        method=FLOW.methods["speech"],
         dataset=lookup(dpath="{dataset}", within=FLOW.datasets),
         folder="results/data/{dataset}",
         sources=lookup(dpath="{dataset}", within=FLOW.sources),
@@ -76,7 +76,7 @@ rule prepare_images:
     wildcard_constraints:
         dataset=FLOW.dataset_patterns["images"],
     params:
-        method=FLOW.method("datasets.prepare_images", "images"),
+        method=FLOW.methods["images"],
         dataset=lookup(dpath="{dataset}", within=FLOW.datasets),
         folder="results/data/{dataset}",
         sources=lookup(dpath="{dataset}", within=FLOW.sources),

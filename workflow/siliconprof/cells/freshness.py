@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -83,37 +84,29 @@ def outdated(planned: PlannedCell, record: Mapping[str, Any]) -> list[str]:
 
 def question(planned: PlannedCell) -> str:
     """Changes with all that `outdated` compares a record with."""
-    weights_now = [
-        (file, *_size_and_time(Path(file))) for file in planned.weights if Path(file).exists()
-    ]
-    content = {
-        "cell": planned.identity_json,
-        "method": [METHOD_VERSION, planned.code.sha256],
-        "environment": planned.environment,
-        "data": _prepared_sha256(planned.cell.dataset) if planned.cell.dataset else None,
-        "weights": weights_now,
-    }
-    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+    weights_now = [(file, *_size_and_time(file)) for file in planned.weights if Path(file).exists()]
+    data = _prepared_sha256(planned.cell.dataset) if planned.cell.dataset else None
+    content = f"{planned.arguments}\n{data}\n{weights_now}"
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _size_and_time(path: Path) -> tuple[int, int]:
-    stat = path.stat()
+def _size_and_time(file: str) -> tuple[int, int]:
+    stat = os.stat(file)
     return stat.st_size, stat.st_mtime_ns
 
 
 def _prepared_sha256(folder: str) -> str | None:
     """Of the arrays of a data set, as its `dataset.json` says; None where it is not prepared."""
-    path = Path(folder)
     try:
-        return _stated_sha256(path, _size_and_time(path / "dataset.json"))
+        return _stated_sha256(folder, _size_and_time(f"{folder}/dataset.json"))
     except (OSError, UserError, KeyError):
         return None
 
 
 @cache
-def _stated_sha256(folder: Path, size_and_time: tuple[int, int]) -> str:
+def _stated_sha256(folder: str, size_and_time: tuple[int, int]) -> str:
     """Many cells read the same data set."""
-    return str(prepared.read_facts(folder)["sha256"])
+    return str(prepared.read_facts(Path(folder))["sha256"])
 
 
 def _environment_changes(planned: PlannedCell, declared: Mapping[str, Any]) -> list[str]:

@@ -51,6 +51,7 @@ class PlannedCell:
         """See `Cell.identity_json`; many ask, and there may be thousands of cells."""
         return self.cell.identity_json()
 
+    @cached_property
     def arguments(self) -> str:
         """What `measure` is told, as words of a shell: a change in it measures the cell anew."""
         words = ["--cell", self.identity_json, "--environment", canonical_json(self.environment)]
@@ -82,7 +83,7 @@ class Matrix:
         return {
             planned.cell.path: {
                 "files": [*planned.data, *planned.weights],
-                "arguments": planned.arguments(),
+                "arguments": planned.arguments,
                 "time_limit_s": str(Plan.of(planned.cell.timing).time_limit_s),
             }
             for planned in self.cells

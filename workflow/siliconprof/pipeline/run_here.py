@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,9 +88,9 @@ class Here:
         """A cell's path -> what its rule needs."""
         return self._cells if label in self.labels else {}
 
-    def records(self) -> list[str]:
-        """Paths of this host's records."""
-        return self._expansion.records()
+    def records(self) -> list[Callable[[Any], list[str]]]:
+        """A function for this host's records: of a list three rules would have a file each."""
+        return [lambda wildcards: self._expansion.records()]
 
     def planned(self) -> list[matrix.PlannedCell]:
         """The cells of this run."""
@@ -98,7 +98,7 @@ class Here:
 
     def lying_here(self) -> list[str]:
         """Paths of records to be checked before anything starts."""
-        return self.records()
+        return self._expansion.records()
 
     def prepare(self) -> None:
         """Nothing is due before a run here."""

@@ -7,6 +7,7 @@ records and may stop; jobs read what it has stored.
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import sys
@@ -18,7 +19,7 @@ from typing import Any, NoReturn
 
 from siliconprof import closure, fingerprint, plugins
 from siliconprof.cells import cluster, config, matrix
-from siliconprof.datasets import dataset_spec, source_files
+from siliconprof.datasets import dataset_spec, preparing, source_files
 from siliconprof.errors import USER_ERROR_EXIT_STATUS, CannotWrite, UserError, printable
 from siliconprof.hosts import detect, host_file, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE, end_with_pipeline
@@ -53,7 +54,7 @@ class Workflow:
     host_files: list[str]  # of the hosts that this run measures
     focus: list[str]  # file of the host that the page is about, where the config decides
     not_measured: str  # devices with reasons, as JSON
-    records: list[Any]  # of those hosts; on a cluster functions, since it shows later which
+    records: list[Callable[[Any], list[str]]]  # of those hosts; on a cluster it shows later which
     foreign: list[str]  # other hosts', plain leaf inputs
     reference: list[str]  # folders of shipped bundles
     noise_floors: list[str]  # of the hosts that have measured one
@@ -65,34 +66,30 @@ class Workflow:
     datasets: Mapping[str, str]  # name -> canonical JSON of the entry
     dataset_patterns: Mapping[str, str]  # kind -> regular expression of its data sets' names
     dataset_texts: Mapping[str, list[str]]  # name -> the built-in text, where it is of that
+    methods: Mapping[str, str]  # kind -> what decides the arrays that are made of its data sets
     sources: Mapping[str, str]  # name -> a word that changes with the files of a person's folder
 
     def asked(self, wildcards: Any) -> str:
         """The experiment as JSON, as a function: in a plain text `{x}` would be a wildcard."""
         return self.experiment_json
 
-    def _of_cell(self, key: str, wildcards: Any) -> Any:
-        """What a cell's rule needs; Snakemake's `lookup` would walk through every cell each time.
+    def of_cell(self, key: str) -> Callable[[Any], Any]:
+        """A function for a part of a cell's rule; `lookup` would walk through every cell each time.
 
-        Raises:
-            UserError: the wildcard names no cell of the experiment.
+        Args:
+            key: see `Matrix.by_path`.
         """
-        known = self.cells(wildcards.cell.split("/")[0])
-        if wildcards.cell not in known:
-            raise UserError(f"{wildcards.cell}: no cell of this experiment, see `siliconprof plan`")
-        return known[wildcards.cell][key]
 
-    def files(self, wildcards: Any) -> list[str]:
-        """What a cell reads: facts of its data set, files of its weights."""
-        return list(self._of_cell("files", wildcards))
+        def needed(wildcards: Any) -> Any:
+            known = self.cells(wildcards.cell.split("/")[0])
+            if wildcards.cell not in known:
+                what = f"{wildcards.cell}: no cell of this experiment"
+                raise UserError(f"{what}, see `siliconprof plan`")
+            return known[wildcards.cell][key]
 
-    def arguments(self, wildcards: Any) -> str:
-        """What decides a cell's numbers, as words for the shell."""
-        return str(self._of_cell("arguments", wildcards))
-
-    def time_limit_s(self, wildcards: Any) -> str:
-        """How long a cell may take, which changes none of its numbers."""
-        return str(self._of_cell("time_limit_s", wildcards))
+        # Snakemake asks a function for it five times a job, and to find it out takes long.
+        needed.__signature__ = inspect.signature(needed)  # type: ignore[attr-defined]
+        return needed
 
     def closing_line(self, targets: Collection[str]) -> str:
         """What a run has made, for a person.
@@ -106,17 +103,6 @@ class Workflow:
             labels = [Path(file).stem for file in self.host_files]
             return f"records: {', '.join(f'results/records/{label}/' for label in labels)}"
         return f"made: {', '.join(sorted(targets))}"
-
-    def method(self, stage: str, kind: str) -> str:
-        """What decides the arrays that a `prepare` stage makes: its code and its libraries.
-
-        Args:
-            kind: of the data sets that it prepares, one of `dataset_spec.KINDS`.
-        """
-        code = fingerprint.of([f"siliconprof.{stage}"]).sha256
-        packages = detect.package_versions()
-        libraries = {name: packages.get(name) for name in dataset_spec.LIBRARIES[kind]}
-        return canonical_json({"code": code, "libraries": libraries})
 
     def code(self, stage: str) -> list[str]:
         """The import closure of a stage's module and of the plug-ins it loads, as inputs."""
@@ -163,6 +149,20 @@ def _store_code_cache() -> None:
         with suppress(CannotWrite, OSError):
             (RESULTS / "history").mkdir(parents=True, exist_ok=True)
             temporary.write(RESULTS / "history" / fingerprint.CACHE, text.encode("utf-8"))
+
+
+def _methods() -> dict[str, str]:
+    """Kind of data set -> what decides the arrays that its stage makes: code and libraries."""
+    packages = detect.package_versions()
+    return {
+        kind: canonical_json(
+            {
+                "code": fingerprint.of([stage]).sha256,
+                "libraries": {name: packages.get(name) for name in dataset_spec.LIBRARIES[kind]},
+            }
+        )
+        for kind, stage in preparing.STAGES.items()
+    }
 
 
 def _files(pattern: str) -> list[Path]:
@@ -316,6 +316,7 @@ def _prepare(
     # cell must not outlive is the one that parses here.
     os.environ[PIPELINE_VARIABLE] = str(os.getpid())
     os.environ.pop(PROGRESS_FILE_VARIABLE, None)
+    methods = _methods()
     if main_process:
         own = run.lying_here()
         records.set_damaged_aside([*own, *foreign], RESULTS, dry_run)
@@ -363,6 +364,7 @@ def _prepare(
             name: [BUILTIN_TEXT] if entry["source"] == "builtin" else []
             for name, entry in experiment["datasets"].items()
         },
+        methods=methods,
         sources={
             name: source_files.state(Path(matrix.DATA_DIR) / name)
             for name in experiment["datasets"]

@@ -73,9 +73,10 @@ def settle_records(
     answering: list[str] = []
     changes: Counter[str] = Counter()
     for one in planned:
-        path = Path(matrix.record_path(one.cell))
-        if path.exists():
-            question, note = freshness.question(one), notes.of(path)
+        name = matrix.record_path(one.cell)
+        path = Path(name)
+        if os.path.exists(name):
+            question, note = freshness.question(one), notes.of(name)
             if note and note.get("answers") == question:
                 answering.append(note["sha256"])
                 if not dry_run:
@@ -219,21 +220,22 @@ def explain(results: Path) -> None:
             print(error, file=sys.stderr)
 
 
-def _outputs(results: Path) -> Iterator[Path]:
+def _outputs(results: Path) -> Iterator[str | Path]:
     """What rules make and Snakemake compares by time."""
     yield results / "matrix.json"
     yield results / "report.html"
     for pattern in (
         "tables/*.csv",
         "data/*/*",
-        "records/**/*.json",
         "figures/.snakemake_timestamp",
         "reference/*/.snakemake_timestamp",
     ):
         yield from results.glob(pattern)
+    folder = results / "records"
+    yield from (f"{folder}/{name}" for name in records.listed(folder))
 
 
-def set_back(paths: Iterable[Path]) -> list[Path]:
+def set_back(paths: Iterable[str | Path]) -> list[str | Path]:
     """Make files of the future old ones; which they were.
 
     Nothing that is edited from now on is newer than they are, so Snakemake would keep them
@@ -243,7 +245,7 @@ def set_back(paths: Iterable[Path]) -> list[Path]:
     found = []
     for path in paths:
         try:
-            if path.lstat().st_mtime > latest_s:
+            if os.lstat(path).st_mtime > latest_s:
                 os.utime(path, (LONG_AGO_S, LONG_AGO_S), follow_symlinks=False)
                 found.append(path)
         except OSError:

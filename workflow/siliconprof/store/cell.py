@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from pathlib import PurePosixPath
 from typing import Any
 
 from siliconprof.errors import UserError
@@ -63,7 +62,7 @@ class Cell:
     @property
     def path(self) -> str:
         """`host/device/backend/workload/scenario/precision`, the record's path without suffix."""
-        return str(PurePosixPath(*(getattr(self, axis) for axis in AXES)))
+        return "/".join([getattr(self, axis) for axis in AXES])
 
     def to_json(self) -> str:
         """The canonical JSON of all attributes."""

@@ -248,9 +248,10 @@ def forget_retired(record: Mapping[str, Any], history: Path) -> None:
     Raises:
         CannotWrite: one line.
     """
-    note = history_folder(record, history) / RETIRED
-    with writing(note):
-        note.unlink(missing_ok=True)
+    note = f"{history}/{cell_path(record)}/{RETIRED}"
+    if os.path.lexists(note):  # hardly ever, and every start asks for every cell
+        with writing(Path(note)):
+            Path(note).unlink(missing_ok=True)
 
 
 def retired(record: Mapping[str, Any], history: Path) -> bool:

@@ -142,12 +142,15 @@ def sweep(folder: Path) -> list[Path]:
         The temporary files, removed or not.
     """
     ours = re.compile(rf"\..*\.{re.escape(_owner())}-(\d+)\.tmp")
-    swept = []
-    for parent, folders, files in os.walk(folder):
-        for name in [*files, *folders]:
-            match = ours.fullmatch(name)
-            if match and not exists(int(match[1])):
-                swept.append(Path(parent, name))
+    swept, folders = [], [os.fspath(folder)]
+    while folders:  # `os.walk` takes twice as long, and the history has a folder for each cell
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                match = ours.fullmatch(entry.name)
+                if match and not exists(int(match[1])):
+                    swept.append(Path(entry.path))
+                elif entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
     for path in swept:
         remove(path)
     return swept
