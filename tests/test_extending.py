@@ -95,8 +95,8 @@ def test_the_probe_has_its_table(extended: Checkout) -> None:
 
 @pytest.mark.slow
 def test_the_device_and_the_backend_are_on_the_page(extended: Checkout) -> None:
-    (host,) = (extended.path / "results/hosts").glob("*.json")
-    facts = json.loads(host.read_text())
+    (host,) = {record["cell"]["host"] for record in extended.records().values()}
+    facts = json.loads((extended.path / f"results/hosts/{host}.json").read_text())
     cpu = next(device for device in facts["devices"] if device["kind"] == "cpu")
     assert cpu["id"] == "desk-cpu"
     assert "torch-plain" in cpu["backends"]

@@ -29,12 +29,14 @@ class Parameter(NamedTuple):
         label: what tables and sentences call it.
         unit: such as `byte` or `s`; empty for counts and words.
         identifies: a point without it cannot be told from others, and is left out.
+        derived: it follows from the others, so words about a point leave it out.
     """
 
     type: str
     label: str
     unit: str = ""
     identifies: bool = True
+    derived: bool = False
 
     def text(self, value: Any) -> str:
         """A value in a sentence: `512 MiB`, `batch 8`, `not pinned`, `host to device`."""

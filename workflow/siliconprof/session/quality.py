@@ -13,18 +13,6 @@ if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
 SERIES = ("unsplit_step_s", "step_s", "launch_and_wait_s")  # the first stands for its point
-# Of a point's parameters, those that follow from the others.
-UNNAMED = (
-    "note",
-    "burst",
-    "head_dim",
-    "vocab_size",
-    "n_parameters",
-    "n_trainable_parameters",
-    "tokens_per_step",
-    "samples_per_step",
-    "audio_s_per_step",
-)
 SPLIT_DIFFERS_ABOVE = 0.05  # of the unsplit step, for steps of at least the following
 SPLIT_CHECKED_FROM_S = 0.020
 # Without a backward pass to come, less is saved and MLX builds a smaller graph: a forward pass by
@@ -32,12 +20,13 @@ SPLIT_CHECKED_FROM_S = 0.020
 FORWARD_DIFFERS_ABOVE = 0.25
 
 
-def label(point: Mapping[str, Any]) -> str:
-    """A point's parameters as ` (batch=1 k=64 …)`; empty for a training, which has one point."""
-    parameters = {key: v for key, v in point["params"].items() if key not in UNNAMED}
-    if "batch_size" in parameters and not parameters.keys() & {"n_layer", "network"}:
+def label(session: Session, point: Mapping[str, Any]) -> str:
+    """A point's parameters as ` (batch=1 k=64 …)`; empty for the only one of its cell."""
+    if len(session.points) == 1:
         return ""
-    return f" ({' '.join(f'{key}={value}' for key, value in parameters.items())})"
+    declared = session.workload.POINT
+    own = {k: v for k, v in point["params"].items() if k not in declared or not declared[k].derived}
+    return f" ({' '.join(f'{key}={value}' for key, value in own.items())})"
 
 
 def noise_flags(session: Session) -> None:
@@ -46,7 +35,7 @@ def noise_flags(session: Session) -> None:
         for name in SERIES:
             problem = noise(point["times"].get(name) or [])
             if problem:
-                session.flag("noisy", f"{name}{label(point)} {problem}")
+                session.flag("noisy", f"{name}{label(session, point)} {problem}")
 
 
 def order_flags(session: Session) -> dict[str, Any]:
@@ -68,8 +57,8 @@ def order_flags(session: Session) -> dict[str, Any]:
             drifts = f"{drifts}; it {changes}"
         for code, problem in (("drift", drifts), ("change_point", None if drifts else changes)):
             if problem:
-                session.flag(code, f"{name}{label(point)} {problem}")
-                reasons.append(f"{name}{label(point)} {problem}")
+                session.flag(code, f"{name}{label(session, point)} {problem}")
+                reasons.append(f"{name}{label(session, point)} {problem}")
     numbers = {
         "points": assessed,
         "worst_ratio": max(ratios, key=lambda ratio: abs(math.log(ratio)), default=None),
@@ -92,7 +81,7 @@ def split_flags(session: Session) -> None:
             if unsplit >= SPLIT_CHECKED_FROM_S and abs(differs) > SPLIT_DIFFERS_ABOVE:
                 session.flag(
                     "split_differs",
-                    f"the sum of the phases{label(point)} differs from the whole step by "
+                    f"the sum of the phases{label(session, point)} differs from the whole step by "
                     f"{differs:+.1%}",
                 )
         ratio = point.get("forward_only_over_forward")
@@ -101,7 +90,7 @@ def split_flags(session: Session) -> None:
             if abs(ratio - 1) > FORWARD_DIFFERS_ABOVE:
                 session.flag(
                     "forward_differs",
-                    f"a forward pass by itself{label(point)} takes {ratio:.2f} times as long as inside "
+                    f"a forward pass by itself{label(session, point)} takes {ratio:.2f} times as long as inside "
                     "a step",
                 )
 

@@ -15,8 +15,8 @@ SHAPE_POINT: Mapping[str, Parameter] = {
     "n_head": Parameter("integer", label="heads"),
     "d_ff": Parameter("integer", label="feed-forward channels"),
     "seq_len": Parameter("integer", label="sequence length"),
-    "vocab_size": Parameter("integer", label="vocabulary"),
-    "head_dim": Parameter("integer", label="channels of a head", identifies=False),
+    "vocab_size": Parameter("integer", label="vocabulary", derived=True),
+    "head_dim": Parameter("integer", label="channels of a head", identifies=False, derived=True),
 }
 OPTIMIZER_POINT: Mapping[str, Parameter] = {
     "learning_rate": Parameter("number", label="learning rate", identifies=False),

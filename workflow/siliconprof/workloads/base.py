@@ -116,7 +116,7 @@ class Workload:
         return ", ".join(
             parameter.text(row[name])
             for name, parameter in cls.POINT.items()
-            if parameter.identifies and row.get(name) is not None
+            if parameter.identifies and not parameter.derived and row.get(name) is not None
         )
 
     @classmethod
@@ -167,14 +167,16 @@ class TrainingWorkload(Workload):
     trainers: ClassVar[tuple[str, ...]] = ("plain", "hf")  # those that can drive it
     POINT = {
         "batch_size": Parameter("integer", label="batch"),
-        "n_parameters": Parameter("integer", label="parameters"),
-        "samples_per_step": Parameter("integer", label="samples in a step"),
+        "n_parameters": Parameter("integer", label="parameters", derived=True),
+        "samples_per_step": Parameter("integer", label="samples in a step", derived=True),
         "n_trainable_parameters": Parameter(
-            "integer", label="trainable parameters", identifies=False
+            "integer", label="trainable parameters", identifies=False, derived=True
         ),
-        "tokens_per_step": Parameter("integer", label="tokens in a step", identifies=False),
+        "tokens_per_step": Parameter(
+            "integer", label="tokens in a step", identifies=False, derived=True
+        ),
         "audio_s_per_step": Parameter(
-            "number", label="audio in a step", unit="s", identifies=False
+            "number", label="audio in a step", unit="s", identifies=False, derived=True
         ),
         "learning_rate": Parameter("number", label="learning rate", identifies=False),
     }

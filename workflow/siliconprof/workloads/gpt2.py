@@ -42,10 +42,10 @@ class Plugin(TrainingWorkload):
     LIBRARIES = {"torch": ("transformers", "peft", "numpy"), "mlx": ("mlx-lm", "numpy")}
     POINT = {
         **TrainingWorkload.POINT,
-        "n_trainable_parameters": Parameter("integer", label="trainable parameters"),
-        "tokens_per_step": Parameter("integer", label="tokens in a step"),
+        "n_trainable_parameters": Parameter("integer", label="trainable parameters", derived=True),
+        "tokens_per_step": Parameter("integer", label="tokens in a step", derived=True),
         "seq_len": Parameter("integer", label="sequence length", identifies=False),
-        "vocab_size": Parameter("integer", label="vocabulary", identifies=False),
+        "vocab_size": Parameter("integer", label="vocabulary", identifies=False, derived=True),
     }
     PARAMETERS = {
         **TRAINING_PARAMETERS,

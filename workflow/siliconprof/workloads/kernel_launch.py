@@ -73,8 +73,8 @@ class Plugin(KernelWorkload):
     frameworks = ("torch", "mlx")
     POINT = {
         "launch": Parameter("string", label="launch"),
-        "note": Parameter("string", label="what is launched", identifies=False),
-        "burst": Parameter("integer", label="launches in a row", identifies=False),
+        "note": Parameter("string", label="what is launched", identifies=False, derived=True),
+        "burst": Parameter("integer", label="launches in a row", identifies=False, derived=True),
     }
     QUANTITIES = {
         "launch_and_wait_s": Quantity("launch and wait", "s", "lower", series=True),

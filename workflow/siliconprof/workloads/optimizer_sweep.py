@@ -55,8 +55,10 @@ class Plugin(KernelWorkload):
         **transformer_lm.Plugin.POINT,
         "n_layer": SHAPE_POINT["n_layer"],
         "n_embd": SHAPE_POINT["n_embd"],
-        "tokens_per_step": Parameter("integer", label="tokens in a step"),
-        "samples_per_step": Parameter("integer", label="samples in a step", identifies=False),
+        "tokens_per_step": Parameter("integer", label="tokens in a step", derived=True),
+        "samples_per_step": Parameter(
+            "integer", label="samples in a step", identifies=False, derived=True
+        ),
     }
     QUANTITIES = {
         "unsplit_step_s": Quantity("step", "s", "lower", series=True),

@@ -54,8 +54,10 @@ class Plugin(KernelWorkload):
     POINT = {
         **transformer_lm.Plugin.POINT,
         **SHAPE_POINT,
-        "tokens_per_step": Parameter("integer", label="tokens in a step"),
-        "samples_per_step": Parameter("integer", label="samples in a step", identifies=False),
+        "tokens_per_step": Parameter("integer", label="tokens in a step", derived=True),
+        "samples_per_step": Parameter(
+            "integer", label="samples in a step", identifies=False, derived=True
+        ),
     }
     QUANTITIES = {
         "unsplit_step_s": Quantity("step", "s", "lower", series=True),

@@ -48,8 +48,8 @@ class Plugin(TrainingWorkload):
     LIBRARIES = {"torch": ("transformers", "numpy"), "mlx": ("mlx-audio", "numpy")}
     POINT = {
         **TrainingWorkload.POINT,
-        "n_trainable_parameters": Parameter("integer", label="trainable parameters"),
-        "vocab_size": Parameter("integer", label="vocabulary", identifies=False),
+        "n_trainable_parameters": Parameter("integer", label="trainable parameters", derived=True),
+        "vocab_size": Parameter("integer", label="vocabulary", identifies=False, derived=True),
     }
     trainer_class = "Seq2SeqTrainer"
     PARAMETERS = {
