@@ -93,17 +93,8 @@ class Host:
 
     def remote(self, patience_s: float, program_bytes: int) -> list[str]:
         """The command that starts a program on the host, whose text follows on standard input."""
-        remote_command = [
-            "sh",
-            "-c",
-            SEARCH,
-            "sh",
-            self.python,
-            "-c",
-            BOOTSTRAP,
-            str(program_bytes),
-        ]
-        return [*self.ssh(patience_s), "--", self.target, shlex.join(remote_command)]
+        program = ["sh", "-c", SEARCH, "sh", self.python, "-c", BOOTSTRAP, str(program_bytes)]
+        return [*self.ssh(patience_s), "--", self.target, shlex.join(program)]
 
     def rsync(self, patience_s: float, parts: Sequence[str]) -> list[str]:
         """The command that makes the parts on the host equal to those here, and nothing else.
