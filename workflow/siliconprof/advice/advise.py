@@ -1,17 +1,17 @@
-"""Which device for a training: which has the memory, how fast, at which energy and price.
+"""Which device for a training: which has enough memory, how fast, at which energy and price.
 
     siliconprof advise --model gpt2-large --batch 16
     siliconprof advise --model gpt2-xl --batch 16 --budget 5000
     siliconprof advise --parameters 1.5e9 --batch 8 --seq-len 512 --precision amp-bf16 --json
 
-Every device of the registry and of this host is gone through. What was measured, here or elsewhere,
-is read from results/tables; beside it stand the paper's Tables 4 and 5, and predictions as ranges.
-What none of them can tell stays unknown. Prices, and that of electricity, are the config's.
+It covers every device of the registry and of this host. Measurements, of this host or others, come
+from results/tables; where there is none, from the paper's Tables 4 and 5, or from predictions as
+ranges; else a value is unknown. The prices of devices and electricity come from the config.
 
 --json prints an object: question, n_parameters, flops_per_step, flops_source, conclusion,
 price_per_kwh, and devices, the most useful first. Of a device: device, name, this_host, backend,
 scenario (fits, near-capacity, offload, unknown, cannot), why, need_bytes, offloaded_bytes,
-capacity_bytes, capacity_source, step_s and samples_per_s (low, value, high; value is null of a
+capacity_bytes, capacity_source, step_s and samples_per_s (low, value, high; value is null for a
 range), energy_per_1000_steps_j by scope ("at most": a bound), electricity_per_1000_steps_usd,
 price_usd, price_of, price_source, within_budget (yes, no, unknown). What is unknown is null.
 """
@@ -53,7 +53,7 @@ FROM_CELL = (
 )
 WIDTH = 100
 SHORT = {"near-capacity": "near"}
-HOST_UNKNOWN = "Not asked about this host's own devices: no results/matrix.json; a run makes it."
+HOST_MISSING = "This host's own devices are left out: no results/matrix.json; a run makes it."
 
 
 def published_tables(folder: Path = PUBLISHED) -> dict[str, list[dict[str, str]]]:
@@ -62,7 +62,7 @@ def published_tables(folder: Path = PUBLISHED) -> dict[str, list[dict[str, str]]
 
 
 def read_results(folder: Path, devices: registry.Registry) -> Results:
-    """What was measured, as far as a run has left it; nothing of it need be there."""
+    """The results of a run; every file of them may be missing."""
     host = None
     matrix = folder / "matrix.json"
     if matrix.is_file():
@@ -92,8 +92,8 @@ def _key(row: Mapping[str, Any]) -> tuple:
 # -- the table -----------------------------------------------------------------------------------
 
 
-def as_text(found: Advice, price_per_kwh: float | None, host_known: bool) -> str:
-    """The conclusion, a table of at most `WIDTH` columns, and what stands behind its numbers."""
+def as_text(advice: Advice, price_per_kwh: float | None, has_host: bool) -> str:
+    """The conclusion, a table of at most `WIDTH` characters, and notes on its numbers."""
     head = (
         "device",
         "backend",
@@ -106,17 +106,17 @@ def as_text(found: Advice, price_per_kwh: float | None, host_known: bool) -> str
         "price",
         "evidence",
     )
-    asked = found.question
+    question = advice.question
     notes: list[str] = []
     lines: list[tuple[str, ...]] = [head]
-    able = [one for one in found.answers if one.scenario != "cannot"]
-    for one in able:
-        lines.append(_line(one, notes))
+    able = [answer for answer in advice.answers if answer.scenario != "cannot"]
+    for answer in able:
+        lines.append(_line(answer, notes))
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     text = [
-        f"{asked.title}: {advice_question.millions(found.n_parameters)} parameters, "
-        f"{float(f'{found.flops / 1e12:.3g}'):,.10g} TFLOP a step",
-        *(line for one in found.conclusion for line in _wrapped(f"- {one}")),
+        f"{question.title}: {advice_question.millions(advice.n_parameters)} parameters, "
+        f"{float(f'{advice.flops / 1e12:.3g}'):,.10g} TFLOP a step",
+        *(line for sentence in advice.conclusion for line in _wrapped(f"- {sentence}")),
         "",
         *(
             " ".join(
@@ -129,24 +129,24 @@ def as_text(found: Advice, price_per_kwh: float | None, host_known: bool) -> str
     ]
     if not able:
         text = text[: -len(lines) - 1]
-    cannot = [one for one in found.answers if one.scenario == "cannot"]
+    cannot = [answer for answer in advice.answers if answer.scenario == "cannot"]
     if cannot:
-        named = ", ".join(one.candidate.id for one in cannot)
+        ids = ", ".join(answer.candidate.id for answer in cannot)
         first = "the first because" if len(cannot) > 1 else "because"
-        text += _wrapped(f"Cannot: {named}; {first}: {cannot[0].why}.")
+        text += _wrapped(f"Cannot run it: {ids}; {first}: {cannot[0].why}.")
     text += [line for index, note in enumerate(notes) for line in _wrapped(f"[{index + 1}] {note}")]
-    if found.question.said_of_shape():
-        text += _wrapped(f"Note: {found.question.said_of_shape()}.")
+    if advice.question.said_of_shape():
+        text += _wrapped(f"Note: {advice.question.said_of_shape()}.")
     tariff = "no price of electricity (report.price_per_kwh is null)"
     if price_per_kwh is not None:
         tariff = f"electricity at {price_per_kwh:g} USD a kWh, from report.price_per_kwh"
     text += _wrapped(
-        "GiB: predicted need/what a training may use. h, kWh, USD: of 1,000 steps; "
+        "GiB: predicted need/memory that a training may use. h, kWh, USD: for 1,000 steps; "
         f"≤ is a bound by the board's power; {tariff}. Price in USD: of the card alone for NVIDIA, "
         "of a whole computer (c) for Apple, at launch; ? = unknown; ! = over the budget; * = this host's."
     )
-    if not host_known:
-        text += _wrapped(HOST_UNKNOWN)
+    if not has_host:
+        text += _wrapped(HOST_MISSING)
     return "\n".join(text)
 
 
@@ -155,21 +155,21 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _line(one: Answer, notes: list[str]) -> tuple[str, ...]:
-    """One device; what stands behind its speed becomes a numbered note, told once."""
-    found = one.widest()
-    bound = "≤" if found and found[0] == money.AT_MOST else ""
-    joules = (found[1].value or found[1].high) if found else None
+    """The line of one device; the basis of its speed becomes a numbered note in `notes`, once."""
+    energy = one.widest()
+    bound = "≤" if energy and energy[0] == money.AT_MOST else ""
+    joules = (energy[1].value or energy[1].high) if energy else None
     kwh = None if joules is None else joules * ranking.STEPS / money.J_PER_KWH
     usd = one.cost_usd(joules)
     price = "?" if one.price.usd is None else f"{one.price.usd:,.0f}"
     price += "c" if one.price.usd is not None and one.price.of == money.COMPUTER else ""
     price += "!" if one.budget == "no" else ""
     gib = f"{(one.need_bytes or 0) / 2**30:.3g}/{(one.capacity_bytes or 0) / 2**30:.3g}"
-    said = one.step.said
-    if found and found[0] != money.AT_MOST:
-        said += f"; energy: {found[1].evidence}, {found[1].said}"
-    if said not in notes:
-        notes.append(said)
+    note = one.step.basis
+    if energy and energy[0] != money.AT_MOST:
+        note += f"; energy: {energy[1].evidence}, {energy[1].basis}"
+    if note not in notes:
+        notes.append(note)
     return (
         textwrap.shorten(f"{'*' if one.candidate.here else ''}{one.candidate.id}", 22),
         one.backend,
@@ -180,12 +180,12 @@ def _line(one: Answer, notes: list[str]) -> tuple[str, ...]:
         "-" if kwh is None else f"{bound}{two_digits(kwh)}",
         "-" if usd is None else f"{bound}{two_digits(usd)}",
         price,
-        f"{one.step.evidence or 'unknown'} [{notes.index(said) + 1}]",
+        f"{one.step.evidence or 'unknown'} [{notes.index(note) + 1}]",
     )
 
 
 def _spread(one: Estimate) -> str:
-    """`1.5`, or `0.17-0.72` of a range."""
+    """`1.5`, or `0.17-0.72` for a range."""
     if one.value is not None:
         return two_digits(one.value)
     if one.low is None or one.high is None:
@@ -200,7 +200,7 @@ def _number(option: str, text: str | None, whole: bool) -> float | int | None:
     """An option's number.
 
     Raises:
-        UserError: it is none.
+        UserError: the text is no number.
     """
     if text is None:
         return None
@@ -219,11 +219,11 @@ OPTION_OF = {
 }
 
 
-def asked(arguments: argparse.Namespace) -> advice_question.Question:
+def question_of(arguments: argparse.Namespace) -> advice_question.Question:
     """The question of a command line.
 
     Raises:
-        UserError: all that is wrong with it, one line each.
+        UserError: its mistakes, one line each.
     """
     entry: dict[str, Any] = {
         "model": arguments.model,
@@ -249,18 +249,21 @@ def asked(arguments: argparse.Namespace) -> advice_question.Question:
 
 
 def check_devices(ids: Sequence[str], results: Results) -> None:
-    """Whether there are such devices.
+    """Check that devices exist.
+
+    Args:
+        ids: of the registry, or of this host.
 
     Raises:
-        UserError: there are not.
+        UserError: one does not, one line each.
     """
-    known = [name for c in results.candidates for name in dict.fromkeys((c.id, *c.own_ids))]
-    unknown = [name for name in ids if name not in known]
+    possible = [name for c in results.candidates for name in dict.fromkeys((c.id, *c.own_ids))]
+    unknown = [name for name in ids if name not in possible]
     if unknown:
         raise UserError(
             "\n".join(
-                f"--device: is '{name}', which is neither in {REGISTRY} nor of this host"
-                f"{nearest(name, known)}"
+                f"--device: is '{name}', which is neither in {REGISTRY} nor on this host"
+                f"{nearest(name, possible)}"
                 for name in unknown
             )
         )
@@ -273,31 +276,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--model", help="such as gpt2-large, whisper-medium; or --parameters")
+    parser.add_argument("--model", help="such as gpt2-large or whisper-medium; else --parameters")
     parser.add_argument("--parameters", help="such as 1.5e9 or 774M: a decoder of GPT-2's kind")
     parser.add_argument("--batch", required=True, help="samples per training step")
-    parser.add_argument("--precision", default="fp32", help="default fp32")
-    parser.add_argument("--seq-len", help="tokens of a sequence or transcript, default 128")
-    parser.add_argument("--lora", metavar="RANK", help="rank of LoRA adapters, default none")
+    parser.add_argument("--precision", default="fp32", help="default: fp32")
+    parser.add_argument("--seq-len", help="tokens of a sequence or transcript (default: 128)")
+    parser.add_argument("--lora", metavar="RANK", help="rank of LoRA adapters (default: none)")
     parser.add_argument("--trainer", default="plain", help="plain (default) or hf")
-    parser.add_argument("--budget", metavar="USD", help="what may be spent on the device")
-    parser.add_argument("--device", nargs="+", default=[], metavar="ID", help="these devices only")
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.add_argument("--configfile", default="config/config.yaml", help="for prices")
+    parser.add_argument("--budget", metavar="USD", help="the most that the device may cost")
+    parser.add_argument("--device", nargs="+", default=[], metavar="ID", help="only these devices")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--configfile", default="config/config.yaml", help="config with the prices")
     parser.add_argument("--results", type=Path, default=Path("results"))
     arguments = parser.parse_args(argv)
-    question = asked(arguments)
+    question = question_of(arguments)
     settings = plan.load_experiment(arguments.configfile)["report"]
     devices = registry.load(REGISTRY)
     results = read_results(arguments.results, devices)
     check_devices(arguments.device, results)
     tariff = settings["price_per_kwh"]
-    found = ranking.answer(question, results, settings["prices"], tariff, arguments.device)
+    advice = ranking.answer(question, results, settings["prices"], tariff, arguments.device)
     if arguments.json:
-        told = found.as_dict() | {"price_per_kwh": tariff}
-        print(json.dumps(told, indent=1, ensure_ascii=False))
+        document = advice.as_dict() | {"price_per_kwh": tariff}
+        print(json.dumps(document, indent=1, ensure_ascii=False))
     else:
-        print(as_text(found, tariff, results.host is not None))
+        print(as_text(advice, tariff, results.host is not None))
     return 0
 
 

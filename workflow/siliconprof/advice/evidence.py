@@ -1,16 +1,16 @@
-"""How fast a training would run on a device, how much energy it would take, and who says so.
+"""The speed and energy of a training on a device, each with its evidence.
 
-Three kinds of evidence, in this order: the very cell was `measured` (here, on another host, in a
-reference bundle); the very model was `published` (the paper's Tables 4 and 5); or it is
-`predicted` as operations over a rate, and then as a range and never as one number. A rate is
+Three kinds of evidence, in this order: the same cell was `measured` (here, on another host, in a
+reference bundle); the same model was `published` (the paper's Tables 4 and 5); or the value is
+`predicted` as operations over a rate, always as a range. A rate is one of these:
 
-1. what the device itself reached in its nearest trainings;
-2. its data sheet's peak times the share of its own peak (MFU) that another device reached in its
+1. the device's own rate in its nearest trainings;
+2. its data sheet's peak times the share of its peak (MFU) that another device reached in its
    nearest training with the same backend and number format;
-3. the same with the MFU that Table 4 implies, itself a range (`advice.published`).
+3. its data sheet's peak times the MFU that Table 4 implies, a range (`advice.published`).
 
-Nearest is by operations of one step; more than `FARTHEST` times as much or as little is too far.
-Where none of them is at hand the answer is unknown, and the reason says what to measure.
+Nearest is by operations of one step; more than `FARTHEST` times as many or as few are too far.
+Without any rate the answer is unknown, and the reason says what to measure.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from siliconprof.hosts.datasheet import TERA
 from siliconprof.store.records import HERE, REFERENCE
 
 FARTHEST = 30.0  # times the operations of a step; small steps are bound by something else
-NEAREST = 3  # measured trainings that a range is made of
-SAME_MODEL = 0.2  # share by which the parameters of a small model differ with the data's vocabulary
-# By how much more either end of a predicted range is moved: assumptions, wider for another device.
+NEAREST = 3  # measured trainings that make a range
+SAME_MODEL = 0.2  # relative: a small model's parameters depend on the data's vocabulary
+# Factors that widen a predicted range at either end: assumptions, larger for another device.
 SAME_DEVICE_SPREAD, OTHER_DEVICE_SPREAD = 1.25, 2.0
 WHERE = {HERE: "here", REFERENCE: "in a reference bundle"}  # else on another host
 
 
-# -- the very cell -------------------------------------------------------------------------------
+# -- the same cell -------------------------------------------------------------------------------
 
 
 def same_training(question: Question, workload: Any, point: Row) -> bool:
@@ -66,11 +66,11 @@ def same_training(question: Question, workload: Any, point: Row) -> bool:
     )
 
 
-def _as_large(measured_n: Any, asked_n: int, named: bool) -> bool:
-    """Equal; of a named model nearly, since its vocabulary may be that of the data."""
+def _as_large(measured_n: Any, expected_n: int, is_named: bool) -> bool:
+    """Whether sizes are equal, or nearly for a named model: its vocabulary may be the data's."""
     if measured_n is None:
         return False
-    return abs(float(measured_n) - asked_n) <= (SAME_MODEL * asked_n if named else 0)
+    return abs(float(measured_n) - expected_n) <= (SAME_MODEL * expected_n if is_named else 0)
 
 
 def _equal(a: Any, b: Any) -> bool:
@@ -85,8 +85,8 @@ def measured(
     scenario: str,
     results: Results,
 ) -> tuple[Estimate, Row] | None:
-    """Seconds of a step of the very cell in that scenario, and its point; this host's first."""
-    found = [
+    """Seconds of a step of the same cell in that scenario, and its point, this host's first."""
+    points = [
         point
         for point in results.trainings()
         if point["backend"] == backend
@@ -94,34 +94,34 @@ def measured(
         and same_training(question, workload, point)
         and (point.get("scenario_applied") == "offload") == (scenario == "offload")
     ]
-    if not found:
+    if not points:
         return None
-    point = min(found, key=lambda p: (p["source"] != HERE, p["source"] != REFERENCE, p["host"]))
+    point = min(points, key=lambda p: (p["source"] != HERE, p["source"] != REFERENCE, p["host"]))
     value, ends = seconds(point), []
     for end in ("low", "high"):
         bound = point.get(f"unsplit_step_{end}_s") or point.get(f"step_{end}_s")
         ends.append(float(bound) if bound else value)
     where = WHERE.get(point["source"], "on another host")
-    said = f"measured {where}: {record_name(point)}"
+    basis = f"measured {where}: {record_name(point)}"
     if not _equal(point.get("n_parameters"), workload.n_parameters()):
-        said += f", with the vocabulary of its data: {millions(float(point['n_parameters']))} parameters"
-    return Estimate(ends[0], value, ends[1], MEASURED, said), point
+        basis += f", with the vocabulary of its data: {millions(float(point['n_parameters']))} parameters"
+    return Estimate(ends[0], value, ends[1], MEASURED, basis), point
 
 
 def measured_energy(point: Row, results: Results) -> dict[str, Estimate]:
     """Joules of a step of a measured cell: scope -> estimate; scopes are never added up."""
-    found: dict[str, Estimate] = {}
+    by_scope: dict[str, Estimate] = {}
     for row in results.energy:
         same = all(row[axis] == point[axis] for axis in KEY)
         joules = row.get("energy_per_step_j")
-        if same and joules and _better(row, found.get(row["scope"])):
-            said = f"{row['name']} ({row['scope']}, {row['quality']}): {record_name(point)}"
-            found[row["scope"]] = Estimate(None, float(joules), None, MEASURED, said)
-    return found
+        if same and joules and _better(row, by_scope.get(row["scope"])):
+            basis = f"{row['name']} ({row['scope']}, {row['quality']}): {record_name(point)}"
+            by_scope[row["scope"]] = Estimate(None, float(joules), None, MEASURED, basis)
+    return by_scope
 
 
 def _better(row: Row, before: Estimate | None) -> bool:
-    """A counter goes before an integral of a power over the same scope."""
+    """Whether a line replaces the earlier one of its scope: a counter replaces an integral."""
     return before is None or row["quality"] == "counter"
 
 
@@ -136,56 +136,58 @@ def predicted(
     results: Results,
     shares_of_table4: Mapping[str, Sequence[Share]],
 ) -> Estimate:
-    """Seconds of a step as a range, or why nobody can say."""
+    """Seconds of a step as a range, or why it is unknown."""
     flops, peak = workload.flops_per_step()[0], candidate.peak(question.precision)
     number_format = registry.PEAK_OF_PRECISION[question.precision]
     near, too_far = _near(question, flops, backend, results)
-    own = [point for point in near if of_candidate(point, candidate)][:NEAREST]
-    if own:
-        rates = [float(point["flop_per_s"]) for point in own]
+    own_points = [point for point in near if of_candidate(point, candidate)][:NEAREST]
+    if own_points:
+        rates = [float(point["flop_per_s"]) for point in own_points]
         spread = SAME_DEVICE_SPREAD
-        said = f"this device's own rate in {_names(own)}, ± a factor of {spread:g}"
-        return _range(flops, min(rates) / spread, max(rates) * spread, peak, said)
+        basis = f"this device's own rate in {_names(own_points)}, ± a factor of {spread:g}"
+        return _range(flops, min(rates) / spread, max(rates) * spread, peak, basis)
     if peak is None:
-        why = (
+        reason = (
             f"no source gives its peak in {number_format}"
             if candidate.entry
             else ("it is not in the registry of data sheets")
         )
-        return Estimate(said=f"unknown: {why}, and no training near this one was measured on it")
+        return Estimate(
+            basis=f"unknown: {reason}, and no training near this one was measured on it"
+        )
     shares = [(mfu, point) for point in near if (mfu := _mfu(point, results)) is not None]
-    kin = [pair for pair in shares if _like(pair[1], candidate, results)]
-    if kin:
-        mfu, point = kin[0]
+    alike = [pair for pair in shares if _like(pair[1], candidate, results)]
+    if alike:
+        mfu, point = alike[0]
         spread = OTHER_DEVICE_SPREAD
-        said = (
+        basis = (
             f"peak × {100 * mfu:.1f} %, the share that {point['device']} reached in {_names([point])}, "
             f"± a factor of {spread:g}"
         )
-        return _range(flops, peak * mfu / spread, peak * mfu * spread, peak, said)
+        return _range(flops, peak * mfu / spread, peak * mfu * spread, peak, basis)
     implied = shares_of_table4.get(backend) if question.precision == "fp32" else None
     if implied:
-        beside = _beside(implied, peak)
-        if all(1 / FARTHEST <= flops / share.flops <= FARTHEST for share in beside):
-            low, high = min(s.low for s in beside), max(s.high for s in beside)
-            said = (
+        neighbours = _beside(implied, peak)
+        if all(1 / FARTHEST <= flops / share.flops <= FARTHEST for share in neighbours):
+            low, high = min(s.low for s in neighbours), max(s.high for s in neighbours)
+            basis = (
                 f"peak × {100 * low:.1f} % to {100 * high:.1f} %, the share that Table 4 of seed "
-                f"001 implies for {' and '.join(share.name for share in beside)} with "
-                f"{TABLE4_LENGTHS[0]} to {beside[0].longest} tokens"
+                f"001 implies for {' and '.join(share.name for share in neighbours)} with "
+                f"{TABLE4_LENGTHS[0]} to {neighbours[0].longest} tokens"
             )
-            return _range(flops, peak * low, peak * high, peak, said)
+            return _range(flops, peak * low, peak * high, peak, basis)
         too_far = True
-    far = (
-        f"; what there is does over {FARTHEST:g} times more or less work a step" if too_far else ""
+    too_far_text = (
+        f"; the others do over {FARTHEST:g} times more or less work per step" if too_far else ""
     )
     return Estimate(
-        said=f"unknown: no measured or published training near this one with {backend} in "
-        f"{number_format}{far}"
+        basis=f"unknown: no measured or published training near this one with {backend} in "
+        f"{number_format}{too_far_text}"
     )
 
 
 def _beside(implied: Sequence[Share], peak: float) -> list[Share]:
-    """The rows of Table 4 with the next lower and next higher peak; beyond its ends the last one."""
+    """The rows of Table 4 with the next lower and next higher peak, or only one at its ends."""
     lower = [one for one in implied if one.peak <= peak]
     higher = [one for one in implied if one.peak >= peak]
     ends = [max(lower, key=lambda one: one.peak)] if lower else []
@@ -197,20 +199,20 @@ def _near(
     question: Question, flops: float, backend: str, results: Results
 ) -> tuple[list[Row], bool]:
     """(measured trainings in the same number format, nearest first; whether others are too far)."""
-    wanted = registry.PEAK_OF_PRECISION[question.precision]
+    number_format = registry.PEAK_OF_PRECISION[question.precision]
     amp = question.precision.startswith("amp-")
-    rated = [
+    by_distance = [
         (abs(math.log(float(point["flops"]) / flops)), index, point)
         for index, point in enumerate(results.trainings())
         if point["backend"] == backend
         and point.get("flops")
         and point.get("flop_per_s")
-        and registry.PEAK_OF_PRECISION[point["precision"]] == wanted
+        and registry.PEAK_OF_PRECISION[point["precision"]] == number_format
         and point["precision"].startswith("amp-") == amp
         and point.get("scenario_applied") != "offload"
     ]
-    near = [point for far, _, point in sorted(rated) if far <= math.log(FARTHEST)]
-    return near, len(near) < len(rated)
+    near = [point for far, _, point in sorted(by_distance) if far <= math.log(FARTHEST)]
+    return near, len(near) < len(by_distance)
 
 
 def _mfu(point: Row, results: Results) -> float | None:
@@ -230,7 +232,7 @@ def _entry(point: Row, results: Results) -> Row | None:
 
 
 def _like(point: Row, candidate: Candidate, results: Results) -> bool:
-    """Whether a share may be carried over: the same vendor's devices of the same kind."""
+    """Whether a share applies to the candidate: both devices have the same vendor and kind."""
     entry = _entry(point, results)
     own = candidate.entry
     return bool(entry and own and (entry["vendor"], entry["kind"]) == (own["vendor"], own["kind"]))
@@ -240,7 +242,7 @@ def _names(points: Sequence[Row]) -> str:
     return ", ".join(f"{point['workload']} ({point['precision']})" for point in points)
 
 
-def _range(flops: float, slow: float, fast: float, peak: float | None, said: str) -> Estimate:
-    """Seconds at two rates in FLOP/s; nothing is faster than the peak."""
+def _range(flops: float, slow: float, fast: float, peak: float | None, basis: str) -> Estimate:
+    """Seconds at two rates in FLOP/s, neither above the peak."""
     fast = fast if peak is None else min(fast, peak)
-    return Estimate(flops / fast, None, flops / min(slow, fast), PREDICTED, said)
+    return Estimate(flops / fast, None, flops / min(slow, fast), PREDICTED, basis)

@@ -1,4 +1,4 @@
-"""What advice is made of: devices, what is known of them, numbers with the range they lie in."""
+"""The parts of advice: devices, their known properties, and numbers with their ranges."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from siliconprof.store.records import HERE
 
 Row = Mapping[str, Any]
 MEASURED, PUBLISHED, PREDICTED = "measured", "published", "predicted"
-SCOPES = ("wall", "soc", "gpu", "cpu-package")  # of energy; the widest that there is counts
+SCOPES = ("wall", "soc", "gpu", "cpu-package")  # of energy, the widest first
 NO_SPEED_FLAG = "offload_on_cpu"
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with the range it may lie in; what it is from, or why there is none."""
+    """A number with its range and its basis, or the reason why there is none."""
 
     low: float | None = None
     value: float | None = None  # None where only a range is known
     high: float | None = None
     evidence: str | None = None
-    said: str = ""  # which cell, which table, which rate; or why it is unknown
+    basis: str = ""  # the cell, table or rate that it is from, or why it is unknown
 
     @property
     def middle(self) -> float | None:
@@ -38,21 +38,21 @@ class Estimate:
         return math.sqrt(self.low * self.high)
 
     def times(self, factor: float) -> Estimate:
-        """The same of so many."""
+        """The estimate times a factor."""
         low, value, high = (
             None if n is None else factor * n for n in (self.low, self.value, self.high)
         )
-        return Estimate(low, value, high, self.evidence, self.said)
+        return Estimate(low, value, high, self.evidence, self.basis)
 
     def per(self, amount: float) -> Estimate:
-        """So much in this time: a rate, whose low end is the high end here."""
+        """An amount over this time: a rate, whose low end is from the high end here."""
         low, value, high = (amount / n if n else None for n in (self.high, self.value, self.low))
-        return Estimate(low, value, high, self.evidence, self.said)
+        return Estimate(low, value, high, self.evidence, self.basis)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A device that could do it: of the registry, of this host, or both."""
+    """A device that advice considers: of the registry, of this host, or both."""
 
     id: str
     name: str
@@ -63,10 +63,10 @@ class Candidate:
     entry: Row | None = None  # the registry's
     here: bool = False
     working_set_bytes: int | None = None
-    own_ids: tuple[str, ...] = ()  # what records call it, beside the registry's id
+    own_ids: tuple[str, ...] = ()  # its ids in records, besides the registry's id
 
     def capacity(self) -> tuple[int | None, str]:
-        """Bytes that a training may use, and where that is from; as for every cell."""
+        """(bytes that a training may use, their source), as for every cell."""
         device = {
             "kind": self.kind,
             "memory_kind": self.memory_kind,
@@ -83,16 +83,16 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Results:
-    """What was measured, anywhere; all of it may be empty."""
+    """All measured results, of any host; every field may be empty."""
 
-    points: Sequence[Row] = ()  # of cells that are ok, with the cell's own columns beside them
+    points: Sequence[Row] = ()  # of cells that are ok, with the cell's columns
     energy: Sequence[Row] = ()  # of energy.csv
     host: Row | None = None  # the host file's content
     published: Mapping[str, Sequence[Row]] = field(default_factory=dict)
     registry: Mapping[str, Any] = field(default_factory=dict)
 
     def trainings(self) -> Iterable[Row]:
-        """Points of trainings whose times say something of speed."""
+        """The points of trainings whose times are meaningful."""
         for point in self.points:
             timed = point.get("trainer") in ("plain", "hf") and seconds(point)
             if timed and NO_SPEED_FLAG not in (point.get("flags") or "").split(";"):
@@ -100,19 +100,19 @@ class Results:
 
     @cached_property
     def candidates(self) -> list[Candidate]:
-        """Every device that advice can name."""
+        """Every device that advice considers."""
         return candidates(self.registry.get("devices", {}), self.host)
 
 
 def candidates(devices: Mapping[str, Any], host: Row | None) -> list[Candidate]:
-    """Every device of the registry, and of the host what is not in it.
+    """Every device of the registry, and those of the host that are not in it.
 
-    A host's own memory, as it is found there, goes before what the registry prints.
+    The memory that a host detects replaces the registry's figure.
     """
-    found: dict[str, Candidate] = {}
+    by_id: dict[str, Candidate] = {}
     for device_id, entry in devices.items():
         printed = entry["memory_gib"]
-        found[device_id] = Candidate(
+        by_id[device_id] = Candidate(
             device_id,
             entry["name"],
             entry["kind"],
@@ -122,42 +122,42 @@ def candidates(devices: Mapping[str, Any], host: Row | None) -> list[Candidate]:
             entry,
         )
     for device in (host or {}).get("devices", []):
-        known = device["registry_id"] in found
-        own_id = device["registry_id"] if known else device["id"]
-        before = found.get(own_id)
-        if before is not None and before.here:
+        in_registry = device["registry_id"] in by_id
+        own_id = device["registry_id"] if in_registry else device["id"]
+        earlier = by_id.get(own_id)
+        if earlier is not None and earlier.here:
             continue  # the second of a kind
-        found[own_id] = Candidate(
+        by_id[own_id] = Candidate(
             own_id,
-            before.name if before else device["name"],
+            earlier.name if earlier else device["name"],
             device["kind"],
-            tuple(device["backends"]) or (before.backends if before else ()),
+            tuple(device["backends"]) or (earlier.backends if earlier else ()),
             device["memory_kind"],
             device["memory_bytes"],
-            before.entry if before else None,
+            earlier.entry if earlier else None,
             True,
             device.get("working_set_bytes"),
             (device["id"],),
         )
-    return list(found.values())
+    return list(by_id.values())
 
 
 def seconds(point: Row) -> float | None:
-    """Of one unsplit step, else of a split one."""
+    """Seconds of one unsplit step, else of a split one."""
     value = point.get("unsplit_step_median_s") or point.get("step_median_s")
     return float(value) if value else None
 
 
 def of_candidate(point: Row, candidate: Candidate) -> bool:
-    """Whether a point was measured on such a device; on this host by the name that it has here."""
+    """Whether a point was measured on such a device; this host's records have its own ids."""
     device = str(point["device"])
     if point["source"] == HERE and device in candidate.own_ids:
         return True
     if candidate.entry is None:
-        return False  # another host's CPU may have the same name by chance, and another memory
+        return False  # another host's CPU may have the same name and another memory
     return candidate.id in (device, device.rpartition("-")[0])
 
 
 def record_name(point: Row) -> str:
-    """`results/records/…` in short: how a record is named in words."""
+    """The name of a point's record in texts: its path below results/records, without the source."""
     return "/".join(str(point[axis]) for axis in KEY[1:])

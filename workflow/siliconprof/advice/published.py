@@ -1,8 +1,8 @@
-"""What the paper's Tables 4 and 5 say of a training, and what Table 4 implies of its devices.
+"""A training's time and energy by the paper's Tables 4 and 5, and the MFU that Table 4 implies.
 
 Table 4 prints no sequence length, so the share of the peak that it implies is a range: from 128
-tokens, our reading (config/paper.yaml), to the longest power of two with which all of the table's
-trainings fit their devices by our memory model.
+tokens, our assumption (config/paper.yaml), to the longest power of two with which all of the
+table's trainings fit their devices by our memory model.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def published(
 ) -> Estimate | None:
     """Seconds of a step by Table 4: the same model and trainer, scaled by samples.
 
-    The table's sequence length is not printed; it is told for our reading of it alone.
+    The table prints no sequence length, so this covers only the length that we assume, `SEQ_LEN`.
     """
-    asked = (question.precision, question.trainer, question.lora_rank, question.seq_len)
-    if asked != ("fp32", "plain", 0, SEQ_LEN):
+    settings = (question.precision, question.trainer, question.lora_rank, question.seq_len)
+    if settings != ("fp32", "plain", 0, SEQ_LEN):
         return None
     for row in results.published.get("table4_pass_time", ()):
         if row["device"] != candidate.id or row["backend"] != backend:
@@ -37,13 +37,13 @@ def published(
             scaled = (
                 "" if batch == question.batch_size else f", scaled from batch {batch} by samples"
             )
-            said = (
+            basis = (
                 f"{row['source']}: {row['pass_time_s']} s a pass at batch {batch}{scaled}; its "
-                f"sequence length is not printed (taken as {SEQ_LEN} tokens, as are the slow ends of "
-                "predicted ranges), nor whether the optimizer is in it"
+                f"sequence length is not printed ({SEQ_LEN} tokens are assumed, as for the slow ends "
+                "of predicted ranges), nor is whether it includes the optimizer"
             )
             per_step = float(row["pass_time_s"]) / batch * question.batch_size
-            return Estimate(None, per_step, None, PUBLISHED, said)
+            return Estimate(None, per_step, None, PUBLISHED, basis)
     return None
 
 
@@ -60,9 +60,9 @@ def published_energy(
             scaled = (
                 "" if batch == question.batch_size else f", scaled from batch {batch} by samples"
             )
-            said = f"{row['source']}: {row['energy_per_iteration_j']} J at batch {batch}{scaled}"
+            basis = f"{row['source']}: {row['energy_per_iteration_j']} J at batch {batch}{scaled}"
             joules = float(row["energy_per_iteration_j"]) / batch * question.batch_size
-            return {"gpu": Estimate(None, joules, None, PUBLISHED, f"{said} ({row['scope']})")}
+            return {"gpu": Estimate(None, joules, None, PUBLISHED, f"{basis} ({row['scope']})")}
     return {}
 
 
@@ -78,13 +78,13 @@ def _table4(row: Row, seq_len: int) -> Any:
 
 def longest_of_table4(results: Results) -> int:
     """The longest sequence with which every training of Table 4 fits its device, in tokens."""
-    known = {candidate.id: candidate for candidate in candidates(results.registry["devices"], None)}
+    by_id = {candidate.id: candidate for candidate in candidates(results.registry["devices"], None)}
     longest = TABLE4_LENGTHS[0]
     for seq_len in TABLE4_LENGTHS[1:]:
         for row in results.published["table4_pass_time"]:
-            need = footprint.total(_table4(row, seq_len).memory_bytes("fp32", row["backend"]))
-            have = known[row["device"]].capacity()[0] if row["device"] in known else None
-            if have is not None and need > have:
+            needed = footprint.total(_table4(row, seq_len).memory_bytes("fp32", row["backend"]))
+            capacity = by_id[row["device"]].capacity()[0] if row["device"] in by_id else None
+            if capacity is not None and needed > capacity:
                 return longest
         longest = seq_len
     return longest
@@ -92,7 +92,7 @@ def longest_of_table4(results: Results) -> int:
 
 @dataclass(frozen=True)
 class Share:
-    """What a row of Table 4 implies of its device's peak."""
+    """The share of its device's peak that a row of Table 4 implies, as a range from 0 to 1."""
 
     name: str
     low: float
@@ -103,20 +103,20 @@ class Share:
 
 
 def table4_shares(results: Results) -> dict[str, list[Share]]:
-    """Backend -> what each of its rows implies."""
-    found: dict[str, list[Share]] = {}
+    """Backend -> the shares that its rows imply."""
+    by_backend: dict[str, list[Share]] = {}
     if not results.published.get("table4_pass_time"):
-        return found
-    known = {candidate.id: candidate for candidate in results.candidates}
+        return by_backend
+    by_id = {candidate.id: candidate for candidate in results.candidates}
     longest = longest_of_table4(results)
     for row in results.published["table4_pass_time"]:
-        candidate = known.get(row["device"])
+        candidate = by_id.get(row["device"])
         peak = candidate.peak("fp32") if candidate else None
         if candidate is None or peak is None:
             continue
         work = [_table4(row, n).flops_per_step()[0] for n in (TABLE4_LENGTHS[0], longest)]
         low, high = (n / float(row["pass_time_s"]) / peak for n in work)
-        found.setdefault(row["backend"], []).append(
+        by_backend.setdefault(row["backend"], []).append(
             Share(candidate.name, low, high, peak, math.sqrt(work[0] * work[1]), longest)
         )
-    return found
+    return by_backend

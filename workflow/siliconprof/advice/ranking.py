@@ -1,8 +1,8 @@
 """Which device for a training: does it fit, how fast, at which energy and price, on what evidence.
 
-After section 5.1 of seed 001: what you already have, if its memory is large enough, though slower;
-a new machine from Apple for larger models only; an NVIDIA GPU for most. Here the same is computed
-device by device, and every number names its evidence (`advice.evidence`).
+Section 5.1 of seed 001 recommends the machine that you have, though slower, if its memory is large
+enough; a new Apple machine only for larger models; an NVIDIA GPU for most. Here the same is
+computed device by device, and every number has its evidence (`advice.evidence`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_ENERGY = "unknown: not measured, not published, and {}"
 RANK_OF_BUDGET = {"yes": 0, "unknown": 1, "no": 2}
 OFFLOAD_UNKNOWN = (
     "unknown: no offloaded training was measured on it, and the paper shows those of ZeRO-Offload "
-    "in a picture only"
+    "only in a figure"
 )
 
 
@@ -46,8 +46,8 @@ class Answer:
     candidate: Candidate
     backend: str
     scenario: str  # of SCENARIOS
-    why: str  # cannot, or is offloaded
-    need_bytes: int | None  # all of it on the device
+    why: str  # why it cannot run, or is offloaded
+    need_bytes: int | None  # with everything on the device
     offloaded_bytes: int | None  # on the device when offloading
     capacity_bytes: int | None
     capacity_source: str
@@ -60,32 +60,32 @@ class Answer:
 
     @property
     def samples_per_s(self) -> float | None:
-        """For sorting: what it reaches at least.
+        """Samples per second at the slow end of the range; None if unknown.
 
-        The slow ends of ranges by Table 4 take it with 128 tokens, as its own rows are taken here.
+        For ranges by Table 4 that end assumes 128 tokens, as its own rows do here.
         """
         longest = self.step.value or self.step.high
         return self.batch_size / longest if longest else None
 
     @property
     def is_guess(self) -> bool:
-        """A CPU of unknown speed: that it has the memory does not make it useful."""
+        """Whether it is a CPU of unknown speed, whose memory alone does not make it useful."""
         return self.candidate.kind == "cpu" and self.samples_per_s is None
 
     def widest(self) -> tuple[str, Estimate] | None:
-        """The energy of the widest scope, J a step; of several scopes never a sum."""
+        """(scope, J per step) of the widest scope, never a sum of scopes; None if unknown."""
         for scope in (*SCOPES, money.AT_MOST):
             if scope in self.energy:
                 return scope, self.energy[scope]
         return None
 
     def cost_usd(self, joules: float | None) -> float | None:
-        """Electricity of 1,000 steps that take so many joules each."""
+        """USD of electricity for 1,000 steps of `joules` each; None if unknown."""
         return money.electricity_usd(joules, STEPS, self.price_per_kwh)
 
     def as_dict(self) -> dict[str, Any]:
-        """For machines."""
-        found = self.widest()
+        """As a JSON object."""
+        energy = self.widest()
 
         def estimate(one: Estimate) -> dict[str, Any]:
             return {
@@ -93,7 +93,7 @@ class Answer:
                 "value": one.value,
                 "high": one.high,
                 "evidence": one.evidence,
-                "said": one.said,
+                "said": one.basis,
             }
 
         return {
@@ -117,11 +117,11 @@ class Answer:
                 scope: estimate(one.times(STEPS)) for scope, one in self.energy.items()
             },
             "electricity_per_1000_steps_usd": {
-                "scope": found[0],
-                "value": self.cost_usd(found[1].value),
-                "high": self.cost_usd(found[1].high),
+                "scope": energy[0],
+                "value": self.cost_usd(energy[1].value),
+                "high": self.cost_usd(energy[1].high),
             }
-            if found and self.price_per_kwh is not None
+            if energy and self.price_per_kwh is not None
             else None,
             "price_usd": self.price.usd,
             "price_of": self.price.of if self.price.usd is not None else None,
@@ -132,7 +132,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Advice:
-    """All answers to a question, the most useful first, and what follows from them."""
+    """All answers to a question, the most useful first, and the conclusion."""
 
     question: Question
     answers: Sequence[Answer]
@@ -142,19 +142,19 @@ class Advice:
     conclusion: Sequence[str] = field(default_factory=tuple)
 
     def as_dict(self) -> dict[str, Any]:
-        """For machines."""
-        asked = self.question
+        """As a JSON object."""
+        question = self.question
         return {
             "question": {
-                "model": asked.model,
-                "parameters": asked.parameters,
-                "batch_size": asked.batch_size,
-                "seq_len": asked.seq_len,
-                "precision": asked.precision,
-                "lora_rank": asked.lora_rank,
-                "trainer": asked.trainer,
-                "budget_usd": asked.budget_usd,
-                "shape": asked.said_of_shape(),
+                "model": question.model,
+                "parameters": question.parameters,
+                "batch_size": question.batch_size,
+                "seq_len": question.seq_len,
+                "precision": question.precision,
+                "lora_rank": question.lora_rank,
+                "trainer": question.trainer,
+                "budget_usd": question.budget_usd,
+                "shape": question.said_of_shape(),
             },
             "n_parameters": self.n_parameters,
             "flops_per_step": self.flops,
@@ -171,14 +171,15 @@ def answer(
     price_per_kwh: float | None = None,
     only: Sequence[str] = (),
 ) -> Advice:
-    """Every device of the registry and of this host.
+    """The answers for every device of the registry and of this host.
 
     Args:
-        prices: what was paid for a device, in USD, by its id.
-        only: ids to keep; empty = all.
+        prices: the price paid for a device, in USD, by its id.
+        price_per_kwh: the price of electricity in USD.
+        only: ids of the devices to include; empty = all.
     """
     workload, shares = question.workload(), published.table4_shares(results)
-    found = [
+    answers = [
         _best(
             [
                 _answer(
@@ -197,20 +198,20 @@ def answer(
         for candidate in results.candidates
         if candidate.backends and (not only or {candidate.id, *candidate.own_ids} & set(only))
     ]
-    found.sort(key=usefulness)
+    answers.sort(key=usefulness)
     flops, source = workload.flops_per_step()
     return Advice(
         question,
-        found,
+        answers,
         workload.n_parameters(),
         flops,
         source,
-        tuple(conclusion(question, found, bool(only))),
+        tuple(conclusion(question, answers, bool(only))),
     )
 
 
 def usefulness(one: Answer) -> tuple:
-    """Sort key: what cannot do it last, then the budget, the scenario, known speed, speed, price."""
+    """Sort key: able, known to be useful, budget, scenario, known speed, speed, known price, price."""
     speed = one.samples_per_s
     return (
         one.scenario == "cannot",
@@ -226,7 +227,7 @@ def usefulness(one: Answer) -> tuple:
 
 
 def _best(answers: Sequence[Answer]) -> Answer:
-    """The backend that fits, then with the better evidence, then the faster one."""
+    """The answer with the best scenario, then the best evidence, then the highest speed."""
     kinds = (MEASURED, PUBLISHED, PREDICTED, None)
     return min(
         answers,
@@ -252,11 +253,11 @@ def _answer(
     capacity, source = candidate.capacity()
     need = footprint.total(workload.memory_bytes(question.precision, backend))
     offloaded = footprint.total(workload.offloaded_memory_bytes(question.precision, backend))
-    refused = _refused(question, workload, candidate, plugin)
-    if refused:
-        scenario, why = "cannot", refused
+    refusal = _refusal(question, workload, candidate, plugin)
+    if refusal:
+        scenario, why = "cannot", refusal
     elif not capacity:
-        scenario, why = "unknown", "nobody knows its memory"
+        scenario, why = "unknown", "its memory is unknown"
     else:
         decision = memory_model.decide(
             memory_model.Question(
@@ -271,7 +272,7 @@ def _answer(
         )
         why = (decision.reason or "").removesuffix("; force: true measures it all the same")
         scenario = "cannot" if decision.status else decision.applied
-    step = Estimate(said=f"it cannot run: {why}")
+    step = Estimate(basis=f"it cannot run: {why}")
     energy: dict[str, Estimate] = {}
     if scenario != "cannot":
         step, energy = _figures(question, workload, candidate, backend, scenario, results, shares)
@@ -294,8 +295,8 @@ def _answer(
     )
 
 
-def _refused(question: Question, workload: Any, candidate: Candidate, plugin: Any) -> str | None:
-    """Why this cannot be trained there at all, whatever the memory."""
+def _refusal(question: Question, workload: Any, candidate: Candidate, plugin: Any) -> str | None:
+    """Why the device cannot run this training, whatever its memory; None where it can."""
     trainer = plugins.load("trainers", question.trainer)()
     return (
         plugin.precisions.get(question.precision)
@@ -315,12 +316,12 @@ def _figures(
 ) -> tuple[Estimate, dict[str, Estimate]]:
     """(seconds of a step, joules of a step by scope)."""
     energy: dict[str, Estimate] = {}
-    found = evidence.measured(question, workload, candidate, backend, scenario, results)
-    if found:
-        step, point = found
+    measurement = evidence.measured(question, workload, candidate, backend, scenario, results)
+    if measurement:
+        step, point = measurement
         energy = evidence.measured_energy(point, results)
     elif scenario == "offload":
-        return Estimate(said=OFFLOAD_UNKNOWN), {}
+        return Estimate(basis=OFFLOAD_UNKNOWN), {}
     else:
         step = published.published(question, candidate, backend, results) or evidence.predicted(
             question, workload, candidate, backend, results, shares
@@ -332,13 +333,13 @@ def _figures(
 
 
 def _bound(candidate: Candidate, step: Estimate) -> dict[str, Estimate]:
-    """What the board can draw at most in that time."""
+    """At most the energy that the board can draw in the time of a step."""
     power = (candidate.entry or {}).get("power_w")
     longest = step.high or step.value
     if not power or not longest:
         return {}
-    said = f"{BOUND} ({power['value']:g} W)"
-    return {money.AT_MOST: Estimate(None, None, power["value"] * longest, PREDICTED, said)}
+    basis = f"{BOUND} ({power['value']:g} W)"
+    return {money.AT_MOST: Estimate(None, None, power["value"] * longest, PREDICTED, basis)}
 
 
 def no_energy(one: Answer) -> str:

@@ -102,9 +102,9 @@ def table(answers: Sequence[Answer]) -> Table:
         ]
     )
     for one in answers:
-        unknown = CANNOT if one.scenario == "cannot" else one.step.said
+        unknown = CANNOT if one.scenario == "cannot" else one.step.basis
         rate = one.step.per(one.batch_size)
-        said = one.why if one.scenario == "cannot" else one.step.said
+        said = one.why if one.scenario == "cannot" else one.step.basis
         kind = one.step.evidence or ("none" if one.scenario == "cannot" else "unknown")
         result.add(
             Value(
@@ -140,11 +140,11 @@ def estimate(one: Estimate, unknown: str) -> Value:
     """One number with its mark, a range, or a dash with the reason."""
     mark = MARKS.get(one.evidence or "", "")
     if one.value is not None:
-        return Value(words.significant(one.value, 2), sort=one.value, mark=mark, title=one.said)
+        return Value(words.significant(one.value, 2), sort=one.value, mark=mark, title=one.basis)
     if one.low is None or one.high is None:
         return missing(unknown)
     ends = "–".join(words.significant(end, 2) for end in (one.low, one.high))
-    return Value(ends, sort=one.middle, mark=mark, title=one.said)
+    return Value(ends, sort=one.middle, mark=mark, title=one.basis)
 
 
 def _energy(one: Answer, unknown: str) -> tuple[Value, Value]:
@@ -161,7 +161,7 @@ def _energy(one: Answer, unknown: str) -> tuple[Value, Value]:
     kwh, usd = amount * ranking.STEPS / money.J_PER_KWH, one.cost_usd(amount)
     below = "board's power" if bound else scope
     return (
-        Value(f"{bound}{words.significant(kwh, 2)}", kwh, below, joules.said, mark),
+        Value(f"{bound}{words.significant(kwh, 2)}", kwh, below, joules.basis, mark),
         missing(money.NO_TARIFF)
         if usd is None
         else Value(f"{bound}{words.significant(usd, 2)}", usd, mark=mark),

@@ -8,7 +8,7 @@ from typing import Any
 
 from siliconprof.advice.parts import Candidate
 from siliconprof.advice.ranking import Advice, Answer
-from siliconprof.advice.words import speed_said
+from siliconprof.advice.words import speed_text
 from siliconprof.render import marks, strokes, style, words
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ" * 4
@@ -181,5 +181,5 @@ def _needs(asked: Advice, group: Sequence[Candidate]) -> float | None:
 def said(one: Answer) -> str:
     """What the pointer shows of one device and question."""
     need = words.significant((one.need_bytes or 0) / GIB)
-    rate = speed_said(one)
+    rate = speed_text(one)
     return f"{LOOKS[one.scenario][2]}, needs {need} GiB{f', {rate}' if rate else ''}"
