@@ -28,7 +28,7 @@ for KIND in FLOW.measuring:
         resources:
             **KIND.resources,
             accelerator=1,
-            time_limit_s=FLOW.of_cell("time_limit_s"),
+            time_limit_s=FLOW.time_limit_s(),
         params:
             arguments=FLOW.of_cell("arguments"),
         shell:

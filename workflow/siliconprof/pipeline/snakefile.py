@@ -26,6 +26,7 @@ from siliconprof.lifetime import PIPELINE_VARIABLE, end_with_pipeline
 from siliconprof.measure import lock, takeover
 from siliconprof.measure.child import PROGRESS_FILE_VARIABLE
 from siliconprof.pipeline import cluster_run, progress, provenance, run_here, slurm, startup
+from siliconprof.session.timing import Plan
 from siliconprof.store import records, temporary, validation
 from siliconprof.store.cell import canonical_json
 
@@ -90,6 +91,15 @@ class Workflow:
         # Snakemake asks a function for it five times a job, and to find it out takes long.
         needed.__signature__ = inspect.signature(needed)  # type: ignore[attr-defined]
         return needed
+
+    def time_limit_s(self) -> str | Callable[[Any], str]:
+        """How long a cell may take, which changes none of its numbers.
+
+        Snakemake calls a function once for each job, so cells that all have the same get a constant.
+        """
+        entries = self.experiment["workloads"].values()
+        limits = {str(Plan.of(entry["timing"]).time_limit_s) for entry in entries}
+        return limits.pop() if len(limits) == 1 else self.of_cell("time_limit_s")
 
     def closing_line(self, targets: Collection[str]) -> str:
         """What a run has made, for a person.
