@@ -34,6 +34,7 @@ WITH_EXHIBIT = (
 )
 PROBES_WITH_EXHIBIT = ("clocks", "energy", "interference", "memory", "page_faults")
 ROWS_PER_FIGURE = 40
+TINY = 1e-3  # a number below it is written with an exponent
 NOT_MEASURED = "the record does not hold it"
 
 
@@ -154,8 +155,9 @@ def _unit(unit: str, typical: float) -> tuple[str, float]:
         return "MiB", 2.0**20
     if unit == "s":
         return next((step for step in hover.SECONDS if typical >= step[1]), hover.SECONDS[-1])
-    if not unit:
-        return "", 1.0
+    if unit in ("", "1/s"):
+        return unit, 1.0
+    unit = unit.replace("byte", "B")
     prefix, scale = next((step for step in hover.PREFIXES if typical >= step[1]), ("", 1.0))
     return f"{prefix}{unit}", scale
 
@@ -195,7 +197,7 @@ def draw(points: Sequence[Row], of: Shown, narrow: bool) -> Any:
     rows = [[p for p in points if label(p, workloads) == name] for name in labels]
     marks.tag_labels(ax.yaxis, rows)
     style.log_ticks(ax.xaxis, low, high)
-    ax.set_xlabel(f"{of.label} / {of.unit}" if of.unit else of.label)
+    ax.set_xlabel(f"{of.label} / {of.unit}" if of.unit else of.label, size=style.SMALL_PT)
     for at, row in enumerate(rows):
         for point in row:
             place = backends.index((point["backend"], point["precision"])) + 0.5
@@ -243,8 +245,9 @@ def table(points: Sequence[Row], quantities: Sequence[Shown]) -> Table:
 def _parameters(points: Sequence[Row]) -> dict[str, Parameter]:
     """What the points' records hold, as their workload declares it, or by its name."""
     names = dict.fromkeys(n for p in points for n in json.loads(p.get("params") or "{}"))
-    point: Mapping[str, Parameter] = _plugin(points[0]["module"]).POINT
-    return {name: point.get(name, Parameter("string", name)) for name in names}
+    declared: Mapping[str, Parameter] = _plugin(points[0]["module"]).POINT
+    others = {name: Parameter("string", name) for name in names if name not in declared}
+    return {name: one for name, one in declared.items() if name in names} | others
 
 
 def _parameter(value: Any, one: Parameter) -> Value:
@@ -258,7 +261,11 @@ def _help(one: Shown) -> str:
 
 
 def _quantity(point: Row, one: Shown) -> Value:
+    stem = one.name.removesuffix("_s")
+    reason = str(point.get(f"{stem.removesuffix('_mean')}_reason") or NOT_MEASURED)
     if one.series:
-        stem = one.name.removesuffix("_s")
-        return ranged(point, stem, one.scale, NOT_MEASURED, "low", "high", 3)
-    return quantity(point.get(one.name), NOT_MEASURED, one.scale)
+        return ranged(point, stem, one.scale, reason, "low", "high", 3)
+    value = quantity(point.get(one.name), reason, one.scale)
+    if isinstance(value.sort, float) and 0 < value.sort < TINY:
+        return Value(words.scientific(value.sort), value.sort)
+    return value
