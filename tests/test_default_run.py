@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 import csv
+import itertools
 import json
 import math
 import re
@@ -12,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Checkout
+from siliconprof import plugins
 from siliconprof.cells import config
 from siliconprof.pipeline import cli
 from siliconprof.store import validation
@@ -239,6 +243,41 @@ def test_the_page_names_every_workload_and_stands_alone(default_run):
     assert figures
     for figure in figures:
         assert figure.with_suffix(".png").exists() and figure.with_suffix(".pdf").exists()
+
+
+def numbers_of_the_tables(run: Checkout) -> list[float]:
+    """Every number in the files of the page's tables, sorted."""
+    found = set()
+    for path in (run.path / "results/figures").glob("table-*.csv"):
+        with path.open(newline="", encoding="utf-8") as stream:
+            for value in itertools.chain.from_iterable(csv.reader(stream)):
+                with contextlib.suppress(ValueError):
+                    found.add(float(value))
+    return sorted(found)
+
+
+def test_every_plugin_that_works_here_is_on_the_page_with_its_numbers(default_run):
+    """Config, record, tables, page: of each cell that was measured a median stands in a table."""
+    numbers = numbers_of_the_tables(default_run)
+
+    def stands(value: float) -> bool:
+        at = bisect.bisect_left(numbers, value * (1 - 1e-9))
+        return at < len(numbers) and numbers[at] <= value * (1 + 1e-9)
+
+    html = (default_run.path / "results/report.html").read_text(encoding="utf-8")
+    measured = [r for r in default_run.records().values() if r["status"] == "ok"]
+    for record in measured:
+        series = (v for point in record["points"] for v in point["times"].values() if v)
+        medians = map(statistics.median, series)
+        shown = any(stands(median / unit) for median in medians for unit in (1, 1e-3, 1e-6))
+        # A curve is no table: bandwidths stand beside their marks.
+        drawn = f'id="figure-{record["cell"]["module"]}-{record["cell"]["device"]}"' in html
+        assert shown or drawn, record["cell"]
+    modules = {record["cell"]["module"] for record in measured}
+    assert modules == {*plugins.names("workloads")} - {"copy"}  # nothing to copy on a CPU
+    assert {r["cell"]["trainer"] for r in measured} - {None} == {*plugins.names("trainers")}
+    probes = (default_run.path / "results/figures/table-probes.csv").read_text(encoding="utf-8")
+    assert all(f"\n{name}," in probes for name in plugins.names("probes"))
 
 
 def test_snakemake_s_own_report_works_beside_ours(default_run, tmp_path):
