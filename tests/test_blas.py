@@ -217,7 +217,7 @@ def results_of(folder: Path, name: str | None, declared: str | None = None, **ax
         probed(training(0.010), **cost),
         matmul(),
         kernel_launch(),
-        failed | {"status": "unsupported", "reason": "this trainer drives torch only"},
+        failed | {"status": "unsupported", "reason": "this trainer supports only torch"},
         *(
             of_mlx(made, name, declared)
             for made in (

@@ -29,7 +29,7 @@ from siliconprof.session.trial import Trial
 from siliconprof.store import record
 from siliconprof.store.cell import Cell
 from siliconprof.store.journal import Journal
-from siliconprof.trainers.epochs import judged
+from siliconprof.trainers.epochs import evaluate
 
 NETWORKS = ("mlp", "cnn", "lstm")
 BACKENDS = ("torch-cpu", "mlx")
@@ -409,7 +409,7 @@ def test_loss_and_accuracy_are_those_of_the_whole_part() -> None:
         session = Session(asked, opened("torch-cpu"), workload("mlp", batch_size=size), print)
         session._data, session.progress = data, lambda *_: None
         stepper = session.backend.stepper(session.workload, 0)
-        found.append(judged(session, stepper, "validation", None))
+        found.append(evaluate(session, stepper, "validation", None))
     weights = {k: a.astype(np.float64) for k, a in workload("mlp").initial_weights(0)}
     part = data.part("validation")
     logits = forward("mlp", weights, part["images"])

@@ -572,7 +572,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
             without_result(
                 training(1, backend="mlx", trainer="hf"),
                 "unsupported",
-                "this trainer drives torch only",
+                "this trainer supports only torch",
             ),
             matmul(),
             kernel_launch(),
@@ -858,7 +858,8 @@ def test_other_hosts_are_badged_and_apart(full_page: Page) -> None:
     assert any(line[2] == "gpu-box other host" and line[6] == "1.9 × 10⁻⁵" for line in differing)
 
 
-# -- the training study -----------------------------------------------------------------------------
+# -- the training study
+# -----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -1451,7 +1452,8 @@ def test_two_hundred_cells_stay_readable(tmp_path: Path, monkeypatch: pytest.Mon
     assert '<details class="folded"><summary>192 cells</summary>' in said.html
 
 
-# -- mistakes ---------------------------------------------------------------------------------------
+# -- mistakes
+# ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -1502,7 +1504,8 @@ def fails(results: Path, **changed: Path) -> str:
     return done.stderr
 
 
-# -- words, numbers, drawing ------------------------------------------------------------------------
+# -- words, numbers, drawing
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

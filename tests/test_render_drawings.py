@@ -113,7 +113,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [
             training(0.01),
             nano,
-            without_result(slow, "unsupported", "this trainer drives torch only"),
+            without_result(slow, "unsupported", "this trainer supports only torch"),
             without_result(
                 training(1, workload="w", backend="mlx", module="whisper"), "oom", "full"
             ),
@@ -154,7 +154,7 @@ def test_a_line_of_the_stack_is_a_measured_cell(drawn: Drawn) -> None:
     assert "GPT-2 to plain loop, torch-cpu: 2 cells measured" in measured
     assert "torch to torch-cuda, torch-cuda: 3 cells measured" in measured
     assert not any(", mlx: " in text for text in measured)
-    one(said, "Hugging Face Trainer to MLX: 1 cell unsupported (this trainer drives torch only)")
+    one(said, "Hugging Face Trainer to MLX: 1 cell unsupported (this trainer supports only torch)")
     assert not any(text.startswith("Whisper to") for text in said)  # it ran out of memory
     assert "Whisper: 0 of 1 cell measured" in said
 

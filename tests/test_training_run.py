@@ -298,7 +298,7 @@ def test_without_a_folder_or_a_tokenizer_a_run_says_so(data: Any, tmp_path: Path
     (tmp_path / "file").touch()
     other, method = run(cell("mlx", **short), data, keep=tmp_path / "file")
     assert other["curve"] == point["curve"] and "checkpoints" not in other
-    assert "was not kept: NotADirectoryError" in method["checkpoint_notes"][0]
+    assert "was not saved: NotADirectoryError" in method["checkpoint_notes"][0]
     bare = json.loads(cell("mlx", **short).to_json()) | {"dataset": str(tmp_path)}
     other, method = run(Cell(**bare), data)
     assert "texts" in point and "texts" not in other

@@ -79,7 +79,7 @@ class Figure:
             return self.middle, self.middle
         return self.estimate.interval(confidence)
 
-    def over(self, printed: float, named: str) -> Figure:
+    def over(self, printed: float, table: str) -> Figure:
         """This figure as a multiple of a printed number, which counts as exact."""
         middle = self.middle / printed
         estimate = self.estimate and inference.Estimate(
@@ -89,7 +89,7 @@ class Figure:
             self.estimate.basis,
         )
         low, high = self.low / printed, self.high / printed
-        basis = f"{self.basis}; over the printed {named}"
+        basis = f"{self.basis}; over the printed {table}"
         return Figure(middle, estimate, low, high, basis, self.remark)
 
 

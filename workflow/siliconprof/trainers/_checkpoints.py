@@ -1,10 +1,10 @@
-"""Checkpoints of a whole training, and its course so far: what a killed one goes on from.
+"""Checkpoints of a whole training and its course so far, from which a killed training resumes.
 
-A checkpoint is one file, `step-000200.safetensors`. `course.json` beside it says which file is the
-`latest` and which the `best`, with their checksums, and holds the losses, norms and times so far.
-A file is written under a temporary name, synced to disk and renamed before `course.json`, in the
-same way, begins to speak of it; only then is an older one removed. So whenever the process is
-killed, `course.json` speaks of whole files, or there is none.
+A checkpoint is one file, `step-000200.safetensors`. `course.json` beside it names the `latest` and
+the `best` file, with their checksums, and has the losses, norms and times so far. A file is written
+under a temporary name, synced to disk and renamed; then `course.json`, written in the same way,
+refers to it; only then is an older file removed. So whenever the process is killed, `course.json`
+refers to complete files, or does not exist.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from siliconprof.store.record import write_atomically
 
 FOLDER = "checkpoints"
 COURSE = "course.json"
-VERSION = 1  # of course.json's shape
+VERSION = 1  # of the format of course.json
 LATEST, BEST = "latest", "best"
 
 
 class Checkpoints:
-    """What is kept of one training in its cell's folder.
+    """The checkpoints of one training in its cell's folder.
 
     Args:
-        keep: the cell's folder for what outlives its process; None = nothing is kept.
-        key: what a checkpoint counts for: code, environment, method and cell.
+        keep: the cell's folder for files that outlive its process; None = nothing is saved.
+        key: identifies code, environment, method and cell; a checkpoint of another key is not used.
     """
 
     def __init__(self, keep: Path | None, key: str) -> None:
@@ -43,35 +43,35 @@ class Checkpoints:
         self.notes: list[str] = []
 
     def resume(self, stepper: Stepper) -> dict[str, Any] | None:
-        """Load the latest checkpoint; the course until then, or None where there is none to use.
+        """Load the latest checkpoint and return the course until then; None without a usable one.
 
-        One of another key or a damaged one is not used; `notes` say so.
+        A checkpoint of another key or a damaged one is not used, which `notes` then says.
         """
         if self.folder is None or not (self.folder / COURSE).exists():
             return None
         try:
-            told = self._read()
-            self._check(told["files"][LATEST])
-            stepper.load(self.folder / Path(told["files"][LATEST]["path"]).name)
+            document = self._read()
+            self._check(document["files"][LATEST])
+            stepper.load(self.folder / Path(document["files"][LATEST]["path"]).name)
         except (UserError, OSError) as error:
-            self._note(f"the checkpoint that was found is not used: {error}")
+            self._add_note(f"the existing checkpoint is not used: {error}")
             return None
-        self.files = {LATEST: told["files"][LATEST]}
-        if BEST in told["files"]:
+        self.files = {LATEST: document["files"][LATEST]}
+        if BEST in document["files"]:
             try:
-                self._check(told["files"][BEST])
-                self.files[BEST] = told["files"][BEST]
+                self._check(document["files"][BEST])
+                self.files[BEST] = document["files"][BEST]
             except (UserError, OSError) as error:
-                self._note(f"the best checkpoint so far is lost: {error}")
-        return told["course"]
+                self._add_note(f"the best checkpoint so far is lost: {error}")
+        return document["course"]
 
     def save(
         self, stepper: Stepper, step: int, course: Mapping[str, Any], roles: Collection[str]
     ) -> None:
-        """Keep the training as it is after so many steps; `notes` say so where that fails.
+        """Save the training as it is after `step` steps; `notes` says so where that fails.
 
         Args:
-            course: what `resume` shall answer with.
+            course: what `resume` returns later.
             roles: `latest`, `best`, or both.
         """
         if self.folder is None:
@@ -92,12 +92,12 @@ class Checkpoints:
             os.replace(temporary, path)
             _sync(self.folder)
             self.files |= dict.fromkeys(roles, entry)
-            told = {"version": VERSION, "key": self.key, "files": self.files, "course": course}
-            sealed = told | {"sha256": _content_sha256(told)}
+            document = {"version": VERSION, "key": self.key, "files": self.files, "course": course}
+            sealed = document | {"sha256": _content_sha256(document)}
             write_atomically(self.folder / COURSE, json.dumps(sealed))  # NaN stays NaN
             self._tidy()
-        except Exception as error:  # a full disk, in each library's own words
-            self._note(f"the checkpoint after {step} steps was not kept: {in_one_line(error)}")
+        except Exception as error:  # a full disk raises another error in each library
+            self._add_note(f"the checkpoint after {step} steps was not saved: {in_one_line(error)}")
             with suppress(OSError):
                 temporary.unlink()
 
@@ -110,19 +110,20 @@ class Checkpoints:
         assert self.folder is not None
         path = self.folder / COURSE
         try:
-            told = json.loads(path.read_text(encoding="utf-8"))
+            document = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise UserError(f"{COURSE} is damaged: {error}") from None
-        if not isinstance(told, dict) or told.get("sha256") != _content_sha256(told):
+        if not isinstance(document, dict) or document.get("sha256") != _content_sha256(document):
             raise UserError(f"{COURSE} is damaged: its content does not match its own `sha256`")
-        if told["version"] != VERSION or told["key"] != self.key:
+        if document["version"] != VERSION or document["key"] != self.key:
             raise UserError("it is of other code, another environment or another cell")
-        return told
+        return document
 
     def _check(self, entry: Mapping[str, Any]) -> None:
-        """See that a file is there as it was written: a flipped bit would train on unnoticed.
+        """Check that a file is as it was written: a flipped bit would go unnoticed in training.
 
         Raises:
+            OSError: it cannot be read.
             UserError: it is damaged.
         """
         assert self.folder is not None
@@ -131,27 +132,27 @@ class Checkpoints:
             raise UserError(f"{name} is damaged: its SHA-256 is not the one in {COURSE}")
 
     def _tidy(self) -> None:
-        """Remove what course.json does not speak of."""
+        """Remove the files that course.json does not refer to."""
         assert self.folder is not None
-        kept = {COURSE, *(Path(entry["path"]).name for entry in self.files.values())}
+        current = {COURSE, *(Path(entry["path"]).name for entry in self.files.values())}
         for path in self.folder.iterdir():
-            if path.is_file() and path.name not in kept:
+            if path.is_file() and path.name not in current:
                 path.unlink()
 
-    def _note(self, text: str) -> None:
-        """Say something once."""
+    def _add_note(self, text: str) -> None:
+        """Add a note unless it is there already."""
         if text not in self.notes:
             self.notes.append(text)
 
 
-def _content_sha256(told: Mapping[str, Any]) -> str:
-    """Hex SHA-256 of course.json's content, its own `sha256` left out."""
-    content = {name: value for name, value in told.items() if name != "sha256"}
+def _content_sha256(document: Mapping[str, Any]) -> str:
+    """Hex SHA-256 of course.json's content, without its own `sha256`."""
+    content = {name: value for name, value in document.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _sync(path: Path) -> None:
-    """Have what was written to a file or folder on disk."""
+    """Flush a file or folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

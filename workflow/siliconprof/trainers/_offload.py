@@ -1,12 +1,12 @@
 """Scenario `offload`: ZeRO-Offload through DeepSpeed, for the plain loop and the Trainer alike.
 
-Gradients, master weights and AdamW's moments live in the host's memory and are updated there
-(stage 2); under stage 3 the weights live there too and visit the device layer by layer. Ren et
-al. 2021, ZeRO-Offload (arXiv:2101.06840); settings: deepspeed.ai/docs/config-json.
+Gradients, master weights and AdamW's moments stay in the host's memory and are updated there
+(stage 2); under stage 3 the weights stay there too and are copied to the device layer by layer. Ren
+et al. 2021, ZeRO-Offload (arXiv:2101.06840); settings: deepspeed.ai/docs/config-json.
 
-One process, no launcher: a process group of one over a store in memory, so no port is chosen.
-Nothing is compiled: see `offload_ops`. The CUDA path is written from DeepSpeed's documentation
-and source; what has run is the CPU path, where host and device memory are the same.
+One process, no launcher: a process group of one over a store in memory, so no port is needed.
+Nothing is compiled: see `offload_ops`. The CUDA path follows DeepSpeed's documentation and source;
+only the CPU path has run, where host and device share one memory.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ WEIGHTS = {
     "bf16": "bfloat16, master weights and moments too",
 }
 PHASES = (
-    "backward_s holds the gradients' way to the host, optimizer_s the gradient norm, the update "
-    "on the host, the weights' way back and zero_grad"
+    "backward_s includes the gradients' copy to the host; optimizer_s the gradient norm, the "
+    "update on the host, the weights' copy back and zero_grad"
 )
-ON_CPU = "the device's memory is the host's: this shows that offloading works, not what it costs"
+ON_CPU = "device and host share one memory: this shows that offloading works, not its cost"
 
 
 def ready(session: Session) -> tuple[Any, bool]:
-    """DeepSpeed, with a process group of this one process, and whether its Adam is compiled.
+    """(DeepSpeed, with a process group of this one process, whether its Adam is compiled).
 
     Raises:
-        Unsupported: it is not installed, or cannot offload in this precision here.
+        Unsupported: DeepSpeed is not installed, or cannot offload in this precision here.
     """
     if session.deepspeed is None:
-        session.deepspeed = _made_ready(session)
+        session.deepspeed = _initialise(session)
     return session.deepspeed
 
 
-def _made_ready(session: Session) -> tuple[Any, bool]:
+def _initialise(session: Session) -> tuple[Any, bool]:
     session.progress("import DeepSpeed", 0)
     backend: Any = session.backend
     # Read by DeepSpeed and accelerate; this process measures one cell and ends.
@@ -75,9 +75,9 @@ def _made_ready(session: Session) -> tuple[Any, bool]:
 
     compiled = offload_ops.load()
     refuse(session.cell.precision, compiled, get_accelerator().is_fp16_supported())
-    # torch says that collectives which DeepSpeed uses will be renamed; once in every step.
+    # torch warns at every step that collectives which DeepSpeed uses will be renamed.
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
-    # What DeepSpeed believes it can compile: else it compiles collectives in shared memory.
+    # An empty list of compilable ops: else DeepSpeed compiles collectives in shared memory.
     deepspeed.ops.__compatible_ops__ = {}
     collectives = get_accelerator().communication_backend_name()
     distributed.init_process_group(collectives, store=distributed.HashStore(), rank=0, world_size=1)
@@ -94,19 +94,19 @@ def refuse(precision: str, compiled: bool, fp16: bool) -> None:
     """
     if precision == "fp16":
         raise Unsupported(
-            "fp16: no offloading in pure fp16; amp-fp16 keeps float32 master weights on the host"
+            "fp16: DeepSpeed cannot offload in pure fp16; use amp-fp16 (float32 master weights)"
         )
     if precision == "amp-fp16" and not fp16:
-        raise Unsupported("amp-fp16: DeepSpeed wants a processor with fp16 instructions for it")
+        raise Unsupported("amp-fp16: DeepSpeed needs a processor with fp16 instructions for it")
     if precision == "bf16" and not compiled:
         raise Unsupported(
             "bf16: only DeepSpeed's compiled Adam updates bfloat16 weights on the host; build it "
-            f"({offload_ops.BUILD}), or ask for amp-bf16, which keeps float32 master weights"
+            f"({offload_ops.BUILD}), or use amp-bf16, which has float32 master weights"
         )
 
 
 def close() -> None:
-    """End the process group, if it is still there."""
+    """Destroy the process group, if there is one."""
     from torch import distributed
 
     if distributed.is_initialized():
@@ -114,9 +114,9 @@ def close() -> None:
 
 
 def settings(session: Session, model: Any, compiled: bool) -> dict[str, Any]:
-    """DeepSpeed's configuration; the same for both trainers, and the plain run's arithmetic.
+    """DeepSpeed's configuration; the same for both trainers, with the plain run's arithmetic.
 
-    Buckets hold the largest tensor that they are for, which must find room in any case: DeepSpeed's
+    Each bucket is as large as its largest tensor, which needs that memory in any case; DeepSpeed's
     defaults would take gigabytes. Under stage 3 biases and norms stay on the device.
     """
     cell: Any = session.cell
@@ -145,7 +145,7 @@ def settings(session: Session, model: Any, compiled: bool) -> dict[str, Any]:
         "zero_optimization": zero,
         "bf16": {"enabled": cell.precision in ("bf16", "amp-bf16")}
         | (pure if cell.precision == "bf16" else {}),
-        # Scaled as torch's GradScaler does, which starts at 2^16.
+        # Like torch's GradScaler, which starts at 2^16.
         "fp16": {
             "enabled": cell.precision == "amp-fp16",
             "hysteresis": 1,
@@ -155,10 +155,10 @@ def settings(session: Session, model: Any, compiled: bool) -> dict[str, Any]:
 
 
 def configured(session: Session, model: Any, deepspeed: Any, compiled: bool) -> dict[str, Any]:
-    """DeepSpeed's configuration; the record's method and flags say how it offloads.
+    """DeepSpeed's configuration, after the record's method and flags are set to how it offloads.
 
-    Under stage 3 the model's weights move to the host in place, one after another: as a whole
-    they need not fit the device.
+    Under stage 3 the model's weights move to the host in place, one after another, since all of
+    them together need not fit the device.
     """
     config = settings(session, model, compiled)
     zero = config["zero_optimization"]
@@ -194,7 +194,7 @@ def weight_dtype(config: Mapping[str, Any]) -> Any:
 
 
 def prepare(session: Session, model: Any) -> dict[str, Any]:
-    """What the Trainer's arguments need besides, or otherwise, to train a model offloaded.
+    """The Trainer's arguments to add or replace for training a model offloaded.
 
     Raises:
         Unsupported: DeepSpeed is missing, or cannot offload in this precision here.
@@ -217,7 +217,7 @@ def stepper(session: Session) -> Stepper:
 
 
 class OffloadStepper(Stepper):
-    """forward, backward and step of DeepSpeed's engine, which scales and updates by itself."""
+    """Forward, backward and step of DeepSpeed's engine, which also scales the loss."""
 
     def __init__(self, session: Session) -> None:
         workload: Any = session.workload
@@ -275,9 +275,9 @@ class OffloadStepper(Stepper):
 
 
 def observed_dtypes(engine: Any, forward: Callable[[], Any]) -> dict[str, Any]:
-    """What `backends._torch_stepper.observed_dtypes` says, and where DeepSpeed keeps what it updates.
+    """As `backends._torch_stepper.observed_dtypes`, with the device of DeepSpeed's master weights.
 
-    The master weights are looked at where they are updated: in the optimizer inside the engine's.
+    The master weights are those of the optimizer that updates them, inside the engine's.
 
     Args:
         forward: runs the model once.

@@ -1,4 +1,4 @@
-"""What a trainer, which drives the loop of a training workload, answers and does."""
+"""The base of trainers, which drive the loop of a training workload."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class Trainer:
 
     @classmethod
     def packages(cls, framework: str) -> tuple[str, ...]:
-        """Distributions whose version its numbers depend on."""
+        """The distributions whose versions its numbers depend on."""
         return cls.LIBRARIES.get(framework, ())
 
     def supports(self, framework: str, device_kind: str, precision: str) -> str | None:
-        """Why it cannot run so, or None when it can."""
+        """Why it cannot train with this framework, device and precision; None where it can."""
         if framework not in self.frameworks:
-            return f"this trainer drives {' and '.join(self.frameworks)} only"
+            return f"this trainer supports only {' and '.join(self.frameworks)}"
         return None
 
     def prepare(self, session: Session) -> None:
-        """Import and set up what is no part of the training; called before anything is sampled."""
+        """Import and set up what is not part of the training; called before sampling starts."""
         workload: Any = session.workload
         session.progress("import the model's libraries", 0)
         getattr(workload, f"import_{session.backend.framework}")()
@@ -43,16 +43,16 @@ class Trainer:
             _offload.ready(session)
 
     def run(self, session: Session) -> None:
-        """Train, time, and hand one point to `session.add_point`."""
+        """Train, time, and pass each point to `session.add_point`."""
         raise NotImplementedError
 
 
 class Course:
-    """What the next training step is, and what all steps so far took.
+    """The kind of the next training step, and the times of all steps so far.
 
-    Warm-up; then split and unsplit steps in turn, so that drift meets both alike; then, where
-    energy can be read, unsplit steps until the energy window is long enough. A trainer asks
-    `next_kind`, calls `begin`, does the step with `clock`'s edges, and calls `end`.
+    Warm-up; then split and unsplit steps in turn, so that drift affects both alike; then, where
+    energy can be read, unsplit steps until the energy window is long enough. For each step a
+    trainer calls `next_kind` and `begin`, runs the step with `clock`'s edges, and calls `end`.
     """
 
     def __init__(self, session: Session) -> None:
@@ -62,7 +62,7 @@ class Course:
         self.pace = Pace(Plan.of(session.cell.timing))
         self.times = StepTimes()
         self.losses: list[float] = []
-        self.last_loss: Any = None  # where a loop cannot hand the loss to `end` itself
+        self.last_loss: Any = None  # for a loop that cannot pass the loss to `end` itself
         self.steps: dict[str, list[Any]] = {
             "kind": [],
             "started_s": [],
@@ -74,10 +74,10 @@ class Course:
     def next_kind(self) -> str | None:
         """`warm-up`, `split`, `unsplit`, `energy`, or None when the training is over.
 
-        In a process that a tool looks at, `warm-up` and then `capture`.
+        In a process that a capture tool records, `warm-up` and then `capture`.
 
         Raises:
-            captures.base.Over: the tool has seen enough.
+            captures.base.Over: the tool has recorded enough.
         """
         if self._energy_steps is None:
             if self.pace.warming_up():
@@ -95,7 +95,7 @@ class Course:
         return None
 
     def _energy_due(self) -> bool:
-        """Open the energy window at the first question, close it when it is long enough."""
+        """Whether an energy step is due; opens the window at the first call, and later closes it."""
         energy = self.session.energy
         if energy is None or not energy.enabled:
             return False
@@ -111,8 +111,8 @@ class Course:
         return True
 
     def begin(self, kind: str) -> None:
-        """A step, with the fetching of its data, starts."""
-        if not self.losses:  # where a training that does not fit its memory ends
+        """Start a step, which includes fetching its data."""
+        if not self.losses:  # a training that does not fit its memory ends here
             self.session.under_way = True
             self.session.progress(f"first step, {kind}", 1, always=True)
         self._kind = kind
@@ -121,10 +121,10 @@ class Course:
         self._started_s = time.perf_counter() - self.session.zero
 
     def end(self, loss: Any) -> None:
-        """A step is over.
+        """End a step.
 
         Args:
-            loss: what float() makes its loss of; called after the clock has stopped.
+            loss: its loss, or a function that returns it, called after the clock has stopped.
         """
         step_s, phases = self.clock.stop()
         minor, major = read_faults()
@@ -201,9 +201,13 @@ def split_ratio(times: StepTimes) -> dict[str, float]:
 def forward_ratio(
     alone_s: Sequence[float] | None, phases: Mapping[str, Sequence[float]]
 ) -> float | None:
-    """Median forward pass alone over the one inside a step; None where either is missing.
+    """Median forward pass alone over that inside a step; None where either is missing.
 
-    What comes before a lazy framework computes, `trace_s`, is part of both.
+    The time before a lazy framework computes, `trace_s`, is part of both.
+
+    Args:
+        alone_s: seconds of forward passes alone.
+        phases: seconds of each phase, by name.
     """
     if not alone_s or not phases.get("forward_s"):
         return None

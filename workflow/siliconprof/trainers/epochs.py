@@ -1,12 +1,12 @@
 """Whole trainings by epochs, as Keras's `fit` runs them: the study of seed 004.
 
 Every batch size of the cell is a training of its own, from the same initial weights: a point. Its
-first steps warm up, then split and unsplit steps take turns until the timing plan has enough, and
-all others are unsplit; every step trains. An epoch ends with what is left of the training part, a
-batch that may be smaller, and is followed by the validation part, timed too. Without `max_steps`
-that is what happens. With it, so many steps are trained and one validation follows, and the time
-of an epoch is extrapolated from the median step and the median validation batch. Then the test
-part says how much was learned; then, where energy can be read, the training goes on for that.
+first steps warm up, then split and unsplit steps alternate until the timing plan has enough, and
+all others are unsplit; every step trains. An epoch ends with the rest of the training part, a batch
+that may be smaller, and the validation part follows, which is timed too. With `max_steps`, that
+many steps are trained and one validation follows, and the time of an epoch is extrapolated from the
+median step and the median validation batch. Then the test part is evaluated; then, where energy can
+be read, the training continues for it.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Judged:
-    """What the network made of a part of the data, or of its first batches."""
+class EvaluatedPart:
+    """The network's results on a part of the data, or on its first batches."""
 
-    batch_s: list[float]  # of every batch
+    batch_s: list[float]  # seconds of every batch
     samples: int
-    loss: float | None  # mean; None of no samples
+    loss: float | None  # mean; None without samples
     accuracy: float | None
 
 
-def judged(session: Session, stepper: Any, part: str, most: int | None) -> Judged:
-    """Put a part's batches through the network without training it.
+def evaluate(session: Session, stepper: Any, part: str, most: int | None) -> EvaluatedPart:
+    """Evaluate the network on a part's batches without training it.
 
     Args:
-        most: batches; None = all.
+        part: `validation` or `test`.
+        most: the most batches to evaluate; None = all.
     """
     workload: Any = session.workload
     batches = session.data.part_batches(part, workload.batch_size)
@@ -59,22 +60,22 @@ def judged(session: Session, stepper: Any, part: str, most: int | None) -> Judge
         batch = next(batches, None)
         if batch is None:
             break
-        losses, hits = compared(stepper.outputs(batch), batch["labels"])
+        losses, hits = loss_and_hits(stepper.outputs(batch), batch["labels"])
         batch_s.append(time.perf_counter() - start)
         losses_sum, right = losses_sum + losses, right + hits
         samples += len(batch["labels"])
     session.timed(sum(batch_s))
     if not samples:
-        return Judged(batch_s, 0, None, None)
-    return Judged(batch_s, samples, losses_sum / samples, right / samples)
+        return EvaluatedPart(batch_s, 0, None, None)
+    return EvaluatedPart(batch_s, samples, losses_sum / samples, right / samples)
 
 
-def compared(logits: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
-    """(sum of the cross-entropies, number of right answers).
+def loss_and_hits(logits: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
+    """(sum of the cross-entropies in nats, number of correct predictions).
 
     Args:
         logits: (B, classes), float32.
-        labels: (B,).
+        labels: (B,), int32.
     """
     import numpy as np
 
@@ -91,14 +92,14 @@ if TYPE_CHECKING:
 WARM_UP_SHARE = 1 / 2  # of all steps, at most
 METHOD = {
     "split": "after the warm-up split and unsplit steps alternate until the timing plan has "
-    "enough, all others are unsplit; forward_only_s is the check",
+    "enough, and all others are unsplit; forward_only_s is the check",
     "epoch": "measured: the sum of its steps' times, warm-up and split steps of the first epoch "
     "and a smaller last batch included, and of its validation batches'; extrapolated: median "
-    "unsplit step x steps, a smaller last batch counted as a whole one, and, where not all "
+    "unsplit step x steps, a smaller last batch counted as a whole one, plus, where not all "
     "validation batches were run, their median without the first x their number",
-    "validation": "batches of the training's batch size: fetched, put through the network without "
-    "training it, loss and accuracy of its logits taken on the host; so the test, which is not "
-    "part of an epoch",
+    "validation": "batches of the training's batch size are fetched and evaluated without "
+    "training; the host computes loss and accuracy from the logits. The same for the test, which "
+    "is not part of an epoch",
 }
 
 
@@ -111,7 +112,7 @@ class Plugin(Trainer):
         """See `Trainer.prepare`.
 
         Raises:
-            Unsupported: under ZeRO-Offload, which has nothing to do for networks of megabytes.
+            Unsupported: under ZeRO-Offload, which is useless for networks of megabytes.
         """
         if session.offloads:
             raise Unsupported("scenario offload: trainer epochs trains on the device alone")
@@ -120,26 +121,26 @@ class Plugin(Trainer):
     def run(self, session: Session) -> None:
         """See `Trainer.run`. A point for every batch size; finished ones come from the journal."""
         cell: Any = session.workload
-        used = False  # the cell's meter, which has seen the idle power already
+        meter_used = False  # whether the cell's meter has read the idle power already
 
         def measured() -> dict[str, Any]:
-            nonlocal used
-            if session.energy is not None and used:
+            nonlocal meter_used
+            if session.energy is not None and meter_used:
                 session.energy = EnergyMeter.of(session.backend, Plan.of(session.cell.timing))
                 session.energy.idle("before")
-            used = True
+            meter_used = True
             return Fit(session).run()
 
         session.method |= METHOD | {"weights": cell.weights_origin()}
-        for batch_size in cell.parameters["batch_sizes"]:  # before any has been trained
+        for batch_size in cell.parameters["batch_sizes"]:  # refuse a bad one before any training
             Length.of(cell.of_batch(batch_size), session.data.counts["train"])
         try:
             for batch_size in cell.parameters["batch_sizes"]:
                 session.workload = workload = cell.of_batch(batch_size)
-                if session.capture is not None:  # of the first one, until the tool has enough
+                if session.capture is not None:  # only the first, until the tool has enough
                     Fit(session).run()
-                known = {"params": named(workload)}
-                sweep.point(session, f"batch_size={batch_size}", known, measured)
+                entry = {"params": point_params(workload)}
+                sweep.point(session, f"batch_size={batch_size}", entry, measured)
             if "master_weights" not in session.evidence:  # nothing was left to train
                 stepper = session.backend.stepper(workload, session.cell.seed)
                 batch = next(workload.batches(session.data, session.cell.seed))
@@ -148,8 +149,8 @@ class Plugin(Trainer):
             session.workload = cell
 
 
-def named(workload: Any) -> dict[str, Any]:
-    """What a point's `params` say beforehand of a workload of one batch size."""
+def point_params(workload: Any) -> dict[str, Any]:
+    """The part of a point's `params` that is known before the training."""
     return {
         "batch_size": workload.batch_size,
         "network": workload.network,
@@ -163,30 +164,30 @@ def named(workload: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Length:
-    """Of a training: how many steps it has."""
+    """The number of steps of a training."""
 
     total: int
-    epoch_steps: int  # with one on the smaller batch that is left, if any
+    epoch_steps: int  # with the one on the smaller last batch, if any
     leaves_rest: bool
 
     @classmethod
     def of(cls, workload: Any, n_train: int) -> Length:
-        """Of a workload of one batch size, on so many images.
+        """The length of a training of one batch size on `n_train` images.
 
         Raises:
-            UserError: too few to time any.
+            UserError: there are too few steps to time.
         """
-        batch_size, asked = workload.batch_size, workload.parameters
+        batch_size, parameters = workload.batch_size, workload.parameters
         epoch_steps = math.ceil(n_train / batch_size)
-        total = asked["max_steps"] or asked["epochs"] * epoch_steps
-        found = cls(total, epoch_steps, n_train % batch_size > 0)
-        if found.whole < FEWEST_STEPS:
+        total = parameters["max_steps"] or parameters["epochs"] * epoch_steps
+        length = cls(total, epoch_steps, n_train % batch_size > 0)
+        if length.whole < FEWEST_STEPS:
             raise UserError(
-                f"batch_sizes: {batch_size} makes {found.whole} whole batches of {n_train} images "
+                f"batch_sizes: {batch_size} makes {length.whole} whole batches of {n_train} images "
                 f"in {total} steps; expected at least {FEWEST_STEPS}: a smaller batch size, more "
                 "epochs, or more images (n_train)"
             )
-        return found
+        return length
 
     @property
     def whole(self) -> int:
@@ -195,7 +196,7 @@ class Length:
 
 
 class Clock(PhaseClock):
-    """Remembers how long the last step took."""
+    """A clock that has the seconds of the last step."""
 
     step_s = 0.0
 
@@ -206,10 +207,10 @@ class Clock(PhaseClock):
 
 
 class Training(Course):
-    """A course whose steps are counted beforehand, whatever the timing plan would do.
+    """A course with a fixed number of steps, whatever the timing plan says.
 
     Args:
-        length: how many they are.
+        length: the number of steps.
     """
 
     def __init__(self, session: Session, length: Length) -> None:
@@ -220,8 +221,8 @@ class Training(Course):
         self.partial_step_s: list[float] = []
 
     def next_kind(self) -> str | None:
-        """See `Course.next_kind`; `partial` is a step on what an epoch leaves, `energy` is later."""
-        if self.session.capture is not None:  # steps go on until a tool has seen enough
+        """See `Course.next_kind`; `partial` is a step on a smaller last batch, `energy` is later."""
+        if self.session.capture is not None:  # steps continue until the tool has recorded enough
             return super().next_kind()
         done = len(self.losses)
         if done >= self.length.total:
@@ -236,7 +237,7 @@ class Training(Course):
         return "split" if paired and not (pace.stopped_by or pace.done()) else "unsplit"
 
     def wants_energy(self) -> bool:
-        """Whether another step is due in the window over which energy is read."""
+        """Whether another step is due in the energy window."""
         return self._energy_due()
 
     def end(self, loss: Any) -> None:
@@ -264,17 +265,17 @@ class Fit:
         self.max_steps = self.parameters["max_steps"]
         self.length = Length.of(workload, session.data.counts["train"])
         self.course = Training(session, self.length)
-        # Without rests, for what comes after the training.
+        # Without smaller last batches, for the steps after the training.
         self.whole_batches = session.data.batches(workload.batch_size, session.cell.seed)
         session.progress("build the model", 0)
         self.stepper: Any = session.backend.stepper(workload, session.cell.seed)
-        self.train_s: list[float] = []  # as the following, one entry per epoch
+        self.train_s: list[float] = []  # one entry per epoch, as in the next list
         self.validation_s: list[float] = []
-        self.validated_steps = 0  # in the last of them
+        self.validated_steps = 0  # in the last validation
         self.evaluations: list[dict[str, Any]] = []
 
     def run(self) -> dict[str, Any]:
-        """Train, validate, test; the point."""
+        """Train, validate and test; return the point."""
         session, course, limits = self.session, self.course, self.parameters
         batches = self.workload.batches(session.data, session.cell.seed)
         session.backend.reset_peak_memory()
@@ -292,50 +293,50 @@ class Fit:
             self.train_s.append(median_s * self.length.epoch_steps)
             self.validate()
         trained_steps = len(course.losses)
-        tested = judged(session, self.stepper, "test", limits["max_test_steps"])
+        tested = evaluate(session, self.stepper, "test", limits["max_test_steps"])
         session.under_way = True
         while course.wants_energy():
             self.step("energy", self.whole_batches)
         session.under_way = False
         point = self.point()
         if tested.samples:
-            told = {"accuracy": tested.accuracy, "loss": tested.loss, "samples": tested.samples}
-            point["test"] = told | {"trained_steps": trained_steps}
+            result = {"accuracy": tested.accuracy, "loss": tested.loss, "samples": tested.samples}
+            point["test"] = result | {"trained_steps": trained_steps}
         return point
 
     def step(self, kind: str, batches: Iterator[Any]) -> None:
-        """One training step; fetching its batch is part of it."""
+        """Run one training step, which includes fetching its batch."""
         self.course.begin(kind)
         self.course.end(self.stepper.step(next(batches), self.course.clock))
 
     def validate(self) -> None:
-        """A validation, extrapolated to the whole part where only some of it is put through."""
+        """Validate; the time is extrapolated to the whole part where only some batches are run."""
         most = self.parameters["max_validation_steps"]
-        found = judged(self.session, self.stepper, "validation", most)
-        spent_s = sum(found.batch_s)
+        evaluated = evaluate(self.session, self.stepper, "validation", most)
+        spent_s = sum(evaluated.batch_s)
         steps = self.validation_steps
-        if 0 < len(found.batch_s) < steps:
-            warm = found.batch_s[1:] or found.batch_s  # the first has something to warm up
+        if 0 < len(evaluated.batch_s) < steps:
+            warm = evaluated.batch_s[1:] or evaluated.batch_s  # the first batch warms up
             self.validation_s.append(statistics.median(warm) * steps)
         else:
             self.validation_s.append(spent_s)
-        self.validated_steps = len(found.batch_s)
-        if found.samples:
-            told = {"loss": found.loss, "accuracy": found.accuracy, "seconds": spent_s}
-            self.evaluations.append({"step": len(self.course.losses), **told})
+        self.validated_steps = len(evaluated.batch_s)
+        if evaluated.samples:
+            result = {"loss": evaluated.loss, "accuracy": evaluated.accuracy, "seconds": spent_s}
+            self.evaluations.append({"step": len(self.course.losses), **result})
 
     @property
     def validation_steps(self) -> int:
-        """Batches of a whole validation."""
+        """The number of batches of a whole validation."""
         return math.ceil(self.session.data.counts["validation"] / self.workload.batch_size)
 
     def point(self) -> dict[str, Any]:
-        """Everything but the test."""
+        """The point without the test."""
         session, course, stepper = self.session, self.course, self.stepper
         batch = next(self.whole_batches)
         session.evidence |= stepper.dtypes(batch)
         point = course.point(forward_only_s=forward_only(session, stepper, batch))
-        point["params"] |= named(self.workload)
+        point["params"] |= point_params(self.workload)
         point["evaluations"] = self.evaluations
         whole = self.max_steps is None and self.validated_steps == self.validation_steps
         point["epoch"] = {

@@ -1,6 +1,6 @@
 """transformers' Trainer: the paper's "Hugging Face platform".
 
-The phases are told apart by wrapping `compute_loss`, `accelerator.backward` and the optimizer's
+The phases are separated by wrapping `compute_loss`, `accelerator.backward` and the optimizer's
 `step`; under DeepSpeed its engine's `backward` and `step`, because accelerate's backward then
 runs both. Split and unsplit steps alternate. Batches are the plain trainer's, in the same order.
 """
@@ -19,7 +19,7 @@ from siliconprof.workloads.base import TrainingWorkload
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
-ENDLESS = 10**7  # steps; the callback ends the run
+ENDLESS = 10**7  # steps, more than any run has; the callback ends the run
 
 
 class Plugin(Trainer):
@@ -35,7 +35,7 @@ class Plugin(Trainer):
         return super().supports(framework, device_kind, precision)
 
     def prepare(self, session: Session) -> None:
-        """See `Trainer.prepare`; the Trainer's own import brings what it may use."""
+        """See `Trainer.prepare`; importing the Trainer imports everything that it may use."""
         super().prepare(session)
         import transformers
 
@@ -69,9 +69,9 @@ class Plugin(Trainer):
         observe = _offload.observed_dtypes if offload else observed_dtypes
         trained = trainer.model_wrapped if offload else model  # DeepSpeed's engine, or the model
         session.evidence |= observe(trained, lambda: forward(trainer, train_dataset))
-        other = "" if offload else "zero_grad, the gradient norm, which is always computed, and "
+        other = "" if offload else "zero_grad, the gradient norm (always computed) and "
         session.method["split"] = (
-            f"split and unsplit steps alternate; other_s holds {other}the Trainer's bookkeeping"
+            f"split and unsplit steps alternate; other_s includes {other}the Trainer's bookkeeping"
         )
         point = course.point()
         again = None if offload else lambda: one_more_step(trainer, train_dataset)
@@ -81,21 +81,21 @@ class Plugin(Trainer):
 
     @staticmethod
     def check_precision(trainer: Any, session: Session) -> None:
-        """Refuse a run in which the Trainer silently left mixed precision out, or put it in."""
+        """Refuse a run whose mixed precision the Trainer silently turned off or on."""
         if session.offloads:
-            return  # DeepSpeed does it, and its settings are checked where they are made
-        asked = session.cell.precision.startswith("amp-")
-        if asked != bool(trainer.accelerator.native_amp):
-            turned = "did not turn mixed precision on" if asked else "turned mixed precision on"
-            raise RuntimeError(f"{session.cell.precision} was asked for, but the Trainer {turned}")
+            return  # DeepSpeed sets it, and `_offload` checks its settings
+        requested = session.cell.precision.startswith("amp-")
+        if requested != bool(trainer.accelerator.native_amp):
+            action = "did not turn mixed precision on" if requested else "turned mixed precision on"
+            raise RuntimeError(f"precision is {session.cell.precision}, but the Trainer {action}")
 
 
 def timed(trainer_class: Any, course: Course) -> Any:
-    """A subclass of a transformers Trainer that marks phase edges and reads data in our order."""
+    """A subclass of a transformers Trainer that marks phase edges and reads data in order."""
     from torch.utils.data import SequentialSampler
 
     class TimedTrainer(trainer_class):
-        """The Trainer, its phases told apart."""
+        """The Trainer with its phases separated."""
 
         loss: Any = None
 
@@ -137,7 +137,7 @@ def wrap(course: Course, owner: Any, method: str, phase: str) -> None:
 
 
 def forward(trainer: Any, dataset: Any) -> None:
-    """One forward pass as the Trainer makes it, with its own autocast and nothing timed."""
+    """Run one forward pass as the Trainer does, with its own autocast and untimed."""
     import torch
 
     batch = trainer._prepare_inputs(trainer.data_collator([dataset[0]]))
@@ -146,7 +146,7 @@ def forward(trainer: Any, dataset: Any) -> None:
 
 
 def one_more_step(trainer: Any, dataset: Any) -> None:
-    """One training step as the Trainer makes it, outside its loop and with nothing timed."""
+    """Run one training step as the Trainer does, outside its loop and untimed."""
     batch_size = trainer.args.per_device_train_batch_size
     batch = trainer.data_collator([dataset[index] for index in range(batch_size)])
     trainer.training_step(trainer.model_wrapped, batch)
@@ -187,7 +187,7 @@ def training_arguments(session: Session) -> dict[str, Any]:
 
 
 def rows(session: Session) -> Any:
-    """An endless map-style data set whose rows follow the plain trainer's batches."""
+    """An endless map-style data set with the rows of the plain trainer's batches, in order."""
     import torch
 
     workload: Any = session.workload
@@ -196,7 +196,7 @@ def rows(session: Session) -> Any:
     batches = workload.batches(session.data, session.cell.seed)
 
     class Rows(torch.utils.data.Dataset):
-        """Row i of the sequence of batches; read in order only."""
+        """Row i of the sequence of batches; rows must be read in order."""
 
         def __init__(self) -> None:
             self.batch: dict[str, Any] = {}
@@ -221,7 +221,7 @@ def callback(course: Course, trainer: Any) -> Any:
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if args.deepspeed:
-                engine = trainer.model_wrapped  # kwargs hold the model inside it
+                engine = trainer.model_wrapped  # kwargs have the model inside it
                 wrap(course, engine, "backward", "backward_s")
                 wrap(course, engine, "step", "optimizer_s")
             course.begin(course.next_kind() or "warm-up")

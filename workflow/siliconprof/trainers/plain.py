@@ -39,7 +39,7 @@ class Plugin(Trainer):
         session.evidence |= stepper.dtypes(batch)
         session.method["split"] = "split and unsplit steps alternate; forward_only_s is the check"
         if workload.max_gradient_norm() is not None and not session.offloads:
-            session.method["split"] += "; other_s holds the gradients' norm and clipping"
+            session.method["split"] += "; other_s includes the gradients' norm and clipping"
         point = course.point(forward_only_s=forward_only(session, stepper, batch))
         again = None if session.offloads else lambda: stepper.step(batch, course.clock)
         point["memory"] |= memory_limit.held(session, again, stepper.standing())
@@ -47,7 +47,7 @@ class Plugin(Trainer):
 
 
 def forward_only(session: Session, stepper: Any, batch: Any) -> list[float]:
-    """Seconds of a few forward passes by themselves: the check on the split."""
+    """Seconds of each of a few forward passes alone, to check the split."""
     times = []
     forward = stepper.forward_only(batch)
     for index in range(FORWARD_ONLY_STEPS + 1):
@@ -55,6 +55,6 @@ def forward_only(session: Session, stepper: Any, batch: Any) -> list[float]:
         start = time.perf_counter()
         forward()
         session.backend.synchronize()
-        if index:  # the first has something to warm up
+        if index:  # the first pass warms up
             times.append(time.perf_counter() - start)
     return times

@@ -1,10 +1,10 @@
-"""A whole training: its curve, evaluations on held-out data, checkpoints and what it can write.
+"""A whole training: its curve, evaluations on held-out data, checkpoints and generated texts.
 
-Every step is timed whole and none is split: `step_s` is empty. Evaluation and checkpoints lie
-between the timed steps. Killed and started again, the run goes on from its latest checkpoint with
-the losses that it would have had, to the last bit where the backend's own arithmetic repeats
-itself: weights, moments, step count, gradient scaler and the place in the data are all restored. The models that it trains drop nothing out, so there is no state of a
-random generator to restore.
+Every step is timed whole and none is split: `step_s` is empty. Evaluations and checkpoints come
+between the timed steps. A run that is killed and started again resumes from its latest checkpoint
+with the losses that it would have had, to the last bit where the backend's arithmetic is
+reproducible: weights, moments, step count, gradient scaler and the position in the data are
+restored. Its models have no dropout, so there is no random generator to restore.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 TOKENIZER = "tokenizer.json"
 PROMPT_TOKENS = 16  # the first of the held-out text
 HOW = (
-    "from the final weights, going on from the first held-out tokens; drawn from "
-    "softmax(logits / temperature), the likeliest token at 0"
+    "from the final weights, continuing the first held-out tokens; drawn from "
+    "softmax(logits / temperature), the likeliest token at temperature 0"
 )
 
 
@@ -43,37 +43,37 @@ def samples(session: Session, stepper: Stepper, batch: Any) -> list[dict[str, An
         batch: of held-out data, whose first tokens are the prompt.
 
     Raises:
-        NoText: without a tokenizer, or from a model that answers with no numbers.
+        NoText: there is no tokenizer, or the model's outputs are not finite.
     """
     workload: Any = session.workload
     parameters = workload.parameters
     tokenizer = load_tokenizer(Path(session.cell.dataset or ""))
     seq_len = batch["input_ids"].shape[1]
     prompt = [int(token) for token in batch["input_ids"][0, : min(PROMPT_TOKENS, seq_len)]]
-    # A model may know more tokens than its data: an embedding is often rounded up.
-    known = min(tokenizer.get_vocab_size(with_added_tokens=True), workload.vocab_size)
-    found = []
+    # A model may have more tokens than its data: an embedding is often rounded up.
+    n_tokens = min(tokenizer.get_vocab_size(with_added_tokens=True), workload.vocab_size)
+    texts = []
     for index, temperature in enumerate(parameters["sample_temperatures"]):
         session.progress(f"write at temperature {temperature}", index)
         seed = [session.cell.seed, index]
-        written = write(
-            stepper, prompt, temperature, parameters["sample_tokens"], seq_len, known, seed
+        continuation = write(
+            stepper, prompt, temperature, parameters["sample_tokens"], seq_len, n_tokens, seed
         )
-        found.append(
+        texts.append(
             {
                 "temperature": temperature,
-                "prompt": decoded(tokenizer, prompt),
-                "text": decoded(tokenizer, written),
+                "prompt": decode(tokenizer, prompt),
+                "text": decode(tokenizer, continuation),
             }
         )
-    return found
+    return texts
 
 
 def load_tokenizer(folder: Path) -> Any:
     """The tokenizer that a data set was prepared with.
 
     Raises:
-        NoText: it, or the library that reads it, is not there.
+        NoText: the tokenizer, or the library that reads it, is missing.
     """
     try:
         from tokenizers import Tokenizer
@@ -87,8 +87,8 @@ def load_tokenizer(folder: Path) -> Any:
         raise NoText(f"{TOKENIZER} cannot be read: {' '.join(str(error).split())[:200]}") from None
 
 
-def decoded(tokenizer: Any, tokens: list[int]) -> str:
-    """The text of tokens; bytes that are no character of UTF-8 become U+FFFD."""
+def decode(tokenizer: Any, tokens: list[int]) -> str:
+    """The text of tokens; bytes that are not valid UTF-8 become U+FFFD."""
     text: str = tokenizer.decode(tokens, skip_special_tokens=False)
     return text.encode("utf-8", "replace").decode("utf-8")
 
@@ -99,13 +99,16 @@ def write(
     temperature: float,
     count: int,
     seq_len: int,
-    known: int,
+    n_tokens: int,
     seed: list[int],
 ) -> list[int]:
     """The tokens that follow a prompt.
 
     Args:
-        known: only tokens below it are drawn.
+        temperature: 0 = the likeliest token.
+        count: the number of tokens to write.
+        seq_len: the number of tokens that the model sees at once.
+        n_tokens: only tokens below it are drawn.
 
     Raises:
         NoText: a logit is not finite.
@@ -116,16 +119,16 @@ def write(
     tokens = list(prompt)
     for _ in range(count):
         ids = np.array([tokens[-seq_len:]], np.int32)  # (1, T)
-        logits = stepper.outputs({"input_ids": ids})[0, -1, :known].astype(np.float64)
+        logits = stepper.outputs({"input_ids": ids})[0, -1, :n_tokens].astype(np.float64)
         if not np.isfinite(logits).all():
-            raise NoText("the model's outputs are not finite any more")
+            raise NoText("the model's outputs are no longer finite")
         if temperature == 0:
             tokens.append(int(logits.argmax()))
             continue
         likely = np.exp((logits - logits.max()) / temperature)
         cumulated = likely.cumsum()
         drawn = np.searchsorted(cumulated, generator.random() * cumulated[-1], side="right")
-        tokens.append(int(min(drawn, known - 1)))
+        tokens.append(int(min(drawn, n_tokens - 1)))
     return tokens[len(prompt) :]
 
 
@@ -137,8 +140,8 @@ METHOD = {
     "evaluation": "between the timed steps: mean loss over the first held-out batches",
     "resume": (
         "between the timed steps: weights, moments, step count and gradient scaler as safetensors; "
-        "a killed run goes on from `latest`. Times of steps before that are those of the earlier "
-        "process; they began at a negative time"
+        "a killed run resumes from `latest`. Times of steps before that are those of the earlier "
+        "process, whose steps began at negative times"
     ),
 }
 
@@ -159,7 +162,7 @@ class Plugin(Trainer):
         session.progress("build the model", 0)
         stepper = session.backend.stepper(session.workload, session.cell.seed)
         if session.capture is not None:
-            look(session, stepper)
+            run_captured(session, stepper)
             return
         run = Run(session, stepper)
         session.backend.reset_peak_memory()
@@ -174,11 +177,11 @@ class Plugin(Trainer):
             session, lambda: stepper.step(batch, run.clock), stepper.standing()
         )
         session.add_point(point)
-        session.timed(-run.earlier_s)  # which an earlier process has spent
+        session.timed(-run.earlier_s)  # which an earlier process spent
 
 
-def look(session: Session, stepper: Stepper) -> None:
-    """Train for as long as a tool looks at it."""
+def run_captured(session: Session, stepper: Stepper) -> None:
+    """Train for as long as a capture tool records."""
     workload: Any = session.workload
     batches, course = workload.batches(session.data, session.cell.seed), Course(session)
     while kind := course.next_kind():
@@ -199,22 +202,22 @@ class Run(Course):
         self.norms: list[float | None] = []  # of the gradients, before clipping
         self.evaluations: list[dict[str, Any]] = []
         self.resumed_at: list[int] = []
-        self.earlier_s = 0.0  # inside steps of an earlier process
+        self.earlier_s = 0.0  # in steps of an earlier process
         self.zero_unix_s = time.time() - (time.perf_counter() - session.zero)
         self.checkpoints = Checkpoints(session.keep, session.key)
 
     @property
     def done(self) -> int:
-        """Steps of the run, those of an earlier process too."""
+        """The number of steps done, with those of an earlier process."""
         return len(self.times.unsplit_step_s)
 
     # -- to the last step ------------------------------------------------------------------
 
     def train(self) -> None:
-        """All steps that are not done yet, with what is due between them."""
+        """Run all steps that are not done yet, with evaluations and checkpoints between them."""
         earlier = self.checkpoints.resume(self.stepper)
         if earlier is not None:
-            self._go_on(earlier)
+            self._restore(earlier)
         while True:
             self._between_steps()
             if self.done >= self.parameters["steps"]:
@@ -230,7 +233,7 @@ class Run(Course):
             self.norms.append(self.stepper.gradient_norm())
 
     def _between_steps(self) -> None:
-        """Evaluate and keep what is due after the steps that are done; no time of it is a step's."""
+        """Evaluate and save what is due after the steps so far; no step's time includes it."""
         self.session.under_way = False
         step, last = self.done, self.done == self.parameters["steps"]
         evaluated = bool(self.evaluations) and self.evaluations[-1]["step"] == step
@@ -242,7 +245,7 @@ class Run(Course):
         if step and (last or step % self.parameters["checkpoint_every"] == 0):
             roles.add(LATEST)
         if self.checkpoints.files.get(LATEST, {}).get("step") == step:
-            return  # where the run has just gone on
+            return  # the run has just resumed from it
         if roles:
             self.session.progress("keep a checkpoint", step)
             self.checkpoints.save(self.stepper, step, self._course(), roles)
@@ -260,10 +263,10 @@ class Run(Course):
             "seconds": seconds,
         }
 
-    # -- what is kept of it ----------------------------------------------------------------
+    # -- its saved state -------------------------------------------------------------------
 
     def _course(self) -> dict[str, Any]:
-        """All of the run so far that is not in the stepper."""
+        """The state of the run that is not in the stepper."""
         return {
             "zero_unix_s": self.zero_unix_s,
             "losses": self.losses,
@@ -274,8 +277,8 @@ class Run(Course):
             "resumed_at": self.resumed_at,
         }
 
-    def _go_on(self, course: dict[str, Any]) -> None:
-        """Be where the run was when `_course` told this."""
+    def _restore(self, course: dict[str, Any]) -> None:
+        """Restore the state that `_course` returned."""
         self.losses, self.norms = course["losses"], course["norms"]
         self.times.unsplit_step_s = course["unsplit_step_s"]
         self.pace.times = list(course["unsplit_step_s"])
@@ -285,23 +288,23 @@ class Run(Course):
         self.evaluations = course["evaluations"]
         self.resumed_at = [*course["resumed_at"], self.done]
         self.earlier_s = math.fsum(self.times.unsplit_step_s)
-        for _ in range(self.done):  # to the same place in the data
+        for _ in range(self.done):  # to the same position in the data
             next(self.batches)
 
     # -- after it --------------------------------------------------------------------------
 
     def texts(self) -> dict[str, Any]:
-        """`texts` of the point; nothing, with the reason in the method, where there are none."""
+        """`texts` of the point; empty, with the reason in the method, where there are none."""
         try:
-            found = samples(self.session, self.stepper, self.held_out[0])
-        except NoText as missing:
-            self.session.method["texts"] = f"none: {missing}"
+            texts = samples(self.session, self.stepper, self.held_out[0])
+        except NoText as error:
+            self.session.method["texts"] = f"none: {error}"
             return {}
         self.session.method["texts"] = HOW
-        return {"texts": found}
+        return {"texts": texts}
 
     def read_energy(self) -> None:
-        """Train on while energy is read, where it can be; those steps are not in the curve."""
+        """Continue the training while energy is read; those steps are not in the curve."""
         while self._energy_due():
             self.session.under_way = True
             self._one_step("energy")
@@ -309,12 +312,12 @@ class Run(Course):
 
     def point(self, **extra: list[float]) -> dict[str, Any]:
         """See `Course.point`: with curve, evaluations, outcome and checkpoints."""
-        steps, kept = self.parameters["steps"], self.checkpoints
+        steps, checkpoints = self.parameters["steps"], self.checkpoints
         losses = self.losses[:steps]
-        if kept.folder is None:
-            self.session.method["resume"] = "nothing is kept: started without a folder for it"
-        if kept.notes:
-            self.session.method["checkpoint_notes"] = kept.notes
+        if checkpoints.folder is None:
+            self.session.method["resume"] = "nothing is saved: started without a folder for it"
+        if checkpoints.notes:
+            self.session.method["checkpoint_notes"] = checkpoints.notes
         whole = super().point(**extra)
         whole["params"] |= {"steps": steps}
         return whole | {
@@ -326,14 +329,14 @@ class Run(Course):
             "evaluations": self.evaluations,
             "outcome": training_course.outcome(losses),
             "resumed_at": self.resumed_at,
-            **({"checkpoints": kept.files} if kept.files else {}),
+            **({"checkpoints": checkpoints.files} if checkpoints.files else {}),
         }
 
 
 def best(evaluations: Sequence[dict[str, Any]]) -> int | None:
-    """The step after which the loss on held-out data was lowest; the first of equals.
+    """The step with the lowest loss on held-out data, the first of equals; None without one.
 
-    What has not been trained at all does not count.
+    Step 0, before any training, does not count.
     """
-    told = [found for found in evaluations if found["step"] and found["loss"] is not None]
-    return min(told, key=lambda found: found["loss"])["step"] if told else None
+    trained = [entry for entry in evaluations if entry["step"] and entry["loss"] is not None]
+    return min(trained, key=lambda entry: entry["loss"])["step"] if trained else None

@@ -70,14 +70,14 @@ def topics(library: Path) -> Iterator[tuple[str, str]]:
 
 def public_modules(library: Path) -> list[tuple[str, Path]]:
     """Return (dotted name, file) of the library's public modules, sorted by name."""
-    found = []
+    modules = []
     for file in library.rglob("*.py"):
         parts = file.relative_to(library).with_suffix("").parts
         if parts[-1] == "__init__":
             parts = parts[:-1]
         if SKIPPED_PARTS.isdisjoint(parts) and not any(part.startswith("_") for part in parts):
-            found.append((".".join(parts), file))
-    return sorted(found)
+            modules.append((".".join(parts), file))
+    return sorted(modules)
 
 
 def docstrings(name: str, node: ast.Module | ast.ClassDef) -> Iterator[tuple[str, str]]:
@@ -111,7 +111,7 @@ def clean_paragraphs(text: str, seen: set[str]) -> str:
     `seen` holds every longer paragraph so far, and grows: the topics include each other, and many
     classes inherit their docstrings.
     """
-    kept = []
+    paragraphs = []
     lines = (line.rstrip() for line in text.expandtabs().translate(TYPOGRAPHY).splitlines())
     for paragraph in re.split(r"\n{2,}", "\n".join(lines).strip("\n")):
         key = " ".join(paragraph.split())
@@ -120,8 +120,8 @@ def clean_paragraphs(text: str, seen: set[str]) -> str:
         is_private = EMAIL_ADDRESS.search(paragraph) or HOME_FOLDER.search(paragraph)
         if key and is_clean and not is_copy and not is_private:
             seen.add(key)
-            kept.append(paragraph)
-    return "\n\n".join(kept)
+            paragraphs.append(paragraph)
+    return "\n\n".join(paragraphs)
 
 
 def make_text(library: Path) -> str:

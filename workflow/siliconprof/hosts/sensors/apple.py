@@ -67,11 +67,11 @@ def gpu(name: str) -> Gpu:
 
 def energy(with_gpu: bool) -> EnergySensor:
     """The energy of the SoC and, where the cell runs on it, of this Mac's GPU: two scopes."""
-    wanted = (GPU, SOC) if with_gpu else (SOC,)
+    sources = (GPU, SOC) if with_gpu else (SOC,)
     try:
-        return AppleEnergy(wanted)
+        return AppleEnergy(sources)
     except Unreadable as error:
-        return NoEnergy(*(source.without(str(error)) for source in wanted))
+        return NoEnergy(*(source.without(str(error)) for source in sources))
 
 
 class AppleEnergy(EnergySensor):
@@ -81,7 +81,7 @@ class AppleEnergy(EnergySensor):
         Unreadable: the library is missing, or the chip has no energy model.
     """
 
-    def __init__(self, wanted: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[Source]) -> None:
         try:
             module = importlib.import_module("zeus_apple_silicon")
         except ImportError:
@@ -94,7 +94,7 @@ class AppleEnergy(EnergySensor):
             raise Unreadable(f"zeus-apple-silicon: {error}") from None
         first = self.monitor.get_cumulative_energy()
         self.parts = [part for part in SOC_PARTS if getattr(first, part) is not None]
-        self.sources = tuple(self._checked(source) for source in wanted)
+        self.sources = tuple(self._checked(source) for source in sources)
 
     def _checked(self, source: Source) -> Source:
         """The source, with a reason where this chip cannot read it."""
