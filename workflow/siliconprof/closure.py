@@ -1,8 +1,8 @@
-"""The static import closure of code: what a rule must have as inputs, read from the source.
+"""The static import closure of code: the modules that a rule must declare as inputs.
 
 Snakemake sees no change in an imported Python module, so every module that a stage can load is
-declared. The closure is read from the text of the modules, nothing is imported; plug-ins, which are
-loaded by name, are roots of their own. What a cell depends on is finer: see `fingerprint`.
+declared. The closure is read from the text of the modules; nothing is imported. Plug-ins are loaded
+by name, so they are roots of their own. What a cell depends on is finer: see `fingerprint`.
 """
 
 from __future__ import annotations
@@ -30,22 +30,24 @@ def module_file(module: str, folder: Path = PACKAGE_DIR) -> Path | None:
         return None
     base = folder.joinpath(*parts[1:])
     # A folder without an `__init__.py` may be what an older checkout left of a package.
-    ways = (base / "__init__.py", base.with_suffix(".py")) if parts[1:] else (base / "__init__.py",)
-    return next((path for path in ways if path.is_file()), None)
+    candidates = (
+        (base / "__init__.py", base.with_suffix(".py")) if parts[1:] else (base / "__init__.py",)
+    )
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def dotted(node: ast.Import | ast.ImportFrom, package: str) -> list[str]:
-    """What each name of an import statement stands for: `siliconprof.hosts.blas`, `os.path`.
+    """The dotted name behind each name of an import statement: `siliconprof.hosts.blas`, `os.path`.
 
     Args:
-        package: of the module that the statement is in, for relative imports.
+        package: the package of the importing module, for relative imports.
     """
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     base = [node.module] if node.module else []
     if node.level:
-        above = package.split(".")
-        base = above[: len(above) - (node.level - 1)] + base
+        parents = package.split(".")
+        base = parents[: len(parents) - (node.level - 1)] + base
     return [".".join([*base, alias.name]) for alias in node.names]
 
 
@@ -54,10 +56,10 @@ _file = cache(module_file)
 
 @cache
 def _imports(path: Path) -> frozenset[str]:
-    """What of this package a file imports, anywhere in it: modules, and names in modules.
+    """The modules of this package, and names in them, that a file imports anywhere.
 
-    Found in the text, which is read at every start of a run: a syntax tree takes ten times as long.
-    What looks so in a string is found too, which makes the closure wider.
+    The text is searched, at every start of a run, since a syntax tree takes ten times as long.
+    A string that looks like an import counts as one, which makes the closure wider.
     """
     names: set[str] = set()
     for module, listed in IMPORT.findall(path.read_text(encoding="utf-8")):
@@ -72,7 +74,7 @@ def modules(roots: Iterable[str]) -> dict[str, Path]:
     Raises:
         LookupError: a root is no module of this package.
     """
-    closed: dict[str, Path] = {}
+    reached: dict[str, Path] = {}
     seen: set[str] = set()
     todo = list(roots)
     for root in todo:
@@ -86,9 +88,9 @@ def modules(roots: Iterable[str]) -> dict[str, Path]:
         todo.append(name.rpartition(".")[0])  # packages run as well; and a name is in a module
         path = _file(name)
         if path is not None:
-            closed[name] = path
+            reached[name] = path
             todo.extend(_imports(path))
-    return closed
+    return reached
 
 
 def files(roots: Iterable[str]) -> list[str]:
@@ -98,7 +100,7 @@ def files(roots: Iterable[str]) -> list[str]:
 
 @cache
 def _files(roots: frozenset[str]) -> tuple[str, ...]:
-    """Many cells share their roots, and every parse of the Snakefile asks for all cells."""
+    """See `files`. Cached: many cells share roots, and every parse of the Snakefile needs all."""
     checkout = PACKAGE_DIR.parent.parent
     return tuple(sorted(p.relative_to(checkout).as_posix() for p in modules(roots).values()))
 

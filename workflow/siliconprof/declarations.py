@@ -1,7 +1,7 @@
-"""What a workload or a probe declares of its numbers: the tables and the page ask it, by name.
+"""What a workload or a probe declares about its numbers, for the tables and the page.
 
-A workload's `POINT` holds the parameters of its points, its `QUANTITIES` what it yields of each; a
-probe's `QUANTITIES` what its summary holds. Nothing outside the plug-in lists these names.
+A workload's `POINT` declares the parameters of its points, its `QUANTITIES` what each point yields;
+a probe's `QUANTITIES` declare what its summary holds. No other file lists these names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Parameter(NamedTuple):
         label: what tables and sentences call it.
         unit: such as `byte` or `s`; empty for counts and words.
         identifies: a point without it cannot be told from others, and is left out.
-        derived: it follows from the others, so words about a point leave it out.
+        derived: it follows from the others, so the description of a point leaves it out.
     """
 
     type: str
@@ -112,7 +112,7 @@ def quantities() -> dict[str, Quantity]:
     return union
 
 
-# With these data and weights are made and read, whatever trains on them.
+# These make and read data and weights, whatever trains on them.
 OF_DATA = ("datasets", "safetensors", "soundfile", "soxr", "tokenizers")
 
 
@@ -132,9 +132,9 @@ def libraries() -> list[str]:
 
 
 def problems(module: str, params: Mapping[str, Any]) -> list[str]:
-    """Parameters of a point that are not of the type that its workload declares, a line each.
+    """Parameters of a point whose type is not the one that its workload declares, one line each.
 
-    A workload that is not among the plug-ins found declares nothing.
+    A workload that is not among the plug-ins here declares nothing.
     """
     if module not in plugins.names("workloads"):
         return []

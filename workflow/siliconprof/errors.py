@@ -19,7 +19,7 @@ from siliconprof.lifetime import end_with_pipeline
 
 USER_ERROR_EXIT_STATUS = 2
 CANNOT_WRITE_STATUS = 74  # EX_IOERR of sysexits.h: what a measuring process ends with
-# Control characters but the line's end and the tab, what turns the direction of writing, and
+# Control characters except line feed and tab, marks that change the direction of writing, and
 # halves of surrogate pairs.
 _NOT_SHOWN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
@@ -35,7 +35,7 @@ class CannotWrite(UserError):
     """The system does not let a file be written: no room, read-only, not allowed."""
 
 
-# What the system says against writing -> how to mend it.
+# Why the system refuses to write -> how to mend it.
 _MEND = {
     errno.ENOSPC: "make room there and run the same command again",
     errno.EDQUOT: "make room there and run the same command again",
@@ -43,22 +43,22 @@ _MEND = {
     errno.EACCES: "make it yours and run the same command again",
     errno.EPERM: "make it yours and run the same command again",
 }
-_NO_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # said of nothing but writing
+_NO_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # errors of nothing but writing
 
 
 def cannot_write(path: Path | str, error: OSError) -> CannotWrite:
-    """The line for what the system says against writing."""
+    """The error for a file that the system refuses to write, in one line."""
     mend = _MEND.get(error.errno or 0)
-    said = f"{path}: cannot write: {error.strerror or error}"
-    return CannotWrite(f"{said}; {mend}" if mend else said)
+    message = f"{path}: cannot write: {error.strerror or error}"
+    return CannotWrite(f"{message}; {mend}" if mend else message)
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what the system says against writing a file into one line.
+    """Turn an `OSError` while writing a file into one line.
 
     Raises:
-        CannotWrite: it said something.
+        CannotWrite: the system refuses.
     """
     try:
         yield
@@ -72,8 +72,8 @@ def in_one_line(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    """Lines without what a hostile name or record could do to a terminal: that is spelt out."""
-    return _NOT_SHOWN.sub(lambda found: ascii(found[0])[1:-1], text)
+    """The text with every character spelt out by which a name could manipulate a terminal."""
+    return _NOT_SHOWN.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def require_this_checkout() -> None:
@@ -95,13 +95,13 @@ def require_this_checkout() -> None:
 
 
 class _Printable:
-    """A stream for what a person reads, see `printable`."""
+    """A stream that writes only `printable` text."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write the text as it may be shown."""
+        """Write the text, made printable; the number of characters."""
         return self._stream.write(printable(text))
 
     def __getattr__(self, name: str) -> Any:
@@ -109,10 +109,10 @@ class _Printable:
 
 
 def stage(main: Callable[[Sequence[str] | None], int], ends_itself: bool = False) -> int:
-    """Run a stage's `main` the way every stage runs; the process's exit status comes back.
+    """Run a stage's `main` the way every stage runs; return the process's exit status.
 
     Args:
-        ends_itself: it sees to it that it ends with the pipeline; any other is ended.
+        ends_itself: `main` itself ends when the pipeline does; without it, a thread here ends it.
     """
     try:
         require_this_checkout()
@@ -121,7 +121,7 @@ def stage(main: Callable[[Sequence[str] | None], int], ends_itself: bool = False
         with contextlib.redirect_stdout(_Printable(sys.stdout)):
             return main(None)
     except UserError as error:
-        _say(error)
+        _print_error(error)
         return USER_ERROR_EXIT_STATUS
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -129,10 +129,10 @@ def stage(main: Callable[[Sequence[str] | None], int], ends_itself: bool = False
     except OSError as error:
         if error.errno not in _NO_WRITING:
             raise
-        _say(cannot_write(error.filename or "a file of this stage", error))
+        _print_error(cannot_write(error.filename or "a file of this stage", error))
         return USER_ERROR_EXIT_STATUS
 
 
-def _say(error: UserError) -> None:
+def _print_error(error: UserError) -> None:
     with contextlib.suppress(OSError):  # the log may lie on the disk that is full
         print(printable(str(error)), file=sys.stderr)

@@ -6,8 +6,8 @@ lies or what it is called are no part of it. What starts, watches, locks, writes
 the supervision, is not hashed: the folders `SUPERVISION` and the modules at the package's top.
 
 A module is read into `Code`: its tree as text, with a null byte for everything that it takes from
-another module of the package. Which module is meant is told by what that module does alone (the
-first half of its hash), so nothing here goes in circles. Nothing is imported.
+another module of the package. The other module is identified by what it does alone (the first half
+of its hash), so circular imports need no care. Nothing is imported.
 
 Not followed: what is found by a string (`getattr`, a command's `-m siliconprof.…`), which is data
 like any other string. A plug-in is a root of its own.
@@ -46,7 +46,7 @@ def of(roots: Iterable[str], package: Package | None = None) -> Fingerprint:
     """The fingerprint of dotted modules and of what they use.
 
     Args:
-        package: the installed one, unless a test says another.
+        package: by default the installed one.
 
     Raises:
         LookupError: a root is no module of the package.
@@ -62,23 +62,23 @@ def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     some are used no more or newly, those that use them are named as well.
     """
     alone, alone_now = ({n: v[:HALF] for n, v in side.items()} for side in (before, now))
-    differing = _apart(alone, alone_now)
+    differing = _without_counterpart(alone, alone_now)
     edited = any(name in before and name in now for name in differing)
-    return differing if edited else _apart(before, now)
+    return differing if edited else _without_counterpart(before, now)
 
 
-def _apart(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+def _without_counterpart(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Names on one side whose hash has no counterpart on the other, under whatever name."""
-    gone = {name: value for name, value in before.items() if now.get(name) != value}
-    come = {name: value for name, value in now.items() if before.get(name) != value}
-    found: set[str] = set()
-    for side, other in ((gone, come), (come, gone)):
+    removed = {name: value for name, value in before.items() if now.get(name) != value}
+    added = {name: value for name, value in now.items() if before.get(name) != value}
+    unmatched: set[str] = set()
+    for side, other in ((removed, added), (added, removed)):
         moved = Counter(other.values())
         for name, value in sorted(side.items()):
             moved[value] -= 1
             if moved[value] < 0:
-                found.add(name)
-    return sorted(found)
+                unmatched.add(name)
+    return sorted(unmatched)
 
 
 def _hash(parts: Iterable[str]) -> str:
@@ -93,7 +93,7 @@ _unstored: list[str] = []
 
 
 def load_cache(path: Path) -> None:
-    """Take over what earlier processes have read; a file that is missing or damaged is none."""
+    """Load the modules that earlier processes have read; ignore a missing or damaged file."""
     try:
         digest, text, _ = path.read_text(encoding="utf-8").split("\n")
         if digest == _hash([text]):
@@ -120,8 +120,8 @@ class Package:
         self._code = cache(self._read)
         self._alone = cache(self._hash_alone)
         self._parts = cache(self._split)
-        self._meant = cache(self._follow)
-        self._whole = cache(self._look_at)
+        self._meaning = cache(self._follow)
+        self._whole = cache(self._hash_whole)
         self.fingerprint = cache(self._fingerprint)
 
     def _fingerprint(self, roots: frozenset[str]) -> Fingerprint:
@@ -143,7 +143,7 @@ class Package:
         return Fingerprint(dict(sorted(modules.items())))
 
     def _read(self, module: str) -> Code | None:
-        """None for supervision, which is not looked into."""
+        """The code of a module; None for supervision, which is not read."""
         path = self._file(module)
         inside = path.relative_to(self.folder).parts if path else ()
         if path is None or len(inside) == 1 or inside[0] in SUPERVISION:
@@ -156,16 +156,16 @@ class Package:
             _unstored.append(key)
         return _read_before[key]
 
-    def _look_at(self, module: str) -> tuple[str, frozenset[str]]:
+    def _hash_whole(self, module: str) -> tuple[str, frozenset[str]]:
         """Hash of a module of the method, and the modules that it reaches directly."""
         code = self._code(module)
         assert code is not None
-        meant = [self._meant(use) for use in code.uses]
-        reached = {module.rpartition(".")[0]}.union(*(through for through, _ in meant))
-        return self._alone(module) + _hash(what for _, what in meant)[:HALF], frozenset(reached)
+        meanings = [self._meaning(use) for use in code.uses]
+        reached = {module.rpartition(".")[0]}.union(*(through for through, _ in meanings))
+        return self._alone(module) + _hash(what for _, what in meanings)[:HALF], frozenset(reached)
 
     def _hash_alone(self, module: str) -> str:
-        """What a module does, whatever the modules are that it uses."""
+        """Hash of what a module does by itself, whatever the modules that it uses do."""
         code = self._code(module)
         assert code is not None
         return _hash([code.sha256, *(self._parts(use)[1] for use in code.uses)])[:HALF]
@@ -179,7 +179,7 @@ class Package:
         return module, rest
 
     def _follow(self, use: str) -> tuple[tuple[str, ...], str]:
-        """The modules that a use leads through, and what it means without their names."""
+        """The modules that a use leads through, and its meaning without their names."""
         module, rest = self._parts(use)
         code = self._code(module)
         if code is None:
@@ -190,7 +190,7 @@ class Package:
         use = f"{code.exports[name]}{dot}{more}"  # it passes on what it has imported itself
         if use.split(".")[0] != self.folder.name:
             return (module,), use
-        through, meaning = self._meant(use)
+        through, meaning = self._meaning(use)
         return (module, *through), meaning
 
 

@@ -1,4 +1,4 @@
-"""A process that ends with the one that wanted it, and that goes first when memory runs out."""
+"""End a process with the one that started it; let it be killed first when memory runs out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def exists(pid: int) -> bool:
 
 
 def pipeline_alive() -> bool:
-    """Whether the Snakemake process that wants this one's work lives; True if started by hand."""
+    """Whether the Snakemake process that this one works for lives; True if started by hand."""
     pid = os.environ.get(PIPELINE_VARIABLE)
     return not pid or _lives(int(pid))
 
@@ -44,9 +44,9 @@ def _lives(pid: int) -> bool:
 
 
 def end_with_pipeline() -> None:
-    """Die when the pipeline dies: what this stage makes would be in the way of the next one's.
+    """Die when the pipeline dies: this stage's output would be in the way of the next run's.
 
-    The shell in between has no means of its own to notice, nor does a Mac's kernel tell.
+    The shell in between cannot notice by itself, and a Mac's kernel does not signal it.
     """
     pid = os.environ.get(PIPELINE_VARIABLE)
     if not pid:
@@ -61,10 +61,10 @@ def end_with_pipeline() -> None:
 
 
 def end_with(supervisor: int) -> None:
-    """Die when the supervisor dies, by the kernel on Linux and by watching elsewhere.
+    """Die when the supervisor dies: by the kernel's signal on Linux, by watching elsewhere.
 
-    Where a capture's tool was started in between, the parent is the tool or what it forked, whose
-    end means nothing: there only watching helps.
+    Where a capture's tool was started in between, the parent is that tool or its child, whose end
+    means nothing, so the supervisor is watched on Linux too.
     """
     direct = os.getppid() == supervisor
     if sys.platform == "linux":

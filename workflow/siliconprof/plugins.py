@@ -23,9 +23,9 @@ def names(kind: str) -> list[str]:
 
 @cache
 def _names(kind: str) -> tuple[str, ...]:
-    found = (path.stem for path in (PACKAGE_DIR / kind).glob("*.py"))
+    files = (path.stem for path in (PACKAGE_DIR / kind).glob("*.py"))
     separator = "-" if kind in ("backends", "captures") else "_"
-    stems = (stem for stem in found if stem != "base" and not stem.startswith("_"))
+    stems = (stem for stem in files if stem != "base" and not stem.startswith("_"))
     return tuple(sorted(stem.replace("_", separator) for stem in stems))
 
 

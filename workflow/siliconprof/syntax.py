@@ -2,8 +2,9 @@
 
 Left out are comments, formatting, docstrings, annotations and what is imported for them alone,
 the text of messages (in `raise`, `assert`, `print`, `warnings.warn`, of a key `description`, in
-what `declarations` declares), and the order of imports that follow each other. Names of other modules of the package are taken out, by Python's rules of
-scope: `timing.measure`, `measure` and `t.measure` read the same if they mean the same.
+what `declarations` declares), and the order of imports that follow each other. Names of other
+modules of the package are resolved by Python's rules of scope: `timing.measure`, `measure` and
+`t.measure` read the same if they mean the same.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SCOPES = (
 
 @dataclass(frozen=True)
 class Code:
-    """What a module does, as far as its own source tells."""
+    """What a module does by its own source."""
 
     sha256: str  # of its tree; empty if it does nothing
     uses: tuple[str, ...]  # for each null byte: 'siliconprof.session.timing.measure'
@@ -74,11 +75,11 @@ class _Scope:
         scope: _Scope | None = self
         while scope is not None:
             if (scope is self or not scope.is_class) and name not in scope.outer:
-                meant = scope.imported.get(name, ())
-                if name in scope.bound or len(meant) > 1:
+                meanings = scope.imported.get(name, ())
+                if name in scope.bound or len(meanings) > 1:
                     return None
-                if meant:
-                    return min(meant)
+                if meanings:
+                    return min(meanings)
             scope = scope.around
         return None
 
@@ -95,7 +96,7 @@ class _Imported:
 
 
 class _Reader:
-    """Writes a syntax tree down. What a name means is known only when all of it has been seen.
+    """Writes a syntax tree down. The meaning of a name is resolved once the tree is complete.
 
     The text is the same for every version of Python: empty fields are left out, as are those
     that only some versions have.
@@ -110,7 +111,7 @@ class _Reader:
         self.in_message = False
 
     def code(self) -> Code:
-        """What has been written down, with null bytes for what is of this package."""
+        """The code written down, with a null byte for every use of this package."""
         text: list[str] = []
         uses: list[str] = []
         after_use = False
@@ -186,7 +187,7 @@ class _Reader:
     def put(self, value: Any, scope: _Scope) -> None:
         """What a field holds: a node, a name, a number, or several."""
         if isinstance(value, ast.AST):
-            _WAYS.get(type(value), _Reader.node)(self, value, scope)
+            _WRITERS.get(type(value), _Reader.node)(self, value, scope)
         elif isinstance(value, list):
             for item in value:
                 self.put(item, scope)
@@ -200,14 +201,14 @@ class _Reader:
         is_first_for = isinstance(node, ast.comprehension) and not scope.begun
         scope.begun |= is_first_for
         before = self.in_message
-        said = before or _is_message(node)
+        is_message = before or _is_message(node)
         self.pieces.append(f"({type(node).__name__}")
         for name in node._fields:
             value = getattr(node, name, None)
             if value is None or value == [] or name in NO_FIELDS:
                 continue
             self.pieces.append(f" {name}=")
-            self.in_message = said or name == "msg"  # of an assertion
+            self.in_message = is_message or name == "msg"  # of an assertion
             if isinstance(value, list) and isinstance(value[0], ast.stmt):
                 self.statements(value, inside, isinstance(node, ast.Try))
             elif name in AROUND or (name == "iter" and is_first_for):
@@ -229,7 +230,7 @@ class _Reader:
             scope.bound.add(node.id)
 
     def attribute(self, node: ast.Attribute, scope: _Scope) -> None:
-        """After what it is of, so that `code` can join it to a module's name."""
+        """The object first, so that `code` can join the attribute to a module's name."""
         self.put(node.value, scope)
         self.pieces.append(f".{node.attr}")
 
@@ -280,14 +281,14 @@ class _Reader:
         self.pieces.append(")")
 
     def declared(self, node: ast.Global | ast.Nonlocal, scope: _Scope) -> None:
-        """Names that are looked for further out."""
+        """Names that belong to an outer scope."""
         scope.outer.update(node.names)
         if isinstance(node, ast.Global):
             self.top.bound.update(node.names)  # perhaps: it is declared where it is written
         self.node(node, scope)
 
 
-_WAYS: dict[type[ast.AST], Callable[[_Reader, Any, _Scope], None]] = {
+_WRITERS: dict[type[ast.AST], Callable[[_Reader, Any, _Scope], None]] = {
     ast.Name: _Reader.name,
     ast.Attribute: _Reader.attribute,
     ast.Constant: _Reader.constant,

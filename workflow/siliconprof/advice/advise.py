@@ -135,8 +135,8 @@ def as_text(advice: Advice, price_per_kwh: float | None, has_host: bool) -> str:
         first = "the first because" if len(cannot) > 1 else "because"
         text += _wrapped(f"Cannot run it: {ids}; {first}: {cannot[0].why}.")
     text += [line for index, note in enumerate(notes) for line in _wrapped(f"[{index + 1}] {note}")]
-    if advice.question.said_of_shape():
-        text += _wrapped(f"Note: {advice.question.said_of_shape()}.")
+    if advice.question.shape_assumption():
+        text += _wrapped(f"Note: {advice.question.shape_assumption()}.")
     tariff = "no price of electricity (report.price_per_kwh is null)"
     if price_per_kwh is not None:
         tariff = f"electricity at {price_per_kwh:g} USD a kWh, from report.price_per_kwh"

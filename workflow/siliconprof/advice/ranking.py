@@ -154,7 +154,7 @@ class Advice:
                 "lora_rank": question.lora_rank,
                 "trainer": question.trainer,
                 "budget_usd": question.budget_usd,
-                "shape": question.said_of_shape(),
+                "shape": question.shape_assumption(),
             },
             "n_parameters": self.n_parameters,
             "flops_per_step": self.flops,

@@ -1,9 +1,9 @@
-"""What advice is asked about: one training, named as a person would, checked all at once.
+"""The training that advice is about, named as a person would, with all its mistakes at once.
 
     gpt2-large, batch 16, fp32, 128 tokens, trainer plain, at most 3000 USD
 
-A model is `{module}-{size}` of a workload that has sizes, or a number of parameters: that is then
-taken as a decoder of GPT-2's kind, whose shape is our assumption and is told with the answer.
+A model is `{module}-{size}` of a workload that has sizes, or a number of parameters. The number is
+taken as a decoder of GPT-2's kind, whose shape is our assumption and is printed with the advice.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class Question:
         sample = f"{self.seq_len} tokens"
         if self.module == "whisper":
             sample = f"{CLIP_SECONDS} s of sound"
-        said = [name, f"batch {self.batch_size} × {sample}", self.precision]
+        parts = [name, f"batch {self.batch_size} × {sample}", self.precision]
         if self.lora_rank:
-            said.append(f"LoRA {self.lora_rank}")
-        return ", ".join([*said, f"trainer {self.trainer}"])
+            parts.append(f"LoRA {self.lora_rank}")
+        return ", ".join([*parts, f"trainer {self.trainer}"])
 
     def workload(self) -> Any:
-        """The training as a workload: its work, its memory, its parameters; nothing is built."""
+        """The training as a workload, for its work, memory and parameters; no model is built."""
         plugin = plugins.load("workloads", self.module)
         own = {k: v["default"] for k, v in plugin.PARAMETERS.items() if "default" in v}
         own |= {"batch_size": self.batch_size, "dataset_vocab_size": memory_model.VOCAB_SIZE}
@@ -91,8 +91,8 @@ class Question:
         assert self.parameters is not None
         return Shaped(own, *shape_of(self.parameters))
 
-    def said_of_shape(self) -> str | None:
-        """What is assumed where only a number of parameters was given; None for a named model."""
+    def shape_assumption(self) -> str | None:
+        """The shape assumed for a mere number of parameters; None for a named model."""
         if self.parameters is None:
             return None
         n_layer, n_embd = shape_of(self.parameters)
@@ -109,13 +109,13 @@ def millions(n: float) -> str:
 
 def models() -> dict[str, tuple[str, str]]:
     """`gpt2-large` -> (module, size), of every workload that has sizes."""
-    found = {}
+    by_name = {}
     for module in plugins.names("workloads"):
         plugin = plugins.load("workloads", module)
         if plugin.kind == "training" and "size" in plugin.PARAMETERS:
             for size in plugin.PARAMETERS["size"]["enum"]:
-                found[f"{module}-{size}"] = (module, size)
-    return found
+                by_name[f"{module}-{size}"] = (module, size)
+    return by_name
 
 
 def shape_of(parameters: float) -> tuple[int, int]:
@@ -135,60 +135,64 @@ def shape_of(parameters: float) -> tuple[int, int]:
 
 def number_of_parameters(text: str) -> float | None:
     """`1.5e9`, `1.5B` or `774M` as a number; None for anything else."""
-    found = PARAMETERS.fullmatch(text.strip())
-    return float(found[1]) * MULTIPLES[found[2].lower()] if found else None
+    match = PARAMETERS.fullmatch(text.strip())
+    return float(match[1]) * MULTIPLES[match[2].lower()] if match else None
 
 
 def read(entry: Mapping[str, Any]) -> tuple[Question | None, list[tuple[str, str]]]:
-    """(the question, or None; its mistakes as (key, what is wrong and how to mend it)).
+    """The question, or None, and its mistakes as (key, what is wrong and how to mend it).
 
     Args:
         entry: keys of `Question`; numbers are numbers.
     """
-    found: list[tuple[str, str]] = []
-    known = models()
-    named, parameters = entry.get("model"), entry.get("parameters")
-    model = ALIASES.get(named, named) if isinstance(named, str) else None
-    if (named is None) == (parameters is None):
-        said = "give one of model and parameters, not both" if named is not None else "is missing"
-        found.append(("model", f"{said}; expected one of: {', '.join(known)}"))
-    elif named is not None and model not in known:
-        listed = ", ".join(known)
-        found.append(("model", f"is '{named}'; expected one of: {listed}{nearest(named, known)}"))
+    problems: list[tuple[str, str]] = []
+    supported = models()
+    name, parameters = entry.get("model"), entry.get("parameters")
+    model = ALIASES.get(name, name) if isinstance(name, str) else None
+    if (name is None) == (parameters is None):
+        problem = "give one of model and parameters, not both" if name is not None else "is missing"
+        problems.append(("model", f"{problem}; expected one of: {', '.join(supported)}"))
+    elif name is not None and model not in supported:
+        listed = ", ".join(supported)
+        problems.append(
+            ("model", f"is '{name}'; expected one of: {listed}{nearest(name, supported)}")
+        )
     elif parameters is not None and not LEAST_PARAMETERS <= parameters <= MOST_PARAMETERS:
-        found.append(("parameters", f"is {parameters:g}; expected 1e7 to 1e12"))
+        problems.append(("parameters", f"is {parameters:g}; expected 1e7 to 1e12"))
     batch_size = entry.get("batch_size")
     if not isinstance(batch_size, int) or batch_size < 1:
-        found.append(("batch_size", f"is {batch_size}; expected a whole number of at least 1"))
-    for key, least in (("seq_len", 2), ("lora_rank", 0)):
+        problems.append(("batch_size", f"is {batch_size}; expected a whole number of at least 1"))
+    for key, minimum in (("seq_len", 2), ("lora_rank", 0)):
         value = entry.get(key)
-        if value is not None and (not isinstance(value, int) or value < least):
-            found.append((key, f"is {value}; expected a whole number of at least {least}"))
-    module = known[model][0] if model in known else ("gpt2" if parameters else None)
-    if module and not found:
-        found += _limits(entry, module)
+        if value is not None and (not isinstance(value, int) or value < minimum):
+            problems.append((key, f"is {value}; expected a whole number of at least {minimum}"))
+    module = supported[model][0] if model in supported else ("gpt2" if parameters else None)
+    if module and not problems:
+        problems += _limits(entry, module)
     for key, choices in (("precision", registry.PEAK_OF_PRECISION), ("trainer", TRAINERS)):
         value = entry.get(key)
         if value is not None and value not in choices:
             listed = ", ".join(choices)
-            found.append((key, f"is '{value}'; expected one of: {listed}{nearest(value, choices)}"))
+            problems.append(
+                (key, f"is '{value}'; expected one of: {listed}{nearest(value, choices)}")
+            )
     budget = entry.get("budget_usd")
     if budget is not None and not 0 < budget < math.inf:
-        found.append(("budget_usd", f"is {budget:g}; expected more than 0 USD"))
-    if found:
-        return None, found
-    given = {key: value for key, value in entry.items() if value is not None}
-    return Question(**{"model": None, **given, **({"model": model} if model else {})}), []
+        problems.append(("budget_usd", f"is {budget:g}; expected more than 0 USD"))
+    if problems:
+        return None, problems
+    fields = {key: value for key, value in entry.items() if value is not None}
+    return Question(**{"model": None, **fields, **({"model": model} if model else {})}), []
 
 
 def _limits(entry: Mapping[str, Any], module: str) -> list[tuple[str, str]]:
-    """What this model does not have: such long sequences, adapters."""
+    """Mistakes about what this model does not have: such long sequences, adapters."""
     schema = plugins.load("workloads", module).PARAMETERS
     length = schema.get("seq_len") or schema.get("target_len") or {}
-    most, asked = length.get("maximum"), entry.get("seq_len")
-    found = []
-    if most and asked and asked > most:
-        found.append(("seq_len", f"is {asked}; {module} has at most {most} positions"))
+    maximum, seq_len = length.get("maximum"), entry.get("seq_len")
+    problems = []
+    if maximum and seq_len and seq_len > maximum:
+        problems.append(("seq_len", f"is {seq_len}; {module} has at most {maximum} positions"))
     if entry.get("lora_rank") and "lora_rank" not in schema:
-        found.append(("lora_rank", f"{module} has no LoRA here; leave it out"))
-    return found
+        problems.append(("lora_rank", f"{module} has no LoRA here; leave it out"))
+    return problems

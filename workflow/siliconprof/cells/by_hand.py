@@ -5,8 +5,8 @@
     there:  sh box.sh && PYTHONPATH=workflow python3 -m siliconprof.remote.bundle pack --output box.zip
     here:   siliconprof import box.zip
 
-Carried there: the script, `workflow/`, and the folders of data that the script names. Without
-`--facts` it is a script for this host.
+Carry there the script, `workflow/`, and the folders of data that the script names. Without
+`--facts` the script is for this host.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ END_OF_FILE = "END OF THE HOST FILE"
 
 
 def host_from(path: Path, label: str, devices: registry.Registry) -> dict[str, Any]:
-    """The host file of a machine, from what `python -m siliconprof.hosts.detect --json` found there.
+    """The host file of a machine, from what `siliconprof.hosts.detect --json` printed there.
 
     Raises:
-        UserError: the file or the label is none; one line.
+        UserError: the file holds no facts of a host, or the label is none.
     """
     if not host_file.LABEL.fullmatch(label) or label.lower() == "auto":
         raise UserError(f"--label: {label!r} is no label; use letters, digits, '.', '_' and '-'")
-    made = f"make it there with `python -m siliconprof.hosts.detect --json >{path.name}`"
+    remedy = f"make it there with `python -m siliconprof.hosts.detect --json >{path.name}`"
     try:
         facts = documents.read(path)
         host = host_file.assemble(
             facts, label, host_file.fingerprint(facts["fingerprint_parts"]), devices
         )
     except OSError as error:
-        raise UserError(f"{path}: cannot read: {error.strerror}; {made}") from None
+        raise UserError(f"{path}: cannot read: {error.strerror}; {remedy}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path}: no facts of a host ({in_one_line(error)}); {made}") from None
+        raise UserError(f"{path}: no facts of a host ({in_one_line(error)}); {remedy}") from None
     problems = validation.problems(host, validation.load_schema("host"), f"{path}: ")
     if problems:
-        raise UserError("\n".join([*problems, f"{path}: {made}"]))
+        raise UserError("\n".join([*problems, f"{path}: {remedy}"]))
     return host
 
 
 def missing_packages(trial: Trial, host: Mapping[str, Any]) -> list[str]:
-    """What a cell imports and the host does not have."""
+    """The packages that a cell imports and the host does not have."""
     return [name for name in trial.packages if not host["packages"].get(name)]
 
 
@@ -79,13 +79,13 @@ def script(plan: matrix.Matrix, host: Mapping[str, Any]) -> str:
 
     Cells that the host cannot run, or lacks a package for, are named in a comment instead.
     """
-    calls, left_out, carried = [], [], set()
+    commands, left_out, inputs = [], [], set()
     for planned in plan.cells:
         cell = planned.cell
-        refused = planned.trial.refusal()
+        refusal = planned.trial.refusal()
         missing = missing_packages(planned.trial, host)
-        if refused:
-            left_out.append(f"{cell.path}: {refused[0]}: {refused[1]}")
+        if refusal:
+            left_out.append(f"{cell.path}: {refusal[0]}: {refusal[1]}")
         elif missing:
             left_out.append(f"{cell.path}: needs {', '.join(missing)}, which the host has not")
         else:
@@ -94,27 +94,27 @@ def script(plan: matrix.Matrix, host: Mapping[str, Any]) -> str:
                 cell.to_json(),
                 canonical_json(planned.environment),
             )
-            calls.append(shlex.join(("measure", *arguments)))
-            carried |= {Path(path).parent.as_posix() for path in planned.data}
-            carried |= {Path(path).as_posix() for path in planned.weights}
+            commands.append(shlex.join(("measure", *arguments)))
+            inputs |= {Path(path).parent.as_posix() for path in planned.data}
+            inputs |= {Path(path).as_posix() for path in planned.weights}
     label = host["label"]
-    about = [
-        f"{len(calls)} cells of host '{label}' ({host['hostname']}); left out, with reasons at the "
+    header = [
+        f"{len(commands)} cells of host '{label}' ({host['hostname']}); left out, with reasons at the "
         f"end: {len(left_out)}",
         f"carry to one folder there, and run it in that folder: this script, "
-        f"{', '.join(['workflow/', *sorted(carried)])}",
+        f"{', '.join(['workflow/', *sorted(inputs)])}",
     ]
     content = json.dumps(host, indent=1, sort_keys=True)  # has no line but JSON's
     return "\n".join(
         [
             "#!/bin/sh",
-            *_comment(about),
+            *_comment(header),
             HEAD,
             "mkdir -p results/hosts",
             f"cat >results/hosts/{shlex.quote(label)}.json <<'{END_OF_FILE}'",
             content,
             END_OF_FILE,
-            *calls,
+            *commands,
             *_comment([f"left out: {line}" for line in left_out]),
             'echo "measured; now: PYTHONPATH=workflow $python -m siliconprof.remote.bundle pack --output '
             f'{label}.zip"',

@@ -1,7 +1,7 @@
-"""The nodes that a cluster lends: what the config's `cluster` says of them, which are asked for.
+"""The nodes that a cluster lends: what the config's `cluster` says of them, and which are chosen.
 
-A label stands for a kind of node. Which of them a scheduler gives is its own affair; what such a
-node is gets found on it, see `cluster_host`.
+A label stands for a kind of node. The scheduler decides which node of that kind a job gets; the
+node is detected by a job on it, see `cluster_host`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ RESERVED = "auto"  # results/hosts/auto.json is no host
 ANY_CPU = "cpu"
 GENERIC = re.compile(r"[cg]pu-[a-z0-9-]+")  # ids without an entry, see `registry.generic_id`
 # A resource ends in somebody's shell. The Slurm plug-in quotes a constraint, whose operators are a
-# shell's too; `slurm_extra` it inserts as it is, so that its words are all that it may hold.
+# shell's too; it inserts `slurm_extra` unquoted, so that may hold plain words only.
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:,=@%+/-]*")
-OF_ITS_OWN = {
+OPTION_PATTERNS = {
     "constraint": (
         re.compile(r"[A-Za-z0-9\[(][A-Za-z0-9._:,=+&|*()\[\]-]*"),
         ". _ : , = + - & | * ( ) [ ]",
@@ -57,15 +57,17 @@ def _of_label(label: Any, entry: Any) -> Iterator[str]:
                 unit = "minutes" if key == "runtime" else "megabytes"
                 yield f"{where}: is {value!r}; expected a whole number of {unit}"
         elif isinstance(value, str):
-            allowed, signs = OF_ITS_OWN.get(key, (WORD, ". _ : , = @ % + / -"))
+            allowed, signs = OPTION_PATTERNS.get(key, (WORD, ". _ : , = @ % + / -"))
             if not allowed.fullmatch(value):
                 yield f"{where}: is {value!r}; expected letters, digits and {signs}"
 
 
 def chosen(experiment: Mapping[str, Any]) -> list[str]:
     """Labels of `cluster` that `devices` asks for, in the config's order."""
-    asked, section = set(experiment["devices"]), experiment.get("cluster") or {}
-    return [label for label, entry in section.items() if asked & {"local", label, entry["device"]}]
+    requested, section = set(experiment["devices"]), experiment.get("cluster") or {}
+    return [
+        label for label, entry in section.items() if requested & {"local", label, entry["device"]}
+    ]
 
 
 def check(
@@ -74,7 +76,7 @@ def check(
     own_label: str,
     present: Sequence[str] = (),
 ) -> None:
-    """Refuse devices that nobody knows, and a label that is this host's own.
+    """Refuse unknown devices, and a label that is this host's own.
 
     Args:
         present: ids of this host's devices.
@@ -82,34 +84,34 @@ def check(
     Raises:
         UserError: one line each.
     """
-    known = [*registry["devices"], *present, ANY_CPU]
+    device_ids = [*registry["devices"], *present, ANY_CPU]
     lines = []
     for label, entry in experiment["cluster"].items():
         if label == own_label:
             lines.append(
                 f"config: cluster.{label}: is the label of this host; choose another for the nodes"
             )
-        if entry["device"] not in known and not GENERIC.fullmatch(entry["device"]):
+        if entry["device"] not in device_ids and not GENERIC.fullmatch(entry["device"]):
             lines.append(
                 f"config: cluster.{label}.device: '{entry['device']}' is not in "
-                f"config/devices.yaml{_nearest(entry['device'], known)}"
+                f"config/devices.yaml{_nearest(entry['device'], device_ids)}"
             )
     if lines:
         raise UserError("\n".join(lines))
 
 
-def _nearest(word: str, known: Sequence[str]) -> str:
-    """As `nearest`; `nvidia-h200` is not near `h200` by its letters."""
+def _nearest(word: str, names: Sequence[str]) -> str:
+    """As `nearest`, but `nvidia-h200` suggests `h200`, which its letters alone do not."""
     parts = word.split("-")
-    within = [name for name in known if name in ("-".join(parts[i:]) for i in range(len(parts)))]
-    return f"; did you mean '{within[0]}'?" if within else nearest(word, known)
+    matches = [name for name in names if name in ("-".join(parts[i:]) for i in range(len(parts)))]
+    return f"; did you mean '{matches[0]}'?" if matches else nearest(word, names)
 
 
 def missing(experiment: Mapping[str, Any], registry: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Devices asked for of a run on the cluster that no label has.
+    """Requested devices of a run on the cluster that no label has.
 
     Raises:
-        UserError: one of them is known to nobody, or no label is left to measure.
+        UserError: one of them is unknown, or no label is left to measure.
     """
     section = experiment["cluster"]
     if not section:
@@ -118,64 +120,68 @@ def missing(experiment: Mapping[str, Any], registry: Mapping[str, Any]) -> list[
             "measure, see config/README.md, or run without that profile to measure this host"
         )
     labels = {name for label, entry in section.items() for name in (label, entry["device"])}
-    found, lines = [], []
-    for index, wanted in enumerate(experiment["devices"]):
-        if wanted == "local" or wanted in labels:
+    unavailable, lines = [], []
+    for index, requested in enumerate(experiment["devices"]):
+        if requested == "local" or requested in labels:
             continue
-        if wanted in registry["devices"] or GENERIC.fullmatch(wanted):
-            found.append({"device": wanted, "reason": "no label of `cluster` has this device"})
+        if requested in registry["devices"] or GENERIC.fullmatch(requested):
+            unavailable.append(
+                {"device": requested, "reason": "no label of `cluster` has this device"}
+            )
         else:
-            known = ["local", *sorted(labels), *registry["devices"]]
+            names = ["local", *sorted(labels), *registry["devices"]]
             lines.append(
-                f"config: devices.{index}: '{wanted}' is neither in config/devices.yaml nor a "
-                f"label of `cluster` ({', '.join(section)}){nearest(wanted, known)}"
+                f"config: devices.{index}: '{requested}' is neither in config/devices.yaml nor a "
+                f"label of `cluster` ({', '.join(section)}){nearest(requested, names)}"
             )
     if not lines and not chosen(experiment):
-        have = ", ".join(f"{label}: {entry['device']}" for label, entry in section.items())
+        available = ", ".join(f"{label}: {entry['device']}" for label, entry in section.items())
         lines = [
-            f"config: devices: no label of `cluster` has any of them ({have}); name one of these, "
+            f"config: devices: no label of `cluster` has any of them ({available}); name one of these, "
             "or `local` for all"
         ]
     if lines:
         raise UserError("\n".join(lines))
-    return found
+    return unavailable
 
 
 # -- what a node is ----------------------------------------------------------------------------
 
 
 def device_of(entry: Mapping[str, Any], host: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The device that a label stands for, as its node has it; None where nothing can use one."""
+    """The device of a label's node that the label stands for; None where no backend can use it."""
     return next((device for device in _fitting(entry, host) if device["backends"]), None)
 
 
 def _fitting(entry: Mapping[str, Any], host: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    asked = entry["device"]
+    requested = entry["device"]
     for device in host["devices"]:
-        if device["id"] == asked or (asked == ANY_CPU and device["kind"] == "cpu"):
+        if device["id"] == requested or (requested == ANY_CPU and device["kind"] == "cpu"):
             yield device
 
 
 def lacks(label: str, entry: Mapping[str, Any], host: Mapping[str, Any]) -> dict[str, str]:
-    """The line of what was not measured, for a node that turned out to be of no use."""
+    """The entry of `not_measured` for a label whose node cannot be measured."""
     if any(_fitting(entry, host)):
         states = host["backends"].items()
-        why = "; ".join(f"{name}: {state['reason']}" for name, state in states if state["reason"])
+        reasons = "; ".join(
+            f"{name}: {state['reason']}" for name, state in states if state["reason"]
+        )
         return {
             "device": entry["device"],
             "reason": f"no backend can use it on node '{host['hostname']}' of label '{label}' "
-            f"({why}); the next run looks again",
+            f"({reasons}); the next run looks again",
         }
-    has = ", ".join(device["id"] for device in host["devices"]) or "none"
+    present = ", ".join(device["id"] for device in host["devices"]) or "none"
     return {
         "device": entry["device"],
         "reason": f"node '{host['hostname']}', to which the resources of label '{label}' led, has "
-        f"no such device ({has}); narrow cluster.{label}.resources in the config",
+        f"no such device ({present}); narrow cluster.{label}.resources in the config",
     }
 
 
 def not_looked_at(label: str, entry: Mapping[str, Any]) -> dict[str, str]:
-    """The line of what was not measured, for a label of which nothing lies here."""
+    """The entry of `not_measured` for a label without results here."""
     return {
         "device": entry["device"],
         "reason": f"the cluster's nodes '{label}' have it and were not measured: {HOW}",
@@ -186,7 +192,7 @@ def not_looked_at(label: str, entry: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _need_s(timing: Mapping[str, Any], captures: Sequence[str]) -> float:
-    """A cell's own limit: every capture runs under the same one again."""
+    """A cell's own limit in seconds: every capture runs under the same limit again."""
     return timing["time_limit_s"] * (1 + len(captures))
 
 
@@ -197,12 +203,12 @@ def longest_s(experiment: Mapping[str, Any]) -> float:
 
 
 def minutes(timing: Mapping[str, Any], captures: Sequence[str], longest: float) -> int:
-    """Minutes to ask a scheduler for: its own limit, and room to wait for one cell of any kind.
+    """Minutes to request for a cell: its own limit, and time to wait for one cell of any kind.
 
     Waiting for the host's lock is not in a cell's limit. Where nodes are lent whole nobody else
     holds it, unless an earlier Snakemake was killed and its job runs on.
 
     Args:
-        longest: what `longest_s` gave.
+        longest: seconds, from `longest_s`.
     """
     return math.ceil((_need_s(timing, captures) + longest + START_S) / 60)

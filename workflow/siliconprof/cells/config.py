@@ -1,7 +1,7 @@
 """The experiment: read, checked all at once, defaults filled in.
 
-`resolve` answers a plain dictionary in which every key of the schema is present, so nothing
-downstream knows a default. The keys that a workload module adds come from its `PARAMETERS`.
+`resolve` returns a plain dictionary in which every key of the schema is present, so no later code
+needs a default. The keys that a workload module adds come from its `PARAMETERS`.
 """
 
 from __future__ import annotations
@@ -43,38 +43,38 @@ def workload_schema(common: Mapping[str, Any], module: str) -> dict[str, Any]:
 def check(config: Mapping[str, Any]) -> list[str]:
     """Every mistake of a config, one line each: where, what, expected, nearest spelling."""
     schema = load_schema("config")
-    found = problems(config, schema)
+    mistakes = problems(config, schema)
     reason = too_large(config, plain=True)
     if not isinstance(config, Mapping) or reason:
-        return list(dict.fromkeys([*found, *([f"(top level): {reason}"] if reason else [])]))
+        return list(dict.fromkeys([*mistakes, *([f"(top level): {reason}"] if reason else [])]))
     for name, entry in _mapping(config.get("datasets")).items():
         if isinstance(entry, Mapping):
             for key, what in dataset_spec.problems(entry):
-                found.append(f"datasets.{name}.{key}: {what}")
+                mistakes.append(f"datasets.{name}.{key}: {what}")
     workloads = _mapping(config.get("workloads"))
     common = schema["properties"]["workloads"]["additionalProperties"]
     for name, entry in workloads.items():
         if isinstance(entry, Mapping):
-            found += _workload_problems(f"workloads.{name}", entry, common, config)
-    found += cluster.problems(_mapping(config.get("cluster")))
-    found += _advice_problems(config, schema)
-    return list(dict.fromkeys(map(one_line, found)))
+            mistakes += _workload_problems(f"workloads.{name}", entry, common, config)
+    mistakes += cluster.problems(_mapping(config.get("cluster")))
+    mistakes += _advice_problems(config, schema)
+    return list(dict.fromkeys(map(one_line, mistakes)))
 
 
 def _advice_problems(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
-    """Mistakes of the trainings that advice is asked about, beyond the schema."""
+    """Mistakes of the entries of `report.advice`, beyond the schema."""
     entries = _mapping(config.get("report")).get("advice")
     item = schema["properties"]["report"]["properties"]["advice"]["items"]
-    found = []
+    mistakes = []
     for index, entry in enumerate(entries if isinstance(entries, list) else []):
         if not problems(entry, item):  # else the schema has said so
             for key, what in advice_question.read(entry)[1]:
-                found.append(f"report.advice.{index}.{key}: {what}")
-    return found
+                mistakes.append(f"report.advice.{index}.{key}: {what}")
+    return mistakes
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    """The value if it is a mapping, else an empty one: the schema has said that it is none."""
+    """The value if it is a mapping, else an empty one: the schema already reports it."""
     return value if isinstance(value, Mapping) else {}
 
 
@@ -88,34 +88,34 @@ def _workload_problems(
     plugin = plugins.load("workloads", module)
     inherited = {"scenarios": config.get("scenarios", ["auto"])}
     own = problems(entry, workload_schema(common, module), f"{where}.")
-    found = [line.replace(f"{where}.(top level)", where) for line in own]
+    mistakes = [line.replace(f"{where}.(top level)", where) for line in own]
     trainer, trainers = entry.get("trainer"), plugins.names("trainers")
     if "trainer" in entry and not isinstance(trainer, str):
         pass  # the schema has said so
     elif plugin.kind == "training" and trainer not in trainers:
-        said = "is missing" if trainer is None else f"is '{trainer}'"
+        problem = "is missing" if trainer is None else f"is '{trainer}'"
         hint = nearest(trainer, trainers) if trainer else ""
-        found.append(
-            f"{where}.trainer: {said}; expected one of: {', '.join(sorted(plugin.trainers))}{hint}"
+        mistakes.append(
+            f"{where}.trainer: {problem}; expected one of: {', '.join(sorted(plugin.trainers))}{hint}"
         )
     elif plugin.kind == "training" and trainer not in plugin.trainers:
-        found.append(
+        mistakes.append(
             f"{where}.trainer: is '{trainer}', which does not train {module}; expected one of: "
             f"{', '.join(sorted(plugin.trainers))}"
         )
     elif plugin.kind != "training" and trainer is not None:
-        found.append(f"{where}.trainer: is '{trainer}'; {module} is not trained, leave it out")
+        mistakes.append(f"{where}.trainer: is '{trainer}'; {module} is not trained, leave it out")
     if entry.get("capture") and plugin.kind != "training":
-        found.append(f"{where}.capture: only training steps are captured, leave it out")
+        mistakes.append(f"{where}.capture: only training steps are captured, leave it out")
     if "of" in plugin.PARAMETERS:
-        found += _of_problems(f"{where}.of", entry.get("of"), _mapping(config.get("workloads")))
+        mistakes += _of_problems(f"{where}.of", entry.get("of"), _mapping(config.get("workloads")))
     datasets = _mapping(config.get("datasets"))
     dataset = entry.get("dataset")
     if "dataset" not in entry:
-        found += [f"{where}.{line}" for line in plugin.problems({**inherited, **entry}, None)]
+        mistakes += [f"{where}.{line}" for line in plugin.problems({**inherited, **entry}, None)]
     elif isinstance(dataset, str) and dataset not in datasets:
         listed = ", ".join(map(str, datasets)) or "none is defined"
-        found.append(
+        mistakes.append(
             f"{where}.dataset: is '{dataset}'; expected one of: {listed}"
             f"{nearest(dataset, datasets)}"
         )
@@ -123,8 +123,10 @@ def _workload_problems(
         chosen = _mapping(datasets[dataset])
         tokenised = (chosen.get("kind") or "text") in dataset_spec.TOKENISED
         if not tokenised or isinstance(chosen.get("vocab_size"), int):
-            found += [f"{where}.{line}" for line in plugin.problems({**inherited, **entry}, chosen)]
-    return found
+            mistakes += [
+                f"{where}.{line}" for line in plugin.problems({**inherited, **entry}, chosen)
+            ]
+    return mistakes
 
 
 def _of_problems(where: str, of: Any, workloads: Mapping[str, Any]) -> list[str]:
@@ -132,18 +134,18 @@ def _of_problems(where: str, of: Any, workloads: Mapping[str, Any]) -> list[str]
     if not isinstance(of, str):
         return []  # absent, or the schema has said so
     modules = {name: _mapping(entry).get("module") for name, entry in workloads.items()}
-    known = [
+    trainable = [
         name
         for name, module in modules.items()
         if module in plugins.names("workloads")
         and plugins.load("workloads", module).kind == "training"
     ]
-    if of not in known:
-        said = ", which is not trained" if of in workloads else ""
-        listed = ", ".join(map(str, known)) or "there is none"
+    if of not in trainable:
+        reason = ", which is not trained" if of in workloads else ""
+        listed = ", ".join(map(str, trainable)) or "there is none"
         return [
-            f"{where}: is '{of}'{said}; expected a workload that trains: {listed}"
-            f"{nearest(of, known)}"
+            f"{where}: is '{of}'{reason}; expected a workload that trains: {listed}"
+            f"{nearest(of, trainable)}"
         ]
     if workloads[of].get("batch_size") == "auto":
         return [f"{where}: is '{of}', whose batch_size is auto; name one that has a number"]
@@ -159,6 +161,9 @@ def _with_defaults(values: Mapping[str, Any], properties: Mapping[str, Any]) -> 
 def resolve(config: Mapping[str, Any], name: str = "config") -> dict[str, Any]:
     """A checked config with every default filled in.
 
+    Args:
+        name: of the file, for the errors.
+
     Raises:
         UserError: all mistakes, one line each, each beginning with `name`.
     """
@@ -166,23 +171,23 @@ def resolve(config: Mapping[str, Any], name: str = "config") -> dict[str, Any]:
     if mistakes:
         raise UserError("\n".join(f"{name}: {line}" for line in mistakes))
     properties = load_schema("config")["properties"]
-    whole = _with_defaults(config, properties)
-    whole["timing"] = _with_defaults(whole["timing"], properties["timing"]["properties"])
-    whole["report"] = _with_defaults(whole["report"], properties["report"]["properties"])
+    resolved = _with_defaults(config, properties)
+    resolved["timing"] = _with_defaults(resolved["timing"], properties["timing"]["properties"])
+    resolved["report"] = _with_defaults(resolved["report"], properties["report"]["properties"])
     dataset = properties["datasets"]["additionalProperties"]["properties"]
-    for key, entry in whole["datasets"].items():
+    for key, entry in resolved["datasets"].items():
         foreign = dataset_spec.foreign_keys(entry.get("kind", dataset["kind"]["default"]))
         own = {name: schema for name, schema in dataset.items() if name not in foreign}
-        whole["datasets"][key] = _with_defaults(entry, own)
+        resolved["datasets"][key] = _with_defaults(entry, own)
     node = properties["cluster"]["additionalProperties"]["properties"]
-    whole["cluster"] = {key: _with_defaults(e, node) for key, e in whole["cluster"].items()}
-    for key, entry in whole["workloads"].items():
+    resolved["cluster"] = {key: _with_defaults(e, node) for key, e in resolved["cluster"].items()}
+    for key, entry in resolved["workloads"].items():
         plugin = plugins.load("workloads", entry["module"])
         filled = _with_defaults(entry, plugin.PARAMETERS)
-        filled["timing"] = whole["timing"] | filled.get("timing", {})
+        filled["timing"] = resolved["timing"] | filled.get("timing", {})
         filled.setdefault("device_kinds", ["cpu", "gpu"])
         filled.setdefault("capture", [])
         for axis in ("backends", "precisions", "scenarios"):
-            filled.setdefault(axis, list(whole[axis]))
-        whole["workloads"][key] = filled
-    return whole
+            filled.setdefault(axis, list(resolved[axis]))
+        resolved["workloads"][key] = filled
+    return resolved

@@ -1,9 +1,8 @@
 """What a run would do, before it does it: cells, scenario, memory, time and disk.
 
 `siliconprof plan` prints a table, `--json` the same as data, `--commands` a script that measures
-the cells on a host without the pipeline, see `by_hand`. Whether a cell is due is decided by
-comparing its record with today's question, code and versions; `snakemake -n report` is Snakemake's
-own word.
+the cells on a host without the pipeline, see `by_hand`. A cell is due when its record differs from
+the cell's description, code or versions of today; `snakemake -n report` shows Snakemake's decision.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ MEL_FRAMES_PER_S = 100  # of 4 bytes for every band
 
 
 def expected_seconds(planned: matrix.PlannedCell, earlier: Mapping[str, Any] | None) -> float:
-    """How long a cell should take: as long as last time, else guessed from its timing plan."""
+    """Seconds that a cell should take: as long as last time, else a guess from its timing plan."""
     if earlier is not None and earlier["accounting"].get("child_wall_s"):
         return float(earlier["accounting"]["child_wall_s"])
     timing = planned.cell.timing
@@ -54,10 +53,10 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
             reasons = freshness.differences(planned, earlier, tokens)
         except UserError as error:
             reasons = [str(error)]
-    refused = planned.trial.refusal()
+    refusal = planned.trial.refusal()
     due = bool(reasons)
-    if refused:
-        state = refused[0]
+    if refusal:
+        state = refusal[0]
     elif due:
         state = "to measure"
     else:
@@ -69,7 +68,7 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
         "record": path.as_posix(),
         "state": state,
         "due": due,
-        "why": (refused[1] if refused else None)
+        "why": (refusal[1] if refusal else None)
         or "; ".join(reasons)
         or (earlier or {}).get("reason"),
         "scenario_derived": scenario["derived"],
@@ -83,13 +82,13 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
         "capacity_bytes": scenario["capacity_bytes"],
         "capacity_source": scenario["capacity_source"],
         "limit": memory_limit.foreseen(scenario, cell.device_kind) if cell.trainer else None,
-        "expected_s": 0.0 if refused else expected_seconds(planned, earlier),
+        "expected_s": 0.0 if refusal else expected_seconds(planned, earlier),
         "expected_from": "last time" if earlier is not None else "guess",
     }
 
 
 def data_bytes(entry: Mapping[str, Any]) -> int:
-    """About what a data set takes on disk once it is prepared, in bytes."""
+    """About how many bytes a data set takes on disk once it is prepared."""
     if entry["kind"] == "text":
         return TOKENS_BYTES
     if entry["kind"] == "images":
@@ -102,10 +101,10 @@ def data_bytes(entry: Mapping[str, Any]) -> int:
 def on_cluster(experiment: Mapping[str, Any], tokens: Mapping[str, str]) -> list[dict[str, Any]]:
     """What a run through a profile would measure, by label; `tokens` as for `row`.
 
-    `cells` is None where nobody has looked at a node yet, and `not_measured` says why one that
-    was looked at has none.
+    `cells` is None where no node has been detected yet; `not_measured` says why a detected node
+    has no cells.
     """
-    found = []
+    plans = []
     for label in cluster.chosen(experiment):
         file = Path("results/hosts") / f"{label}.json"
         cells: list[dict[str, Any]] | None = None
@@ -116,8 +115,8 @@ def on_cluster(experiment: Mapping[str, Any], tokens: Mapping[str, str]) -> list
             missing = expansion.not_measured
         device = experiment["cluster"][label]["device"]
         about = {"label": label, "device": device, "how": cluster.HOW}
-        found.append(about | {"cells": cells, "not_measured": missing})
-    return found
+        plans.append(about | {"cells": cells, "not_measured": missing})
+    return plans
 
 
 def make(experiment: Mapping[str, Any], devices: registry.Registry, host: Mapping[str, Any]) -> Any:
@@ -162,14 +161,14 @@ def mebibytes(value: int | None) -> str:
     return "-" if value is None else f"{value / 2**20:,.1f}"
 
 
-def scenario_said(entry: Mapping[str, Any]) -> str:
-    """What will be run, and in brackets what the memory model says where that is something else."""
+def scenario_text(entry: Mapping[str, Any]) -> str:
+    """The scenario that will run, and in brackets the memory model's where it differs."""
     applied, derived = entry["scenario_applied"], entry["scenario_derived"] or "unknown"
     return applied if derived in (applied, "unknown") else f"{applied} (by the model {derived})"
 
 
-def batch_said(entry: Mapping[str, Any]) -> str:
-    """Samples per step, marked where the memory model found them."""
+def batch_text(entry: Mapping[str, Any]) -> str:
+    """Samples per step, marked where the memory model chose them."""
     if entry["batch_size"] is None:
         return "-"
     return f"{entry['batch_size']}{' (found)' if entry['batch_size_found'] else ''}"
@@ -197,8 +196,8 @@ def as_text(plan: Mapping[str, Any]) -> str:
                 f"{cell['device']} {cell['backend']}",
                 cell["workload"],
                 cell["precision"],
-                scenario_said(entry),
-                batch_said(entry),
+                scenario_text(entry),
+                batch_text(entry),
                 mebibytes(entry["predicted_memory_bytes"]),
                 mebibytes(entry["capacity_bytes"]),
                 f"{entry['expected_s']:.0f}",
@@ -220,11 +219,11 @@ def as_text(plan: Mapping[str, Any]) -> str:
         text.append(f"prepared again: {folder}: {reason}")
     for nodes in plan["cluster"]:
         cells = nodes["cells"]
-        said = "a node is looked at first"
+        status = "a node is looked at first"
         if cells is not None:
-            said = f"{sum(entry['due'] for entry in cells)} of {len(cells)} cells would run"
+            status = f"{sum(entry['due'] for entry in cells)} of {len(cells)} cells would run"
         where = f"cluster's nodes '{nodes['label']}' ({nodes['device']})"
-        text.append(f"{where}: {said}, through a profile: {nodes['how']}")
+        text.append(f"{where}: {status}, through a profile: {nodes['how']}")
     there = [missing for nodes in plan["cluster"] for missing in nodes["not_measured"]]
     for missing in [*plan["not_measured"], *there]:
         text.append(f"not measured: {missing['device']}: {missing['reason']}")
@@ -258,17 +257,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="siliconprof plan", description=__doc__)
     parser.add_argument("--configfile", default="config/config.yaml")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--json", action="store_true", help="as JSON")
+    how.add_argument("--json", action="store_true", help="print the plan as JSON")
     how.add_argument(
-        "--commands", action="store_true", help="as a shell script that measures the cells"
+        "--commands", action="store_true", help="print a shell script that measures the cells"
     )
     parser.add_argument(
         "--facts",
         type=Path,
         metavar="FILE",
-        help="with --commands: for another host, what `python -m siliconprof.hosts.detect --json` said",
+        help="with --commands: what `python -m siliconprof.hosts.detect --json` prints on another host",
     )
-    parser.add_argument("--label", help="with --facts: what that host's records are called")
+    parser.add_argument("--label", help="with --facts: the label of that host's records")
     arguments = parser.parse_args(argv)
     if bool(arguments.facts) != bool(arguments.label) or arguments.facts and not arguments.commands:
         parser.error("--facts and --label go together, with --commands")

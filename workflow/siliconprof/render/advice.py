@@ -47,7 +47,7 @@ def add(data: Data, book: Book) -> None:
     for index, one in enumerate(found, 1):
         book.heading(f"{advice_figure.LETTERS[index - 1]}: {one.question.title}")
         book.listing(list(one.conclusion))
-        shape = one.question.said_of_shape()
+        shape = one.question.shape_assumption()
         if shape:
             book.note(f"{shape}.")
         shown, others = split(one.answers)
