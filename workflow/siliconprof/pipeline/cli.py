@@ -34,11 +34,11 @@ VERBS = {  # verb -> (module, one line of help)
     "noise-floor": ("compare.noise_floor", "measure by how much processes of one cell differ here"),
     "advise": ("advice.advise", "say which device suits a training, and on what evidence"),
 }
-OWN_VERB = ("remote.bundle",)  # modules that have several verbs and want to be told which
+OWN_VERB = ("remote.bundle",)  # modules of several verbs, whose `main` takes the verb as well
 
 
 def dispatch(argv: Sequence[str] | None = None) -> int:
-    """Hand the arguments to the verb's module; its exit status comes back."""
+    """Run the verb's module on its arguments; return its exit status."""
     parser = argparse.ArgumentParser(
         prog="siliconprof",
         description=__doc__,
@@ -48,12 +48,12 @@ def dispatch(argv: Sequence[str] | None = None) -> int:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, (_, line) in VERBS.items():
         verbs.add_parser(name, help=line, add_help=False)
-    words = list(sys.argv[1:] if argv is None else argv)
-    chosen = parser.parse_args(words[:1])
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    chosen = parser.parse_args(arguments[:1])
     module_name, _ = VERBS[chosen.verb]
     module = importlib.import_module(f"siliconprof.{module_name}")
-    rest = words[1:]
-    return module.main([chosen.verb, *rest] if module_name in OWN_VERB else rest)
+    options = arguments[1:]
+    return module.main([chosen.verb, *options] if module_name in OWN_VERB else options)
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
-"""A run on a cluster as Snakemake sees it: rules per label, cells once a node has been looked at.
+"""A run on a cluster as Snakemake sees it: rules per label, cells once a node has been detected.
 
 Snakemake 9 forgets the jobs of a Snakemake that was killed: under `rerun-incomplete` it drops the
-ids that it has kept (`DAG.incomplete_external_jobid`), and no executor plug-in asks for them. So
+ids that it has stored (`DAG.incomplete_external_jobid`), and no executor plug-in reads them. So
 the next one submits their cells again while the first jobs may still run. Slurm's are cancelled
 first (`slurm.clear_left_jobs`). Under any scheduler the host's lock and the cell's
 (`lock.one_job`) hold the second job until the first is done; each writes a whole record under a
@@ -25,13 +25,13 @@ from siliconprof.store.cell import canonical_json
 
 
 class Nodes:
-    """The hosts of a run on the cluster; as `run_here.Here` is the one of any other.
+    """The hosts of a run on the cluster; `run_here.Here` is the counterpart of any other run.
 
     Args:
         checkpoints: Snakemake's, in the main process; None in a job.
 
     Raises:
-        UserError: what the config says of devices and labels is wrong.
+        UserError: the config's devices or labels are wrong.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Nodes:
         self._expanded: dict[tuple[str, int], dict[str, dict[str, Any]]] = {}
 
     def _refuse_imported(self) -> None:
-        """Measure over nobody's records: an import leaves a note, see `bundle_import`.
+        """Refuse to overwrite imported records: an import leaves a note, see `bundle_import`.
 
         Raises:
             UserError: one line for each label.
@@ -70,11 +70,11 @@ class Nodes:
             raise UserError("\n".join(lines))
 
     def cells(self, label: str) -> Mapping[str, Mapping[str, Any]]:
-        """A cell's path -> what its rule needs, of one label.
+        """Cell path -> what its rule needs, for one label.
 
         Raises:
-            snakemake.exceptions.IncompleteCheckpointException: nobody has looked at a node yet, or
-                somebody must look again; Snakemake does that first and asks again.
+            snakemake.exceptions.IncompleteCheckpointException: a node must be detected first, or
+                again; Snakemake does that and calls this again.
         """
         if self._checkpoints is not None:
             getattr(self._checkpoints, f"host_{label}").get()
@@ -98,7 +98,7 @@ class Nodes:
         return needs
 
     def records(self) -> list[Callable[[Any], list[str]]]:
-        """A function per label, so that one whose nodes cannot be had holds up no other."""
+        """A function per label, so that a label whose nodes are not available delays no other."""
 
         def of(label: str) -> Callable[[Any], list[str]]:
             return lambda wildcards: [f"results/records/{path}.json" for path in self.cells(label)]
@@ -106,7 +106,7 @@ class Nodes:
         return [of(label) for label in self.labels]
 
     def planned(self) -> list[matrix.PlannedCell]:
-        """The cells of the labels at whose nodes somebody has looked."""
+        """The cells of the labels whose nodes have been detected."""
         return [
             planned
             for label in self.labels
@@ -122,9 +122,9 @@ class Nodes:
         return [path.as_posix() for folder in folders for path in sorted(folder.rglob("*.json"))]
 
     def prepare(self) -> None:
-        """Have tried again what only a node of another kind made fail.
+        """Delete what failed only because the node was of another kind, so that it runs again.
 
-        The config's resources are no input of a cell, so mending them would change nothing.
+        The config's resources are no input of a cell, so mending them alone would rerun nothing.
         """
         for label in self.labels:
             path = self._host_file(label)
@@ -135,31 +135,31 @@ class Nodes:
                     path.unlink()
         for name in self.lying_here():
             try:
-                found = record.read(Path(name), check_schema=False)
+                earlier = record.read(Path(name), check_schema=False)
             except UserError:
                 continue  # of an earlier version: measured anew in any case
-            if node_check.refused(found):
+            if node_check.refused(earlier):
                 Path(name).unlink()  # the history keeps it
 
     def detecting(self) -> list[Detecting]:
         """The checkpoints, one for each label."""
         method = fingerprint.of([*host_file.DETECTOR, "siliconprof.hosts.cluster_host"]).sha256
-        found = []
+        checkpoints = []
         for label in self.labels:
             entry = self.experiment["cluster"][label]
             packages = detect.package_versions()
-            asked = canonical_json({"entry": entry, "packages": packages, "method": method})
+            question = canonical_json({"entry": entry, "packages": packages, "method": method})
             resources = entry["resources"] | {"runtime": cluster.DETECTION_MINUTES}
-            found.append(Detecting(f"host_{label}", label, asked, resources))
-        return found
+            checkpoints.append(Detecting(f"host_{label}", label, question, resources))
+        return checkpoints
 
     def measuring(self) -> list[Measuring]:
-        """The rules, one for each label; which cells there are shows once a node was looked at."""
-        found = []
+        """The rules, one for each label; a label's cells are known once a node is detected."""
+        rules = []
         for label in self.labels:
             resources = {"runtime": self._minutes} | self.experiment["cluster"][label]["resources"]
-            found.append(Measuring(f"measure_{label}", cells_of([label]), resources))
-        return found
+            rules.append(Measuring(f"measure_{label}", cells_of([label]), resources))
+        return rules
 
     def _minutes(self, wildcards: Any) -> int:
         return self.cells(wildcards.cell.split("/")[0])[wildcards.cell]["minutes"]

@@ -38,11 +38,11 @@ Advice = dict[str, str | None]  # about, why, mend
 
 
 def report(host: Mapping[str, Any], devices: registry.Registry) -> dict[str, Any]:
-    """Everything `siliconprof doctor` knows, as plain data.
+    """Everything that `siliconprof doctor` prints, as plain data.
 
     Args:
         host: a host file's content.
-        devices: what `registry.load` gave.
+        devices: the registry, from `registry.load`.
 
     Returns:
         `host`, `devices`, `backends`, `probes`, `packages`, `blas`, `driver`, `now` (what changes
@@ -51,7 +51,7 @@ def report(host: Mapping[str, Any], devices: registry.Registry) -> dict[str, Any
     """
     probes = {name: _probe(name) for name in plugins.names("probes")}
     now = _now()
-    found = [
+    described = [
         {**device, "entry": _figures(devices, device["registry_id"])} for device in host["devices"]
     ]
     return {
@@ -61,7 +61,7 @@ def report(host: Mapping[str, Any], devices: registry.Registry) -> dict[str, Any
             "os": host["os"],
             "cpu": host["cpu"],
         },
-        "devices": found,
+        "devices": described,
         "backends": host["backends"],
         "probes": probes,
         "packages": host["packages"],
@@ -181,7 +181,7 @@ def _cpu_advice(host: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Adv
 
 
 def _now_advice(host: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Advice]:
-    """What speaks against measuring at this moment."""
+    """Reasons against measuring at this moment."""
     load, cores = now["load_average_1min"], host["cpu"]["usable_cores"]
     if load is not None and load > BUSY_SHARE * cores:
         yield _advice(
@@ -280,15 +280,17 @@ def as_text(document: Mapping[str, Any]) -> str:
 
 
 def _device_row(device: Mapping[str, Any]) -> tuple[str, ...]:
-    entry = device["entry"]
-    known = "no entry in the registry" if device["kind"] == "gpu" else ""
-    if entry:
+    registered = device["entry"]
+    figures = "no entry in the registry" if device["kind"] == "gpu" else ""
+    if registered:
         peaks = (
-            f"{name} {peak:g}" for name, peak in entry["peak_tflops"].items() if peak is not None
+            f"{name} {peak:g}"
+            for name, peak in registered["peak_tflops"].items()
+            if peak is not None
         )
-        known = f"peak TFLOPS {', '.join(peaks) or 'unknown'}"
+        figures = f"peak TFLOPS {', '.join(peaks) or 'unknown'}"
     backends = ", ".join(device["backends"]) or "no backend"
-    return device["id"], device["name"], _gib(device["memory_bytes"]), backends, known
+    return device["id"], device["name"], _gib(device["memory_bytes"]), backends, figures
 
 
 def _backend_row(name: str, state: Mapping[str, Any]) -> tuple[str, ...]:
@@ -297,7 +299,7 @@ def _backend_row(name: str, state: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _now_row(name: str, value: Any) -> tuple[str, str]:
-    """A reading with a name for a person instead of the key's unit."""
+    """(name, reading) for a person: the unit moves from the key to the value."""
     if name.endswith("_bytes"):
         return name.removesuffix("_bytes").replace("_", " "), _gib(value)
     return LABELS.get(name, name.replace("_", " ")), _shown(value)
@@ -307,11 +309,11 @@ def _now_row(name: str, value: Any) -> tuple[str, str]:
 
 
 def _cluster_advice(path: Path) -> Iterator[Advice]:
-    """What Slurm, where it is, cannot lend of what the config's `cluster` asks for."""
+    """Labels of the config's `cluster` that Slurm, where it is installed, would refuse."""
     try:
         section = config.resolve(validation.load_yaml(path))["cluster"]
     except UserError:
-        return  # a run says what is wrong with it
+        return  # a run reports what is wrong with it
     if section and shutil.which("sbatch"):
         for label, line in slurm.refusals(section).items():
             yield _advice("Slurm", line, f"mend cluster.{label}.resources in {path}")
@@ -349,14 +351,14 @@ def examine(label: str) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the report; the exit status is 0 whatever it says."""
+    """Print the report; the exit status is always 0."""
     parser = argparse.ArgumentParser(prog="siliconprof doctor", description=__doc__.split("\n")[0])
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument(
         "--config",
         type=Path,
         default=Path("config/config.yaml"),
-        help="the config whose `host` counts",
+        help="the config whose `host` names this host (default: config/config.yaml)",
     )
     arguments = parser.parse_args(argv)
     document = examine(_configured_label(arguments.config))

@@ -1,7 +1,7 @@
 """Where a run's jobs go: stay with this Snakemake, or are submitted through an executor plug-in.
 
-Snakemake decides that after it has read the Snakefile, which depends on it here. So the main
-process asks Snakemake's own parser for its command line, which merges the profiles too.
+Snakemake decides that only after it has read the Snakefile, and this Snakefile depends on it. So
+the main process parses its command line with Snakemake's own parser, which merges the profiles too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-VARIABLE = "SILICONPROF_EXECUTOR"  # tells those that the main process starts
+VARIABLE = "SILICONPROF_EXECUTOR"  # for the processes that the main process starts
 STAYS = ("local", "dryrun", "touch")
 DEFAULT_PROFILE = Path("profiles/default")
 
@@ -28,32 +28,32 @@ def of(mode: Any, argv: Sequence[str]) -> str | None:
         argv: the main process's command line, with its program.
     """
     if mode.name == "DEFAULT":
-        found = _asked(argv[1:]) if _may_ask(argv[1:]) else None
-        os.environ[VARIABLE] = found or ""
-        return found
-    known = os.environ.get(VARIABLE) or ("remote" if mode.name == "REMOTE" else None)
-    os.environ[VARIABLE] = known or ""  # for what a job starts in its turn
-    return known
+        executor = _parsed_executor(argv[1:]) if _worth_parsing(argv[1:]) else None
+        os.environ[VARIABLE] = executor or ""
+        return executor
+    inherited = os.environ.get(VARIABLE) or ("remote" if mode.name == "REMOTE" else None)
+    os.environ[VARIABLE] = inherited or ""  # for what a job starts in its turn
+    return inherited
 
 
-def _may_ask(words: Sequence[str]) -> bool:
+def _worth_parsing(arguments: Sequence[str]) -> bool:
     """Whether parsing is worth its quarter of a second; also for abbreviated options."""
     if os.environ.get("SNAKEMAKE_PROFILE"):
         return True
-    if any(re.match(r"--e|-[a-zA-Z]*e|--pro|--w", word) for word in words):
+    if any(re.match(r"--e|-[a-zA-Z]*e|--pro|--w", argument) for argument in arguments):
         return True
     files = DEFAULT_PROFILE.glob("config*.yaml")
     return any("executor" in file.read_text(encoding="utf-8") for file in files)
 
 
-def _asked(words: Sequence[str]) -> str | None:
-    """What Snakemake makes of the command line; it has accepted it before."""
+def _parsed_executor(argv: Sequence[str]) -> str | None:
+    """The executor that Snakemake reads from the command line, which it has accepted before."""
     from snakemake.cli import parse_args
 
     try:
-        # It says which profile it uses, which it has said already.
+        # The parser prints which profile it uses, for the second time.
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            _, arguments = parse_args(list(words))
+            _, arguments = parse_args(list(argv))
     except (SystemExit, Exception):  # not its own command line: another program runs Snakemake
         return None
     return None if arguments.executor in (None, *STAYS) else str(arguments.executor)

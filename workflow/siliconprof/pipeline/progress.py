@@ -33,12 +33,12 @@ def attach() -> None:
         if isinstance(handler, logging.StreamHandler) and not isinstance(
             handler, logging.FileHandler
         ):
-            handler.addFilter(worth_a_line)  # the live line says the rest; the log file has all
+            handler.addFilter(worth_a_line)  # the live line shows the rest; the log file has all
     logger.addHandler(ProgressHandler(Path(path)))
 
 
 def worth_a_line(record: logging.LogRecord) -> bool:
-    """Whether a message of Snakemake's still deserves a line above the live one."""
+    """Whether a message of Snakemake's is printed above the live line."""
     if record.levelno >= logging.WARNING:
         return True
     name = getattr(getattr(record, "event", None), "name", "")
@@ -47,7 +47,7 @@ def worth_a_line(record: logging.LogRecord) -> bool:
 
 
 class State:
-    """What the log has told so far; knows nothing of terminals."""
+    """The state of the run by the log so far; it does not draw."""
 
     def __init__(self) -> None:
         self.cells_total = 0
@@ -61,10 +61,10 @@ class State:
 
     def started(self, job: int, rule: str, wildcards: dict[str, str], now: float) -> None:
         """A job begins."""
-        words = list(wildcards.values())
-        label = " ".join([rule, *words])
+        values = list(wildcards.values())
+        label = " ".join([rule, *values])
         if rule == "measure":  # its wildcard is the cell's path, which begins with this host
-            label = " · ".join(words[0].split("/")[1:])
+            label = " · ".join(values[0].split("/")[1:])
         self.running[job] = (rule, label, now)
 
     def finished(self, job: int, now: float) -> None:
@@ -75,7 +75,7 @@ class State:
             self.cell_seconds.append(now - start)
 
     def seconds_left(self, now: float) -> float | None:
-        """A guess from the cells so far; None before the first is done."""
+        """Seconds that the cells left should take, by the mean so far; None before the first ends."""
         if not self.cell_seconds:
             return None
         mean = sum(self.cell_seconds) / len(self.cell_seconds)
@@ -138,16 +138,16 @@ class ProgressHandler(logging.Handler):
     def _follow(self, event: Any, record: logging.LogRecord) -> None:
         name = getattr(event, "name", "")
         now = time.monotonic()
-        said = vars(record)
+        fields = vars(record)
         if name == "RUN_INFO":
-            self.state.run_info(dict(said.get("stats") or {}))
+            self.state.run_info(dict(fields.get("stats") or {}))
             self.live.start()
         elif name == "JOB_INFO":
             self.state.started(
-                said["jobid"], said["rule_name"], dict(said.get("wildcards") or {}), now
+                fields["jobid"], fields["rule_name"], dict(fields.get("wildcards") or {}), now
             )
         elif name in ("JOB_FINISHED", "JOB_ERROR"):
-            self.state.finished(int(said.get("job_id", said.get("jobid", -1))), now)
+            self.state.finished(int(fields.get("job_id", fields.get("jobid", -1))), now)
 
     def close(self) -> None:
         """Leave the terminal as it was."""

@@ -1,8 +1,8 @@
 """What `snakemake --report` says of each figure and table: section, number and caption.
 
-The page's writer leaves them in `index.json` beside the files. Snakemake's report asks by file
-name, after the run: its `category`, `subcategory` and `labels` may be functions of wildcards, and
-its captions are templates that see the job's parameters (Snakemake 9,
+The page's writer stores them in `index.json` beside the files. Snakemake's report looks them up by
+file name, after the run: its `category`, `subcategory` and `labels` may be functions of wildcards,
+and its captions are templates that see the job's parameters (Snakemake 9,
 `snakemake/report/__init__.py`).
 """
 
@@ -18,7 +18,7 @@ _SPECIAL = re.compile(r"([\\*`|_<>])")  # what reStructuredText would read as ma
 
 
 class Shown:
-    """The index of a folder of figures and tables, read when it is asked for."""
+    """The index of a folder of figures and tables, read at every use."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / INDEX
@@ -27,7 +27,7 @@ class Shown:
         return self._path.as_posix()
 
     def _entry(self, name: str) -> dict[str, Any]:
-        """What is known of a file without its suffix; of a folder without an index, nothing."""
+        """The index's entry of a file, named without its suffix; empty without an index."""
         try:
             index = json.loads(self._path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -36,29 +36,29 @@ class Shown:
 
     def category(self, wildcards: Any) -> str | None:
         """The section, numbered, since Snakemake sorts categories by name."""
-        found = self._entry(wildcards.name)
-        return f"{found['section_number']:02d} {found['section']}" if found else None
+        entry = self._entry(wildcards.name)
+        return f"{entry['section_number']:02d} {entry['section']}" if entry else None
 
     def subcategory(self, wildcards: Any) -> str | None:
-        """Figures and tables of a section apart."""
-        found = self._entry(wildcards.name)
-        return f"{found['kind'].capitalize()}s" if found else None
+        """`Figures` or `Tables`, which divide a section."""
+        entry = self._entry(wildcards.name)
+        return f"{entry['kind'].capitalize()}s" if entry else None
 
     def labels(self, wildcards: Any) -> dict[str, str] | None:
         """The columns of Snakemake's list, by which it sorts."""
-        found = self._entry(wildcards.name)
-        if not found:
+        entry = self._entry(wildcards.name)
+        if not entry:
             return None
         return {
-            "number": f"{found['kind'].capitalize()} {found['number']:03d}",
-            "shows": found["caption"].split(". ")[0].rstrip("."),
+            "number": f"{entry['kind'].capitalize()} {entry['number']:03d}",
+            "shows": entry["caption"].split(". ")[0].rstrip("."),
         }
 
     def caption(self, name: str) -> str:
         """The caption as one paragraph of reStructuredText in which nothing is markup."""
-        found = self._entry(name)
-        if not found:
+        entry = self._entry(name)
+        if not entry:
             return ""
-        origin = f"[{found['origin']}] " if found["origin"] else ""
-        text = f"{found['kind'].capitalize()} {found['number']}. {origin}{found['caption']}"
+        origin = f"[{entry['origin']}] " if entry["origin"] else ""
+        text = f"{entry['kind'].capitalize()} {entry['number']}. {origin}{entry['caption']}"
         return _SPECIAL.sub(r"\\\1", " ".join(text.split()))

@@ -1,4 +1,4 @@
-"""A run on this host as Snakemake sees it; `cluster_run` is the other kind, with equal answers."""
+"""A run on this host as Snakemake sees it; `cluster_run` is the other kind, with the same methods."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class Here:
     """The one host of a run that submits nothing.
 
     Args:
-        main_process: whether the host may be looked at.
+        main_process: whether to detect the host; else its host file is read.
 
     Raises:
-        UserError: the host, or what the config says of devices and labels, is wrong.
+        UserError: the host, or the config's devices or labels, are wrong.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class Here:
         ]
 
     def cells(self, label: str) -> Mapping[str, Mapping[str, Any]]:
-        """A cell's path -> what its rule needs."""
+        """Cell path -> what its rule needs."""
         return self._cells if label in self.labels else {}
 
     def records(self) -> list[Callable[[Any], list[str]]]:
-        """A function for this host's records: of a list three rules would have a file each."""
+        """A function for this host's records: three rules would each list every record."""
         return [lambda wildcards: self._expansion.records()]
 
     def planned(self) -> list[matrix.PlannedCell]:
@@ -104,7 +104,7 @@ class Here:
         """Nothing is due before a run here."""
 
     def detecting(self) -> list[Detecting]:
-        """No checkpoint: the main process has looked."""
+        """No checkpoint: the main process has detected this host."""
         return []
 
     def measuring(self) -> list[Measuring]:

@@ -1,8 +1,8 @@
-"""What Slurm says before anything is submitted, and what a killed pipeline left in its queue.
+"""Slurm's refusals before anything is submitted, and the jobs that a killed pipeline left.
 
-The executor plug-in submits one job per cell. A label that no node can serve would show itself
-only then, in an error as long as the job's command; and jobs outlive a Snakemake that was killed
-with -9. So the main process asks Slurm itself, by its own commands, in milliseconds.
+The executor plug-in submits one job per cell. A label that no node can serve would fail only then,
+with an error as long as the job's command; and jobs outlive a Snakemake that was killed with -9.
+So the main process asks Slurm by Slurm's own commands, which takes milliseconds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ OPTIONS = {
 def _run(command: Sequence[str]) -> tuple[int, str, str]:
     """(exit status, standard output, standard error); -1 where it cannot be run."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -56,17 +56,17 @@ def _run(command: Sequence[str]) -> tuple[int, str, str]:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return -1, "", str(error)
-    return done.returncode, done.stdout, done.stderr
+    return process.returncode, process.stdout, process.stderr
 
 
 def _options(resources: Mapping[str, Any]) -> list[str]:
-    """sbatch's options for a label's resources; those that are no matter of Slurm's left out."""
-    found = [
+    """sbatch's options for a label's resources, without those that do not concern Slurm."""
+    options = [
         f"{OPTIONS[name]}={value}"
         for name, value in resources.items()
         if name in OPTIONS and value not in ("", 0) and not str(value).startswith("-")
     ]
-    return found + shlex.split(str(resources.get("slurm_extra", "")))
+    return options + shlex.split(str(resources.get("slurm_extra", "")))
 
 
 def refusal(resources: Mapping[str, Any]) -> str | None:
@@ -78,24 +78,24 @@ def refusal(resources: Mapping[str, Any]) -> str | None:
     Args:
         resources: a label's `resources` of config section `cluster`.
     """
-    code, _, said = _run(["sbatch", "--test-only", *_options(resources), "--wrap=true"])
+    code, _, stderr = _run(["sbatch", "--test-only", *_options(resources), "--wrap=true"])
     if code == 0:
         return None
     if code == -1:
-        return f"sbatch cannot be asked: {said}"
-    words = [
+        return f"sbatch cannot be run: {stderr}"
+    lines = [
         line.partition("error: ")[2] or line
-        for line in said.splitlines()
+        for line in stderr.splitlines()
         if line.strip() and line[:4] != "Try "
     ]
-    reason = (words or [f"sbatch ended with status {code}"])[-1]
+    reason = (lines or [f"sbatch ended with status {code}"])[-1]
     reason = reason.removeprefix("allocation failure: ")
-    there = _nodes(str(resources.get("slurm_partition", "")))
-    return f"{reason}; {there}" if there else reason
+    nodes = _nodes(str(resources.get("slurm_partition", "")))
+    return f"{reason}; {nodes}" if nodes else reason
 
 
 def _nodes(partition: str) -> str:
-    """What a partition, or the whole cluster, has: nodes of one kind together."""
+    """The nodes of a partition or of the whole cluster, by kind, in one line; empty if unknown."""
     command = ["sinfo", "--noheader", "--format=%P|%D|%f|%G|%T"]
     _, text, _ = _run(command + ([f"--partition={partition}"] if partition else []))
     if partition and not text.strip():
@@ -115,18 +115,18 @@ def _nodes(partition: str) -> str:
 
 def refusals(cluster: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Label -> one line, for every label of config section `cluster` that Slurm would not serve."""
-    found = {}
+    lines = {}
     for label, entry in cluster.items():
         resources = entry.get("resources", {})
         reason = refusal(resources)
         if reason:
-            asked = ", ".join(f"{k} {v}" for k, v in resources.items()) or "no resources"
-            found[label] = f"cluster.{label}: Slurm would start no job now ({asked}): {reason}"
-    return found
+            requested = ", ".join(f"{k} {v}" for k, v in resources.items()) or "no resources"
+            lines[label] = f"cluster.{label}: Slurm would start no job now ({requested}): {reason}"
+    return lines
 
 
 def warn(cluster: Mapping[str, Mapping[str, Any]]) -> None:
-    """Tell what Slurm would refuse, before jobs are submitted; the run goes on with the rest."""
+    """Print what Slurm would refuse, before jobs are submitted; the run goes on with the rest."""
     for line in refusals(cluster).values():
         print(printable(line), file=sys.stderr)
 
@@ -149,8 +149,8 @@ def clear_left_jobs(cancel: bool) -> None:
     """Deal with the jobs of an earlier pipeline of this folder, before a new one submits its own.
 
     Args:
-        cancel: nobody is left to whom they could belong, see `lock.clear_stale`: they are
-            cancelled and waited for, so that no cell runs twice at once. Otherwise they are named.
+        cancel: their pipeline is dead, see `lock.clear_stale`: cancel them and wait for their
+            end, so that no cell runs twice at once. Otherwise print their ids.
     """
     jobs = left_jobs()
     if not jobs:

@@ -1,4 +1,4 @@
-"""What a probe, a thing read beside a measurement, answers and does."""
+"""The interface of a probe: something that is read beside a measurement."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
 
 class Probe:
-    """Starts, samples, stops; answers `{name_with_unit: value or None}`.
+    """Starts, samples, stops; a sample is `{name_with_unit: value or None}`.
 
-    What cannot be read is None in a sample and has its reason in the summary. A probe that raises
-    is switched off by the sampler, and the measurement goes on without it.
+    A value that cannot be read is None in a sample and has its reason in the summary. The sampler
+    switches off a probe that raises, and the measurement goes on without it.
     """
 
     name: ClassVar[str]
     QUANTITIES: ClassVar[Mapping[str, Quantity]] = {}  # what its summary holds, by name
     LIBRARIES: ClassVar[Sequence[str]] = ()  # distributions that it reads with
     missing: ClassVar[Mapping[str, Any]] = {}  # its summary where it is not available at all
-    under_way = True  # what is timed runs now: medians and shares are of such samples only
+    under_way = True  # timed work runs now: medians and shares are of such samples only
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
-        """Whether this host can be read so, and by what means, or why not."""
+        """Whether the probe works on this host, and by what means, or why not."""
         raise NotImplementedError
 
     def start(self, backend: Backend) -> None:

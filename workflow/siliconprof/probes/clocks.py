@@ -1,7 +1,7 @@
-"""Clocks, temperatures, and what held the clocks down, over time.
+"""Clocks, temperatures, and what limited the clocks, over time.
 
-`throttled` is answered for every cell: true, false, or None with what could not be read. Heat and
-the hardware's own protection are told apart from a limit on power, which is how a card is set.
+`throttled` has a value for every cell: true, false, or None with what could not be read. Heat and
+the hardware's own protection are distinguished from a limit on power, which is a card's setting.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Plugin(Probe):
     @classmethod
     def available(cls) -> tuple[bool, str]:
         """See `Probe.available`."""
-        can, found = nvml.available()
-        around = sources.host()
-        columns = {**around.clocks(), **around.state()}
-        told = [name for name, value in columns.items() if value is not None]
-        works = ([found] if can else []) + told
-        lacks = dict.fromkeys(around.reasons.values(), "")
-        said = "; ".join([*lacks] if machine.is_mac() else [found, *lacks])
-        return bool(works), ", ".join(works) or said
+        can, nvml_text = nvml.available()
+        host = sources.host()
+        columns = {**host.clocks(), **host.state()}
+        readable = [name for name, value in columns.items() if value is not None]
+        means = ([nvml_text] if can else []) + readable
+        reasons = dict.fromkeys(host.reasons.values(), "")
+        reason = "; ".join([*reasons] if machine.is_mac() else [nvml_text, *reasons])
+        return bool(means), ", ".join(means) or reason
 
     def start(self, backend: Any) -> None:
         """See `Probe.start`."""
@@ -55,14 +55,14 @@ class Plugin(Probe):
         self.state: Readings = {}
         self.next_state_s = 0.0
         self.values: dict[str, list[float]] = {}
-        self.seen: list[Counter[str]] = [Counter() for _ in self.hardware]
-        self.told = [0] * len(self.hardware)
+        self.counts: list[Counter[str]] = [Counter() for _ in self.hardware]
+        self.n_samples = [0] * len(self.hardware)
         self.under_way = False
-        self.sample()  # what a count of throttlings stood at before
+        self.sample()  # the counts of throttlings before
         self.under_way = True
 
     def sample(self) -> Readings:
-        """See `Probe.sample`; what is dear is read once a second and None in between."""
+        """See `Probe.sample`; what is slow to read is read once a second, and None in between."""
         now_s = time.monotonic()
         begins = self.under_way and not self.values
         due = begins or now_s >= self.next_state_s
@@ -78,8 +78,8 @@ class Plugin(Probe):
             together |= readings
             limits = hardware.limits(readings)
             if limits is not None and self.under_way:
-                self.told[index] += 1
-                self.seen[index].update(limits)
+                self.n_samples[index] += 1
+                self.counts[index].update(limits)
         for name in SUMMARISED.keys() & together.keys():
             if self.under_way and (value := together[name]) is not None:
                 self.values.setdefault(name, []).append(value)
@@ -87,31 +87,35 @@ class Plugin(Probe):
 
     def stop(self, wall_s: float) -> dict[str, Any]:
         """See `Probe.stop`."""
-        found: dict[str, Any] = {"limits": {}, "throttled": None, "power_capped": None}
+        summary: dict[str, Any] = {"limits": {}, "throttled": None, "power_capped": None}
         flags: list[tuple[str, str]] = []
-        for hardware, seen, told in zip(self.hardware, self.seen, self.told, strict=True):
-            if not told:
+        for hardware, counts, n_samples in zip(
+            self.hardware, self.counts, self.n_samples, strict=True
+        ):
+            if not n_samples:
                 continue
-            shares = {name: count / told for name, count in sorted(seen.items())}
-            found["limits"] |= shares
+            shares = {name: count / n_samples for name, count in sorted(counts.items())}
+            summary["limits"] |= shares
             for key, names in (
                 ("throttled", hardware.throttling),
                 ("power_capped", hardware.power_caps),
             ):
-                hit = [f"{name} in {shares[name]:.0%}" for name in shares.keys() & names]
+                active = [f"{name} in {shares[name]:.0%}" for name in shares.keys() & names]
                 if names:
-                    found[key] = bool(found[key] or hit)
-                if hit:
-                    flags.append((key, f"{', '.join(sorted(hit))} of {told} samples"))
-        silent = [h for h, told in zip(self.hardware, self.told, strict=True) if not told]
-        if found["throttled"] is False and any(hardware.must_report for hardware in silent):
-            found["throttled"] = None  # the CPU's no is not the GPU's
-        found["limits_means"] = "; ".join(hardware.limits_means() for hardware in self.hardware)
+                    summary[key] = bool(summary[key] or active)
+                if active:
+                    flags.append((key, f"{', '.join(sorted(active))} of {n_samples} samples"))
+        silent = [
+            h for h, n_samples in zip(self.hardware, self.n_samples, strict=True) if not n_samples
+        ]
+        if summary["throttled"] is False and any(hardware.must_report for hardware in silent):
+            summary["throttled"] = None  # the CPU's no is not the GPU's
+        summary["limits_means"] = "; ".join(hardware.limits_means() for hardware in self.hardware)
         for column, stem in SUMMARISED.items():
             if values := self.values.get(column):
                 unit = column.removeprefix(f"{stem}_")
-                found[f"{stem}_median_{unit}"] = statistics.median(values)
-                found[f"{stem}_min_{unit}"] = min(values)
-                found[f"{stem}_max_{unit}"] = max(values)
+                summary[f"{stem}_median_{unit}"] = statistics.median(values)
+                summary[f"{stem}_min_{unit}"] = min(values)
+                summary[f"{stem}_max_{unit}"] = max(values)
         reasons = {name: why for each in self.hardware for name, why in each.reasons.items()}
-        return found | {"reasons": reasons, "flags": flags}
+        return summary | {"reasons": reasons, "flags": flags}

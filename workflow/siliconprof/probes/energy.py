@@ -1,7 +1,7 @@
-"""Power over time, where anything tells it.
+"""Power over time, where a sensor gives it.
 
-The energy of a training is measured over a window of its own (`siliconprof.session.energy`); these
-samples show how even the power was.
+The energy of a training is measured in its own window (`siliconprof.session.energy`); these samples
+show how constant the power was.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Plugin(Probe):
     @classmethod
     def available(cls) -> tuple[bool, str]:
         """See `Probe.available`: whether any source of this host can be read."""
-        can, found = nvml.available()
-        around = apple.energy(with_gpu=True) if machine.is_mac() else rapl.energy()
-        works = [found] if can else []
-        works += [source.means for source in around.sources if source.reason is None]
-        lacks = [] if can or machine.is_mac() else [found]
-        lacks += [source.reason for source in around.sources if source.reason is not None]
-        said = "; ".join(dict.fromkeys(works or lacks))
-        return bool(works), said
+        can, nvml_text = nvml.available()
+        sensor = apple.energy(with_gpu=True) if machine.is_mac() else rapl.energy()
+        means = [nvml_text] if can else []
+        means += [source.means for source in sensor.sources if source.reason is None]
+        reasons = [] if can or machine.is_mac() else [nvml_text]
+        reasons += [source.reason for source in sensor.sources if source.reason is not None]
+        text = "; ".join(dict.fromkeys(means or reasons))
+        return bool(means), text
 
     def start(self, backend: Any) -> None:
         """See `Probe.start`."""
@@ -50,7 +50,7 @@ class Plugin(Probe):
             if source.reason is not None:
                 self.reasons.setdefault(column(source), source.reason)
             elif source.quality == "integral" or column(source) not in chosen:
-                chosen[column(source)] = source  # a power as such, else what a counter gained
+                chosen[column(source)] = source  # a power as such, else the growth of a counter
         self.chosen = chosen
         self.reasons = {name: why for name, why in self.reasons.items() if name not in chosen}
         self.before: dict[str, tuple[float, float]] = {}
@@ -62,10 +62,10 @@ class Plugin(Probe):
     def sample(self) -> Readings:
         """See `Probe.sample`; a counter's power is its mean since the sample before."""
         now_s = time.perf_counter()
-        read = {name: v for sensor in self.sensors for name, v in sensor.read().items()}
+        readings = {name: v for sensor in self.sensors for name, v in sensor.read().items()}
         powers: Readings = {}
         for name, source in self.chosen.items():
-            value = read.get(source.name)
+            value = readings.get(source.name)
             if source.quality == "integral" or value is None:
                 powers[name] = value
             else:
@@ -79,7 +79,7 @@ class Plugin(Probe):
 
     def stop(self, wall_s: float) -> dict[str, Any]:
         """See `Probe.stop`."""
-        found: dict[str, Any] = {
+        summary: dict[str, Any] = {
             "gpu_power_limit_w": self.power_limit_w,
             "sources": {name: source.means for name, source in self.chosen.items()},
             "reasons": self.reasons,
@@ -92,6 +92,6 @@ class Plugin(Probe):
         }
         for name, powers in self.powers.items():
             stem = name.removesuffix("_w")
-            found[f"{stem}_median_w"] = statistics.median(powers) if powers else None
-            found[f"{stem}_max_w"] = max(powers, default=None)
-        return found
+            summary[f"{stem}_median_w"] = statistics.median(powers) if powers else None
+            summary[f"{stem}_max_w"] = max(powers, default=None)
+        return summary

@@ -1,8 +1,8 @@
 """What disturbs a measurement from outside: foreign load, the power supply, saving of power.
 
-Foreign load is processor time that others used on this host, and others on the same NVIDIA GPU.
-macOS tells the load of its GPU to root only. Battery, low-power mode and governor are looked at
-before and after; what was so at either end counts.
+Foreign load is processor time of other processes on this host, and other processes on the same
+NVIDIA GPU. macOS shows the load of its GPU to root only. Battery, low-power mode and governor are
+read before and after, and the worse of both counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CPUFREQ = Path("/sys/devices/system/cpu/cpu0/cpufreq")
 PLATFORM_PROFILE = "/sys/firmware/acpi/platform_profile"
 SAVING_PROFILES = ("low-power", "cool", "quiet")  # Documentation/ABI/testing/sysfs-platform_profile
 REASONS = {
-    "power_source": "None: no battery, and nothing that tells of mains: a server or virtual machine",
+    "power_source": "None: no battery and no reading of mains power: a server or virtual machine",
     "cpu_governor": "None: no cpufreq: a virtual machine, or not Linux",
 }
 # With these drivers `powersave` follows the load; with all others it pins the lowest clock
@@ -35,7 +35,7 @@ ADAPTIVE_DRIVERS = ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")
 
 
 def busy_seconds() -> float | None:
-    """Busy processor seconds of the whole host since boot; None where it is not told."""
+    """Busy processor seconds of the whole host since boot; None where they cannot be read."""
     try:
         with open("/proc/stat", encoding="ascii") as stream:
             fields = [int(x) for x in stream.readline().split()[1:9]]
@@ -58,7 +58,7 @@ def own_busy_seconds() -> float:
 
 
 def started() -> set[int]:
-    """Ids of the processes that this one has started and that live; empty where nothing tells."""
+    """Ids of this process's living children; empty where they cannot be read."""
     lists = list(Path("/proc/self/task").glob("*/children"))
     if lists:
         return {int(number) for path in lists for number in machine.read_text(str(path)).split()}
@@ -73,7 +73,7 @@ def started() -> set[int]:
 
 
 def power_source() -> str | None:
-    """`battery` or `mains`; None where nothing tells (servers, virtual machines)."""
+    """`battery` or `mains`; None where it cannot be read (servers, virtual machines)."""
     try:
         import psutil
 
@@ -86,12 +86,12 @@ def power_source() -> str | None:
 
 
 def low_power_mode() -> tuple[bool | None, str]:
-    """Whether the system saves power on purpose, and how it tells or why it does not."""
+    """Whether low-power mode is on, None where unknown; the setting read, or why there is none."""
     if machine.is_mac():
-        found = re.search(r"lowpowermode\s+(\d)", machine.run(["pmset", "-g"]))
-        if found is None:
-            return None, "pmset -g tells no lowpowermode"
-        return found[1] == "1", "pmset -g lowpowermode"
+        match = re.search(r"lowpowermode\s+(\d)", machine.run(["pmset", "-g"]))
+        if match is None:
+            return None, "pmset -g prints no lowpowermode"
+        return match[1] == "1", "pmset -g lowpowermode"
     profile = machine.read_text(PLATFORM_PROFILE).strip()
     if not profile:
         return None, f"no {PLATFORM_PROFILE}"
@@ -100,11 +100,11 @@ def low_power_mode() -> tuple[bool | None, str]:
 
 def governor() -> tuple[str | None, str | None]:
     """(governor, driver) of the first CPU's clock; None where there is none."""
-    found = (
+    values = (
         machine.read_text(str(CPUFREQ / name)).strip() or None
         for name in ("scaling_governor", "scaling_driver")
     )
-    name, driver = found
+    name, driver = values
     return name, driver
 
 
@@ -154,29 +154,29 @@ class Plugin(Probe):
         if now_s < self.next_gpu_s:
             return {"gpu_foreign_processes": None, "gpu_foreign_bytes": None}
         self.next_gpu_s = now_s + GPU_INTERVAL_S
-        count, held = self._foreign()
+        count, n_bytes = self._foreign()
         if count is not None:
             self.most_processes = max(self.most_processes or 0, count)
-        if held is not None:
-            self.most_bytes = max(self.most_bytes or 0, held)
-        return {"gpu_foreign_processes": count, "gpu_foreign_bytes": held}
+        if n_bytes is not None:
+            self.most_bytes = max(self.most_bytes or 0, n_bytes)
+        return {"gpu_foreign_processes": count, "gpu_foreign_bytes": n_bytes}
 
     def _foreign(self) -> tuple[int | None, int | None]:
         """(processes, bytes) of others on the GPU.
 
-        In a container NVML gives process ids of the host, among which this one is not found:
-        then one of the listed is taken for this process, and one for each that it started, and
-        nobody's bytes are known. It may also list none at all, which says nothing.
+        In a container NVML lists the host's process ids, and this process's own is not among them:
+        then one listed process counts as this one, one more for each child, and the bytes of the
+        rest are unknown. NVML may also list none at all, which tells nothing.
         """
         listed = self.gpu.processes()
         if not listed:
             return None, None
         own = {os.getpid()} | started()
-        others = [held for process, held in listed if process not in own]
+        others = [n_bytes for process, n_bytes in listed if process not in own]
         if len(others) < len(listed):
             self.own_seen = True
-            known = [held for held in others if held is not None]
-            return len(others), sum(known) if len(known) == len(others) else None
+            sizes = [n_bytes for n_bytes in others if n_bytes is not None]
+            return len(others), sum(sizes) if len(sizes) == len(others) else None
         return max(len(listed) - len(own), 0), 0 if len(listed) <= len(own) else None
 
     def stop(self, wall_s: float) -> dict[str, Any]:
@@ -221,7 +221,7 @@ class Plugin(Probe):
             means = "NVML's compute processes without this one, the most at any time"
         else:
             means = (
-                "NVML's compute processes, one of which is taken for this one: its process id is "
+                "NVML's compute processes, one of which counts as this one: its process id is "
                 "not among them, as in a container"
             )
         return {

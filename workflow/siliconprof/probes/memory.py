@@ -1,8 +1,8 @@
-"""Memory over time: resident set of the process, and what the framework holds on the device.
+"""Memory over time: the process's resident set, and the memory that the framework holds.
 
-Each kind of counter has a column of its own: `device_memory_bytes` is the one that every backend
-gives (what its arrays hold), the others are those of one framework. What is there at the start,
-after the backend's import, is in the summary, and the growth above it too.
+Each kind of counter has its own column: every backend fills `device_memory_bytes` (the memory of
+its arrays), the other columns belong to one framework. The summary has the memory at the start,
+after the backend's import, and the growth above it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from siliconprof.probes.base import Probe
 
 
 def resident_bytes() -> int | None:
-    """Resident set size of this process; None where neither /proc nor psutil tells."""
+    """Resident set size of this process; None without /proc and psutil."""
     try:
         return int(linux.STATM.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -74,14 +74,14 @@ class Plugin(Probe):
 
     def stop(self, wall_s: float) -> dict[str, Any]:
         """See `Probe.stop`."""
-        found: dict[str, Any] = {}
+        summary: dict[str, Any] = {}
         for column, stem in (("rss_bytes", "rss"), ("device_memory_bytes", "device")):
-            first, most = self.at_start[column], self.peak.get(column)
-            grown = None if first is None or most is None else most - first
-            found[f"{stem}_at_start_bytes"] = first
-            found[f"{stem}_peak_sampled_bytes"] = most
-            found[f"{stem}_growth_bytes"] = grown
-        return found | {
+            start, peak = self.at_start[column], self.peak.get(column)
+            growth = None if start is None or peak is None else peak - start
+            summary[f"{stem}_at_start_bytes"] = start
+            summary[f"{stem}_peak_sampled_bytes"] = peak
+            summary[f"{stem}_growth_bytes"] = growth
+        return summary | {
             "device_limit_bytes": self.limit_bytes,
             "device_means": self.backend.memory_means,
         }

@@ -32,7 +32,7 @@ def read_faults() -> tuple[int, int]:
 
 
 def allocator_environment() -> tuple[dict[str, str], str | None]:
-    """Variables under which malloc keeps what it has, so that freed blocks fault no more.
+    """Variables under which malloc keeps freed blocks, so that their pages fault once only.
 
     glibc otherwise maps each block above a threshold afresh and returns the top of its heap
     (mallopt(3): M_MMAP_THRESHOLD, M_TRIM_THRESHOLD). Measured with glibc 2.36: additions of
@@ -60,10 +60,10 @@ def allocator_environment() -> tuple[dict[str, str], str | None]:
 
 
 def swapped_pages() -> Callable[[], tuple[int, int]]:
-    """A function that answers the (in, out) pages that the host swapped since boot.
+    """A function that returns the (in, out) pages that the host swapped since boot.
 
     Raises:
-        Unreadable: nothing tells.
+        Unreadable: the system does not count them.
     """
     if machine.is_mac():
         return apple.Swap().pages
@@ -74,8 +74,8 @@ def swapped_pages() -> Callable[[], tuple[int, int]]:
 def _vmstat() -> tuple[int, int]:
     """Pages swapped in and out, from /proc/vmstat (proc_vmstat(5))."""
     try:
-        words = VMSTAT.read().split()
-        return int(words[words.index(b"pswpin") + 1]), int(words[words.index(b"pswpout") + 1])
+        fields = VMSTAT.read().split()
+        return int(fields[fields.index(b"pswpin") + 1]), int(fields[fields.index(b"pswpout") + 1])
     except (OSError, ValueError) as error:
         raise Unreadable(f"{VMSTAT.path}: {error}") from None
 
@@ -110,7 +110,7 @@ class Plugin(Probe):
         self.first = self.sample()
 
     def sample(self) -> Readings:
-        """See `Probe.sample`; faults since the process began, swap since the host did."""
+        """See `Probe.sample`; faults since the process began, swap since the host's boot."""
         minor, major = read_faults()
         into, out = self.swapped() if self.swapped else (None, None)
         return {
@@ -123,12 +123,12 @@ class Plugin(Probe):
     def stop(self, wall_s: float) -> dict[str, Any]:
         """See `Probe.stop`."""
         last = self.sample()
-        grown: dict[str, Any] = {
+        growth: dict[str, Any] = {
             column: None if value is None else value - self.first[column]  # type: ignore[operator]
             for column, value in last.items()
         }
-        minor, major = grown["minor_faults"], grown["major_faults"]
-        return grown | {
+        minor, major = growth["minor_faults"], growth["major_faults"]
+        return growth | {
             "page_size_bytes": self.page,
             "minor_fault_bytes": minor * self.page,
             "major_fault_bytes": major * self.page,
