@@ -1,4 +1,4 @@
-"""The training step in MLX, whole or with its phases told apart."""
+"""The training step in MLX, whole or split into its phases."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MlxStepper(Stepper):
             )
 
         def put(parameters: Any, batch: Any) -> Any:
-            """Weights to compute with are in the model; the batch for them comes back."""
+            """Put the weights to compute with into the model; return the batch in their dtype."""
             if compute != backend.dtype:
                 self.model.update(as_compute(frozen))
                 parameters, batch = as_compute(parameters), as_compute(batch)
@@ -79,10 +79,10 @@ class MlxStepper(Stepper):
         if clock.split:
             mx.eval(gradients)
         clock.edge("backward_s")
-        wanted = [loss]
+        scalars = [loss]
         if self.max_norm is not None:
             gradients, self.norm = clipped(mx, gradients, self.max_norm)
-            wanted.append(self.norm)
+            scalars.append(self.norm)
             if clock.split:
                 mx.eval(gradients, self.norm)
             clock.edge("other_s")  # as under the Trainer
@@ -92,8 +92,8 @@ class MlxStepper(Stepper):
         self.steps += 1
         self.parameters = self.optimizer.apply_gradients(gradients, self.parameters)
         del gradients
-        self.model.update(self.parameters)  # what it held of this step is free to go
-        mx.eval(self.parameters, self.optimizer.state, wanted)
+        self.model.update(self.parameters)  # frees the arrays of this step that it held
+        mx.eval(self.parameters, self.optimizer.state, scalars)
         clock.edge("optimizer_s")
         return loss.item
 
@@ -116,14 +116,14 @@ class MlxStepper(Stepper):
         return np.array(self._untrained(output))
 
     def _untrained(self, forward: Callable[[], Any]) -> Any:
-        """What a forward pass gives of which nothing is dropped out or kept."""
+        """The result of a forward pass without dropout, of which nothing is kept."""
         self.model.eval()
         try:
             result = forward()
             self.backend.mx.eval(result)
         finally:
             self.model.train()
-            self.model.update(self.parameters)  # what it held of this pass is free to go
+            self.model.update(self.parameters)  # frees the arrays of this pass that it held
         return result
 
     def save(self, path: Path, facts: Mapping[str, str]) -> None:
@@ -137,8 +137,8 @@ class MlxStepper(Stepper):
             for name in arrays
             for kind, short in STATE.items()
         }
-        told = _saved.metadata(self.steps, self.optimizer.step.item(), facts)
-        self.backend.mx.save_safetensors(str(path), arrays | moments, told)
+        metadata = _saved.metadata(self.steps, self.optimizer.step.item(), facts)
+        self.backend.mx.save_safetensors(str(path), arrays | moments, metadata)
 
     def load(self, path: Path) -> dict[str, str]:
         """See `Stepper.load`."""
@@ -149,9 +149,9 @@ class MlxStepper(Stepper):
             name: (value.shape, str(value.dtype).removeprefix("mlx.core."))
             for name, value in tree_flatten(self.parameters)
         }
-        told = _saved.read_metadata(path, kinds)
+        metadata = _saved.read_metadata(path, kinds)
         arrays = mx.load(str(path))
-        updates = int(told[_saved.UPDATES])
+        updates = int(metadata[_saved.UPDATES])
         self.parameters = tree_unflatten([(name, arrays[name]) for name in kinds])
         if updates:
             self.optimizer.state = tree_unflatten(
@@ -167,8 +167,8 @@ class MlxStepper(Stepper):
             self.optimizer.init(self.parameters)  # keeps what there is
         self.model.update(self.parameters)
         mx.eval(self.parameters, self.optimizer.state)
-        self.steps = int(told[_saved.STEPS])
-        return _saved.facts(told)
+        self.steps = int(metadata[_saved.STEPS])
+        return _saved.facts(metadata)
 
     def forward_only(self, batch: Any) -> Callable[[], None]:
         """See `Stepper.forward_only`; building the graph of the forward pass is in it."""
@@ -191,10 +191,10 @@ class MlxStepper(Stepper):
         }
 
 
-def clipped(mx: Any, gradients: Any, most: float) -> tuple[Any, Any]:
-    """(the gradients, scaled so that their norm together is at most so much; that norm before).
+def clipped(mx: Any, gradients: Any, max_norm: float) -> tuple[Any, Any]:
+    """(the gradients, scaled so that their joint norm is at most `max_norm`; that norm before).
 
-    The arithmetic of `_torch_stepper.clip`: squares are summed in fp32.
+    The arithmetic is that of `_torch_stepper.clip`: squares are summed in fp32.
     """
     from mlx.utils import tree_flatten, tree_map
 
@@ -202,5 +202,5 @@ def clipped(mx: Any, gradients: Any, most: float) -> tuple[Any, Any]:
     # Stacked: a chain of sums would compute the first gradient first, for which every layer is
     # gone through, and checkpointed layers would keep what they computed again until their turn.
     norm = mx.sqrt(mx.stack(squares).sum())
-    scale = mx.minimum(most / (norm + 1e-6), 1.0)
+    scale = mx.minimum(max_norm / (norm + 1e-6), 1.0)
     return tree_map(lambda g: (g * scale).astype(g.dtype), gradients), norm

@@ -1,7 +1,7 @@
 """Kernels and transfers that move many bytes and compute little, in torch and in MLX.
 
-What is counted is what an operation reads and writes. On a CPU a store that misses the cache may
-read its line first (write-allocate); that is traffic too, and nobody's to count from outside.
+The bytes counted are those that an operation reads and writes. On a CPU a store that misses the
+cache may read its line first (write-allocate); that traffic cannot be counted from outside.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DEVICE_TO_HOST = "device-to-host"
 
 
 class Stream(NamedTuple):
-    """A kernel that moves much and computes little, as one framework does it."""
+    """A kernel that moves many bytes and computes little, in one framework."""
 
     view: Callable[[Any], Any]  # how it sees a flat array; nothing is copied
     run: Callable[..., Any]  # (into, *views) -> result; `into` is written to where it is used
@@ -29,8 +29,8 @@ class Stream(NamedTuple):
 class Transfer(NamedTuple):
     """A copy between the host's memory and the device's."""
 
-    launch: Callable[[], Any]  # hands it over and answers with what arrives
-    arrived: Callable[[Any], bool]  # whether that equals what was sent, bit by bit
+    launch: Callable[[], Any]  # starts it and returns the array that arrives
+    arrived: Callable[[Any], bool]  # whether that equals the array that was sent, bit by bit
     means: str
 
 
@@ -83,7 +83,7 @@ def torch_transfer(
         into = torch.zeros(count, pin_memory=pinned)
     return Transfer(
         launch=lambda: into.copy_(source, non_blocking=pinned),
-        arrived=lambda found: torch.equal(found.cpu(), sent),
+        arrived=lambda received: torch.equal(received.cpu(), sent),
         means=f"into.copy_(source, non_blocking={pinned}), both exist already",
     )
 
@@ -91,8 +91,8 @@ def torch_transfer(
 def mlx_stream(mx: Any, dtype: Any, kernel: str) -> Stream:
     """See `Backend.stream`. Arrays are immutable: each result is a new one, in recycled memory.
 
-    MLX has no plain copy, and the scaling of a triad would be a pass of its own. What stands for
-    them moves the same bytes. The copy sees integers: a 16-bit float costs a CPU arithmetic.
+    MLX has no plain copy, and the scaling of a triad would be a pass of its own. Their substitutes
+    move the same bytes. The copy works on integers: 16-bit floats cost a CPU arithmetic.
     """
     bits = mx.int32 if dtype == mx.float32 else mx.int16
     return {
@@ -121,7 +121,7 @@ def mlx_stream(mx: Any, dtype: Any, kernel: str) -> Stream:
 
 
 def mlx_transfer(mx: Any, direction: str, count: int, seed: int) -> Transfer:
-    """See `Backend.transfer`: what conversion from and to numpy costs."""
+    """See `Backend.transfer`: the conversion from or to a numpy array."""
     import numpy as np
 
     drawn = mx.random.normal((count,), key=mx.random.key(seed))
@@ -130,11 +130,11 @@ def mlx_transfer(mx: Any, direction: str, count: int, seed: int) -> Transfer:
     if direction == HOST_TO_DEVICE:
         return Transfer(
             launch=lambda: mx.array(host),
-            arrived=lambda found: np.array_equal(np.array(found), host),
+            arrived=lambda received: np.array_equal(np.array(received), host),
             means="mx.array(numpy array): a copy into new unified memory",
         )
     return Transfer(
         launch=lambda: np.array(drawn),
-        arrived=lambda found: np.array_equal(found, host),
+        arrived=lambda received: np.array_equal(received, host),
         means="np.array(mlx array): a copy into new host memory, its page faults included",
     )

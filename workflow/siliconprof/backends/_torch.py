@@ -75,7 +75,7 @@ class TorchBackend(Backend):
             return self.torch.matmul(a, b)
 
     def vjp(self, a: Any, b: Any, cotangent: Any, forward: bool) -> Callable[[], Any]:
-        """See `Backend.vjp`: without `forward`, every launch walks one kept graph backwards."""
+        """See `Backend.vjp`: without `forward`, every launch walks one retained graph backwards."""
         torch = self.torch
         a, b = a.detach().requires_grad_(), b.detach().requires_grad_()  # the same memory
         if not forward:
@@ -102,8 +102,8 @@ class TorchBackend(Backend):
         """See `Backend.from_host`."""
         return self.torch.tensor(values, dtype=self.dtype).to(self.device)
 
-    def much_normal(self, count: int, seed: int) -> Any:
-        """See `Backend.much_normal`."""
+    def repeated_normal(self, count: int, seed: int) -> Any:
+        """See `Backend.repeated_normal`."""
         drawn = self.normal((min(count, _streams.DRAWN),), seed)
         return drawn.repeat(-(-count // _streams.DRAWN))[:count]
 
@@ -136,12 +136,12 @@ class TorchBackend(Backend):
             globals={"operation": operation},
             num_threads=self.torch.get_num_threads(),
         )
-        found = timer.blocked_autorange(min_run_time=min_run_time_s)
+        measurement = timer.blocked_autorange(min_run_time=min_run_time_s)
         return {
             "reason": None,
             "min_run_time_s": min_run_time_s,
-            "number_per_run": found.number_per_run,
-            "times_s": [float(seconds) for seconds in found.times],
+            "number_per_run": measurement.number_per_run,
+            "times_s": [float(seconds) for seconds in measurement.times],
         }
 
     def stepper(self, workload: Any, seed: int) -> Stepper:

@@ -1,4 +1,4 @@
-"""The training step in torch, whole or with its phases told apart, and what is seen of a model."""
+"""The training step in torch, whole or split into its phases, and the dtypes seen in a model."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class TorchStepper(Stepper):
 
     @contextmanager
     def untrained(self, batch: Any) -> Iterator[dict[str, Any]]:
-        """The batch on the device, for a forward pass of which nothing is dropped out or kept."""
+        """The batch on the device, for a forward pass without dropout, of which nothing is kept."""
         on_device = self.on_device(batch)
         self.model.eval()
         try:
@@ -115,8 +115,8 @@ class TorchStepper(Stepper):
                 updates = int(state["step"])
                 tensors |= {_saved.moment(name, kind): state[kind] for kind in _saved.MOMENTS}
         scaler = json.dumps(self.scaler.state_dict()) if self.scaling else None
-        told = _saved.metadata(self.steps, updates, facts, scaler)
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, told)
+        metadata = _saved.metadata(self.steps, updates, facts, scaler)
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
 
     def load(self, path: Path) -> dict[str, str]:
         """See `Stepper.load`."""
@@ -124,9 +124,9 @@ class TorchStepper(Stepper):
 
         torch = self.backend.torch
         kinds = {n: (w.shape, str(w.dtype).split(".")[-1]) for n, w in self.trained.items()}
-        told = _saved.read_metadata(path, kinds)
+        metadata = _saved.read_metadata(path, kinds)
         tensors = load_file(path, device="cpu")
-        updates, state = int(told[_saved.UPDATES]), {}
+        updates, state = int(metadata[_saved.UPDATES]), {}
         with torch.no_grad():
             for index, (name, weight) in enumerate(self.trained.items()):
                 weight.copy_(tensors[name])
@@ -136,9 +136,9 @@ class TorchStepper(Stepper):
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         if self.scaling:
-            self.scaler.load_state_dict(json.loads(told[_saved.SCALER]))
-        self.steps = int(told[_saved.STEPS])
-        return _saved.facts(told)
+            self.scaler.load_state_dict(json.loads(metadata[_saved.SCALER]))
+        self.steps = int(metadata[_saved.STEPS])
+        return _saved.facts(metadata)
 
     def standing(self) -> list[Any]:
         """See `Stepper.standing`."""
@@ -149,11 +149,11 @@ class TorchStepper(Stepper):
         return observed_dtypes(self.model, self.forward_only(batch))
 
 
-def clip(torch: Any, weights: Iterable[Any], most: float) -> Any:
-    """Scale the gradients so that their norm together is at most so much; that norm before.
+def clip(torch: Any, weights: Iterable[Any], max_norm: float) -> Any:
+    """Scale the gradients so that their joint norm is at most `max_norm`; return that norm before.
 
-    A scalar tensor on the device: reading it would wait. Squares are summed in fp32, whatever the
-    gradients are in; pytorch.org/docs: `torch.nn.utils.clip_grad_norm_`, whose arithmetic this is.
+    The norm is a scalar tensor on the device: reading it would wait. Squares are summed in fp32,
+    whatever the gradients' dtype; the arithmetic is that of `torch.nn.utils.clip_grad_norm_`.
     """
     weights = list(weights)
     gradients = [weight.grad for weight in weights if weight.grad is not None]
@@ -162,7 +162,7 @@ def clip(torch: Any, weights: Iterable[Any], most: float) -> Any:
     else:
         norms = [torch.linalg.vector_norm(g, dtype=torch.float32) for g in gradients]
         norm = torch.linalg.vector_norm(torch.stack(norms))
-    torch.nn.utils.clip_grads_with_norm_(weights, most, norm)
+    torch.nn.utils.clip_grads_with_norm_(weights, max_norm, norm)
     return norm
 
 
@@ -174,9 +174,9 @@ def standing(model: Any, optimizer: Any) -> list[Any]:
 
 
 def observed_dtypes(model: Any, forward: Callable[[], Any]) -> dict[str, Any]:
-    """Dtype of the master weights, and of the first matrix product in a real forward pass.
+    """Number of trained parameters, and dtypes of master weights and activations.
 
-    With them, how many parameters are trained.
+    The activations' dtype is that of the first matrix product in a real forward pass.
 
     Args:
         forward: runs the model once, under the autocast of its training.
@@ -191,9 +191,9 @@ def observed_dtypes(model: Any, forward: Callable[[], Any]) -> dict[str, Any]:
 
 
 def first_activation(model: Any, forward: Callable[[], Any]) -> str:
-    """Dtype of what the first matrix product of a forward pass gives.
+    """Dtype of the result of the first matrix product in a forward pass.
 
-    Layers are told by their names: a weight that is offloaded has no shape between its uses.
+    Layers are recognised by name: a weight that is offloaded has no shape between its uses.
 
     Args:
         forward: runs the model once.
@@ -204,7 +204,7 @@ def first_activation(model: Any, forward: Callable[[], Any]) -> str:
         for module in model.modules()
         if not list(module.children())
         and getattr(module, "weight", None) is not None
-        and not any(word in type(module).__name__ for word in ("Embedding", "Norm"))
+        and not any(part in type(module).__name__ for part in ("Embedding", "Norm"))
     ]
     hooks = [
         layer.register_forward_hook(lambda _layer, _inputs, output: outputs.append(output.dtype))

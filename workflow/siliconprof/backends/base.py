@@ -1,7 +1,7 @@
-"""What a backend, the software path to a device, answers and does.
+"""The interface of a backend, the software path to a device.
 
-Framework-specific code lives here and below, nowhere else. Importing a backend's module imports
-no framework; `open` does.
+Framework-specific code lives in backends and in the modules that they use, nowhere else. Importing
+a backend's module imports no framework; `open` does.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Unsupported(Exception):
 
 
 class Stepper:
-    """One training step in a framework, whole or with its phases told apart.
+    """One training step in a framework, whole or split into its phases.
 
-    `step(batch, clock)` marks an edge after every phase through `clock.edge(phase)`; an unsplit
-    step runs the same code with a clock that does not read. It returns a callable that fetches
-    the loss as a float, to be called after the clock has stopped.
+    `step(batch, clock)` marks the end of every phase by `clock.edge(phase)`; an unsplit step runs
+    the same code with a clock that ignores it. The step returns a callable that fetches the loss
+    as a float, to be called after the clock has stopped.
     """
 
     def step(self, batch: Any, clock: Any) -> Callable[[], float]:
@@ -40,27 +40,27 @@ class Stepper:
         raise NotImplementedError
 
     def gradient_norm(self) -> float | None:
-        """Norm of all gradients of the last step together, before clipping; None = not clipped."""
+        """Joint norm of the last step's gradients before clipping; None where nothing is clipped."""
         raise NotImplementedError
 
     def evaluate(self, batch: Any) -> float:
-        """The loss on a batch without training: nothing is dropped out, nothing kept."""
+        """The loss on a batch without training and without dropout."""
         raise NotImplementedError
 
     def outputs(self, batch: Any) -> Any:
-        """What the model makes of a batch without training: a float32 numpy array."""
+        """The model's output on a batch without training: a float32 numpy array."""
         raise NotImplementedError
 
     def save(self, path: Path, facts: Mapping[str, str]) -> None:
         """Write trained weights, the optimizer's state and the number of steps as safetensors.
 
         Args:
-            facts: kept beside them.
+            facts: text to store beside them, by name.
         """
         raise NotImplementedError
 
     def load(self, path: Path) -> dict[str, str]:
-        """Go on from what `save` wrote; its facts.
+        """Restore the state that `save` wrote; return its facts.
 
         Raises:
             UserError: the file is damaged or of another model.
@@ -68,20 +68,20 @@ class Stepper:
         raise NotImplementedError
 
     def forward_only(self, batch: Any) -> Callable[[], None]:
-        """What runs the forward pass alone, on a batch that is on the device already.
+        """A callable that runs the forward pass alone, on a batch that is on the device already.
 
-        Nothing is kept for a backward pass.
+        It keeps nothing for a backward pass.
         """
         raise NotImplementedError
 
     def standing(self) -> list[Any]:
-        """Arrays that are there between two steps: weights, buffers, the optimizer's state."""
+        """Arrays that exist between two steps: weights, buffers, the optimizer's state."""
         return []
 
     def dtypes(self, batch: Any) -> dict[str, Any]:
-        """Master weight and activation dtypes, seen in a forward pass of the model itself.
+        """Number of trained parameters, and dtypes of master weights and activations.
 
-        With them, how many parameters the optimizer changes.
+        The dtypes are read in a forward pass of the model itself.
         """
         raise NotImplementedError
 
@@ -99,10 +99,10 @@ class Backend:
     offload: ClassVar[str | None] = None  # why it cannot offload to the host, None = can
     habits: ClassVar[Habits] = Habits()  # what it keeps from a forward pass, for the memory model
     memory_prefix: ClassVar[str] = "device"  # of the columns that `memory_counters` fills
-    writes_into: ClassVar[bool] = True  # a `Stream` writes into memory that it is given
+    writes_into: ClassVar[bool] = True  # a `Stream` writes into memory that exists already
     peak_means: ClassVar[str] = "no counter"  # what counts the peak, or why nothing does
     memory_means: ClassVar[str]  # what the counters count, or why there are none
-    capture_ranges: ClassVar[tuple[str, ...]] = ()  # what `capture_range` can be asked for
+    capture_ranges: ClassVar[tuple[str, ...]] = ()  # the kinds that `capture_range` supports
     queue_depth: ClassVar[int | None] = None  # launches under way before one waits; None = no end
     # Why compiling a kernel of one's own is one with its first launch; None = it is not.
     compiles_at_launch: ClassVar[str | None] = None
@@ -115,30 +115,30 @@ class Backend:
 
         Args:
             index: the device's place among those that the host file counts.
-            inherited: the environment that these are laid over.
+            inherited: the environment that these variables are added to.
         """
         return {}
 
     def import_framework(self) -> None:
-        """Import it, and whatever must be loaded before it, and look at nothing."""
+        """Import the framework, and whatever must be loaded before it; examine no device."""
         raise NotImplementedError
 
     def available(self) -> tuple[bool, str]:
-        """Whether this host can run it, and what was found or what is missing. May import."""
+        """Whether this host can run it, and the version found or the reason. May import."""
         raise NotImplementedError
 
     def identity(self, device_kind: str, index: int) -> dict[str, Any]:
         """`name` and `memory_bytes` of the device that `open` would take; after `available`.
 
-        A processor, and a GPU that is part of one, is called what the system calls it.
+        A processor, and a GPU that is part of one, has the system's name for it.
         """
         chip = machine.cpu()
         return {"name": chip["model"], "memory_bytes": chip["memory_bytes"]}
 
     def gpus(self) -> list[dict[str, Any]]:
-        """The GPUs that it works on, each tried with a product; after `available`.
+        """The GPUs that it works on, each tested with a product; after `available`.
 
-        `name`, `memory_bytes`, and `error`, a line or None, in the framework's order.
+        Each has `name`, `memory_bytes` and `error`, a line or None. The order is the framework's.
         """
         return []
 
@@ -182,23 +182,23 @@ class Backend:
         """Start a new peak."""
 
     def release_memory(self) -> None:
-        """Give back what is freed and kept for reuse, where the framework keeps any."""
+        """Release the memory that the framework has freed and cached for reuse."""
 
     def step_peak_bytes(
         self, step: Callable[[], Any] | None, standing: Sequence[Any]
     ) -> tuple[int | None, str]:
-        """(most bytes of arrays held in a training step or None, what counted them or why not).
+        """(peak bytes of arrays in a training step or None, what counts them or why nothing does).
 
-        A framework with a counter of its own answers for all steps so far and runs none.
+        A framework with a counter of its own reports the peak of all steps so far and runs none.
 
         Args:
             step: one more training step; None = it cannot be repeated by itself.
-            standing: arrays that are there between steps: weights and the optimizer's state.
+            standing: arrays that exist between steps: weights and the optimizer's state.
         """
         return self.peak_memory_bytes(), self.peak_means
 
     def limit_memory(self, limit_bytes: int) -> str | None:
-        """Keep this process's arrays within a limit; how, or None where only the system can."""
+        """Limit the bytes of this process's arrays; return how, or None where only the system can."""
         return None
 
     def memory_counters(self) -> dict[str, int | None]:
@@ -212,7 +212,7 @@ class Backend:
         return None
 
     def last_level_cache(self) -> tuple[int | None, str]:
-        """(bytes of the last cache before the device's memory or None, who says so or why not)."""
+        """(bytes of the last cache before the device's memory or None, the source or the reason)."""
         return caches.last_level_bytes()
 
     # -- sensors -------------------------------------------------------------------------
@@ -237,8 +237,8 @@ class Backend:
     def vjp(self, a: Any, b: Any, cotangent: Any, forward: bool) -> Callable[[], Any]:
         """A launcher of the gradients of `a @ b` by both, for a cotangent of the product.
 
-        It answers with (product, gradient by a, gradient by b), or without `forward` with the
-        gradients alone; then no launch computes the product.
+        It returns (product, gradient by a, gradient by b), or without `forward` the gradients
+        alone; then no launch computes the product.
 
         Args:
             a, b, cotangent: (…, m, k), (…, k, n) and (…, m, n).
@@ -259,8 +259,8 @@ class Backend:
         """Root mean square error of a result against float64, over the reference's own.
 
         Args:
-            reference: what the result should be, in operators that torch and MLX share; it is
-                given the inputs in float64 and computed on the CPU.
+            reference: computes the exact result, in operators that torch and MLX share, from the
+                inputs in float64 on the CPU.
         """
         raise NotImplementedError
 
@@ -268,21 +268,22 @@ class Backend:
         """Array of the cell's dtype from (nested) lists, on the device: no kernel runs for it."""
         raise NotImplementedError
 
-    def much_normal(self, count: int, seed: int) -> Any:
-        """Flat array of many normal values: some drawn as `normal` does, over and over again."""
+    def repeated_normal(self, count: int, seed: int) -> Any:
+        """Flat array of `count` normal values: a block drawn as by `normal`, repeated."""
         raise NotImplementedError
 
     def stream(self, kernel: str) -> Stream:
-        """How `copy`, `triad` (two arrays in, one out) or `reduction` (sums) is done here."""
+        """The kernel `copy`, `triad` (two arrays in, one out) or `reduction` (sums) on this backend."""
         raise NotImplementedError
 
     def transfer(
         self, direction: str, pinned: bool, count: int, seed: int
     ) -> tuple[Transfer | None, str]:
-        """A transfer of some fp32 values, or None and why there is none.
+        """(a transfer or None, how it is done or why there is none).
 
         Args:
             direction: `host-to-device` or `device-to-host`.
+            count: number of fp32 values.
             pinned: whether the host's memory is page-locked.
         """
         return None, "the device works in the host's memory: there is nothing to transfer"
@@ -292,16 +293,16 @@ class Backend:
         raise NotImplementedError
 
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
-        """A launcher of a compiled kernel that does nothing, or None and why there is none.
+        """(a launcher of a compiled kernel that does nothing or None, its kind or why there is none).
 
-        It is compiled and loaded when this returns, but for `compiles_at_launch`.
+        The kernel is compiled and loaded when this returns, except under `compiles_at_launch`.
         """
         return None, f"{self.name} has no kernels of its own to launch on this device"
 
     def launch_means(self) -> dict[str, str]:
-        """What the time of a launch that is handed over (`enqueue`) and of a `cold` one includes.
+        """What the time of an enqueued launch (`enqueue`) and of a `cold` launch includes.
 
-        Of the trivial operator and of the empty kernel, where they differ.
+        Each text covers the trivial operator, and the empty kernel where it differs.
         """
         raise NotImplementedError
 
@@ -312,7 +313,7 @@ class Backend:
         raise NotImplementedError
 
     def capture_range(self, kind: str, path: str) -> AbstractContextManager[Any]:
-        """A context whose work a tool records: `metal` into a path, `cuda-profiler` by CUDA."""
+        """A context whose work a tool records: kind `metal` into `path`, `cuda-profiler` by CUDA."""
         raise NotImplementedError
 
     def blocked_autorange(
@@ -321,8 +322,8 @@ class Backend:
         """An operation timed by `torch.utils.benchmark.Timer.blocked_autorange`.
 
         Returns:
-            `reason` (None), `min_run_time_s`, `number_per_run` and `times_s`: seconds of one call,
-            the mean of each block; where there is no such tool, the reason alone.
+            `reason` (None), `min_run_time_s`, `number_per_run` and `times_s`: the mean seconds of
+            a call, one value per block; where there is no such tool, `reason` alone.
         """
         return {"reason": f"torch.utils.benchmark.Timer is torch's own tool: {self.name} has none"}
 

@@ -20,7 +20,7 @@ METAL_SOURCE = ""  # an empty body; the generated kernel has a signature and ret
 
 
 def version() -> str:
-    """The installed version, which not every build of mlx.core tells."""
+    """The installed version; not every build of mlx.core has it as an attribute."""
     from importlib import metadata
 
     return metadata.version("mlx")
@@ -116,9 +116,9 @@ class Plugin(Backend):
             return super().identity(device_kind, index)
         import mlx.core as mx
 
-        told = mx.device_info(mx.Device(mx.gpu, index))
-        size = told.get("total_memory", told.get("memory_size"))
-        return {"name": told.get("device_name"), "memory_bytes": size}
+        info = mx.device_info(mx.Device(mx.gpu, index))
+        size = info.get("total_memory", info.get("memory_size"))
+        return {"name": info.get("device_name"), "memory_bytes": size}
 
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
         """See `Backend.open`."""
@@ -138,12 +138,12 @@ class Plugin(Backend):
         """See `Backend.describe`."""
         import os
 
-        information = self._device_info()
+        info = self._device_info()
         return {
             "framework": "mlx",
             "framework_version": version(),
             "device": str(self.device),
-            "device_name": information.get("device_name"),
+            "device_name": info.get("device_name"),
             "enable_tf32": os.environ.get("MLX_ENABLE_TF32"),
             "compiled": False,
             **(blas.of_mlx() if self.device.type == self.mx.cpu else {"blas": None}),
@@ -195,7 +195,7 @@ class Plugin(Backend):
         }
 
     def _device_info(self) -> dict[str, Any]:
-        """What MLX tells of the GPU in use; nothing on a CPU."""
+        """MLX's information on the GPU in use; empty on a CPU."""
         mx = self.mx
         if self.device.type != mx.gpu:
             return {}
@@ -203,8 +203,8 @@ class Plugin(Backend):
 
     def memory_limit_bytes(self) -> int | None:
         """See `Backend.memory_limit_bytes`; CUDA's has no recommendation."""
-        told = self._device_info()
-        return told.get("max_recommended_working_set_size") or told.get("total_memory")
+        info = self._device_info()
+        return info.get("max_recommended_working_set_size") or info.get("total_memory")
 
     def last_level_cache(self) -> tuple[int | None, str]:
         """See `Backend.last_level_cache`."""
@@ -228,7 +228,7 @@ class Plugin(Backend):
         return value
 
     def matmul(self, a: Any, b: Any) -> Any:
-        """See `Backend.matmul`; kept, so that synchronising computes it."""
+        """See `Backend.matmul`; the product is kept, so that `synchronize` computes it."""
         if self.compute_dtype != self.dtype:
             a, b = a.astype(self.compute_dtype), b.astype(self.compute_dtype)
         self._last = a @ b
@@ -276,8 +276,8 @@ class Plugin(Backend):
         """See `Backend.from_host`."""
         return self.mx.array(values, dtype=self.dtype)
 
-    def much_normal(self, count: int, seed: int) -> Any:
-        """See `Backend.much_normal`."""
+    def repeated_normal(self, count: int, seed: int) -> Any:
+        """See `Backend.repeated_normal`."""
         drawn = self.normal((min(count, DRAWN),), seed)
         value = self.mx.tile(drawn, -(-count // DRAWN))[:count]
         self.mx.eval(value)
@@ -290,13 +290,13 @@ class Plugin(Backend):
     def transfer(
         self, direction: str, pinned: bool, count: int, seed: int
     ) -> tuple[Transfer | None, str]:
-        """See `Backend.transfer`: what conversion from and to numpy costs."""
+        """See `Backend.transfer`: the conversion from or to a numpy array."""
         if self.device.type != self.mx.gpu:
             return super().transfer(direction, pinned, count, seed)
         if pinned:
             return None, "memory is unified: MLX has no page-locked host memory"
-        found = mlx_transfer(self.mx, direction, count, seed)
-        return found, found.means
+        transfer = mlx_transfer(self.mx, direction, count, seed)
+        return transfer, transfer.means
 
     def add_one(self, value: Any) -> Any:
         """See `Backend.add_one`; MLX arrays are immutable, so a new one is handed on."""

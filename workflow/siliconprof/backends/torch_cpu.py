@@ -43,8 +43,8 @@ class Plugin(TorchBackend):
     ) -> tuple[int | None, str]:
         """See `Backend.step_peak_bytes`: the step runs here, once more, under torch's profiler.
 
-        The CPU allocator reports every allocation and release to it. What libraries below torch
-        take for themselves is not in it.
+        The CPU allocator reports every allocation and release to the profiler. Memory that the
+        libraries below torch allocate themselves is not counted.
         """
         from torch.autograd.profiler import profile  # torch.profiler's imports the compiler too
 

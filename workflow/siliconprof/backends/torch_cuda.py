@@ -113,7 +113,7 @@ class Plugin(TorchBackend):
 
     def seconds_between(self, start: Any, end: Any) -> float:
         """See `Backend.seconds_between`; both events are done once the step is synchronised."""
-        return start.elapsed_time(end) / 1e3  # the API answers in milliseconds
+        return start.elapsed_time(end) / 1e3  # the API returns milliseconds
 
     def memory_bytes(self) -> int:
         """See `Backend.memory_bytes`: live tensors, not the cache."""
@@ -169,8 +169,8 @@ class Plugin(TorchBackend):
         self, direction: str, pinned: bool, count: int, seed: int
     ) -> tuple[Transfer | None, str]:
         """See `Backend.transfer`."""
-        found = torch_transfer(self.torch, self.device, direction, pinned, count, seed)
-        return found, found.means
+        transfer = torch_transfer(self.torch, self.device, direction, pinned, count, seed)
+        return transfer, transfer.means
 
     def gpu_address(self) -> tuple[str, str]:
         """See `Backend.gpu_address`; torch leaves out the prefix that NVML's UUIDs have."""
@@ -197,7 +197,7 @@ class Plugin(TorchBackend):
         }
 
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
-        """See `Backend.empty_kernel`. The compiler torch offers is private: it may be gone."""
+        """See `Backend.empty_kernel`. Torch's function that compiles it is private and may vanish."""
         try:
             kernel = self.torch.cuda._compile_kernel(EMPTY_KERNEL, "siliconprof_empty")
         except Exception as error:

@@ -104,15 +104,15 @@ class Plugin(TorchBackend):
     def transfer(
         self, direction: str, pinned: bool, count: int, seed: int
     ) -> tuple[Transfer | None, str]:
-        """See `Backend.transfer`. Pinned memory is not what it is elsewhere, so it is not timed.
+        """See `Backend.transfer`. Pinned memory differs from CUDA's, so it is not timed.
 
-        Some versions of torch hand back a tensor on the GPU for it (pytorch issue 181374); later
-        ones lend the host a view of memory that both share.
+        Some versions of torch return a tensor on the GPU for it (pytorch issue 181374); later
+        ones return a view of memory that host and GPU share.
         """
         if pinned:
             return None, "memory is unified: torch-mps has no page-locked memory as CUDA has"
-        found = torch_transfer(self.torch, self.device, direction, pinned, count, seed)
-        return found, found.means
+        transfer = torch_transfer(self.torch, self.device, direction, pinned, count, seed)
+        return transfer, transfer.means
 
     def gpu_address(self) -> tuple[str, str]:
         """See `Backend.gpu_address`."""

@@ -286,7 +286,7 @@ class Arrays:
         into = self.written if backend.writes_into else 0
         each = into + self.kernel.inputs * self.count
         seed = self.session.cell.seed + len(self.session.points)  # new data for every point
-        long = backend.much_normal(self.sets * each, seed)
+        long = backend.repeated_normal(self.sets * each, seed)
         launches = []
         for start in range(0, self.sets * each, each):
             first = start + into
