@@ -198,7 +198,7 @@ class Backend:
         return self.peak_memory_bytes(), self.peak_means
 
     def limit_memory(self, limit_bytes: int) -> str | None:
-        """Limit the bytes of this process's arrays; return how, or None where only the system can."""
+        """Limit this process's arrays, in bytes; return how, or None where only the system can."""
         return None
 
     def memory_counters(self) -> dict[str, int | None]:
@@ -273,7 +273,7 @@ class Backend:
         raise NotImplementedError
 
     def stream(self, kernel: str) -> Stream:
-        """The kernel `copy`, `triad` (two arrays in, one out) or `reduction` (sums) on this backend."""
+        """This backend's `copy`, `triad` (two arrays in, one out) or `reduction` (sums)."""
         raise NotImplementedError
 
     def transfer(
@@ -293,7 +293,7 @@ class Backend:
         raise NotImplementedError
 
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
-        """(a launcher of a compiled kernel that does nothing or None, its kind or why there is none).
+        """(a launcher of a compiled kernel that does nothing, its kind), or (None, the reason).
 
         The kernel is compiled and loaded when this returns, except under `compiles_at_launch`.
         """

@@ -197,7 +197,7 @@ class Plugin(TorchBackend):
         }
 
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
-        """See `Backend.empty_kernel`. Torch's function that compiles it is private and may vanish."""
+        """See `Backend.empty_kernel`. Torch's function that compiles it is private, may vanish."""
         try:
             kernel = self.torch.cuda._compile_kernel(EMPTY_KERNEL, "siliconprof_empty")
         except Exception as error:

@@ -1,8 +1,8 @@
-"""What the networks of seed 004 share: Keras's layers described once, for torch and MLX alike.
+"""The networks of seed 004: Keras's layers described once, for torch and MLX alike.
 
 Fabrice Daniel, "Apple M2 Max GPU vs Nvidia V100, P100 and T4" (seed 004), trains three Keras
-models on Fashion-MNIST. A network here is the list of its layers (`_classic_layers`); parameters, operations and
-initial weights follow from it, and `_classic_torch` and `_classic_mlx` build it.
+models on Fashion-MNIST. A network here is the list of its layers (`_classic_layers`); parameters,
+operations and initial weights follow from it, and `_classic_torch` and `_classic_mlx` build it.
 
 Optimizer: Adam with Keras's defaults, 0.001, betas 0.9 and 0.999, epsilon 1e-7; AdamW without
 weight decay is Adam. Keras adds epsilon to sqrt(v) ("epsilon hat" of Kingma and Ba 2015,
@@ -82,7 +82,7 @@ PARAMETERS: Mapping[str, Any] = {
 
 
 class ClassicWorkload(TrainingWorkload):
-    """A network of seed 004; each is a module that says its layers."""
+    """A network of seed 004; each is a module that lists its layers."""
 
     frameworks = ("torch", "mlx")
     trainers = ("epochs",)
@@ -99,11 +99,11 @@ class ClassicWorkload(TrainingWorkload):
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         super().__init__(parameters)
-        # Of a whole cell the largest: trainer `epochs` asks for each in turn.
+        # A whole cell has the largest; trainer `epochs` makes one training of each size.
         self.batch_size = int(parameters.get("batch_size") or max(parameters["batch_sizes"]))
 
     def of_batch(self, batch_size: int) -> ClassicWorkload:
-        """The same training with one of its batch sizes."""
+        """The same training with this batch size."""
         return type(self)({**self.parameters, "batch_size": batch_size})
 
     def supports(self, framework: str, precision: str) -> str | None:
@@ -117,17 +117,17 @@ class ClassicWorkload(TrainingWorkload):
         cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
     ) -> list[str]:
         """See `Workload.problems`."""
-        found = super().problems(parameters, dataset)
-        found += cls.data_problems(parameters, dataset, f"the {cls.network}", "images", {})
+        problems = super().problems(parameters, dataset)
+        problems += cls.data_problems(parameters, dataset, f"the {cls.network}", "images", {})
         n_train, sizes = (dataset or {}).get("n_train"), parameters.get("batch_sizes")
         if isinstance(n_train, int) and isinstance(sizes, list):
-            found += [
+            problems += [
                 f"batch_sizes.{index}: is {size}; the data set has {n_train} training images, "
                 "expected at most as many"
                 for index, size in enumerate(sizes)
                 if isinstance(size, int) and size > n_train
             ]
-        return found
+        return problems
 
     # -- how much work ---------------------------------------------------------------------
 
@@ -143,9 +143,9 @@ class ClassicWorkload(TrainingWorkload):
         """See `TrainingWorkload.flops_per_step`.
 
         Two operations per multiply-add of every layer, exact, for the forward pass, as many for
-        the gradient by the weights, and as many for that by the layer's input, which nobody needs
-        of the images. Biases, activations, pooling, dropout, an LSTM's gates, the loss and the
-        optimizer are left out.
+        the gradient by the weights, and as many for the gradient by the layer's input, which is
+        not computed for the images. Biases, activations, pooling, dropout, an LSTM's gates, the
+        loss and the optimizer are left out.
         """
         total = first = 0
         for layer in self.layers:
@@ -175,8 +175,8 @@ class ClassicWorkload(TrainingWorkload):
     def batches(self, data: Any, seed: int) -> Iterator[Batch]:
         """See `TrainingWorkload.batches`: epoch after epoch, each in a new order.
 
-        As in Keras an epoch ends with what is left, a batch that may be smaller. images float32
-        (B, 28, 28), labels int32 (B,).
+        As in Keras, the last batch of an epoch may be smaller. images float32 (B, 28, 28), labels
+        int32 (B,).
         """
         n_train = data.counts["train"]
         for order in prepared.shuffled(n_train, n_train, seed):
@@ -194,7 +194,7 @@ class ClassicWorkload(TrainingWorkload):
         return {"weights": "random", "weights_drawn": "as Keras draws them, by numpy"}
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Place of the layer and Keras's name of the weight, `0/kernel` -> shape, Keras's too."""
+        """Index of the layer and Keras's name of the weight (`0/kernel`) -> Keras's shape."""
         return {
             f"{place}/{name}": shape
             for place, layer in enumerate(self.layers)
@@ -214,12 +214,12 @@ class ClassicWorkload(TrainingWorkload):
                 yield f"{place}/{name}", drawn(shape, how, generator)
 
     def weights_by_layer(self, seed: int) -> list[dict[str, np.ndarray]]:
-        """The same, of each layer by Keras's name."""
-        found: list[dict[str, np.ndarray]] = [{} for _ in self.layers]
+        """`initial_weights` of each layer, by Keras's name of the weight."""
+        by_layer: list[dict[str, np.ndarray]] = [{} for _ in self.layers]
         for name, array in self.initial_weights(seed):
             place, _, own = name.partition("/")
-            found[int(place)][own] = array
-        return found
+            by_layer[int(place)][own] = array
+        return by_layer
 
     def torch_model(self, seed: int) -> Any:
         """See `TrainingWorkload.torch_model`."""
@@ -245,7 +245,7 @@ class ClassicWorkload(TrainingWorkload):
         import mlx.nn  # noqa: F401
 
     def mlx_model(self, seed: int) -> Any:
-        """See `TrainingWorkload.mlx_model`; what dropout draws follows from the seed too."""
+        """See `TrainingWorkload.mlx_model`; the seed sets dropout's random state as well."""
         import mlx.core as mx
 
         from siliconprof.workloads import _classic_mlx

@@ -22,11 +22,11 @@ class Layer:
     """A layer of a network."""
 
     def weights(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Keras's name of each weight -> its shape in Keras's layout and what fills it."""
+        """Keras's name of each weight -> (shape in Keras's layout, name of its initializer)."""
         return {}
 
     def multiply_adds(self) -> tuple[int, int]:
-        """Of one sample forward: (with the layer's input, with what it computed itself)."""
+        """Multiply-adds of one sample forward: (of the layer's input, of its own state)."""
         return 0, 0
 
 
@@ -37,7 +37,7 @@ class Flatten(Layer):
 
 @dataclass(frozen=True)
 class Dropout(Layer):
-    """A share of the values becomes 0 while training, the rest grows to make up for it."""
+    """In training a share of the values becomes 0, and the others are scaled up to compensate."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class LSTM(Layer):
 
 
 def drawn(shape: tuple[int, ...], how: str, generator: Any) -> np.ndarray:
-    """A weight's initial values, float32; draws from the generator only where chance is in it."""
+    """A weight's initial values, float32; constant ones draw nothing from the generator."""
     import numpy as np
 
     if how == "glorot":  # kernels are (…, n_in, n_out), and fans count the positions before

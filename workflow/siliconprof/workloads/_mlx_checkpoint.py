@@ -12,10 +12,10 @@ from typing import Any
 
 
 def checkpoint(layers: Iterable[Any], output: Callable[[Any], Any] = lambda result: result) -> None:
-    """Have layers keep their inputs only.
+    """Checkpoint layers in place: the forward pass keeps only their inputs.
 
     Args:
-        output: what of a layer's result the model needs; the rest is lost.
+        output: selects what the model needs of a layer's result; the rest is lost.
     """
     classes: dict[type, type] = {}
     for layer in layers:
@@ -26,7 +26,7 @@ def checkpoint(layers: Iterable[Any], output: Callable[[Any], Any] = lambda resu
 
 
 def _checkpointed(kind: Any, output: Callable[[Any], Any]) -> type:
-    """The class of layers, its call checkpointed."""
+    """A subclass of a layer's class whose call is checkpointed."""
     import mlx.core as mx
 
     def call(self: Any, *inputs: Any, **options: Any) -> Any:

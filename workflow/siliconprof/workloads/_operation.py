@@ -1,7 +1,7 @@
-"""What the operations timed one by one share: parameters, the check of results, both methods.
+"""Workloads that time single operations: parameters, the check of results, both methods.
 
 The paper warms up with 10 launches, then launches 100 times in a row and divides (seed 001,
-section 4.4). That mean lies beside our own median of separately synchronised calls.
+section 4.4). The record has that mean beside our own median of separately synchronised calls.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BURST_PARAMETERS: Mapping[str, Any] = {
         "type": "number",
         "minimum": 0,
         "default": 3.0,
-        "description": "seconds that a burst may be expected to take; else it is not run",
+        "description": "seconds; a burst that is expected to take longer is not run",
     },
 }
 
@@ -51,13 +51,13 @@ COLD_BYTES_PARAMETER: Mapping[str, Any] = {
     "type": ["integer", "null"],
     "minimum": 1,
     "default": None,
-    "description": "bytes that cold goes round; null = twice the last-level cache, and "
-    f"{caches.BEYOND_UNKNOWN_BYTES // 2**20} MiB where its size is unknown",
+    "description": "bytes of all arrays that `cold` takes in turn; null = twice the last-level "
+    f"cache, and {caches.BEYOND_UNKNOWN_BYTES // 2**20} MiB where its size is unknown",
 }
 
 
 def caches_parameter(description: str) -> Mapping[str, Any]:
-    """Schema of `caches`: whether operands are found in a cache, or come from memory, or both."""
+    """Schema of `caches`: operands come from a warm cache, from memory, or each in turn."""
     return {
         "type": "array",
         "minItems": 1,
@@ -69,7 +69,7 @@ def caches_parameter(description: str) -> Mapping[str, Any]:
 
 
 def shapes_parameter(least: int, most: int, description: str) -> dict[str, Any]:
-    """Schema of `shapes`: a list of lists of so many lengths."""
+    """Schema of `shapes`: a list of shapes, each with `least` to `most` lengths."""
     shape = {
         "type": "array",
         "minItems": least,
@@ -116,8 +116,8 @@ class OperationWorkload(KernelWorkload):
 
         Args:
             what: its name, for the live display.
-            launch: hands the operation to a lazy or asynchronous framework's arrays and answers
-                with the result; it must not wait.
+            launch: starts the operation, which may be lazy or asynchronous, and returns its result
+                without waiting.
             work: `flops`, `flops_source`, `bytes` and `result_error`.
         """
         backend = session.backend
@@ -161,10 +161,10 @@ def product_text(row: Mapping[str, Any]) -> str:
 
 
 def checked(error: float, precision: str, what: str) -> float:
-    """The error of a result, once it is sure that the result is right.
+    """The relative error of a result, unless it is too large for the precision.
 
     Raises:
-        ArithmeticError: it is wrong.
+        ArithmeticError: the result is wrong.
     """
     if not error < WRONG_ABOVE[precision]:
         raise ArithmeticError(f"{what} is wrong: relative error {error:.2e} against float64")
@@ -172,6 +172,6 @@ def checked(error: float, precision: str, what: str) -> float:
 
 
 def rotating(launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
-    """One launcher that goes round several, each on arrays of its own: none finds its own cached."""
+    """One launcher that calls several in turn, each on its own arrays, so that none are cached."""
     turn = itertools.cycle(launches)
     return lambda: next(turn)()

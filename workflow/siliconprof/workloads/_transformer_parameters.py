@@ -1,4 +1,4 @@
-"""What an entry of `transformer_lm` may say, beside what every training's may."""
+"""The keys of an entry of `transformer_lm`, beside those of every training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from siliconprof.declarations import Parameter
 from siliconprof.workloads import _wide_deep
 
-# Of the points of its grid and its sweep; with one value for all of them, of the cell.
+# Parameters of the points of the grid and the sweep; one that all points share is of the cell.
 SHAPE_POINT: Mapping[str, Parameter] = {
     "n_layer": Parameter("integer", label="layers"),
     "n_embd": Parameter("integer", label="channels"),
@@ -144,7 +144,8 @@ OPTIMIZER_PARAMETERS: Mapping[str, Any] = {
         "type": ["number", "null"],
         "exclusiveMinimum": 0,
         "default": 1.0,
-        "description": "norm of all gradients together that they are scaled down to; null = none",
+        "description": "largest joint norm of all gradients, to which larger ones are scaled down; "
+        "null = no clipping",
     },
 }
 
@@ -154,7 +155,7 @@ RUN_PARAMETERS: Mapping[str, Any] = {
         "exclusiveMinimum": 0,
         "maximum": 0.5,
         "default": 0.1,
-        "description": "last part of the tokens, on which nothing is trained",
+        "description": "share of the tokens, the last ones, that is not trained on",
     },
     "steps": {
         "type": "integer",
@@ -172,7 +173,7 @@ RUN_PARAMETERS: Mapping[str, Any] = {
         "type": "integer",
         "minimum": 1,
         "default": 8,
-        "description": "most batches of an evaluation, the first ones of the held-out data",
+        "description": "largest number of batches of an evaluation, the first of the held-out data",
     },
     "checkpoint_every": {
         "type": "integer",

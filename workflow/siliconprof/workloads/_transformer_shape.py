@@ -28,7 +28,7 @@ def default_d_ff(n_embd: int) -> int:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a model's name in a grid is made of."""
+    """The sizes of a model, which name it in a grid."""
 
     n_layer: int
     n_embd: int
@@ -73,7 +73,7 @@ class Shape:
         return shapes | {"norm.weight": (d,), "head.weight": (self.vocab_size, d)}
 
     def parameters_by_part(self) -> dict[str, int]:
-        """Number of parameters of each part of the model; together they are all."""
+        """Number of parameters of each part of the model; they add up to all."""
         d, ff, layers = self.n_embd, self.d_ff, self.n_layer
         return {
             "embedding": self.vocab_size * d,

@@ -7,7 +7,7 @@ No two such models are equal in both. At equal parameters the deep one computes 
 scores and values cost n_layer n_embd a position, which grows with depth, and its narrower
 embedding, which is looked up and not multiplied, leaves more parameters to multiply. What is left
 of that difference in the best pair is shared: half of it in parameters, half in compute. Both
-halves are bounded by `TOLERANCE` and told wherever the pair is.
+halves are bounded by `TOLERANCE` and reported wherever the pair is.
 
     python -m siliconprof.workloads._wide_deep --budget 500000 --n-head 4 --vocab-size 512 --seq-len 64
 """
@@ -33,15 +33,16 @@ FEED_FORWARD_RATIOS = (1.0, 8.0)  # least and most of d_ff / n_embd
 LEAST_LAYERS = 2  # one layer of attention cannot build on another
 MOST_LAYERS = 256
 LEAST_HEAD_DIM = 8
-# Of the pairs that match, the one with the least of: both d_ff away from the usual 8/3 of n_embd,
-# in factors of e, and, weighed as follows, layers beyond the ratio, in factors of e, and compute.
+# Of the pairs that match, the cheapest is chosen. Its cost is the distance of both d_ff from the
+# usual 8/3 of n_embd plus, by these weights, that of the layers from the ratio (both as natural
+# logarithms) and the difference in compute.
 RATIO_WEIGHT = 0.5
 COMPUTE_WEIGHT = 10.0
 
 
 @dataclass(frozen=True)
 class Pair:
-    """What a budget gives."""
+    """The wide and the deep model of a budget."""
 
     wide: Shape
     deep: Shape
@@ -74,13 +75,13 @@ def solve(
         depth_ratio: the deep model has at least so many times the wide one's layers.
 
     Raises:
-        UserError: no pair matches; the line says what comes nearest.
+        UserError: no pair matches; the line names the nearest one.
     """
     candidates = sorted(_candidates(budget, n_head, vocab_size, seq_len), key=lambda c: c.flops)
     nearest = None
     for most in (2 * TOLERANCE, math.inf):
-        found = _best(candidates, depth_ratio, most)
-        nearest = found and _shared(found, budget)
+        pair = _best(candidates, depth_ratio, most)
+        nearest = pair and _shared(pair, budget)
         if nearest and _matches(nearest):
             return nearest
     where = (
@@ -116,7 +117,7 @@ def _matches(pair: Pair) -> bool:
 
 
 def _candidates(budget: int, n_head: int, vocab_size: int, seq_len: int) -> Iterator[_Candidate]:
-    """Models of the budget: of each width and depth the one whose d_ff fills it."""
+    """Models of the budget: for each width and depth the one whose d_ff uses it up."""
     least_ratio, most_ratio = FEED_FORWARD_RATIOS
     head_dim = LEAST_HEAD_DIM
     while (d := n_head * head_dim) and 2 * vocab_size * d < budget:
@@ -142,11 +143,11 @@ def _filled(shape: Shape, n_parameters: float) -> Shape:
 
 
 def _best(candidates: Sequence[_Candidate], depth_ratio: float, most: float) -> Pair | None:
-    """The cheapest pair whose compute differs by at most so much.
+    """The cheapest pair whose compute differs by at most a share of `most`.
 
     Args:
         candidates: sorted by their operations.
-        most: infinite: the pair whose compute differs least.
+        most: infinity gives the pair whose compute differs least.
     """
     flops = [candidate.flops for candidate in candidates]
     best, least = None, math.inf
@@ -225,18 +226,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch-size", type=int, default=8, help="for the memory (8)")
     parser.add_argument("--backend", default="torch-cpu", help="for the memory (torch-cpu)")
     parser.add_argument("--precision", default="fp32", help="for the memory (fp32)")
-    own = parser.parse_args(argv)
-    if own.backend not in plugins.names("backends"):
-        known = ", ".join(plugins.names("backends"))
-        raise UserError(f"--backend: is '{own.backend}'; expected one of: {known}")
+    options = parser.parse_args(argv)
+    if options.backend not in plugins.names("backends"):
+        supported = ", ".join(plugins.names("backends"))
+        raise UserError(f"--backend: is '{options.backend}'; expected one of: {supported}")
     for key in ("budget", "n_head", "vocab_size", "seq_len", "batch_size"):
-        if getattr(own, key) < 1:
+        if getattr(options, key) < 1:
             flag = key.replace("_", "-")
-            raise UserError(f"--{flag}: is {getattr(own, key)}; expected 1 or more")
-    if not own.depth_ratio > 1:
-        raise UserError(f"--depth-ratio: is {own.depth_ratio:g}; expected more than 1")
-    pair = solve(own.budget, own.n_head, own.vocab_size, own.seq_len, own.depth_ratio)
-    print(described(pair, own.batch_size, own.backend, own.precision))
+            raise UserError(f"--{flag}: is {getattr(options, key)}; expected 1 or more")
+    if not options.depth_ratio > 1:
+        raise UserError(f"--depth-ratio: is {options.depth_ratio:g}; expected more than 1")
+    pair = solve(
+        options.budget, options.n_head, options.vocab_size, options.seq_len, options.depth_ratio
+    )
+    print(described(pair, options.batch_size, options.backend, options.precision))
     return 0
 
 

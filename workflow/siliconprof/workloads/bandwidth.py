@@ -86,7 +86,7 @@ class Plugin(OperationWorkload):
             "type": "integer",
             "minimum": 2,
             "default": 4,
-            "description": "from one working set of the sweep to the next",
+            "description": "factor from one working set of the sweep to the next",
         },
         "caches": caches_parameter(
             "`warm`: the same arrays every time; `cold`: sets of them in turn, together more than "
@@ -115,7 +115,7 @@ class Plugin(OperationWorkload):
         return super().supports(framework, precision)
 
     def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
-        """See `Workload.memory_bytes`; the sweep keeps within the memory by itself."""
+        """See `Workload.memory_bytes`; the sweep is limited to a share of the memory."""
         sizes = self.parameters["working_sets_bytes"]
         return {"arrays": 2 * max(sizes)} if sizes else {}
 
@@ -149,20 +149,20 @@ class Plugin(OperationWorkload):
                     session.add_point(self.point(session, arrays) | {"rotation": rotation})
 
     def sizes(self, session: Session, cache_bytes: int) -> list[int]:
-        """Working sets in bytes, smallest first; a flag names those asked for and too large."""
-        asked = self.parameters["working_sets_bytes"]
-        wanted = sorted(asked or sweep(cache_bytes, self.parameters["sweep_factor"]))
-        most = most_bytes(session)
-        for size in wanted:
-            if asked and size > most:
+        """Working sets in bytes, smallest first; a flag names requested ones that are too large."""
+        requested = self.parameters["working_sets_bytes"]
+        sizes = sorted(requested or sweep(cache_bytes, self.parameters["sweep_factor"]))
+        limit_bytes = most_bytes(session)
+        for size in sizes:
+            if requested and size > limit_bytes:
                 session.flag(
                     "not_measured",
                     f"a working set of {size} bytes is more than an eighth of the memory",
                 )
-        return [size for size in wanted if size <= most]
+        return [size for size in sizes if size <= limit_bytes]
 
     def cold(self, session: Session, round_bytes: int) -> bool:
-        """Whether cold points are wanted and possible; a flag says why they are not."""
+        """Whether cold points are requested and possible; a flag says why they are not."""
         if "cold" not in self.parameters["caches"]:
             return False
         if round_bytes > most_bytes(session):
@@ -176,7 +176,7 @@ class Plugin(OperationWorkload):
     def burst(
         self, session: Session, launch: Callable[[], Any], fastest_s: float
     ) -> dict[str, Any]:
-        """See `OperationWorkload.burst`: where results are new arrays, a row of them piles up."""
+        """See `OperationWorkload.burst`; none where every result is a new array: they add up."""
         if session.backend.writes_into:
             return super().burst(session, launch, fastest_s)
         return {
@@ -186,7 +186,7 @@ class Plugin(OperationWorkload):
         }
 
     def point(self, session: Session, arrays: Arrays) -> dict[str, Any]:
-        """Checked against float64 on random data, written to all over, then timed."""
+        """One point: checked against float64 on random data, all results written, then timed."""
         backend = session.backend
         launches = arrays.launches()
         result_error = checked(arrays.error(launches[0]), session.cell.precision, arrays.what)
@@ -234,20 +234,20 @@ def sweep(cache_bytes: int, factor: int) -> Iterator[int]:
 
 
 def most_bytes(session: Session) -> float:
-    """How much a point may allocate."""
+    """Bytes that a point may allocate."""
     memory_bytes = session.cell.device_memory_bytes
     return MEMORY_SHARE * memory_bytes if memory_bytes else math.inf
 
 
 def timed_launches(point: Mapping[str, Any]) -> int:
-    """How often a point's operation ran, attempts that were given up and its burst counted in."""
+    """How often a point's operation ran, abandoned attempts and its burst included."""
     runs = [point["times"], *point.get("attempts", [])]
     burst = point.get("burst_count", 0) + point.get("burst_warmup", 0)
     return sum(len(run["warmup_step_s"]) + len(run["step_s"]) for run in runs) + burst
 
 
 class Launch:
-    """One set of arrays; its last result is kept until its next turn, and its memory with it."""
+    """A launcher on one set of arrays; it holds its last result until its next turn."""
 
     def __init__(self, run: Callable[..., Any], into: Any, inputs: Sequence[Any]) -> None:
         self.run, self.into, self.inputs = run, into, inputs
@@ -260,7 +260,7 @@ class Launch:
 
 
 class Arrays:
-    """The arrays of one point: one set of them, or as many as it takes to leave the cache.
+    """The arrays of one point: one set, or as many sets as exceed the cache.
 
     Args:
         size: bytes of one set's large arrays together, rounded down to whole ones.
@@ -299,7 +299,7 @@ class Arrays:
         return launches
 
     def error(self, launch: Launch) -> float:
-        """The relative error of a result against float64: of some of it, spread over all."""
+        """The relative error of a result against float64, over a sample spread over all of it."""
         backend = self.session.backend
         result = launch()
         backend.evaluate(result)

@@ -1,4 +1,4 @@
-"""What a workload answers and does: what is trained or computed, and how much work that is.
+"""The interface of a workload: what is trained or computed, and how much work that is.
 
 A workload is one file. Its parameters are described by `PARAMETERS`, a JSON Schema of the keys
 that its entries in the config may have; the defaults there are filled in when cells are made.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # name -> numpy array whose first axis is the batch
 Batch = Mapping[str, Any]
 
-# What every training workload's entry may say; each module adds its own keys.
+# The keys of every training workload's entry; each module adds its own.
 TRAINING_PARAMETERS: Mapping[str, Any] = {
     "batch_size": {
         "type": ["integer", "string"],
@@ -112,7 +112,7 @@ class Workload:
 
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:
-        """A point in words, from its line of points.csv: by default all that identifies it."""
+        """A point's description from its line of points.csv: by default all that identifies it."""
         return ", ".join(
             parameter.text(row[name])
             for name, parameter in cls.POINT.items()
@@ -121,35 +121,35 @@ class Workload:
 
     @classmethod
     def working_set_bytes(cls, row: Mapping[str, Any]) -> float | None:
-        """What the calls of a point go through again and again; None = what one call moves."""
+        """Bytes that a point's calls use again and again; None = the bytes that one call moves."""
         return None
 
     @classmethod
     def is_cold(cls, row: Mapping[str, Any]) -> bool:
-        """Whether a point's calls take operands in turn that no cache holds together."""
+        """Whether a point's calls take operands in turn, together too many for any cache."""
         return False
 
     def common_settings(self) -> Mapping[str, Any]:
-        """What `POINT` names and all points of a cell share; the points' own `params` go first."""
+        """Values of `POINT` that all points of a cell share; a point's own `params` go first."""
         return self.parameters
 
     def packages(self, framework: str) -> tuple[str, ...]:
-        """Distributions, beside the framework's own, whose version its numbers depend on."""
+        """Distributions, beside the framework's, whose version the workload's numbers depend on."""
         return self.LIBRARIES.get(framework, ())
 
     @classmethod
     def problems(
         cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
     ) -> list[str]:
-        """Mistakes that no schema can say, each `key: what is wrong`.
+        """Mistakes that no schema can express, each `key: what is wrong`.
 
-        All mistakes are told at once, so values that break the schema come here as well: nothing
-        about them may be taken for granted.
+        All mistakes are reported at once, so values that break the schema come here as well: this
+        must not rely on their types.
         """
         return []
 
     def supports(self, framework: str, precision: str) -> str | None:
-        """Why it cannot run so, or None when it can."""
+        """Why it cannot run in this framework and precision, or None when it can."""
         if framework not in self.frameworks:
             return f"this workload has no {framework} implementation"
         return None
@@ -160,7 +160,7 @@ class Workload:
 
 
 class TrainingWorkload(Workload):
-    """A model to train: what the trainers and the backends' steppers ask of it."""
+    """A model to train: the interface for the trainers and the backends' steppers."""
 
     kind = "training"
     trainer_class: ClassVar[str] = "Trainer"  # of transformers, under trainer hf
@@ -206,32 +206,32 @@ class TrainingWorkload(Workload):
         cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
     ) -> list[str]:
         """See `Workload.problems`: what all trainings share."""
-        found = []
+        problems = []
         if parameters.get("weights") == "pretrained":
             if not parameters.get("weights_path"):
-                found.append("weights_path: is missing; expected a hub name or a folder")
+                problems.append("weights_path: is missing; expected a hub name or a folder")
             elif dataset and dataset.get("source") == "hub" and not dataset.get("tokenizer"):
-                found.append(
+                problems.append(
                     "weights: pretrained weights know the tokens of their own tokenizer; set "
                     f"`tokenizer: {parameters['weights_path']}` in the data set"
                 )
         if parameters.get("batch_size") == "auto" and parameters.get("scenarios") != [
             "near-capacity"
         ]:
-            found.append(
+            problems.append(
                 "batch_size: is 'auto'; expected an integer, or scenarios: [near-capacity], the "
                 "only one that says how large a batch should be"
             )
         probes = parameters.get("probes")
-        known = plugins.names("probes")
+        supported = plugins.names("probes")
         if isinstance(probes, list):
-            found += [
-                f"probes.{index}: is {name!r}; expected one of: {', '.join(known)}"
-                f"{nearest(name, known)}"
+            problems += [
+                f"probes.{index}: is {name!r}; expected one of: {', '.join(supported)}"
+                f"{nearest(name, supported)}"
                 for index, name in enumerate(probes)
-                if name not in known
+                if name not in supported
             ]
-        return found
+        return problems
 
     @staticmethod
     def data_problems(
@@ -241,31 +241,31 @@ class TrainingWorkload(Workload):
         kind: str,
         vocab_sizes: Mapping[str, int | None],
     ) -> list[str]:
-        """Mistakes about the data set: none, of another kind, more tokens than the model has.
+        """Mistakes about the data set: missing, of another kind, more tokens than the model has.
 
         Args:
             kind: of the data that the model trains on.
-            vocab_sizes: a size's own number of tokens, None where it takes the data's.
+            vocab_sizes: size -> its own number of tokens, None where it takes the data's.
         """
         if dataset is None:
             article = "an" if kind == "images" else "a"
             return [f"dataset: is missing; {model} trains on {article} {kind} data set"]
-        found = []
-        given = dataset.get("kind") or "text"
-        if given != kind:
-            found.append(f"dataset: is of kind {given}; {model} trains on {kind}")
+        problems = []
+        data_kind = dataset.get("kind") or "text"
+        if data_kind != kind:
+            problems.append(f"dataset: is of kind {data_kind}; {model} trains on {kind}")
         size = parameters.get("size")
-        known = vocab_sizes.get(size) if isinstance(size, str) else None
-        own = parameters.get("vocab_size") or known
-        if given == kind and isinstance(own, int) and own < dataset["vocab_size"]:
-            found.append(
-                f"vocab_size: is {own}; the data set has {dataset['vocab_size']} tokens, "
+        of_size = vocab_sizes.get(size) if isinstance(size, str) else None
+        vocab_size = parameters.get("vocab_size") or of_size
+        if data_kind == kind and isinstance(vocab_size, int) and vocab_size < dataset["vocab_size"]:
+            problems.append(
+                f"vocab_size: is {vocab_size}; the data set has {dataset['vocab_size']} tokens, "
                 "expected at least as many"
             )
-        return found
+        return problems
 
     def weights_origin(self) -> dict[str, Any]:
-        """Where the initial weights are from, for the record."""
+        """The origin of the initial weights, for the record."""
         if self.parameters["weights"] == "pretrained":
             return Checkpoint(self.parameters["weights_path"]).describe()
         return {"weights": "random"}
@@ -275,7 +275,7 @@ class TrainingWorkload(Workload):
         raise NotImplementedError
 
     def flops_per_step(self) -> tuple[float, str]:
-        """Floating-point operations of one training step, and where the formula is from."""
+        """Floating-point operations of one training step, and the source of the formula."""
         raise NotImplementedError
 
     def n_parameters(self) -> int:
@@ -320,10 +320,10 @@ class TrainingWorkload(Workload):
         return ledger.offloaded(stages, self.largest_trained(), zero_stage)
 
     def import_torch(self) -> None:
-        """Import what its model in torch is made of, so that no measurement has that in it."""
+        """Import the modules of its model in torch, so that no measurement includes that."""
 
     def import_mlx(self) -> None:
-        """The same of its model in MLX."""
+        """Import the modules of its model in MLX."""
 
     def torch_model(self, seed: int) -> Any:
         """The model in torch with its initial weights, fp32, on the CPU."""
@@ -362,11 +362,11 @@ class TrainingWorkload(Workload):
         return float(self.parameters["learning_rate"])
 
     def max_gradient_norm(self) -> float | None:
-        """The norm of all gradients together that they are scaled down to; None = no clipping."""
+        """The joint norm to which all gradients are clipped; None = no clipping."""
         return None
 
     def evaluation_batches(self, data: Any) -> Iterator[Batch]:
-        """Batches of data that no training step sees, always the same, and then an end."""
+        """A finite number of batches that no training step sees, always the same."""
         raise NotImplementedError
 
     def samples_per_step(self) -> int:

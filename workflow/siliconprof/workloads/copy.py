@@ -1,7 +1,7 @@
-"""Transfers between the host's memory and the device's, from and to pinned memory and not.
+"""Transfers between the host's memory and the device's, with pinned and with pageable host memory.
 
-Each is timed until the device has finished, so that a transfer that may return early counts whole.
-Where the device works in the host's memory there is nothing to transfer, and the backend says so.
+Each is timed until the device has finished, so that an asynchronous transfer counts whole. Where
+the device works in the host's memory there is nothing to transfer, which the backend reports.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Plugin(OperationWorkload):
 
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:
-        """See `Workload.describe_point`; those of old records that do not say are not pinned."""
+        """See `Workload.describe_point`; old records without `pinned` are not pinned."""
         return ", ".join(parameter.text(row[name]) for name, parameter in cls.POINT.items())
 
     @classmethod
@@ -57,14 +57,14 @@ class Plugin(OperationWorkload):
         return super().supports(framework, precision)
 
     def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
-        """See `Workload.memory_bytes`: the largest transfer's end on the device."""
+        """See `Workload.memory_bytes`: the device's buffer of the largest transfer."""
         return {"buffer": max(self.parameters["transfer_bytes"])}
 
     def measure(self, session: Session) -> None:
         """See `KernelWorkload.measure`.
 
         Raises:
-            Unsupported: there is nothing to transfer, or no way that the backend knows.
+            Unsupported: there is nothing to transfer, or the backend has no transfers.
         """
         means: dict[str, str] = {}
         reasons: dict[str, str] = {}  # variant -> why it is not measured
@@ -72,13 +72,13 @@ class Plugin(OperationWorkload):
             for pinned in (False, True):
                 variant = f"{direction}, {'pinned' if pinned else 'pageable'}"
                 for size in sorted(self.parameters["transfer_bytes"]):
-                    transfer, said = session.backend.transfer(
+                    transfer, text = session.backend.transfer(
                         direction, pinned, size // WIDTH, session.cell.seed
                     )
                     if transfer is None:
-                        reasons[variant] = said
+                        reasons[variant] = text
                         break
-                    means[variant] = said
+                    means[variant] = text
                     params = {"direction": direction, "pinned": pinned, "transfer_bytes": size}
                     session.add_point(self.point(session, params, transfer))
         if not means:
@@ -88,10 +88,10 @@ class Plugin(OperationWorkload):
             session.flag("not_measured", f"{variant}: {reason}")
 
     def point(self, session: Session, params: dict[str, Any], transfer: Transfer) -> dict[str, Any]:
-        """One transfer: what arrives is compared with what was sent, then it is timed.
+        """One transfer: compare what arrives with what was sent, then time it.
 
         Raises:
-            ArithmeticError: something else arrives.
+            ArithmeticError: the two differ.
         """
         what = f"the {params['direction']} transfer of {params['transfer_bytes']} bytes"
         arrived = transfer.launch()

@@ -1,11 +1,11 @@
-"""What the first touch of a page costs: a page fault and a page of zeros.
+"""The cost of the first touch of a page: a page fault and a page of zeros.
 
-A fresh anonymous mapping is written to once per page, twice over. Only the first pass faults, so
-the difference between both, per page, is the cost of a fault. It is the operating system's and
-independent of the framework. Huge pages are refused where the system can be told (madvise(2),
-MADV_NOHUGEPAGE), since one fault would bring many pages in; the count of minor faults shows it.
-Swap is not touched: a mapping takes a small share of the memory that is free, and is given back
-before the next.
+A fresh anonymous mapping is written to once per page, in two passes. Only the first pass faults,
+so the difference between both, per page, is the cost of a fault. It belongs to the operating
+system, not to the framework. Huge pages are refused where possible (madvise(2), MADV_NOHUGEPAGE),
+since one fault would bring many pages in; the count of minor faults shows whether that worked.
+Swap is not touched: a mapping takes a small share of the free memory and is released before the
+next.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Plugin(KernelWorkload):
         "pages": Parameter("integer", label="pages"),
         "page_size_bytes": Parameter("integer", label="page", unit="byte"),
     }
-    # Without a throughput: the time of a fault is none of memory.
+    # Without a throughput: the time of a fault is no bandwidth of memory.
     QUANTITIES = {
         "fault_s_per_page": Quantity("first touch of a page", "s", "lower"),
         "step_s": Quantity("both passes", "s", "lower", series=True),
@@ -71,7 +71,7 @@ class Plugin(KernelWorkload):
         """See `KernelWorkload.measure`.
 
         Raises:
-            Unsupported: no mapping that was asked for is small beside the free memory.
+            Unsupported: every requested mapping is too large for the free memory.
         """
         free = free_bytes()
         huge_pages = huge_pages_setting()
@@ -155,19 +155,19 @@ class Touch:
 
 
 def free_bytes() -> int | None:
-    """Memory that is free without swapping, as the system tells it; None where it does not."""
+    """Bytes of memory that are free without swapping, by the system; None where unknown."""
     if machine.is_mac():
         free_pages = machine.sysctl("vm.page_free_count")
         return int(free_pages) * mmap.PAGESIZE if free_pages.isdigit() else None
-    found = re.search(r"^MemAvailable:\s*(\d+) kB", machine.read_text("/proc/meminfo"), re.M)
-    return int(found[1]) * 1024 if found else None
+    match = re.search(r"^MemAvailable:\s*(\d+) kB", machine.read_text("/proc/meminfo"), re.M)
+    return int(match[1]) * 1024 if match else None
 
 
 def huge_pages_setting() -> str:
-    """What the system says of transparent huge pages, and what was done about them."""
-    told = machine.read_text(HUGE_PAGES).strip()
+    """The system's setting of transparent huge pages, and whether they are refused."""
+    setting = machine.read_text(HUGE_PAGES).strip()
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
-        return f"transparent huge pages: {told or 'not told'}; refused by MADV_NOHUGEPAGE"
+        return f"transparent huge pages: {setting or 'unknown'}; refused by MADV_NOHUGEPAGE"
     return (
         "this system has no MADV_NOHUGEPAGE; the count of faults shows how many pages each brings"
     )

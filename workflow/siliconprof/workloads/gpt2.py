@@ -110,8 +110,8 @@ class Plugin(TrainingWorkload):
     ) -> list[str]:
         """See `Workload.problems`."""
         vocab_sizes = {size: shape[3] for size, shape in SIZES.items()}
-        found = cls.data_problems(parameters, dataset, "GPT-2", "text", vocab_sizes)
-        return super().problems(parameters, dataset) + found
+        problems = cls.data_problems(parameters, dataset, "GPT-2", "text", vocab_sizes)
+        return super().problems(parameters, dataset) + problems
 
     # -- how much work ---------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class Plugin(TrainingWorkload):
         return max(self.vocab_size, 4 * self.n_embd) * self.n_embd
 
     def stages(self, ledger: footprint.Ledger) -> list[footprint.Stage]:
-        """See `TrainingWorkload.stages`: embedding, layers, loss; what is frozen keeps no input.
+        """See `TrainingWorkload.stages`: embedding, layers, loss; frozen layers keep no input.
 
         In fp32 a layer keeps 28 values a token and channel in torch, 31 and its scores in MLX,
         with adapters 23 in both. The embedding's gradient comes from both ends of the model: the
@@ -169,7 +169,7 @@ class Plugin(TrainingWorkload):
         full = not self.lora_rank
         adapter = 4 * d * self.lora_rank
         own = 12 * d * d + 13 * d
-        kept = (
+        saved = (
             2 * ledger.norm(tokens, d, full)
             + ledger.linear(tokens, d)  # c_attn's input, which its adapter needs as well
             + ledger.linear(tokens, self.lora_rank)
@@ -179,7 +179,7 @@ class Plugin(TrainingWorkload):
             + ledger.linear(tokens, ff, full)
         )
         scores = batch * heads * length * length
-        layer = ledger.layer(kept, tokens, d, ff, scores, own + adapter, own if full else adapter)
+        layer = ledger.layer(saved, tokens, d, ff, scores, own + adapter, own if full else adapter)
         table = self.vocab_size * d
         embedding = footprint.Stage(
             saved_bytes=0,
@@ -207,7 +207,7 @@ class Plugin(TrainingWorkload):
     # -- weights ---------------------------------------------------------------------------
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name in transformers' state -> shape, in the order in which they are drawn."""
+        """Name in transformers' state dict -> shape, in the order in which they are drawn."""
         d = self.n_embd
         shapes: dict[str, tuple[int, ...]] = {
             "wte.weight": (self.vocab_size, d),
@@ -232,7 +232,7 @@ class Plugin(TrainingWorkload):
         return shapes
 
     def initial_weights(self, seed: int) -> Iterator[tuple[str, Any]]:
-        """(name in transformers' state, float32 array) of every tensor; the same everywhere.
+        """(name in transformers' state dict, float32 array) of every tensor; the same everywhere.
 
         Raises:
             UserError: `weights_path` holds no checkpoint of this model.
@@ -299,7 +299,7 @@ class Plugin(TrainingWorkload):
         return self._torch_adapters(model, seed) if self.lora_rank else model
 
     def _torch_adapters(self, model: Any, seed: int) -> Any:
-        """The model with LoRA adapters; all but they are frozen."""
+        """The model with LoRA adapters; everything else is frozen."""
         import torch
         from peft import LoraConfig, get_peft_model
 

@@ -1,9 +1,9 @@
 """Kernel launch, which is several numbers: cold, enqueue only, launch and wait, amortised.
 
-An empty compiled kernel where the backend can make one; the trivial operator everywhere, which
-is labelled dispatch because it also pays for the framework's own path. A process has one cold
-launch to give, so those come from fresh processes (`cold_launch`), with what precedes them: the
-framework's import, the context, another kernel, compile and load.
+It is measured on an empty compiled kernel where the backend can make one, and everywhere on the
+trivial operator, labelled dispatch because its time includes the framework's own path. A process
+has only one cold launch, so cold times come from fresh processes (`cold_launch`), with the times of
+what precedes: the framework's import, the context, another kernel, compile and load.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMES_COMPILED = "the operator comes compiled with the framework"
 
 @dataclass
 class Cold:
-    """What the fresh processes told."""
+    """The times of the fresh processes."""
 
     processes: int
     seconds: dict[str, list[float]] = field(default_factory=dict)  # one entry per process
@@ -55,8 +55,8 @@ class Cold:
                 cold_launch.EMPTY_COLD_S if empty else cold_launch.DISPATCH_COLD_S
             ),
         }
-        none_came = f"no fresh process came so far: {'; '.join(self.failed)}"
-        reasons = {name: none_came for name, values in times.items() if not values}
+        failure = f"no fresh process reached this: {'; '.join(self.failed)}"
+        reasons = {name: failure for name, values in times.items() if not values}
         if not empty:
             reasons["compile_and_load_s"] = COMES_COMPILED
         elif compiles_at_launch:
@@ -91,8 +91,8 @@ class Plugin(KernelWorkload):
             "type": "integer",
             "minimum": 1,
             "default": 100,
-            "description": "launches in a row, waited for once; those whose handing over is timed "
-            "are fewer where the backend's queue takes fewer without waiting",
+            "description": "launches in a row, waited for once; enqueue time is measured on fewer "
+            "where the backend's queue takes fewer without waiting",
         },
         "repeats": {
             "type": "integer",
@@ -138,7 +138,7 @@ class Plugin(KernelWorkload):
         session.add_point(cold.into(point, backend.compiles_at_launch))
 
     def cold(self, session: Session) -> Cold:
-        """Cold launches, one process after the other; those that fail leave their reason."""
+        """Cold launches, one process after the other, with a reason for each that fails."""
         cell = session.cell
         limit_s = Plan.of(cell.timing).time_limit_s
         cold = Cold(self.parameters["processes"])
@@ -155,8 +155,8 @@ class Plugin(KernelWorkload):
                 stepping(doing, number)
 
             one_s = min(left_s, ONE_PROCESS * limit_s)
-            told, reason = cold_launch.fresh(cell, one_s, on_stage)
-            for name, seconds in told.items():
+            timings, reason = cold_launch.fresh(cell, one_s, on_stage)
+            for name, seconds in timings.items():
                 cold.seconds.setdefault(name, []).append(seconds)
             if reason:
                 cold.failed.append(f"process {number}: {reason}")
@@ -168,7 +168,7 @@ class Plugin(KernelWorkload):
     def point(
         self, session: Session, what: str, note: str, launch: Callable[[], Any]
     ) -> dict[str, Any]:
-        """The numbers of one launcher that this process can give."""
+        """The numbers of one launcher that this process can measure."""
         backend, burst = session.backend, self.parameters["burst"]
         measured = session.repeat(f"{what} and wait", launch)
         times = {

@@ -1,9 +1,9 @@
 """Batched matrix product: a sweep of shapes, those of a training step, a search for the fastest.
 
-What may be asked for, alone or together: `shapes`; `of`, the products that a training workload of
-the same config really does in its step, read from the step itself (`step_shapes`); and a search
-for the shape with the highest throughput, which is the device's measured ceiling for the dtype.
-Operands are always laid out row by row, whatever layout they have in a training step.
+An entry has one or more of: `shapes`; `of`, the products in the step of a training workload of the
+same config, read from the step itself (`step_shapes`); and a search for the shape with the highest
+throughput, which is the device's measured ceiling for the dtype. Operands are always laid out row
+by row, whatever layout they have in a training step.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ SETTLED = "no neighbour of the best shape was faster by 2 %"
 
 @dataclass
 class Search:
-    """The search and what it found.
+    """The search for the fastest shape, and its results.
 
     Args:
-        rate: measures a shape; its FLOP/s.
-        cost_s: the most seconds that measuring a shape can take, by what is known so far.
-        n_bytes: memory that a shape takes.
+        rate: measures a shape and returns its FLOP/s.
+        cost_s: the most seconds that measuring a shape can take, by the measurements so far.
+        n_bytes: bytes of memory that a shape takes.
     """
 
     rate: Callable[[Shape], float]
@@ -57,7 +57,7 @@ class Search:
     refused: set[str] = field(default_factory=set)
 
     def run(self) -> str:
-        """Search; why it ended."""
+        """Search; return why it ended."""
         self._ends = time.perf_counter() + self.budget_s
         self._grow()
         while self.rates and self._moved():
@@ -72,7 +72,7 @@ class Search:
         return max(self.rates, key=lambda shape: self.rates[shape], default=None)
 
     def _try(self, shape: Shape) -> bool:
-        """Measure a shape unless it is too large or too slow; whether it was measured."""
+        """Measure a shape unless it is too large or too slow; return whether it was measured."""
         if self.n_bytes(shape) > self.limit_bytes:
             self.refused.add("memory")
             return False
@@ -92,7 +92,7 @@ class Search:
             side *= 2
 
     def _moved(self) -> bool:
-        """Try the neighbours of the best shape; whether one is faster."""
+        """Try the neighbours of the best shape; return whether one is faster."""
         best = self.best
         assert best is not None
         for shape in neighbours(best):
@@ -104,7 +104,7 @@ class Search:
 
 
 def neighbours(shape: Shape) -> Iterator[Shape]:
-    """Shapes of the same order of work as one."""
+    """Shapes whose work is of the same order as that of a shape."""
     batch, m, k, n = shape
     yield batch, tiled(1.5 * m), tiled(1.5 * k), tiled(1.5 * n)
     yield batch, tiled(0.75 * m), tiled(0.75 * k), tiled(0.75 * n)
@@ -126,7 +126,7 @@ if TYPE_CHECKING:
 
 # Rows and columns that are checked: float64 on a CPU would take minutes for all of a large product.
 CHECKED_ROWS, CHECKED_COLUMNS = 64, 1024
-UNKNOWN_MEMORY_BYTES = 2**30  # that a search shares where the device's memory is unknown
+UNKNOWN_MEMORY_BYTES = 2**30  # that a search may use where the device's memory is unknown
 
 
 class Plugin(OperationWorkload):
@@ -153,8 +153,8 @@ class Plugin(OperationWorkload):
             "type": "integer",
             "minimum": 1,
             "default": 16,
-            "description": "with `of`: shapes measured at most, those with the most operations; "
-            "the record says which share of the step's they are",
+            "description": "with `of`: largest number of shapes measured, those with the most "
+            "operations; the record has their share of the step's operations",
         },
         "search_budget_s": {
             "type": "number",
@@ -187,11 +187,11 @@ class Plugin(OperationWorkload):
         return product_text(row) + (f", as in {row['of']}" if row.get("of") else "")
 
     def packages(self, framework: str) -> tuple[str, ...]:
-        """See `Workload.packages`: what the step is traced with, whatever it is measured in."""
-        named = self.parameters.get("of_workload")
-        if not named:
+        """See `Workload.packages`: the step is traced in torch, whatever measures its products."""
+        of = self.parameters.get("of_workload")
+        if not of:
             return ()
-        trained = plugins.load("workloads", named["module"])(named["parameters"])
+        trained = plugins.load("workloads", of["module"])(of["parameters"])
         return ("torch", *trained.packages("torch"))
 
     def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
@@ -204,12 +204,12 @@ class Plugin(OperationWorkload):
 
     def measure(self, session: Session) -> None:
         """See `KernelWorkload.measure`."""
-        step = self.of_step(session) if self.parameters["of"] else []  # or refused, before all else
+        step = self.of_step(session) if self.parameters["of"] else []  # first: it may be refused
         for shape in self.parameters["shapes"]:
             session.add_point(self.point(session, shape))
         for product in step:
-            taken = {"of": self.parameters["of"], "count": product["count"]}
-            session.add_point(self.point(session, product["shape"], taken))
+            origin = {"of": self.parameters["of"], "count": product["count"]}
+            session.add_point(self.point(session, product["shape"], origin))
         if self.parameters["search_budget_s"]:
             self.search(session)
 
@@ -222,8 +222,8 @@ class Plugin(OperationWorkload):
         name = self.parameters["of"]
         session.progress(f"trace a step of {name}", 0, always=True)
         step = step_shapes.of(self.parameters["of_workload"])
-        found = step["products"]
-        kept = found[: self.parameters["max_shapes"]]
+        all_products = step["products"]
+        measured = all_products[: self.parameters["max_shapes"]]
 
         def work(products: list[dict[str, Any]]) -> float:
             return sum(p["count"] * step_shapes.flops(p["shape"]) for p in products)
@@ -232,17 +232,17 @@ class Plugin(OperationWorkload):
             "of": name,
             "how": "forward and backward traced in torch on tensors without values; attention's "
             "inner products included, causal masking not subtracted, convolutions left out",
-            "products_per_step": sum(p["count"] for p in found),
-            "shapes_per_step": len(found),
-            "shapes_measured": len(kept),
-            "product_flops": work(found),
-            "measured_share": work(kept) / work(found),
-            "product_flops_over_flops_per_step": work(found) / step["step_flops"],
+            "products_per_step": sum(p["count"] for p in all_products),
+            "shapes_per_step": len(all_products),
+            "shapes_measured": len(measured),
+            "product_flops": work(all_products),
+            "measured_share": work(measured) / work(all_products),
+            "product_flops_over_flops_per_step": work(all_products) / step["step_flops"],
         }
-        return kept
+        return measured
 
     def search(self, session: Session) -> None:
-        """Look for the fastest shape; everything tried is a point."""
+        """Search for the fastest shape; every shape measured is a point."""
         width = WIDTH_BYTES[session.cell.precision]
         plan = Plan.of(session.cell.timing)
         share = self.parameters["search_memory_share"]
@@ -256,12 +256,12 @@ class Plugin(OperationWorkload):
             began, timed_before_s = time.perf_counter(), session.timed_s
             point = self.point(session, list(shape))
             session.add_point(point)
-            found = point["flops"] / statistics.median(point["times"]["step_s"])
+            flop_per_s = point["flops"] / statistics.median(point["times"]["step_s"])
             pauses_s = len(point["attempts"]) * plan.cool_down_s
             timed_s = session.timed_s - timed_before_s
             set_up_s = time.perf_counter() - began - timed_s - pauses_s
-            last.update(rate=found, set_up_s=set_up_s, bytes=n_bytes(shape))
-            return found
+            last.update(rate=flop_per_s, set_up_s=set_up_s, bytes=n_bytes(shape))
+            return flop_per_s
 
         def cost_s(shape: Shape) -> float:
             once_s = step_shapes.flops(shape) / last["rate"]
@@ -299,12 +299,12 @@ class Plugin(OperationWorkload):
         }
 
     def point(
-        self, session: Session, shape: list[int], taken: Mapping[str, Any] | None = None
+        self, session: Session, shape: list[int], origin: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """One shape: checked against float64 on random data, then timed.
 
         Args:
-            taken: `of`, the workload from whose step it was taken, and its `count` there.
+            origin: `of`, the workload whose step has the product, and its `count` there.
         """
         backend, cell = session.backend, session.cell
         batch, m, k, n = shape
@@ -315,7 +315,7 @@ class Plugin(OperationWorkload):
         return self.timed_point(
             session,
             what,
-            {"batch": batch, "m": m, "k": k, "n": n} | dict(taken or {}),
+            {"batch": batch, "m": m, "k": k, "n": n} | dict(origin or {}),
             lambda: backend.matmul(a, b),
             {
                 "flops": step_shapes.flops(shape),
@@ -327,7 +327,7 @@ class Plugin(OperationWorkload):
 
 
 def results_errors(backend: Any, product: Any, a: Any, b: Any) -> list[float]:
-    """The errors of a product's two far corners: first of the first batch, last of the last."""
+    """Relative errors of a product's first corner (first batch) and last corner (last batch)."""
     backend.evaluate(product)
     errors = []
     for one, rows, columns in (

@@ -1,7 +1,7 @@
 """Matrix times vector over a sweep of shapes, from a warm cache and from memory.
 
-Every value of the matrix is used once, so what limits it is where the matrix comes from. Warm: the
-same matrix every time, found in the cache as far as it fits. Cold: one copy of it after another,
+Every value of the matrix is used once, so the source of the matrix limits the speed. Warm: the same
+matrix every time, in the cache as far as it fits. Cold: one copy of the matrix after another,
 together more than twice the last-level cache, so that each comes from memory. A single product is
 (m, k) by (k,), a matrix-vector product of the library; a batch is (batch, m, k) by (batch, k, 1).
 """
@@ -140,7 +140,7 @@ class Plugin(OperationWorkload):
 
 
 def batched(shape: list[int]) -> tuple[int, int, int]:
-    """(batch, m, k) of a shape as the config gives it."""
+    """(batch, m, k) of a shape of the config, [m, k] or [batch, m, k]."""
     batch, m, k = shape if len(shape) == 3 else [1, *shape]
     return batch, m, k
 

@@ -1,8 +1,8 @@
 """One model trained from the same weights on the same data under many settings of its optimizer.
 
 Seed 003's next page: learning rate, warm-up, weight decay, betas and clipping. Each combination is
-a point with the curve of its training. That a training diverges is its outcome, not a failure; one
-whose loss is not finite any more ends there. All points share a process; steps are timed whole.
+a point with the curve of its training. Divergence is an outcome of a training, not a failure; a
+training ends where its loss is no longer finite. All points share a process; steps are timed whole.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
 SWEPT = ("learning_rate", "warmup_steps", "weight_decay", "betas", "max_gradient_norm")
-# Of a whole run alone: trainer training_run reads them.
+# Only trainer training_run, which does a whole run, reads these.
 NOT_HERE = (
     "evaluate_every",
     "evaluation_batches_limit",
@@ -103,16 +103,16 @@ class Plugin(KernelWorkload):
         cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
     ) -> list[str]:
         """See `Workload.problems`."""
-        found = transformer_lm.Plugin.problems(parameters, dataset)
+        problems = transformer_lm.Plugin.problems(parameters, dataset)
         lists = parameters.get("sweep")
         if isinstance(lists, Mapping):
-            found += [
+            problems += [
                 f"sweep.{name}: lists a value twice; expected each once"
                 for name, values in lists.items()
                 if isinstance(values, list)
                 and len({canonical_json(v) for v in values}) < len(values)
             ]
-        return found
+        return problems
 
     def supports(self, framework: str, precision: str) -> str | None:
         """See `Workload.supports`."""
@@ -155,9 +155,9 @@ class Plugin(KernelWorkload):
             raise UserError("dataset: is missing; the sweep trains on a text data set")
         for settings in self.settings():
             workload = self.model(settings)
-            known = {"params": self.params(workload)}
+            facts = {"params": self.params(workload)}
             steps = self.parameters["steps"]
-            sweep.point(session, name(workload), known, partial(train, session, workload, steps))
+            sweep.point(session, name(workload), facts, partial(train, session, workload, steps))
         if "master_weights" not in session.evidence:  # all points are of an earlier process
             self.look(session)
         session.method |= {
@@ -167,14 +167,14 @@ class Plugin(KernelWorkload):
         }
 
     def look(self, session: Session) -> None:
-        """See in what dtypes a training would be."""
+        """Record the dtypes that a training would have."""
         workload = self.model({})
         stepper = session.backend.stepper(workload, session.cell.seed)
         batches = workload.batches(session.data, session.cell.seed)
         session.evidence |= stepper.dtypes(next(batches))
 
     def params(self, workload: transformer_lm.Plugin) -> dict[str, Any]:
-        """What a point is the training of."""
+        """The parameters of a point."""
         own = workload.parameters
         names = (
             "batch_size",
@@ -200,12 +200,12 @@ class Plugin(KernelWorkload):
 
 
 def name(workload: transformer_lm.Plugin) -> str:
-    """Of a point: everything that can be swept, whether it is or not."""
+    """A point's name: everything that can be swept, whether it is or not."""
     return " ".join(f"{key}={canonical_json(workload.parameters[key])}" for key in SWEPT)
 
 
 def train(session: Session, workload: transformer_lm.Plugin, steps: int) -> dict[str, Any]:
-    """One training from its first step to its last, or to where its loss is not finite any more."""
+    """One training from its first step to its last, or to where its loss is no longer finite."""
     backend, seed = session.backend, session.cell.seed
     stepper = backend.stepper(workload, seed)
     batches = workload.batches(session.data, seed)

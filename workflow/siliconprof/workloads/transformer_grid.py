@@ -93,7 +93,7 @@ class Plugin(KernelWorkload):
             "uniqueItems": True,
             "items": {"type": "integer", "minimum": 1},
             "description": "of each: sequences per training step; all combinations of the six lists "
-            "are points, but those whose head dimension is no even number",
+            "are points, except those whose head dimension is not an even number",
         },
         "vocab_size": {
             "type": "integer",
@@ -105,14 +105,13 @@ class Plugin(KernelWorkload):
             "type": "number",
             "exclusiveMinimum": 0,
             "default": 0.2,
-            "description": "seconds that blocked_autorange is asked to spend at least; its own "
-            "default",
+            "description": "least seconds that blocked_autorange spends; the default is its own",
         },
         **{name: transformer_lm.Plugin.PARAMETERS[name] for name in MODEL},
         "memory_budget_gib": {
             **TRAINING_PARAMETERS["memory_budget_gib"],
-            "description": "device memory that a point may need by prediction, GiB; nothing else "
-            "holds it to that; null = all that the device has",
+            "description": "predicted device memory that a point may need, GiB; the measurement "
+            "itself is not limited; null = all that the device has",
         },
         "force": TRAINING_PARAMETERS["force"],
     }
@@ -143,14 +142,16 @@ class Plugin(KernelWorkload):
         return with_betas(self.parameters)
 
     def settings(self) -> tuple[list[dict[str, Any]], int]:
-        """(combinations of the lists that are models, how many others there are)."""
+        """(combinations of the lists that are models, number of the other combinations)."""
         lists = (self.parameters[name] for name in SWEPT)
-        found = [dict(zip(SWEPT, values, strict=True)) for values in itertools.product(*lists)]
-        kept = [one for one in found if _even(one["n_embd"], one["n_head"])]
-        return kept, len(found) - len(kept)
+        combinations = [
+            dict(zip(SWEPT, values, strict=True)) for values in itertools.product(*lists)
+        ]
+        valid = [setting for setting in combinations if _even(setting["n_embd"], setting["n_head"])]
+        return valid, len(combinations) - len(valid)
 
     def models(self) -> list[transformer_lm.Plugin]:
-        """What is trained at each point, the cheapest first; equal ones once."""
+        """The model of each point, the cheapest first; equal ones once."""
         common = {name: self.parameters[name] for name in (*MODEL, "vocab_size")}
         models = [transformer_lm.Plugin(common | setting) for setting in self.settings()[0]]
         models.sort(key=lambda model: model.flops_per_step()[0])
@@ -175,37 +176,39 @@ class Plugin(KernelWorkload):
         sweep.free(session)
         for number, model in enumerate(models, 1):
             what = f"point {number} of {len(models)}"
-            known = described(model, session)
-            reason = self.too_large(session, known["memory"]["predicted_bytes"])
+            facts = described(model, session)
+            reason = self.too_large(session, facts["memory"]["predicted_bytes"])
             if reason and session.journal.find(name_of(model)) is None:
-                sweep.skip(session, name_of(model), known, reason)
+                sweep.skip(session, name_of(model), facts, reason)
                 continue
             sweep.point(
-                session, name_of(model), known, partial(self.point, session, model, known, what)
+                session, name_of(model), facts, partial(self.point, session, model, facts, what)
             )
 
     def evidence(self, session: Session, model: transformer_lm.Plugin) -> dict[str, Any]:
-        """The dtypes that the smallest model of the grid trains in; nothing where even that fails.
+        """The dtypes that the smallest model of the grid trains in; empty where even that fails.
 
-        Asked in every process, since a point that was taken over shows nothing of this one.
+        Read in every process, since a point of an earlier process shows nothing of this one.
         """
         try:
             stepper = session.backend.stepper(model, session.cell.seed)
             return dict(stepper.dtypes(drawn(model, session.cell.seed)))
-        except Exception:  # its point will say why
+        except Exception:  # its point has the reason
             return {}
 
     def too_large(self, session: Session, predicted_bytes: int | None) -> str | None:
         """Why a point is not tried, or None."""
-        own, cell = self.parameters, session.cell
-        have, source = memory_model.capacity(
-            own["memory_budget_gib"], cell.device_usable, cell.device_memory_bytes
+        parameters, cell = self.parameters, session.cell
+        capacity_bytes, source = memory_model.capacity(
+            parameters["memory_budget_gib"], cell.device_usable, cell.device_memory_bytes
         )
-        question = memory_model.Question("fits", predicted_bytes, have, source, force=own["force"])
+        question = memory_model.Question(
+            "fits", predicted_bytes, capacity_bytes, source, force=parameters["force"]
+        )
         return memory_model.decide(question).reason
 
     def point(
-        self, session: Session, model: transformer_lm.Plugin, known: Mapping[str, Any], what: str
+        self, session: Session, model: transformer_lm.Plugin, facts: Mapping[str, Any], what: str
     ) -> dict[str, Any]:
         """One model: trained for as many steps as both ways of timing take."""
         backend, seed = session.backend, session.cell.seed
@@ -220,19 +223,19 @@ class Plugin(KernelWorkload):
 
         measured = session.repeat(what, iteration)
         session.progress(f"{what}: blocked_autorange", 0, always=True)
-        theirs = backend.blocked_autorange(iteration, self.parameters["min_run_time_s"])
-        if theirs["reason"] is None:
-            session.timed(theirs["number_per_run"] * sum(theirs["times_s"]))
-            theirs["shorter_than_one_iteration"] = theirs["min_run_time_s"] < statistics.median(
-                theirs["times_s"]
-            )
+        autorange = backend.blocked_autorange(iteration, self.parameters["min_run_time_s"])
+        if autorange["reason"] is None:
+            session.timed(autorange["number_per_run"] * sum(autorange["times_s"]))
+            autorange["shorter_than_one_iteration"] = autorange[
+                "min_run_time_s"
+            ] < statistics.median(autorange["times_s"])
         memory: dict[str, Any] = {"device_bytes": backend.memory_bytes()}
         try:
             peak_bytes, means = backend.step_peak_bytes(iteration, stepper.standing())
         except Exception as error:  # counting needs memory, too; the times stand
             peak_bytes, means = None, f"not counted: {in_one_line(error)}"
         memory |= {"device_peak_bytes": peak_bytes, "device_peak_means": means}
-        return measured | {"blocked_autorange": theirs, "memory": {**known["memory"], **memory}}
+        return measured | {"blocked_autorange": autorange, "memory": {**facts["memory"], **memory}}
 
 
 def _even(n_embd: int, n_head: int) -> bool:
@@ -258,7 +261,7 @@ def _sizes(model: transformer_lm.Plugin) -> dict[str, int]:
 
 
 def described(model: transformer_lm.Plugin, session: Session) -> dict[str, Any]:
-    """What is known of a point before it is measured."""
+    """A point's parameters, operations and predicted memory, before it is measured."""
     flops, source = model.flops_per_step()
     parts = model.memory_bytes(session.cell.precision, session.cell.backend)
     params = _sizes(model) | {

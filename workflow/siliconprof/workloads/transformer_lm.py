@@ -61,7 +61,7 @@ class Plugin(TrainingWorkload):
     REQUIRED = ("batch_size",)
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        """Keys that are missing have their defaults: a grid builds models by itself.
+        """Missing keys have their defaults, since a grid builds models from a few keys.
 
         Raises:
             UserError: sizes that are no model, or a budget that no pair of models meets.
@@ -88,23 +88,23 @@ class Plugin(TrainingWorkload):
         cls, parameters: Mapping[str, Any], dataset: Mapping[str, Any] | None
     ) -> list[str]:
         """See `Workload.problems`."""
-        found = super().problems(parameters, dataset)
-        found += cls.data_problems(parameters, dataset, "the transformer", "text", {})
+        problems = super().problems(parameters, dataset)
+        problems += cls.data_problems(parameters, dataset, "the transformer", "text", {})
         budget, aspect = parameters.get("parameter_budget"), parameters.get("aspect")
         if (budget is None) != (aspect is None):
-            missing, there = (
+            missing, present = (
                 ("aspect", "parameter_budget") if budget else ("parameter_budget", "aspect")
             )
-            found.append(f"{missing}: is missing, {there} needs it; expected both or neither")
+            problems.append(f"{missing}: is missing, {present} needs it; expected both or neither")
         elif budget is not None:
-            found += [
+            problems += [
                 f"{key}: is {parameters[key]}; parameter_budget solves it, leave it out"
                 for key in SOLVED
                 if parameters.get(key) is not None
             ]
-        if not found and isinstance((dataset or {}).get("vocab_size"), int):
-            found += _shape_problems(parameters, (dataset or {})["vocab_size"], cls.PARAMETERS)
-        return found
+        if not problems and isinstance((dataset or {}).get("vocab_size"), int):
+            problems += _shape_problems(parameters, (dataset or {})["vocab_size"], cls.PARAMETERS)
+        return problems
 
     # -- how much work ---------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class Plugin(TrainingWorkload):
         """See `TrainingWorkload.stages`: embedding, layers, loss."""
         d, ff, heads = self.n_embd, self.d_ff, self.n_head
         batch, length, tokens = self.batch_size, self.seq_len, self.tokens_per_step()
-        kept = (
+        saved = (
             2 * ledger.rms_norm(tokens, d)
             + ledger.linear(tokens, d)
             + ledger.rotary(batch, length, d, heads)
@@ -145,7 +145,7 @@ class Plugin(TrainingWorkload):
         )
         own = self.shape.layer_parameters()
         scores = batch * heads * length * length
-        layer = ledger.layer(kept, tokens, d, ff, scores, own, own, gated=True)
+        layer = ledger.layer(saved, tokens, d, ff, scores, own, own, gated=True)
         table = self.vocab_size * d
         embedding = footprint.Stage(0, weights=table, trained=table)
         last = ledger.rms_norm(tokens, d) + ledger.linear(tokens, d)
@@ -184,8 +184,8 @@ class Plugin(TrainingWorkload):
 
     def max_gradient_norm(self) -> float | None:
         """See `TrainingWorkload.max_gradient_norm`."""
-        given = self.parameters["max_gradient_norm"]
-        return None if given is None else float(given)
+        max_norm = self.parameters["max_gradient_norm"]
+        return None if max_norm is None else float(max_norm)
 
     def optimizer_settings(self, precision: str) -> dict[str, Any]:
         """See `TrainingWorkload.optimizer_settings`; with weight decay, and a rate for step 0."""
@@ -246,7 +246,7 @@ class Plugin(TrainingWorkload):
         from siliconprof.workloads import _transformer_torch  # noqa: F401
 
     def torch_model(self, seed: int) -> Any:
-        """See the base; called with input_ids (B, T) it answers with logits (B, T, V)."""
+        """See the base; called with input_ids (B, T), the model returns logits (B, T, V)."""
         import torch
 
         from siliconprof.workloads import _transformer_torch
@@ -280,7 +280,7 @@ class Plugin(TrainingWorkload):
         from siliconprof.workloads import _transformer_mlx  # noqa: F401
 
     def mlx_model(self, seed: int) -> Any:
-        """See the base; called with input_ids (B, T) it answers with logits (B, T, V)."""
+        """See the base; called with input_ids (B, T), the model returns logits (B, T, V)."""
         import mlx.core as mx
 
         from siliconprof.workloads import _transformer_mlx
@@ -313,7 +313,7 @@ def _aligned(windows: Any) -> Batch:
 
 
 def _shape(parameters: Mapping[str, Any]) -> Shape:
-    """The model's sizes, given or solved.
+    """The model's sizes, from the entry or solved from its budget.
 
     Raises:
         UserError: they are no model, or a budget that no pair of models meets.
@@ -328,22 +328,22 @@ def _shape(parameters: Mapping[str, Any]) -> Shape:
     n_embd = int(parameters["n_embd"])
     d_ff = int(parameters["d_ff"] or default_d_ff(n_embd))
     shape = Shape(int(parameters["n_layer"]), n_embd, n_head, d_ff, vocab_size, seq_len)
-    if wrong := shape.problems():
-        raise UserError(wrong[0])
+    if problems := shape.problems():
+        raise UserError(problems[0])
     return shape
 
 
 def _shape_problems(
     parameters: Mapping[str, Any], dataset_vocab_size: int, properties: Mapping[str, Any]
 ) -> list[str]:
-    """What is wrong with sizes that may break the schema as well."""
+    """Mistakes in sizes, which may break the schema as well."""
     defaults = {key: properties[key]["default"] for key in SHAPE_PARAMETERS}
-    whole = defaults | dict(parameters) | {"dataset_vocab_size": dataset_vocab_size}
+    values = defaults | dict(parameters) | {"dataset_vocab_size": dataset_vocab_size}
     for key in ("n_layer", "n_embd", "n_head", "seq_len"):
-        if not isinstance(whole[key], int) or whole[key] < 1:
+        if not isinstance(values[key], int) or values[key] < 1:
             return []  # the schema says so
     try:
-        _shape(whole)
+        _shape(values)
     except UserError as error:
         return [str(error)]
     except (TypeError, ValueError):

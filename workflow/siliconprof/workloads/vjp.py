@@ -100,11 +100,11 @@ class Plugin(OperationWorkload):
 def results_errors(backend: Any, results: Any, a: Any, b: Any, cotangent: Any) -> list[float]:
     """The errors of both gradients, and of the product where it is among the results.
 
-    Looked at are the last rows and columns of the last batch, where kernels have their edges.
+    The last rows and columns of the last batch are checked, where kernels have their edges.
     """
     backend.evaluate(results)
     *product, by_a, by_b = results
-    wanted = [
+    products = [
         (by_a, cotangent, b.swapaxes(-1, -2)),
         (by_b, a.swapaxes(-1, -2), cotangent),
         *((value, a, b) for value in product),
@@ -116,7 +116,7 @@ def results_errors(backend: Any, results: Any, a: Any, b: Any, cotangent: Any) -
             left[-1:, -CHECKED_ROWS:],
             right[-1:, :, -CHECKED_COLUMNS:],
         )
-        for result, left, right in wanted
+        for result, left, right in products
     ]
 
 

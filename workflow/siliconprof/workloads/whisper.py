@@ -7,8 +7,8 @@ deviation 0.02); the encoder's positions are sinusoids that are not trained. Dro
 
 The encoder sees 50 positions per second of a clip, and its table of positions is part of the
 model: so the number of parameters depends on the data set's `clip_seconds`, and is OpenAI's with
-30 s. Transcripts are cut or filled to `target_len` tokens, so that shapes, memory and work are
-known before any data are read; what is filled has no label and no effect on the loss.
+30 s. Transcripts are cut or padded to `target_len` tokens, so that shapes, memory and work are
+known before any data are read; padding has no label and no effect on the loss.
 
 Pretraining and fine-tuning are the same computation; what differs is `weights`.
 """
@@ -64,7 +64,7 @@ class Plugin(TrainingWorkload):
             "minimum": 2,
             "maximum": MAX_TARGET_POSITIONS,
             "default": 32,
-            "description": "tokens per transcript, to which every one is cut or filled",
+            "description": "tokens to which every transcript is cut or padded",
         },
         "vocab_size": {
             "type": ["integer", "null"],
@@ -99,8 +99,8 @@ class Plugin(TrainingWorkload):
     ) -> list[str]:
         """See `Workload.problems`."""
         vocab_sizes = {size: shape[3] for size, shape in SIZES.items()}
-        found = cls.data_problems(parameters, dataset, "Whisper", "speech", vocab_sizes)
-        return super().problems(parameters, dataset) + found
+        problems = cls.data_problems(parameters, dataset, "Whisper", "speech", vocab_sizes)
+        return super().problems(parameters, dataset) + problems
 
     # -- how much work ---------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ class Plugin(TrainingWorkload):
             }
 
     def fitted(self, tokens: Any, filling: int) -> Any:
-        """Tokens of shape (B, L) cut or filled to (B, target_len)."""
+        """Tokens of shape (B, L) cut or padded to (B, target_len)."""
         import numpy as np
 
         missing = max(0, self.target_len - tokens.shape[1])
@@ -247,7 +247,7 @@ class Plugin(TrainingWorkload):
     # -- weights ---------------------------------------------------------------------------
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name in transformers' state -> shape, in the order in which they are drawn."""
+        """Name in transformers' state dict -> shape, in the order in which they are drawn."""
         return weight_shapes(
             d_model=self.d_model,
             n_layer=self.n_layer,
@@ -258,9 +258,9 @@ class Plugin(TrainingWorkload):
         )
 
     def initial_weights(self, seed: int) -> Iterator[tuple[str, Any]]:
-        """(name in transformers' state, float32 array) of every tensor; the same everywhere.
+        """(name in transformers' state dict, float32 array) of every tensor; the same everywhere.
 
-        A checkpoint knows the positions of 30 s; shorter clips take the first of them.
+        A checkpoint has the positions of 30 s; shorter clips take the first of them.
 
         Raises:
             UserError: `weights_path` holds no checkpoint of this model.
