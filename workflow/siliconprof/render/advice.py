@@ -26,7 +26,7 @@ def add(data: Data, book: Book) -> None:
     """For each question its conclusion and a table; one figure of all."""
     settings = data.matrix["experiment"].get("report", {})
     results = Results(data.points, data.energy, data.host, data.published, data.registry)
-    found: list[Advice] = []
+    advices: list[Advice] = []
     for entry in settings.get("advice") or []:
         question, mistakes = advice_question.read(entry)
         if question is None:  # the config has been checked; an imported matrix may be older
@@ -34,33 +34,33 @@ def add(data: Data, book: Book) -> None:
                 f"A question was left out: {'; '.join(f'{k} {what}' for k, what in mistakes)}."
             )
             continue
-        found.append(
+        advices.append(
             ranking.answer(question, results, settings.get("prices"), settings.get("price_per_kwh"))
         )
-    if not found:
+    if not advices:
         book.note(
             "The config asks about no training (report.advice is empty); “siliconprof advise "
             "--model gpt2-large --batch 16” asks on the command line."
         )
         return
-    book.figure("advice", "advice", partial(advice_figure.draw, found))
-    for index, one in enumerate(found, 1):
-        book.heading(f"{advice_figure.LETTERS[index - 1]}: {one.question.title}")
-        book.listing(list(one.conclusion))
-        shape = one.question.said_of_shape()
+    book.figure("advice", "advice", partial(advice_figure.draw, advices))
+    for index, advice in enumerate(advices, 1):
+        book.heading(f"{advice_figure.LETTERS[index - 1]}: {advice.question.title}")
+        book.listing(list(advice.conclusion))
+        shape = advice.question.said_of_shape()
         if shape:
             book.note(f"{shape}.")
-        shown, others = split(one.answers)
+        shown, others = split(advice.answers)
         values = {
-            "question": one.question.title,
-            "parameters": words.significant(one.n_parameters / 1e6),
-            "work": words.scaled(one.flops, "FLOP"),
+            "question": advice.question.title,
+            "parameters": words.significant(advice.n_parameters / 1e6),
+            "work": words.scaled(advice.flops, "FLOP"),
         }
         book.table(f"advice-{index}", "advice", table(shown), **values)
         if others:
-            many = words.count(len(others), "more device")
+            summary = words.count(len(others), "more device")
             book.table(
-                f"advice-{index}-others", "advice-others", table(others), folded=many, **values
+                f"advice-{index}-others", "advice-others", table(others), folded=summary, **values
             )
 
 
@@ -73,8 +73,8 @@ def split(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
         or one.price.usd is not None
         or one.step.evidence in (MEASURED, PUBLISHED)
     ] or list(answers[:MOST_SHOWN])
-    kept = {id(one) for one in shown}
-    return shown, [one for one in answers if id(one) not in kept]
+    shown_ids = {id(one) for one in shown}
+    return shown, [one for one in answers if id(one) not in shown_ids]
 
 
 def table(answers: Sequence[Answer]) -> Table:
@@ -104,7 +104,7 @@ def table(answers: Sequence[Answer]) -> Table:
     for one in answers:
         unknown = CANNOT if one.scenario == "cannot" else one.step.basis
         rate = one.step.per(one.batch_size)
-        said = one.why if one.scenario == "cannot" else one.step.basis
+        reason = one.why if one.scenario == "cannot" else one.step.basis
         kind = one.step.evidence or ("none" if one.scenario == "cannot" else "unknown")
         result.add(
             Value(
@@ -119,7 +119,7 @@ def table(answers: Sequence[Answer]) -> Table:
             quantity(one.capacity_bytes, "nobody knows its memory", GIB),
             estimate(rate, unknown),
             estimate(one.step.times(ranking.STEPS / HOUR_S), unknown),
-            Value(kind, sort=kind, mark=MARKS.get(kind, ""), reason=said),
+            Value(kind, sort=kind, mark=MARKS.get(kind, ""), reason=reason),
             *_energy(one, unknown),
             _price(one),
             text(one.budget),
@@ -149,11 +149,11 @@ def estimate(one: Estimate, unknown: str) -> Value:
 
 def _energy(one: Answer, unknown: str) -> tuple[Value, Value]:
     """Energy of the widest scope that is known, and its electricity."""
-    found = one.widest()
-    if found is None:
+    widest = one.widest()
+    if widest is None:
         why = unknown if one.scenario == "cannot" else ranking.no_energy(one)
         return missing(why), missing(why)
-    scope, joules = found
+    scope, joules = widest
     bound = "≤ " if scope == money.AT_MOST else ""
     amount = joules.value if joules.value is not None else joules.high
     assert amount is not None

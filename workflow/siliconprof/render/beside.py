@@ -55,8 +55,8 @@ def shown(points: Sequence[Row], show: Callable[[Row], str], reason: str = NOT_M
     """All matching measurements in one cell, each with where it is from."""
     if not points:
         return missing(reason)
-    said = (f"{show(point)} {origin(point)}" for point in points)
-    return Value("; ".join(said), mark="measured")
+    texts = (f"{show(point)} {origin(point)}" for point in points)
+    return Value("; ".join(texts), mark="measured")
 
 
 def origin(row: Row) -> str:
@@ -68,9 +68,9 @@ def length(row: Row) -> str:
     """How long one sample of a training is: `128 tokens`, `30 s clips, 128 tokens`."""
     clip_s = words.number(row.get("clip_seconds"))
     tokens = words.number(row.get("target_len" if clip_s else "seq_len"))
-    said = [f"{clip_s:g} s clips"] if clip_s else []
-    said += [f"{tokens:g} tokens"] if tokens else []
-    return ", ".join(said) or "length not recorded"
+    parts = [f"{clip_s:g} s clips"] if clip_s else []
+    parts += [f"{tokens:g} tokens"] if tokens else []
+    return ", ".join(parts) or "length not recorded"
 
 
 def memory_and_length(row: Row) -> str:
@@ -125,11 +125,11 @@ def derived(cells: Sequence[Row]) -> Value:
     for cell in cells:
         scenario = cell["scenario_derived"]
         if scenario and cell.get("capacity_source") != memory_model.BUDGET_SOURCE:
-            same = (scenario, memory_and_length(cell), origin(cell))
-            groups.setdefault(same, []).append(cell["precision"])
+            group = (scenario, memory_and_length(cell), origin(cell))
+            groups.setdefault(group, []).append(cell["precision"])
     lines = [
-        f"{SCENARIO_OF[scenario]} {scenario} ({', '.join(dict.fromkeys(found))}; {what}) {where}"
-        for (scenario, what, where), found in groups.items()
+        f"{SCENARIO_OF[scenario]} {scenario} ({', '.join(dict.fromkeys(precisions))}; {what}) {where}"
+        for (scenario, what, where), precisions in groups.items()
     ]
     return Value("; ".join(lines), mark="measured") if lines else missing(NOT_DERIVED)
 

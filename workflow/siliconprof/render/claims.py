@@ -48,14 +48,14 @@ def add(data: Data, book: Book) -> None:
         book.note("No claim is listed: config/claims.yaml names them.")
         return
     counts = Counter(row["verdict"] for row in data.claims)
-    said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
+    verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
     tables = Counter(row.get("consistency") for row in data.claims)
     analogues = Counter(row["analogue_says"] for row in data.claims if row["analogue_says"])
     beside = words.listing(
         [f"{analogues[says]} {plural}" for says, plural in SAYS.items() if analogues[says]]
     )
     book.note(
-        f"Of {words.count(len(data.claims), 'claim')}: {said}. Not counted among them: by the "
+        f"Of {words.count(len(data.claims), 'claim')}: {verdicts}. Not counted among them: by the "
         f"sources' own numbers {tables[CONSISTENT]} are consistent and {tables[INCONSISTENT]} "
         "are not." + (f" Analogues, not counted either: {beside}." if beside else "")
     )
@@ -125,8 +125,8 @@ def counted(claims: Sequence[Row]) -> Table:
 def _source(row: Row) -> str:
     """Whose statement it is; one transcription of the paper alone is the paper's too."""
     source = str(row["source"])
-    found = [start for start, _ in SOURCES if source.startswith(start)]
-    return found[0] if found else PAPER
+    starts = [start for start, _ in SOURCES if source.startswith(start)]
+    return starts[0] if starts else PAPER
 
 
 def table(data: Data, claims: Sequence[Row]) -> Table:
@@ -228,5 +228,5 @@ def _analogue(row: Row) -> Value:
     if row["analogue_says"] is None:
         return missing(NO_ANALOGUE)
     figure = _value(row, "analogue", NOT_COMPARED)
-    said = row["analogue_says"] if figure.reason else f"{row['analogue_says']}, {figure.text}"
-    return Value(said, sort=said, more=str(row["analogue_reason"]), mark="prose")
+    text = row["analogue_says"] if figure.reason else f"{row['analogue_says']}, {figure.text}"
+    return Value(text, sort=text, more=str(row["analogue_reason"]), mark="prose")

@@ -59,9 +59,9 @@ def add(data: Data, book: Book) -> None:
             if names
             else "None is flagged.",
         )
-    found = pairs(data)
-    if found:
-        book.table("probes-paired", "probes-paired", paired_table(found))
+    compared = pairs(data)
+    if compared:
+        book.table("probes-paired", "probes-paired", paired_table(compared))
 
 
 # -- probes ------------------------------------------------------------------------------------
@@ -110,8 +110,8 @@ def _all(rows: Sequence[Row], column: str) -> list[float]:
 
 
 def _middle(rows: Sequence[Row], column: str) -> float | None:
-    found = _all(rows, column)
-    return float(np.median(found)) if found else None
+    values = _all(rows, column)
+    return float(np.median(values)) if values else None
 
 
 def _middle_and_worst(rows: Sequence[Row], column: str, scale: float, why: str) -> Value:
@@ -169,10 +169,10 @@ def draw(data: Data, points: Sequence[tuple[Row, float]], narrow: bool) -> Any:
     )
     ax.axhline(1, color=style.MUTED, linewidth=0.6)
     for (row, ratio), time in zip(points, times, strict=True):
-        said = f"{hover.training(row)}: split over unsplit {words.significant(ratio, 4)}"
+        text = f"{hover.training(row)}: split over unsplit {words.significant(ratio, 4)}"
         shape = style.device_mark(row["device"])
         dot = ax.plot([time], [ratio], shape, color=style.colour(row), markersize=3.4)
-        marks.tag(dot, row, f"{said}, unsplit step {hover.median(row, 'unsplit_step')}")
+        marks.tag(dot, row, f"{text}, unsplit step {hover.median(row, 'unsplit_step')}")
         if flagged(row, SPLIT_FLAG):
             ring = ax.plot(
                 [time],
@@ -206,7 +206,7 @@ def pairs(data: Data) -> list[tuple[Row, Row]]:
     ]
 
 
-def paired_table(found: Sequence[tuple[Row, Row]]) -> Table:
+def paired_table(compared: Sequence[tuple[Row, Row]]) -> Table:
     """Step times with and without the probes, and what both intervals allow of the difference."""
     result = Table(
         [
@@ -218,7 +218,7 @@ def paired_table(found: Sequence[tuple[Row, Row]]) -> Table:
             Column("difference", "%", True, "what both intervals allow below"),
         ]
     )
-    for without_row, beside_row in found:
+    for without_row, beside_row in compared:
         without, beside = Step.of(without_row), Step.of(beside_row)
         place = (model(beside_row), beside_row["device"], label(beside_row))
         if not without or not beside:

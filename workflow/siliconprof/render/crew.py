@@ -20,15 +20,15 @@ from siliconprof.errors import UserError
 from siliconprof.lifetime import end_with
 
 
-def most_workers(asked: int) -> int:
+def most_workers(wanted: int) -> int:
     """How many processes may draw: one where a fork is not safe.
 
     Apple's frameworks, which NumPy computes with on a Mac, may crash in a forked process; Python
     itself does not fork there by default for that reason (its documentation of
     `multiprocessing`, "Contexts and start methods").
     """
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else asked
-    return max(min(asked, usable), 1) if sys.platform == "linux" else 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else wanted
+    return max(min(wanted, usable), 1) if sys.platform == "linux" else 1
 
 
 @contextmanager

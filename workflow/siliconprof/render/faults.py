@@ -117,13 +117,13 @@ def draw(data: Data, families: dict[Family, list[Row]], major: bool, narrow: boo
 def _panel(ax: Any, data: Data, part: Sequence[Row], which: str) -> None:
     most, longest = 1.0, 1
     ax.set_yscale("symlog", linthresh=1, linscale=0.4)
-    each = min(MOST_POINTS, max(MOST_IN_PANEL // len(part), 20))
+    per_line = min(MOST_POINTS, max(MOST_IN_PANEL // len(part), 20))
     for point in part:
         values = _counts(data, point, which).tolist()
-        xs, ys = strokes.thin(range(1, len(values) + 1), values, each)
+        xs, ys = strokes.thin(range(1, len(values) + 1), values, per_line)
         line = ax.plot(xs, ys, color=style.colour(point), dashes=style.dashes(point), linewidth=0.8)
-        told = hover.counts(values, f"{which} faults a step")
-        marks.tag(line, point, f"{hover.training(point)}: {told}")
+        text = hover.counts(values, f"{which} faults a step")
+        marks.tag(line, point, f"{hover.training(point)}: {text}")
         most, longest = max(most, *values), max(longest, len(values))
     ax.set_ylim(-0.15, most * 2)
     ax.set_xlim(1, longest)
@@ -169,10 +169,10 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def _whole(value: Any, reason: str) -> Value:
-    found = words.number(value)
-    if found is None:
+    number = words.number(value)
+    if number is None:
         return missing(reason)
-    return Value(f"{found:,.0f}".replace(",", words.THIN), sort=found)
+    return Value(f"{number:,.0f}".replace(",", words.THIN), sort=number)
 
 
 def _allocators(rows: Sequence[Row]) -> list[tuple[Row, Row]]:

@@ -162,12 +162,12 @@ def _point(ax: Any, y: int, point: Row, data: Data, name: str) -> None:
         if middle is None or low is None or high is None:
             continue
         what = hover.RANGE if kind == "cold" else hover.interval_name(point, kind)
-        said = hover.seconds(middle, low, high, what)
+        text = hover.seconds(middle, low, high, what)
         marks.tag(ax.plot([low / US, high / US], [y, y], color=ink, linewidth=0.9), point)
         marks.tag(
             ax.plot([middle / US], [y], marker, color=ink, markersize=3.4),
             point,
-            f"{name}: {called.split(':')[0]} {said}",
+            f"{name}: {called.split(':')[0]} {text}",
         )
 
 
@@ -209,10 +209,10 @@ def table(data: Data, points: Sequence[Row]) -> Table:
             of=point,
         )
         if point["enqueue_means"]:
-            said = f"Enqueue, {point['backend']}, in bursts of {point['enqueue_burst']:.0f}: "
-            said += f"{point['enqueue_means']}."
-            if said not in result.notes:
-                result.notes.append(said)
+            note = f"Enqueue, {point['backend']}, in bursts of {point['enqueue_burst']:.0f}: "
+            note += f"{point['enqueue_means']}."
+            if note not in result.notes:
+                result.notes.append(note)
     return result
 
 
@@ -248,9 +248,9 @@ def cold_table(data: Data, points: Sequence[Row]) -> Table:
             of=point,
         )
         if point["cold_means"]:
-            said = f"Cold, {point['backend']}: {point['cold_means']}."
-            if said not in result.notes:
-                result.notes.append(said)
+            note = f"Cold, {point['backend']}: {point['cold_means']}."
+            if note not in result.notes:
+                result.notes.append(note)
     return result
 
 

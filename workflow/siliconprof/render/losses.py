@@ -44,9 +44,9 @@ def loss_groups(data: Data) -> list[list[Row]]:
 
 def _baseline_first(point: Row) -> tuple:
     """Plain torch in fp32 is what the others are held against."""
-    known = point["precision"] in PRECISION_ORDER
+    ranked = point["precision"] in PRECISION_ORDER
     return (
-        PRECISION_ORDER.index(point["precision"]) if known else len(PRECISION_ORDER),
+        PRECISION_ORDER.index(point["precision"]) if ranked else len(PRECISION_ORDER),
         not point["backend"].startswith("torch"),
         point["trainer"] != "plain",
         variant(point),
@@ -96,8 +96,8 @@ def _settings_apart(baseline: Row, groups: Sequence[Sequence[Row]]) -> str:
     kind = (family(baseline), work_apart(baseline))
     alike = [group[0] for group in groups if (family(group[0]), work_apart(group[0])) == kind]
     return "".join(
-        f", {said} {baseline[name]:g}"
-        for name, said in SETTINGS.items()
+        f", {phrase} {baseline[name]:g}"
+        for name, phrase in SETTINGS.items()
         if baseline.get(name) is not None and len({row.get(name) for row in alike}) > 1
     )
 
@@ -198,8 +198,8 @@ def _differences(
         most = words.scientific(float(np.nanmax(values))) if np.isfinite(values).any() else "0"
         marks.tag(line, point, f"{hover.training(point)}: differs by at most {most} of the loss")
     ends: list[tuple[float, float]] = [
-        (len(values) - 1, float(found[-1]) if len(found) else low)
-        for values, found in zip(series, finite, strict=True)
+        (len(values) - 1, float(drawn[-1]) if len(drawn) else low)
+        for values, drawn in zip(series, finite, strict=True)
     ]
     ax.set_xlabel("training step", size=style.SMALL_PT)
     style.plain_ticks(ax.xaxis, 4)
