@@ -118,7 +118,7 @@ def memory(row: Row, measured: Measured) -> Cost:
     master = 2 if step_work.way(row["precision"]) == "pure" else 4
     n_trained, n_parameters = row["n_trainable_parameters"], row["n_parameters"]
     if not n_trained or not n_parameters:
-        return unknown("its record tells no number of parameters")
+        return unknown("its record has no number of parameters")
     weights = n_trained * master * step_work.ADAMW_PASSES
     activations = row.get("predicted_activations_bytes") or 0.0
     working_set = master * (n_parameters + 3 * n_trained) + activations
@@ -240,7 +240,7 @@ def offload(row: Row, measured: Measured) -> Cost:
         return Cost(0.0, how="nothing is offloaded", rests_on=OFFLOAD)
     trained = row["n_trainable_parameters"]
     if not trained:
-        return unknown("its record tells no number of parameters")
+        return unknown("its record has no number of parameters")
     width = 4 if step_work.way(row["precision"]) == "full" else 2
     # Under stage 3 the weights live on the host and visit for the forward and the backward pass.
     back = 2 * (row["n_parameters"] or trained) if row.get("zero_stage") == 3 else trained

@@ -105,7 +105,7 @@ def memory_sign(row: Row) -> Sign:
         f"it through memory, which takes {share:.0%} of its {seconds_(row[f'{end}_step_s'])}"
     )
     if not row["last_level_cache_bytes"]:
-        why += "; the cache's size is unknown, and the largest that we know was taken off"
+        why += "; the cache's size is unknown, so the largest cache that we know was subtracted"
     if share > IMPOSSIBLE:
         return Sign(UNKNOWN, why)
     if share >= BOUND:

@@ -18,7 +18,7 @@ from siliconprof.render.tables import Column, Table, Value, missing, quantity, t
 
 HOUR_S = 3600.0
 GIB = 2.0**30
-CANNOT = "it cannot run it"
+CANNOT = "the device cannot run it"
 MOST_SHOWN = 12  # lines that stand open
 
 
@@ -132,7 +132,7 @@ MARKS = {PUBLISHED: "published", PREDICTED: "computed"}
 
 
 def words_of(one: Answer) -> str:
-    """`near capacity`; of what offloads, nothing more: how much stays is for the pointer."""
+    """`near capacity`; how much of an offloaded training stays is left to the hover text."""
     return {"near-capacity": "near capacity"}.get(one.scenario, one.scenario)
 
 

@@ -44,7 +44,7 @@ def draw(advices: Sequence[Advice], narrow: bool) -> Any:
 
 
 def _groups(answers: Sequence[Answer]) -> list[tuple[str, list[Candidate]]]:
-    """(title, devices by memory) of unified and of dedicated memory; of this host what is neither."""
+    """(title, devices by memory): unified, dedicated, and this host's memory that is neither."""
     titles = {"unified": "Unified memory: usable share", "dedicated": "Memory of the card"}
     groups: dict[str, list[Candidate]] = {}
     for one in answers:

@@ -1,7 +1,7 @@
-"""What of ours stands beside a published number: the same training, and what it was done with.
+"""Our measurements beside a published number: the same training, and with what it was done.
 
-A published row names a model, a device and a batch size. What is measured with other work, or by
-other means where those are part of the row, is not its like and stays away.
+A published row names a model, a device and a batch size. What was measured with other work, or by
+other means where the row names its means, is not comparable and is left out.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ NOT_MEASURED = "no cell of this device, workload and setting is among the result
 NOT_DERIVED = "no cell of this device and workload, by the Trainer, is among the results"
 SCENARIO_OF = {"fits": "1", "offload": "2", "near-capacity": "3"}  # the paper's numbers for ours
 LENGTHS = (
-    "The paper tells neither the tokens of a sequence nor the length of a clip, on which time, "
-    "memory and energy depend. Beside each value from here stands what it was measured or derived "
-    "with, so it is no repetition of the printed one."
+    "The paper tells neither the tokens of a sequence nor the length of a clip, and time, "
+    "memory and energy depend on them. Each value from here names those it was measured or derived "
+    "with, so it does not repeat the printed one."
 )
 
 
@@ -88,7 +88,7 @@ def with_lengths(table: Table) -> Table:
 def trainings(data: Data, row: Row, **wanted: Any) -> list[Row]:
     """Measured trainings of every parameter of a published model, at its device and batch size.
 
-    Some of them may be fixed, as Whisper's positions are: it is adapters that do not count.
+    Some parameters may be fixed, as Whisper's positions are; trainings of adapters do not count.
     """
     module, _ = model_and_size(row["workload"])
     count = n_parameters(data, row["workload"])

@@ -158,7 +158,7 @@ def draw(
     top = max([top, *(1.15 * value for value in sheets.values() if value)])
     width = style.width_in(narrow)
     left = max(map(style.text_in, names.values())) + 0.1
-    high = len(shapes) * (0.12 + 0.1 * len(backends))
+    height = len(shapes) * (0.12 + 0.1 * len(backends))
     title, foot, gap = 0.24, 0.4, 0.16
     columns = 1 if narrow else min(4, len(precisions))
     rows = -(-len(precisions) // columns)
@@ -166,15 +166,15 @@ def draw(
     if owns:
         entries.append((style.sample(None, "-", color=style.MUTED, dashes=(1, 1)), limit.label))
     head = style.legend_height(entries, width) + 0.08
-    figure = style.canvas(width, head + rows * (title + high + foot))
+    figure = style.canvas(width, head + rows * (title + height + foot))
     style.legend(figure, entries, 0.0)
     panel = (width - left - 0.1 - gap * (columns - 1)) / columns
     for index, precision in enumerate(precisions):
         row, column = divmod(index, columns)
-        top_in = head + row * (title + high + foot)
+        top_in = head + row * (title + height + foot)
         x = left + column * (panel + gap)
         style.write(figure, x, top_in + title / 2, precision, weight="bold", va="center")
-        ax = style.axes(figure, x, top_in + title, panel, high)
+        ax = style.axes(figure, x, top_in + title, panel, height)
         _frame(ax, len(shapes))
         here = {
             backend: owns[precision, backend]
@@ -350,7 +350,7 @@ def _share(rate: float, line: Row, name: str, reason: str) -> Value:
 
 
 def _burst(limit: Limit, point: Row) -> Value:
-    """The burst's throughput; the reason for none is told without its own estimate of seconds."""
+    """The burst's throughput, or why there is none, which leaves out the estimate of seconds."""
     why = point["burst_reason"] or "not recorded"
     value = quantity(
         burst_rate(limit, point).middle,

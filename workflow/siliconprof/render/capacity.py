@@ -62,7 +62,7 @@ def add(data: Data, book: Book) -> None:
             cell=name,
             device=data.device_name(point),
             quantity=run.quantity,
-            how=point.get("limit_how") or "no means is told",
+            how=point.get("limit_how") or "its means is not recorded",
         )
     if reasons:
         book.listing(reasons, "No figure of memory and step times near capacity:")

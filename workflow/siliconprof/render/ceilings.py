@@ -122,7 +122,7 @@ def _figure(line: Row | None, scale: float = GIGA, beside: Row | None = None) ->
     """A ceiling with the point that it is from.
 
     Args:
-        beside: a line that tells why there is none of this kind at all.
+        beside: a line whose reason stands in where there is no line of this kind.
     """
     if line is None:
         return missing(str((beside or {}).get("reason") or "not measured"))
@@ -149,7 +149,7 @@ def _share(line: Row) -> Value:
 
 
 def _error(line: Row) -> Value:
-    """By how much one process differs from another; of a line without a figure as of the others."""
+    """By how much one process differs from another, with what that rests on."""
     basis = line["error_basis"] or ONE_PROCESS
     return quantity(line["error"], basis, 0.01, 2, title=basis)
 

@@ -1,6 +1,6 @@
 """Published claims: how many came to which verdict, and one table of all of them.
 
-Beside a verdict stand two things that are none: whether the sources' own numbers agree with the
+Two columns beside the verdict are not verdicts: whether the sources' own numbers agree with the
 statement, and what other devices or hosts show.
 """
 
@@ -64,7 +64,7 @@ def add(data: Data, book: Book) -> None:
     if decided:
         book.table("claims-decided", "claims-decided", table(data, decided))
     else:
-        book.note("None is decided: the reasons below name what is missing.")
+        book.note("No claim is decided: the reasons below name what is missing.")
     against = [row for row in data.claims if row.get("consistency") == INCONSISTENT]
     if against:
         book.table("claims-inconsistent", "claims-inconsistent", inconsistent(against))
@@ -73,7 +73,7 @@ def add(data: Data, book: Book) -> None:
 
 
 def inconsistent(claims: Sequence[Row]) -> Table:
-    """Statements with which the sources' own numbers do not agree, these, and how it was read."""
+    """Statements that the sources' own numbers contradict, those numbers, and our reading."""
     result = Table(
         [
             Column("Claim and source"),
@@ -139,7 +139,7 @@ def table(data: Data, claims: Sequence[Row]) -> Table:
                 "published",
                 "below: agrees if",
                 below="agrees if",
-                help="as it was printed; below, its tolerance applied, or a sign",
+                help="as printed; below, what agrees with it: its tolerance applied, or a sign",
             ),
             Column("measured", help="of several cases the one that decides", below="interval"),
             Column("Reason"),
@@ -216,7 +216,7 @@ def _value(row: Mapping[str, Any], prefix: str, none: str) -> Value:
 
 
 def _tables(row: Row) -> Value:
-    """Whether the sources' own numbers agree, these folded; else why no table speaks of it."""
+    """Whether the sources' own numbers agree, with these folded; else why no table has any."""
     word, why = row.get("consistency"), str(row.get("consistency_reason") or "")
     if word is None:
         return missing(why or "no table speaks of it")

@@ -158,7 +158,7 @@ def _ratios(data: Data, book: Book, prefix: str, points: Sequence[Row]) -> None:
     else:
         book.note(
             "TFLOPS are held against these ratios where matrix products of both sides were "
-            "measured, or both data sheets are known: of no pair here."
+            "measured or both data sheets are known; no pair here has either."
         )
 
 
@@ -182,7 +182,7 @@ def slug(name: str) -> str:
 
 
 def step_label(row: Row, lines: bool = False) -> str:
-    """`batch 32 · mlx · fp32`; in two lines what multiplied stands below."""
+    """`batch 32 · mlx · fp32`; with `lines`, what multiplied stands on a second line."""
     remark = words.blas_remark(row)
     name = f"batch {int(row['batch_size'])} · {row['backend']} · {precision(row)}"
     return f"{name}\n{remark}" if lines and remark else f"{name}{f' · {remark}' * bool(remark)}"

@@ -74,7 +74,7 @@ class Rows:
         self.pitch = lines * LINE_IN + GAP_IN
 
     @property
-    def high(self) -> float:
+    def height(self) -> float:
         """Inches."""
         return len(self.cases) * self.pitch
 
@@ -88,7 +88,7 @@ class Rows:
         Args:
             rows: what each case shows.
         """
-        ax.set_ylim(self.high, 0)
+        ax.set_ylim(self.height, 0)
         middles = [(i + 0.5) * self.pitch for i in range(len(self.cases))]
         ax.set_yticks(middles, [str(case) for case in self.cases] if labels else [])
         ax.tick_params(axis="y", length=0, labelsize=style.TEXT_PT, labelcolor=style.INK)
@@ -112,16 +112,16 @@ def _canvas(cases: Cases, narrow: bool, hollow: bool) -> tuple[Any, Any, Rows, d
     rows = Rows(list(cases), len(kind_of))
     entries = _samples(kind_of, hollow)
     head = style.legend_height(entries, width) + 0.12
-    figure = style.canvas(width, head + rows.high + 0.42)
+    figure = style.canvas(width, head + rows.height + 0.42)
     style.legend(figure, entries, 0.0)
     inner = width - rows.left() - 0.1
-    ax = style.axes(figure, rows.left(), head, inner, rows.high)
+    ax = style.axes(figure, rows.left(), head, inner, rows.height)
     rows.frame(ax, list(cases.values()))
     return figure, ax, rows, kind_of, inner
 
 
 def draw_epochs(cases: Cases, narrow: bool) -> Any:
-    """Epochs on a log axis: from the light bar's left end the training, to the dot all of it."""
+    """Epochs on a log axis: a light bar from the training's time to the dot, the whole epoch."""
     whole = [(case, p, step) for case, group in cases.items() for p in group if (step := epoch(p))]
     hollow = any(ratios.extrapolated(point) for _, point, _ in whole)
     figure, ax, rows, kind_of, inner = _canvas(cases, narrow, hollow)
@@ -238,19 +238,19 @@ def draw_rates(cases: Cases, narrow: bool) -> Any:
     kind_of = kinds(cases)
     names = list(dict.fromkeys(case.network for case in cases))
     batches = sorted({case.batch_size for case in cases})
-    width, title, high, foot, left = style.width_in(narrow), 0.24, 1.55, 0.42, 0.5
+    width, title, height, foot, left = style.width_in(narrow), 0.24, 1.55, 0.42, 0.5
     columns = 1 if narrow else min(3, len(names))
     entries = _samples(kind_of)
     head = style.legend_height(entries, width) + 0.06
     count = -(-len(names) // columns)
-    figure = style.canvas(width, head + count * (title + high + foot))
+    figure = style.canvas(width, head + count * (title + height + foot))
     style.legend(figure, entries, 0.0)
     panel = width / columns - left - 0.12
     for index, name in enumerate(names):
         row, column = divmod(index, columns)
-        top, x = head + row * (title + high + foot), left + column * width / columns
+        top, x = head + row * (title + height + foot), left + column * width / columns
         style.write(figure, x, top + title / 2, name, weight="bold", va="center")
-        ax = style.axes(figure, x, top + title, panel, high)
+        ax = style.axes(figure, x, top + title, panel, height)
         _rates(ax, cases, name, kind_of, batches)
         if column == 0:
             ax.set_ylabel("samples per second", size=style.SMALL_PT)
@@ -334,7 +334,7 @@ def draw_ratios(data: Data, pairs: Sequence[Pair], narrow: bool) -> Any:
     head, title, foot = style.legend_height(entries, width) + 0.05, 0.24, 0.42
     rows = Rows(cases, 1)
     rows.pitch = PAIR_ROW_IN
-    block = title + rows.high + foot
+    block = title + rows.height + foot
     figure = style.canvas(width, head + -(-len(pairs) // columns) * block)
     style.legend(figure, entries, 0.0)
     left, gap = rows.left(), 0.3
@@ -349,7 +349,7 @@ def draw_ratios(data: Data, pairs: Sequence[Pair], narrow: bool) -> Any:
         marks.tag(
             style.write(figure, at, top + title / 2, name, weight="bold", va="center"), everything
         )
-        ax = style.axes(figure, x, top + title, panel, rows.high)
+        ax = style.axes(figure, x, top + title, panel, rows.height)
         shown = {ratio.case: ratio.rows for ratio in pair.ratios}
         rows.frame(ax, [shown.get(case, ()) for case in rows.cases], labels=column == 0)
         _panel(ax, pair, predicted, rows, panel)

@@ -18,7 +18,7 @@ CHANCE = 1 / CLASSES
 Z_95 = 1.959964  # of a normal distribution
 NO_EPOCH = "no epoch was measured or extrapolated"
 NO_STEP = "no unsplit step was timed"
-NO_TEST = "the test data were not gone through"
+NO_TEST = "the network was not run on the test data"
 NAMES = [
     Column("Network"),
     Column("batch size", "", True),

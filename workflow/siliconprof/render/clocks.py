@@ -37,7 +37,7 @@ MOST_NAMED = 4
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
-    """Facts first; a figure over the whole run and a table where any clock was told."""
+    """Facts first; a figure over the whole run and a table where any clock was read."""
     book.heading("Clocks, temperature and interference", anchor=f"{prefix}clocks")
     rows = {
         name: [row for row in data.probes if row["probe"] == name and row["means"] != SWITCHED_OFF]
@@ -71,18 +71,18 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 
 
 def facts(data: Data, clocks: Sequence[Row], interference: Sequence[Row]) -> list[tuple[str, str]]:
-    """What was seen either way, and why the rest could not be told."""
+    """What the probes saw or ruled out, and why the rest is unknown."""
     load = [
         value
         for row in interference
         if (value := words.number(row.get("foreign_load_cores"))) is not None
     ]
     flagged = [cell for cell in data.cells if "contended" in (cell["flags"] or "").split(";")]
-    heat = _seen(clocks, "throttled", "limits_means")
-    power = _seen(clocks, "power_capped", "limits_means")
+    throttling = _seen(clocks, "throttled", "limits_means")
+    power_limit = _seen(clocks, "power_capped", "limits_means")
     return [
-        ("Throttling" if heat != power else "Throttling, power limit", heat),
-        ("Held at the power limit", power if heat != power else ""),
+        ("Throttling" if throttling != power_limit else "Throttling, power limit", throttling),
+        ("Held at the power limit", power_limit if throttling != power_limit else ""),
         *(
             (f"{head}", text)
             for stem, unit, head, sign in SUMMARISED
@@ -118,7 +118,7 @@ def _span(values: Sequence[float]) -> str:
 
 
 def _range(rows: Sequence[Row], stem: str, unit: str, sign: str) -> str:
-    """Lowest and highest of a quantity over all cells, and its median; empty when never told."""
+    """Lowest and highest of a quantity over all cells, and its median; empty when never read."""
     values = {
         part: [
             value
@@ -195,12 +195,12 @@ class Panel(NamedTuple):
 
     @property
     def cells(self) -> list[Row]:
-        """The cells that tell it."""
+        """The cells that have samples of it."""
         return [cell for *_, cell in self.series]
 
 
 def _panels(data: Data, cells: Sequence[Row]) -> list[Panel]:
-    """Quantities that at least one cell tells, over minutes since the first cell began."""
+    """Quantities that any cell has samples of, over minutes since the first cell began."""
     timed = sorted((cell for cell in cells if cell["started_at"]), key=lambda c: c["started_at"])
     if not timed:
         return []
@@ -224,16 +224,16 @@ def _panels(data: Data, cells: Sequence[Row]) -> list[Panel]:
 
 def draw(panels: Sequence[Panel], narrow: bool) -> Any:
     """One panel below the other on one axis of time; every dot is a sample."""
-    width, left, title, high, foot = style.width_in(narrow), 0.46, 0.26, 0.8, 0.4
+    width, left, title, height, foot = style.width_in(narrow), 0.46, 0.26, 0.8, 0.4
     entries = style.backends((cell for panel in panels for cell in panel.cells), 2.6)
     head = style.legend_height(entries, width)
-    figure = style.canvas(width, head + len(panels) * (title + high) + foot)
+    figure = style.canvas(width, head + len(panels) * (title + height) + foot)
     style.legend(figure, entries, 0.0)
     end = max(xs[-1] for panel in panels for xs, _, _ in panel.series) or 1.0
     for index, panel in enumerate(panels):
-        top = head + index * (title + high)
+        top = head + index * (title + height)
         style.write(figure, 0, top + 0.15, panel.title, weight="bold", va="center")
-        ax = style.axes(figure, left, top + title, width - left - 0.1, high)
+        ax = style.axes(figure, left, top + title, width - left - 0.1, height)
         for xs, ys, cell in panel.series:
             text = hover.of_several(ys, panel.unit)
             marks.tag(
@@ -301,7 +301,7 @@ def table(data: Data, rows: Sequence[Row]) -> Table:
 
 
 def _spread(row: Row, stem: str, unit: str) -> Value:
-    value = quantity(row.get(f"{stem}_median_{unit}"), "this cell's probe did not tell")
+    value = quantity(row.get(f"{stem}_median_{unit}"), "this cell's probe did not read it")
     ends = [words.number(row.get(f"{stem}_{part}_{unit}")) for part in ("min", "max")]
     if value.reason or ends[0] is None or ends[1] is None:
         return value

@@ -35,7 +35,7 @@ def add(data: Data, book: Book) -> None:
     if data.probes:
         book.table("probes", "probes", probes_table(data.probes))
     else:
-        book.note("No record of these results tells what a probe costs.")
+        book.note("No record of these results holds the cost of a probe.")
     points = [
         (row, ratio)
         for row in sorted(data.training(), key=family_order)
@@ -85,7 +85,7 @@ def probes_table(rows: Sequence[Row]) -> Table:
     groups: dict[tuple, list[Row]] = {}
     for row in rows:
         if row["means"] != SWITCHED_OFF:
-            # what is available nowhere is told once
+            # a probe that is available nowhere has one line
             backend = words.backend_name(row) if _all([row], "samples") else ""
             groups.setdefault((row["probe"], row["device"], backend), []).append(row)
     for (probe, device, _), group in sorted(groups.items()):
@@ -127,7 +127,7 @@ def _middle_and_worst(rows: Sequence[Row], column: str, scale: float, why: str) 
 
 def draw(data: Data, points: Sequence[tuple[Row, float]], narrow: bool) -> Any:
     """Split over unsplit against the step time: a dot a cell, a ring where it is flagged."""
-    width, left, foot, high = style.width_in(narrow), 0.5, 0.42, 2.0
+    width, left, foot, height = style.width_in(narrow), 0.5, 0.42, 2.0
     precisions = [p for p in PRECISION_ORDER if any(row["precision"] == p for row, _ in points)]
     entries = [
         *style.backends((row for row, _ in points), 3.4),
@@ -146,9 +146,9 @@ def draw(data: Data, points: Sequence[tuple[Row, float]], narrow: bool) -> Any:
     if len(precisions) > 1:
         entries.append((lambda ax, x, y: None, "lighter: lower precision"))
     head = style.legend_height(entries, width) + 0.08
-    figure = style.canvas(width, head + high + foot)
+    figure = style.canvas(width, head + height + foot)
     style.legend(figure, entries, 0.0)
-    ax = style.axes(figure, left, head, width - left - 0.1, high)
+    ax = style.axes(figure, left, head, width - left - 0.1, height)
     times = [row["unsplit_step_median_s"] * 1e3 for row, _ in points]
     low, top = min(times) / 1.5, max(*times, CHECKED_FROM_S * 1e3) * 1.5
     ratios = [ratio for _, ratio in points]

@@ -33,7 +33,7 @@ def most_workers(wanted: int) -> int:
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Search for garbage seldom: after every figure or two, and hardly ever in all there is.
+    """Collect garbage seldom: new objects after every figure or two, all objects hardly ever.
 
     A figure is a hundred thousand objects that refer to each other, beside millions of the tables.
     """
@@ -57,7 +57,7 @@ class Crew:
         """Begin some work; it is done here and now where there is one worker alone.
 
         Returns:
-            what to ask `result` for.
+            the index that `result` takes.
 
         Raises:
             UserError: earlier work ended without a word.

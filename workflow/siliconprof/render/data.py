@@ -1,8 +1,8 @@
 """What the page is made of: the tables of `aggregate`, the matrix, the registry, the published.
 
 Rows are plain dictionaries in which a missing value is None; the long tables (steps, samples)
-stay pandas frames. A cell that is not `ok` keeps its row and loses its points: a time that was
-measured under another name than it was asked for is no result.
+stay pandas frames. A cell that is not `ok` keeps its row and loses its points: a time that was not
+measured in the way that its cell names is no result.
 """
 
 from __future__ import annotations
@@ -354,9 +354,9 @@ def load(
 
 
 def _circumstances(cells: Sequence[Row], probes: Iterable[Row]) -> None:
-    """Tell each cell whether it was offloaded, and whether it ran without any probe on purpose.
+    """Add to each cell whether it was offloaded, and whether its probes were all switched off.
 
-    And each probe what its cell multiplied with, since it is told with the backend's name.
+    Each probe gets what its cell multiplied with, which the page shows with the backend's name.
     """
     means: dict[tuple, set[str]] = {}
     by_key = {key(cell): cell for cell in cells}
@@ -372,7 +372,7 @@ def _circumstances(cells: Sequence[Row], probes: Iterable[Row]) -> None:
 def _flag_impossible(cells: Iterable[Row], checks: Iterable[Row]) -> None:
     """Flag the cells that have a throughput above what their device can do.
 
-    Their records stay as they are: what stands above what shows only beside other records.
+    Their records stay as they are: a value above a ceiling shows only beside other records.
     """
     by_key = {key(cell): cell for cell in cells}
     for check in checks:
@@ -388,7 +388,7 @@ def _flag_impossible(cells: Iterable[Row], checks: Iterable[Row]) -> None:
 
 
 def _measured(cells: Iterable[Row], points: Iterable[Row]) -> list[Row]:
-    """Points of cells that are ok, with what is known of their cell beside them."""
+    """Points of cells that are ok, each with the columns `FROM_CELL` of its cell."""
     by_key = {key(cell): cell for cell in cells}
     rows = []
     for point in points:

@@ -52,7 +52,7 @@ class Line(NamedTuple):
 
 
 def lines(grid: Grid) -> Iterator[Line]:
-    """Every place that was expected to take some time, on one or two grounds."""
+    """A line for each place and each basis that gives it an expected time."""
     for points in grid.places().values():
         for basis, column in COLUMN.items():
             expected = [point for point in points if words.number(point.get(column))]
@@ -61,14 +61,14 @@ def lines(grid: Grid) -> Iterator[Line]:
 
 
 def add(data: Data, book: Book, grid: Grid, prefix: str) -> None:
-    """Facts with numbers, then the figure; a sentence where nothing was expected of anything."""
+    """The figure, then facts with numbers; a sentence where no point has an expected time."""
     all_lines = list(lines(grid))
     if not all_lines:
         why = sorted(
             {str(point[name]) for point in grid.timed for name in REASONS if point.get(name)}
         )
         book.note(
-            "Expected against actual time is not drawn: nothing tells what was to be expected "
+            "Expected against actual time is not drawn: no point has an expected time "
             f"({'; '.join(why) or 'no ceiling was measured and no data sheet is known'})."
         )
         return
@@ -95,13 +95,13 @@ def fact(line: Line) -> str:
     low, high = words.significant(ratios[0]), words.significant(ratios[-1])
     span = f", from {low} to {high}" if len(ratios) > 1 else ""
     return (
-        f"{words.significant(median(ratios))} times as long as {line.basis} lets expect, "
+        f"{words.significant(median(ratios))} times as long as expected by {line.basis}, "
         f"the median of {words.count(len(ratios), 'point')}{span}"
     )
 
 
 def below(part: Sequence[Line]) -> str:
-    """Whether any point was faster than expected, which needs a word."""
+    """How many points were faster than expected, and why that can be; empty where none was."""
     n = sum(ratio < 1 for line in part for ratio in line.ratios())
     if not n:
         return ""
@@ -130,8 +130,8 @@ def draw(part: Sequence[Line], varying: Sequence[str], narrow: bool) -> Any:
         )
         for band in bands
     ]
-    high = sum(heads) + len(bands) * (len(part) * (title + panel + 0.2) + foot - 0.1)
-    figure = style.canvas(width, high)
+    height = sum(heads) + len(bands) * (len(part) * (title + panel + 0.2) + foot - 0.1)
+    figure = style.canvas(width, height)
     top = 0.0
     for band, head in zip(bands, heads, strict=True):
         for index, name in enumerate(band):

@@ -38,7 +38,7 @@ def add(data: Data, book: Book) -> None:
         }
         name = data.device_name(next(row for row in rows if row["device"] == device))
         if not families:
-            book.note(f"{name}: page faults per step are not shown, no record tells them.")
+            book.note(f"{name}: page faults per step are not shown, no record has them.")
             continue
         shown = [point for part in families.values() for point in part]
         major = any(_counts(data, point, "major").max() > 0 for point in shown)
@@ -84,15 +84,15 @@ def draw(data: Data, families: dict[Family, list[Row]], major: bool, narrow: boo
         (style.sample(None, "-", color=style.colour(p), dashes=style.dashes(p)), name)
         for name, p in lines.items()
     ]
-    left, title, foot, high, gap = 0.42, 0.42, 0.4, 1.15, 0.18
+    left, title, foot, height, gap = 0.42, 0.42, 0.4, 1.15, 0.18
     head = style.legend_height(entries, width) + 0.04
     rows = -(-len(kinds) // columns)
-    figure = style.canvas(width, head + rows * (title + high + foot))
+    figure = style.canvas(width, head + rows * (title + height + foot))
     style.legend(figure, entries, 0.0)
     panel = (width - gap * (columns - 1)) / columns
     for index, (kind, part, which) in enumerate(kinds):
         row, column = divmod(index, columns)
-        x, y = column * (panel + gap), head + row * (title + high + foot)
+        x, y = column * (panel + gap), head + row * (title + height + foot)
         name, _, size = kind.label.partition(": ")
         style.write(
             figure,
@@ -106,7 +106,7 @@ def draw(data: Data, families: dict[Family, list[Row]], major: bool, narrow: boo
         size = words.shortened(size.partition(", ")[2] or size, limit)
         size = "near capacity" if kind.near_capacity else size
         style.write(figure, x, y + 0.28, size, va="center", size=style.SMALL_PT, color=style.MUTED)
-        ax = style.axes(figure, x + left, y + title, panel - left - 0.06, high)
+        ax = style.axes(figure, x + left, y + title, panel - left - 0.06, height)
         _panel(ax, data, part, which)
         if column == 0:
             ax.set_ylabel("faults in a step", size=style.SMALL_PT)

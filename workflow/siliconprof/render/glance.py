@@ -19,7 +19,7 @@ from siliconprof.render.variants import (
 )
 
 ROW_IN = 0.27
-MOST_ROWS = 16  # the largest trainings beyond them are in the sections below
+MOST_ROWS = 16  # of the largest trainings; smaller ones are in the sections below
 SIZE = 4.2
 
 
@@ -84,7 +84,7 @@ def rate(point: Row) -> tuple[float, float, float]:
 
 
 def draw(rows: dict[str, list[Row]], narrow: bool) -> Any:
-    """Rows of dots over a logarithmic axis; the fastest of each row is told in numbers."""
+    """Rows of dots over a logarithmic axis; the fastest of each row has its number."""
     points = [point for row in rows.values() for point in row]
     several = len({point["device"] for point in points}) > 1
     entries = [
@@ -107,10 +107,10 @@ def draw(rows: dict[str, list[Row]], narrow: bool) -> Any:
     row_in = ROW_IN * (1.25 if narrow else 1.0)
     width, left, foot = style.width_in(narrow), style.labels_in(names, narrow) + 0.12, 0.4
     head = style.legend_height(entries, width) + 0.1
-    high = row_in * len(rows)
-    figure = style.canvas(width, head + high + foot)
+    height = row_in * len(rows)
+    figure = style.canvas(width, head + height + foot)
     style.legend(figure, entries, 0.0)
-    ax = style.axes(figure, left, head, width - left - 0.1, high)
+    ax = style.axes(figure, left, head, width - left - 0.1, height)
     rates = [rate(point) for point in points]
     low, top = min(r[1] for r in rates) / 1.3, max(r[2] for r in rates) * 2.2
     ax.set_xscale("log")

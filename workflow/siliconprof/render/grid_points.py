@@ -74,7 +74,7 @@ def place(row: Row) -> Place:
 
 
 def by_place(points: Iterable[Row]) -> dict[Place, list[Row]]:
-    """Place -> its points, devices as found, then backends, then fp32 before what rounds."""
+    """Place -> its points: devices and backends as they first come, fp32 before what rounds."""
     places: dict[Place, list[Row]] = {}
     for point in points:
         places.setdefault(place(point), []).append(point)
@@ -189,10 +189,10 @@ class Scale:
 
 
 def log_ticks(axis: Any, low: float, high: float, most: int, scale: float = 1.0) -> None:
-    """At most about so many round ticks on a logarithmic axis, told as plain numbers.
+    """At most about so many round ticks on a logarithmic axis, written as plain numbers.
 
     Args:
-        scale: of a value as it is told, such as 1e-3 for an axis of seconds told in ms.
+        scale: unit of the numbers written, such as 1e-3 for an axis of seconds labelled in ms.
     """
     chosen: list[float] = []
     for mantissas in ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,)):

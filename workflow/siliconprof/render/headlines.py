@@ -18,10 +18,10 @@ MOST_NAMED = 6
 
 
 def hardware(data: Data) -> Finding | None:
-    """Which share of what the device was seen to do, or can do by its data sheet, is reached.
+    """The share that trainings reach of the device's measured or data sheet's throughput.
 
-    The best training of each device and backend, in fp32 where any is: of a format that a backend
-    multiplies slowly in, a slow training is a large share.
+    The best training of each device and backend, in fp32 where any is: where a backend multiplies
+    slowly in a format, even a slow training reaches a large share.
     """
     trained = [row for row in data.training() if not has_no_speed(row)]
     every = mfu.efficiencies(data, trained)
@@ -82,7 +82,7 @@ def noise(data: Data) -> Finding | None:
     counts = [f"{len(cells) or 'none'} {code}" for code, cells in groups.items()]
     sentence = (
         f"The middle half of a point's repeats spreads over {words.percent(median(spreads.values()))} "
-        f"of their median at the median of {words.count(len(spreads), 'point')}, at most over "
+        f"of their median (the median of {words.count(len(spreads), 'point')}) and at most over "
         f"{words.percent(spreads[id(widest)])} ({_name(widest)}). Flagged of "
         f"{words.count(len(measured), 'measured cell')}: {' and '.join(counts)}. "
         f"95 % intervals are {uncertainty.said(data.points)}"

@@ -223,7 +223,7 @@ def cold_table(data: Data, points: Sequence[Row]) -> Table:
             Column("Device", folds=True),
             Column("Backend"),
             Column("Launched"),
-            Column("processes", "", True, "that came so far, each with one cold launch"),
+            Column("processes", "", True, "that reached their one cold launch"),
             *(Column(name, "ms", True, help) for _, name, help in BEFORE),
             Column("cold", "µs", True, "with its wait; below, lowest and highest"),
             Column("spread", "%", True, "inter-quartile range of the cold launches over median"),

@@ -132,16 +132,16 @@ def draw(pairs: Sequence[tuple[Row, Row]], narrow: bool) -> Any:
         (style.swatch(style.shade("grey", 45)), "LoRA: adapters alone, the rest is frozen"),
     ]
     head, title, foot, gap = style.legend_height(entries, width) + 0.05, 0.22, 0.4, 0.14
-    high = len(pairs) * PAIR_IN
-    figure = style.canvas(width, head + rows * (title + high + foot))
+    height = len(pairs) * PAIR_IN
+    figure = style.canvas(width, head + rows * (title + height + foot))
     style.legend(figure, entries, 0.0)
     panel = (width - left - 0.05 - gap * (columns - 1)) / columns
     for index, (part, name) in enumerate(PARTS):
         row, column = divmod(index, columns)
-        top = head + row * (title + high + foot)
+        top = head + row * (title + height + foot)
         x = left + column * (panel + gap)
         style.write(figure, x, top + 0.14, name, weight="bold", va="center", size=style.SMALL_PT)
-        ax = style.axes(figure, x, top + title, panel, high)
+        ax = style.axes(figure, x, top + title, panel, height)
         _panel(ax, pairs, part, panel)
         ax.set_yticks(range(len(pairs)), names if column == 0 else [])
         marks.tag_labels(ax.yaxis, pairs)
@@ -161,7 +161,7 @@ def _panel(ax: Any, pairs: Sequence[tuple[Row, Row]], part: str, width: float) -
                     ax.text(
                         0,
                         y + offset,
-                        " not told",
+                        " not timed",
                         va="center",
                         size=style.SMALL_PT,
                         color=style.MUTED,
@@ -213,7 +213,10 @@ def table(pairs: Sequence[tuple[Row, Row]]) -> Table:
             Column("Precision"),
             Column("Adapters", folds=True),
             Column("trained", "%", True, "parameters that the optimizer changes, of all"),
-            *(Column(name, "ms", True, "all of it, with LoRA; medians") for _, name in PARTS),
+            *(
+                Column(name, "ms", True, "every parameter trained → LoRA; medians")
+                for _, name in PARTS
+            ),
             Column("full / LoRA", "", True, "whole step; what both 95 % intervals allow below"),
         ]
     )
