@@ -101,8 +101,8 @@ def memory_sign(row: Row) -> Sign:
     share, moved = shares[end], row[f"least_bytes_{end}"]
     from_memory = row[f"from_memory_share_{end}"]
     why = (
-        f"at batch {row[f'{end}_batch']} a step moves {mebibytes(moved)} at least, {from_memory:.0%} of "
-        f"it through memory, which takes {share:.0%} of its {seconds_(row[f'{end}_step_s'])}"
+        f"at batch {row[f'{end}_batch']} a step moves {mebibytes(moved)} at least, "
+        f"{from_memory:.0%} of it through memory, which takes {share:.0%} of its {seconds_(row[f'{end}_step_s'])}"
     )
     if not row["last_level_cache_bytes"]:
         why += "; the cache's size is unknown, so the largest cache that we know was subtracted"

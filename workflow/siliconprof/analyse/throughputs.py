@@ -77,7 +77,7 @@ def device_of(row: Mapping[str, Any]) -> tuple:
 
 
 def describe(point: Mapping[str, Any]) -> str:
-    """A point in its workload's words; by name and value where the workload's plug-in is missing."""
+    """A point in its workload's words; by name and value where that plug-in is missing."""
     plugin = workload_of(point)
     if plugin is not None:
         return plugin.describe_point(point)
