@@ -128,26 +128,26 @@ def _all_pairs(points: Iterable[Row]) -> Iterator[Pair]:
         hosts: dict[tuple, list[Row]] = {}
         for point in group:
             hosts.setdefault((point["source"], point["host"]), []).append(point)
-        firsts = {where: _first(rows) for where, rows in hosts.items()}
+        baselines = {where: _baseline(rows) for where, rows in hosts.items()}
         for where, rows in hosts.items():
-            first = firsts[where]
-            yield from (_ordered(first, p, _rule(first)) for p in rows if p is not first)
+            baseline = baselines[where]
+            yield from (_ordered(baseline, p, _rule(baseline)) for p in rows if p is not baseline)
             yield from _alike(rows)
-        here = [first for where, first in firsts.items() if where[0] == HERE]
-        others = [first for where, first in firsts.items() if where[0] != HERE]
+        here = [baseline for where, baseline in baselines.items() if where[0] == HERE]
+        others = [baseline for where, baseline in baselines.items() if where[0] != HERE]
         yield from (_ordered(a, b, ELSEWHERE) for a in here for b in others)
 
 
-def _first(rows: Sequence[Row]) -> Row:
-    """The cell that others of its host are held against."""
+def _baseline(rows: Sequence[Row]) -> Row:
+    """The cell that the others of its host are compared with."""
     fp32 = [row for row in rows if row["precision"] == "fp32"]
     plain = [row for row in fp32 if row["trainer"] == "plain"]
     return min(plain or fp32 or rows, key=_step_s)
 
 
-def _rule(first: Row) -> str:
-    """Why cells of a host are held against its first one."""
-    plain = (first["trainer"], first["precision"]) == ("plain", "fp32")
+def _rule(baseline: Row) -> str:
+    """Which baseline the other cells of its host are compared with, in words."""
+    plain = (baseline["trainer"], baseline["precision"]) == ("plain", "fp32")
     return FASTEST if plain else FASTEST_OF_ALL
 
 

@@ -210,8 +210,8 @@ class Published:
         wanted |= {column: [(beside or {})[of]] for column, of in spec.get("match", {}).items()}
         for column in (*wanted, *([spec["column"]] if "column" in spec else [])):
             if rows and column not in rows[0]:
-                near = validation.nearest(column, rows[0])
-                raise Unknown(f".{column}: {spec['table']} has no such column{near}")
+                hint = validation.nearest(column, rows[0])
+                raise Unknown(f".{column}: {spec['table']} has no such column{hint}")
         matching = [
             row for row in rows if all(row[name] in values for name, values in wanted.items())
         ]

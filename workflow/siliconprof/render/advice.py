@@ -67,14 +67,14 @@ def add(data: Data, book: Book) -> None:
 def split(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
     """(what stands open, what is folded): open is what is here, priced, measured or published."""
     shown = [
-        one
-        for one in answers
-        if one.candidate.here
-        or one.price.usd is not None
-        or one.step.evidence in (MEASURED, PUBLISHED)
+        answer
+        for answer in answers
+        if answer.candidate.here
+        or answer.price.usd is not None
+        or answer.step.evidence in (MEASURED, PUBLISHED)
     ] or list(answers[:MOST_SHOWN])
-    shown_ids = {id(one) for one in shown}
-    return shown, [one for one in answers if id(one) not in shown_ids]
+    shown_ids = {id(answer) for answer in shown}
+    return shown, [answer for answer in answers if id(answer) not in shown_ids]
 
 
 def table(answers: Sequence[Answer]) -> Table:
@@ -101,28 +101,30 @@ def table(answers: Sequence[Answer]) -> Table:
             Column("Within budget", folds=True),
         ]
     )
-    for one in answers:
-        unknown = CANNOT if one.scenario == "cannot" else one.step.basis
-        rate = one.step.per(one.batch_size)
-        reason = one.why if one.scenario == "cannot" else one.step.basis
-        kind = one.step.evidence or ("none" if one.scenario == "cannot" else "unknown")
+    for answer in answers:
+        unknown = CANNOT if answer.scenario == "cannot" else answer.step.basis
+        rate = answer.step.per(answer.batch_size)
+        reason = answer.why if answer.scenario == "cannot" else answer.step.basis
+        kind = answer.step.evidence or ("none" if answer.scenario == "cannot" else "unknown")
         result.add(
             Value(
-                one.candidate.name,
-                sort=one.candidate.name,
-                badge="this host" if one.candidate.here else "",
-                title=one.candidate.id,
+                answer.candidate.name,
+                sort=answer.candidate.name,
+                badge="this host" if answer.candidate.here else "",
+                title=answer.candidate.id,
             ),
-            one.backend,
-            Value(words_of(one), sort=ranking.SCENARIOS.index(one.scenario), title=one.why),
-            quantity(one.need_bytes, "no memory model", GIB),
-            quantity(one.capacity_bytes, "nobody knows its memory", GIB),
+            answer.backend,
+            Value(
+                words_of(answer), sort=ranking.SCENARIOS.index(answer.scenario), title=answer.why
+            ),
+            quantity(answer.need_bytes, "no memory model", GIB),
+            quantity(answer.capacity_bytes, "nobody knows its memory", GIB),
             estimate(rate, unknown),
-            estimate(one.step.times(ranking.STEPS / HOUR_S), unknown),
+            estimate(answer.step.times(ranking.STEPS / HOUR_S), unknown),
             Value(kind, sort=kind, mark=MARKS.get(kind, ""), reason=reason),
-            *_energy(one, unknown),
-            _price(one),
-            text(one.budget),
+            *_energy(answer, unknown),
+            _price(answer),
+            text(answer.budget),
             of=None,
         )
     return result
@@ -131,9 +133,9 @@ def table(answers: Sequence[Answer]) -> Table:
 MARKS = {PUBLISHED: "published", PREDICTED: "computed"}
 
 
-def words_of(one: Answer) -> str:
+def words_of(answer: Answer) -> str:
     """`near capacity`; how much of an offloaded training stays is left to the hover text."""
-    return {"near-capacity": "near capacity"}.get(one.scenario, one.scenario)
+    return {"near-capacity": "near capacity"}.get(answer.scenario, answer.scenario)
 
 
 def estimate(one: Estimate, unknown: str) -> Value:
@@ -147,18 +149,18 @@ def estimate(one: Estimate, unknown: str) -> Value:
     return Value(ends, sort=one.middle, mark=mark, title=one.basis)
 
 
-def _energy(one: Answer, unknown: str) -> tuple[Value, Value]:
+def _energy(answer: Answer, unknown: str) -> tuple[Value, Value]:
     """Energy of the widest scope that is known, and its electricity."""
-    widest = one.widest()
+    widest = answer.widest()
     if widest is None:
-        why = unknown if one.scenario == "cannot" else ranking.no_energy(one)
+        why = unknown if answer.scenario == "cannot" else ranking.no_energy(answer)
         return missing(why), missing(why)
     scope, joules = widest
     bound = "≤ " if scope == money.AT_MOST else ""
     amount = joules.value if joules.value is not None else joules.high
     assert amount is not None
     mark = MARKS.get(joules.evidence or "", "")
-    kwh, usd = amount * ranking.STEPS / money.J_PER_KWH, one.cost_usd(amount)
+    kwh, usd = amount * ranking.STEPS / money.J_PER_KWH, answer.cost_usd(amount)
     below = "board's power" if bound else scope
     return (
         Value(f"{bound}{words.significant(kwh, 2)}", kwh, below, joules.basis, mark),
@@ -168,8 +170,8 @@ def _energy(one: Answer, unknown: str) -> tuple[Value, Value]:
     )
 
 
-def _price(one: Answer) -> Value:
-    if one.price.usd is None:
-        return missing(one.price.said)
-    usd: Any = one.price.usd
-    return Value(f"{usd:,.0f}".replace(",", words.THIN), usd, one.price.of, one.price.said)
+def _price(answer: Answer) -> Value:
+    if answer.price.usd is None:
+        return missing(answer.price.said)
+    usd: Any = answer.price.usd
+    return Value(f"{usd:,.0f}".replace(",", words.THIN), usd, answer.price.of, answer.price.said)

@@ -47,8 +47,8 @@ def _groups(answers: Sequence[Answer]) -> list[tuple[str, list[Candidate]]]:
     """(title, devices by memory): unified, dedicated, and this host's memory that is neither."""
     titles = {"unified": "Unified memory: usable share", "dedicated": "Memory of the card"}
     groups: dict[str, list[Candidate]] = {}
-    for one in answers:
-        groups.setdefault(one.candidate.memory_kind, []).append(one.candidate)
+    for answer in answers:
+        groups.setdefault(answer.candidate.memory_kind, []).append(answer.candidate)
     ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
     return [
         (
@@ -60,7 +60,7 @@ def _groups(answers: Sequence[Answer]) -> list[tuple[str, list[Candidate]]]:
 
 
 def _entries(advices: Sequence[Advice]) -> list[style.Entry]:
-    used = {one.scenario for advice in advices for one in advice.answers}
+    used = {answer.scenario for advice in advices for answer in advice.answers}
     mark_entries = [
         (style.sample(marker, **_look(scenario)), name)
         for scenario, (marker, _, name) in LOOKS.items()

@@ -122,19 +122,19 @@ def _canvas(cases: Cases, narrow: bool, hollow: bool) -> tuple[Any, Any, Rows, d
 
 def draw_epochs(cases: Cases, narrow: bool) -> Any:
     """Epochs on a log axis: a light bar from the training's time to the dot, the whole epoch."""
-    whole = [(case, p, step) for case, group in cases.items() for p in group if (step := epoch(p))]
-    hollow = any(ratios.extrapolated(point) for _, point, _ in whole)
+    drawn = [(case, p, step) for case, group in cases.items() for p in group if (step := epoch(p))]
+    hollow = any(ratios.extrapolated(point) for _, point, _ in drawn)
     figure, ax, rows, kind_of, inner = _canvas(cases, narrow, hollow)
     lines = list(kind_of)
-    lows = [words.number(p.get("epoch_train_s")) or step.low for _, p, step in whole]
-    low = 0.8 * min([*lows, *(step.low for _, _, step in whole)])
-    most = max(step.high for _, _, step in whole)
+    lows = [words.number(p.get("epoch_train_s")) or step.low for _, p, step in drawn]
+    low = 0.8 * min([*lows, *(step.low for _, _, step in drawn)])
+    most = max(step.high for _, _, step in drawn)
     # the labels stand right of the dots
-    room = max(style.text_in(words.duration(s.middle) + "   ", style.SMALL_PT) for *_, s in whole)
+    room = max(style.text_in(words.duration(s.middle) + "   ", style.SMALL_PT) for *_, s in drawn)
     high = low * (1.1 * most / low) ** (1 / (1 - room / inner))
     ax.set_xscale("log")
     ax.set_xlim(low, high)
-    for case, point, step in whole:
+    for case, point, step in drawn:
         kind, at = kind_of[_kind(point)], rows.at(case, lines.index(_kind(point)))
         train = words.number(point.get("epoch_train_s"))
         hollow = ratios.extrapolated(point)
@@ -345,9 +345,9 @@ def draw_ratios(data: Data, pairs: Sequence[Pair], narrow: bool) -> Any:
         room = width if narrow else panel + 0.2
         name = words.shortened(pair.name, int(room / style.text_in("x")))
         at = x if column else (0 if narrow else x)
-        everything = [point for ratio in pair.ratios for point in ratio.rows]
+        points = [point for ratio in pair.ratios for point in ratio.rows]
         marks.tag(
-            style.write(figure, at, top + title / 2, name, weight="bold", va="center"), everything
+            style.write(figure, at, top + title / 2, name, weight="bold", va="center"), points
         )
         ax = style.axes(figure, x, top + title, panel, rows.height)
         shown = {ratio.case: ratio.rows for ratio in pair.ratios}

@@ -151,9 +151,9 @@ def _seen(rows: Sequence[Row], column: str, means: str) -> str:
         shown = words.listing([*names[:MOST_NAMED], *more])
         parts.append(f"seen in {words.count(len(names), 'cell')} ({shown})")
     if False in groups:
-        looked = words.count(len(groups[False]), "cell")
+        cells = words.count(len(groups[False]), "cell")
         how = _common(groups[False], means)
-        parts.append(f"not seen in {looked}" + (f" (told by {how})" if how else ""))
+        parts.append(f"not seen in {cells}" + (f" (told by {how})" if how else ""))
     if None in groups:
         silent = groups[None]
         where = "" if len(silent) == len(rows) else f" in {words.count(len(silent), 'cell')}"

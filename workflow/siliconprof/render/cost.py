@@ -199,10 +199,10 @@ def pairs(data: Data) -> list[tuple[Row, Row]]:
     """(without any probe, with them) of trainings that differ in nothing else."""
     rows = sorted(data.training(), key=family_order)
     return [
-        (without, beside)
+        (without, probed)
         for without in rows
-        for beside in rows
-        if without.get("probes_off") and differ_in(without, beside, "probes_off")
+        for probed in rows
+        if without.get("probes_off") and differ_in(without, probed, "probes_off")
     ]
 
 
@@ -218,16 +218,16 @@ def paired_table(compared: Sequence[tuple[Row, Row]]) -> Table:
             Column("difference", "%", True, "what both intervals allow below"),
         ]
     )
-    for without_row, beside_row in compared:
-        without, beside = Step.of(without_row), Step.of(beside_row)
-        place = (model(beside_row), beside_row["device"], label(beside_row))
-        if not without or not beside:
+    for without_row, probed_row in compared:
+        without, probed = Step.of(without_row), Step.of(probed_row)
+        place = (model(probed_row), probed_row["device"], label(probed_row))
+        if not without or not probed:
             result.add(
-                *place, *[missing("no unsplit step was timed")] * 3, of=(without_row, beside_row)
+                *place, *[missing("no unsplit step was timed")] * 3, of=(without_row, probed_row)
             )
             continue
-        ends = (beside.low / without.high - 1, beside.high / without.low - 1)
-        change = 100 * (beside.middle / without.middle - 1)
+        ends = (probed.low / without.high - 1, probed.high / without.low - 1)
+        change = 100 * (probed.middle / without.middle - 1)
         result.add(
             *place,
             *(
@@ -236,10 +236,10 @@ def paired_table(compared: Sequence[tuple[Row, Row]]) -> Table:
                     step.middle * 1e3,
                     "–".join(words.significant(end * 1e3) for end in (step.low, step.high)),
                 )
-                for step in (without, beside)
+                for step in (without, probed)
             ),
             Value(_signed(change), change, " to ".join(_signed(100 * end) for end in ends)),
-            of=(without_row, beside_row),
+            of=(without_row, probed_row),
         )
     return result
 

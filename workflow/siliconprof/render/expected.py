@@ -121,8 +121,8 @@ def draw(part: Sequence[Line], varying: Sequence[str], narrow: bool) -> Any:
     left, gap, foot, title = 0.5, 0.12, 0.4, 0.24
     n = max(len(band) for band in bands)
     panel = min(WIDEST_PANEL_IN, (width - left - 0.06 - gap * (n - 1)) / n)
-    everything = [point for line in part for point in line.points]
-    scales = {name: Scale(name, values(everything, name)) for name in varying}
+    points = [point for line in part for point in line.points]
+    scales = {name: Scale(name, values(points, name)) for name in varying}
     heads = [
         max(
             (0.2 + style.legend_height(scales[name].entries(), panel) for name in band if name),

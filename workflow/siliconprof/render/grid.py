@@ -71,17 +71,17 @@ def folded(points: Sequence[Row]) -> str:
 
 def facts(grid: Grid, where: str) -> list[tuple[str, str]]:
     """What was combined, and what became of it."""
-    every = grid.points
+    points = grid.points
     combined = []
     for name, called in SETTINGS:
-        values = sorted({value for p in every if (value := words.number(p.get(name))) is not None})
+        values = sorted({value for p in points if (value := words.number(p.get(name))) is not None})
         if values:
             combined.append(f"{called} {', '.join(f'{value:g}' for value in values)}")
-    parameters = sorted({value for p in every if (value := words.number(p.get("n_parameters")))})
+    parameters = sorted({value for p in points if (value := words.number(p.get("n_parameters")))})
     sizes = " to ".join(dict.fromkeys(map(_millions, parameters[:: max(len(parameters) - 1, 1)])))
     return [
         ("Measured on", where),
-        ("Points", folded(every)),
+        ("Points", folded(points)),
         ("Combined", "; ".join(combined)),
         ("Parameters", sizes and f"{sizes} million"),
     ]

@@ -24,8 +24,8 @@ def hardware(data: Data) -> Finding | None:
     slowly in a format, even a slow training reaches a large share.
     """
     trained = [row for row in data.training() if not has_no_speed(row)]
-    every = mfu.efficiencies(data, trained)
-    sound = [one for one in every if not flagged(one.row, "contended")] or every
+    efficiencies = mfu.efficiencies(data, trained)
+    sound = [one for one in efficiencies if not flagged(one.row, "contended")] or efficiencies
     own = sorted(
         (one for one in sound if one.of_product is not None), key=lambda one: -(one.of_product or 0)
     )

@@ -148,8 +148,8 @@ def _ends(data: Data, point: Row, kind: str) -> tuple[float | None, float | None
     The 95 % interval of the median; of cold launches the lowest and the highest process.
     """
     if kind == "cold":
-        every = data.traces.series(point, "cold_s")
-        return (min(every), max(every)) if every else (None, None)
+        times = data.traces.series(point, "cold_s")
+        return (min(times), max(times)) if times else (None, None)
     return words.number(point[f"{kind}_low_s"]), words.number(point[f"{kind}_high_s"])
 
 
