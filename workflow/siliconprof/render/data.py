@@ -361,8 +361,8 @@ def _circumstances(cells: Sequence[Row], probes: Iterable[Row]) -> None:
     means: dict[tuple, set[str]] = {}
     by_key = {key(cell): cell for cell in cells}
     for probe in probes:
-        cell = by_key.get(key(probe), {})
-        probe |= {name: cell.get(name) for name in ("device_kind", "blas")}
+        own_cell = by_key.get(key(probe), {})
+        probe |= {name: own_cell.get(name) for name in ("device_kind", "blas")}
         means.setdefault(key(probe), set()).add(probe["means"] or "")
     for cell in cells:
         cell["offloads"] = cell.get("scenario_applied") == "offload"
@@ -390,16 +390,16 @@ def _flag_impossible(cells: Iterable[Row], checks: Iterable[Row]) -> None:
 def _measured(cells: Iterable[Row], points: Iterable[Row]) -> list[Row]:
     """Points of cells that are ok, each with the columns `FROM_CELL` of its cell."""
     by_key = {key(cell): cell for cell in cells}
-    rows = []
+    measured = []
     for point in points:
         cell = by_key.get(key(point))
         if cell is not None and cell["status"] == "ok":
             beside = {name: cell.get(name) for name in FROM_CELL}
-            rows.append(
+            measured.append(
                 beside | {k: v for k, v in point.items() if v is not None or k not in beside}
             )
-    _tell_twins_apart(filter(by_phases, rows))
-    return rows
+    _tell_twins_apart(filter(by_phases, measured))
+    return measured
 
 
 def _tell_twins_apart(points: Iterable[Row]) -> None:
