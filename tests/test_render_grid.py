@@ -243,7 +243,7 @@ def test_names_with_markup_are_text(said: Page) -> None:
 
 def test_expected_against_actual_in_numbers(said: Page) -> None:
     """Batch 1 takes 3 times as long, batch 8 (3 + 7 × 1.5) / 8 = 1.69 times; half of each."""
-    ours = "2.34 times as long as our own ceiling lets expect, the median of 8 points, from 1.69"
+    ours = "2.34 times as long as expected by our own ceiling, the median of 8 points, from 1.69"
     assert f"{ours} to 3.00" in said.of("grid")
     over = said.tables["table-grid-grid-small"]
     column = over[0].index(next(head for head in over[0] if head.startswith("over expected")))
@@ -400,7 +400,7 @@ def test_speedups_of_the_printed_devices_stand_beside_them(tmp_path: Path) -> No
 def test_a_single_point(tmp_path: Path) -> None:
     own = [matmul([product((1, 64, 64, 64), PEAK)]), grid([grid_point(2, 64, 1, True)])]
     text = render(make(tmp_path, own)).of("grid")
-    assert "3.00 times as long as our own ceiling lets expect, the median of 1 point" in text
+    assert "3.00 times as long as expected by our own ceiling, the median of 1 point" in text
     assert "No whole training of a model is part of these results." in text
     assert "blocked_autorange over that of our own timing" in text and "Hollow" not in text
     drawn = (tmp_path / "results/figures/timers-grid-small.svg").read_text(encoding="utf-8")

@@ -3,10 +3,10 @@ energy, probe, captured file and model, and per step, evaluation and text of a w
 
     python -m siliconprof.analyse.aggregate --matrix results/matrix.json --output-dir results/tables
 
-Own records, those of the hosts that this run measures, come from the matrix, other hosts' by
-listing, reference bundles as told. `this host` is the one that the page is about. Own records
-outside today's matrix are named in `outside.csv` and used in nothing. A cell that failed is a row
-with its status and reason.
+Own records, of the hosts that this run measures, come from the matrix, those of other hosts from a
+listing of the results, reference bundles from `--reference`. `this host` is the one that the page
+is about. `outside.csv` names own records outside today's matrix; nothing uses them. A cell that
+failed is a row with its status and reason.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ def _labels(matrix: Mapping[str, Any]) -> list[str]:
 def outside(matrix: Mapping[str, Any], results: Path) -> dict[str, str]:
     """Records that are used in nothing -> why.
 
-    Own ones that belong to no cell of today's matrix; whatever is named as no record can be.
+    Own records that belong to no cell of today's matrix, and files with a name that no record has.
     """
     wanted = {planned["record"] for planned in matrix["cells"]}
     own = sorted(
         path for label in _labels(matrix) for path in (results / "records" / label).rglob("*.json")
     )
-    found = {p.as_posix(): "not in this experiment" for p in own if p.as_posix() not in wanted}
-    return found | {
+    reasons = {p.as_posix(): "not in this experiment" for p in own if p.as_posix() not in wanted}
+    return reasons | {
         printable(path.as_posix()): "not a name that a record has" for path in misnamed(results)
     }
 
@@ -104,7 +104,7 @@ def write_tables(
             continue
         place = (source, record.cell_path(data))
         first = seen.setdefault(place, (path, data["sha256"]))
-        if first[0] != path:  # two reference bundles of one host, else nothing can be
+        if first[0] != path:  # possible in two reference bundles of one host alone
             if first[1] != data["sha256"]:
                 doubles.append(
                     f"{path}: another record of the cell {place[1]} is {first[0]}; keep one of the "
@@ -130,8 +130,8 @@ def write_tables(
     }
     for name, lines in tables.items():
         table_files.write(output / f"{name}.csv", lines, [*KEY, *columns.get(name, ())])
-    others = [{"record": path, "note": why} for path, why in outsiders.items()]
-    table_files.write(output / "outside.csv", others, ["record", "note"])
+    outside_rows = [{"record": path, "note": reason} for path, reason in outsiders.items()]
+    table_files.write(output / "outside.csv", outside_rows, ["record", "note"])
     table_files.write(output / "models.csv", memory_model.model_table())
 
 

@@ -93,14 +93,14 @@ def _cell(row: Row) -> tuple:
 
 
 def measured(cells: Sequence[Row], points: Sequence[Row]) -> list[Row]:
-    """Points of cells that are ok, with what their cell knows beside them."""
+    """Points of cells that are ok, each with the columns `FROM_CELL` of its cell."""
     by_key = {tuple(cell[axis] for axis in KEY): cell for cell in cells if cell["status"] == "ok"}
-    found = []
+    rows = []
     for point in points:
         cell = by_key.get(tuple(point[axis] for axis in KEY))
         if cell is not None:
-            found.append(point | {name: cell.get(name) for name in FROM_CELL})
-    return found
+            rows.append(point | {name: cell.get(name) for name in FROM_CELL})
+    return rows
 
 
 def pairs(points: Iterable[Row]) -> Iterator[Pair]:
@@ -128,41 +128,41 @@ def _all_pairs(points: Iterable[Row]) -> Iterator[Pair]:
         hosts: dict[tuple, list[Row]] = {}
         for point in group:
             hosts.setdefault((point["source"], point["host"]), []).append(point)
-        firsts = {where: _first(rows) for where, rows in hosts.items()}
+        baselines = {where: _baseline(rows) for where, rows in hosts.items()}
         for where, rows in hosts.items():
-            first = firsts[where]
-            yield from (_ordered(first, p, _rule(first)) for p in rows if p is not first)
+            baseline = baselines[where]
+            yield from (_ordered(baseline, p, _rule(baseline)) for p in rows if p is not baseline)
             yield from _alike(rows)
-        here = [first for where, first in firsts.items() if where[0] == HERE]
-        others = [first for where, first in firsts.items() if where[0] != HERE]
+        here = [baseline for where, baseline in baselines.items() if where[0] == HERE]
+        others = [baseline for where, baseline in baselines.items() if where[0] != HERE]
         yield from (_ordered(a, b, ELSEWHERE) for a in here for b in others)
 
 
-def _first(rows: Sequence[Row]) -> Row:
-    """The cell that others of its host are held against."""
+def _baseline(rows: Sequence[Row]) -> Row:
+    """The cell that the others of its host are compared with."""
     fp32 = [row for row in rows if row["precision"] == "fp32"]
     plain = [row for row in fp32 if row["trainer"] == "plain"]
     return min(plain or fp32 or rows, key=_step_s)
 
 
-def _rule(first: Row) -> str:
-    """Why cells of a host are held against its first one."""
-    plain = (first["trainer"], first["precision"]) == ("plain", "fp32")
+def _rule(baseline: Row) -> str:
+    """Which baseline the other cells of its host are compared with, in words."""
+    plain = (baseline["trainer"], baseline["precision"]) == ("plain", "fp32")
     return FASTEST if plain else FASTEST_OF_ALL
 
 
 def _alike(rows: Sequence[Row]) -> Iterator[Pair]:
     """Devices and backends under one workload, scenario and precision of a host."""
-    asked: dict[tuple, list[Row]] = {}
+    groups: dict[tuple, list[Row]] = {}
     for row in rows:
-        asked.setdefault((row["workload"], row["scenario"], row["precision"]), []).append(row)
-    for same in asked.values():
+        groups.setdefault((row["workload"], row["scenario"], row["precision"]), []).append(row)
+    for group in groups.values():
         devices: dict[tuple, list[Row]] = {}
-        for row in same:
+        for row in group:
             devices.setdefault(device_of(row), []).append(row)
-        for on_one in devices.values():
-            yield from (_ordered(a, b, ALIKE) for a, b in combinations(on_one, 2))
-        best = sorted((min(on_one, key=_step_s) for on_one in devices.values()), key=_step_s)
+        for of_device in devices.values():
+            yield from (_ordered(a, b, ALIKE) for a, b in combinations(of_device, 2))
+        best = sorted((min(of_device, key=_step_s) for of_device in devices.values()), key=_step_s)
         yield from (_ordered(best[0], other, ALIKE) for other in best[1:])
 
 
@@ -188,8 +188,8 @@ class Part(NamedTuple):
 def explained(fast: Cost, slow: Cost) -> Part:
     """What a cause explains: the difference of both sides' costs.
 
-    Costs that rest on the same have their lows and highs together, and equal ones differ by
-    nothing; others are independent, and the range takes the worst of both.
+    Costs that rest on the same measurement are low together and high together, and equal ones
+    differ by nothing; other costs are independent, and the range takes the worst of both.
     """
     if fast.seconds is None or slow.seconds is None:
         return Part(None)
@@ -205,31 +205,31 @@ def explained(fast: Cost, slow: Cost) -> Part:
     return Part(seconds, min(*ends, seconds), max(*ends, seconds))
 
 
-def rows_of(index: int, pair: Pair, measured_: Measured) -> Iterator[Row]:
+def rows_of(index: int, pair: Pair, inputs: Measured) -> Iterator[Row]:
     """The lines of one pair."""
-    gap, basis = _gap(pair, measured_.noise)
+    gap, basis = _gap(pair, inputs.noise)
     assert gap.seconds is not None and gap.low is not None and gap.high is not None
     lines = [_line(GAP, GAP, gap, _step_s(pair.fast), _step_s(pair.slow), basis)]
     lines += _phases(pair, gap.seconds)
-    known, low, high, lacking = 0.0, 0.0, 0.0, []
-    for cause, (fast, slow) in attribution_costs.of_pair(pair.fast, pair.slow, measured_).items():
+    explained_s, low, high, unmeasured = 0.0, 0.0, 0.0, []
+    for cause, (fast, slow) in attribution_costs.of_pair(pair.fast, pair.slow, inputs).items():
         part = explained(fast, slow)
         line = _line(CAUSE, cause, part, fast.seconds, slow.seconds, fast.how, slow.how)
         lines.append(line)
         if part.seconds is None:
-            lacking.append(cause)
+            unmeasured.append(cause)
             line["reason"] = _reasons(pair, fast, slow)
             continue
-        known += part.seconds
+        explained_s += part.seconds
         low += part.seconds if part.low is None else part.low
         high += part.seconds if part.high is None else part.high
-    left = Part(gap.seconds - known, gap.low - high, gap.high - low)
-    last = _line(LEFT, LEFT, left)
-    if lacking:
-        last["reason"] = f"it includes what nobody measured: {', '.join(lacking)}"
-    at_the_middle = Part(left.seconds, gap.seconds - high, gap.seconds - low)
-    last["verdict"] = lines[0]["verdict"] = verdict(gap, at_the_middle)
-    for line in [*lines, last]:
+    unexplained = Part(gap.seconds - explained_s, gap.low - high, gap.high - low)
+    last_line = _line(LEFT, LEFT, unexplained)
+    if unmeasured:
+        last_line["reason"] = f"it includes what nobody measured: {', '.join(unmeasured)}"
+    at_the_middle = Part(unexplained.seconds, gap.seconds - high, gap.seconds - low)
+    last_line["verdict"] = lines[0]["verdict"] = verdict(gap, at_the_middle)
+    for line in [*lines, last_line]:
         named = {
             f"{side}_{axis}": row[axis]
             for side, row in zip(SIDES, (pair.fast, pair.slow), strict=True)
@@ -272,35 +272,37 @@ def _gap(pair: Pair, noise: Noise) -> tuple[Part, str]:
     The ends are the worst of both intervals, as in every ratio of the page: wider than a 95 %
     interval of the difference.
     """
-    ends, said = [], []
+    ends, bases = [], []
     for row in (pair.fast, pair.slow):
         middle = _step_s(row)
         low, high, basis = noise.interval(row, "unsplit_step") or (middle, middle, None)
         ends.append((low, high))
-        said.append(basis or "the interval within its own process")
+        bases.append(basis or "the interval within its own process")
     (fast_low, fast_high), (slow_low, slow_high) = ends
     seconds = _step_s(pair.slow) - _step_s(pair.fast)
-    return Part(seconds, slow_low - fast_high, slow_high - fast_low), "; ".join(dict.fromkeys(said))
+    return Part(seconds, slow_low - fast_high, slow_high - fast_low), "; ".join(
+        dict.fromkeys(bases)
+    )
 
 
 def _phases(pair: Pair, gap_s: float) -> Iterator[Row]:
     """The gap by phase; the rest is what is left, so that the phases sum to the gap exactly."""
-    left = gap_s
+    rest_s = gap_s
     for phase in PHASES:
         fast_s, slow_s = (row.get(f"{phase}_median_s") for row in (pair.fast, pair.slow))
         if fast_s is None or slow_s is None:
             line = _line(PHASE, phase, Part(None), fast_s, slow_s)
             yield line | {"reason": "not timed apart on both sides; it is in the rest"}
             continue
-        left -= slow_s - fast_s
+        rest_s -= slow_s - fast_s
         yield _line(PHASE, phase, Part(slow_s - fast_s), fast_s, slow_s)
-    told = []
+    parts = []
     for name in BESIDES:
         fast_s, slow_s = (row.get(f"{name}_median_s") or 0.0 for row in (pair.fast, pair.slow))
         if slow_s != fast_s:
-            told.append(f"{name} {1e3 * (slow_s - fast_s):+.3g} ms")
-    how = f"of it {', '.join(told)}, and what splitting a step changes" if told else None
-    yield _line(PHASE, REST, Part(left), fast_how=how)
+            parts.append(f"{name} {1e3 * (slow_s - fast_s):+.3g} ms")
+    how = f"of it {', '.join(parts)}, and what splitting a step changes" if parts else None
+    yield _line(PHASE, REST, Part(rest_s), fast_how=how)
 
 
 def _reasons(pair: Pair, fast: Cost, slow: Cost) -> str:
@@ -315,23 +317,23 @@ def _reasons(pair: Pair, fast: Cost, slow: Cost) -> str:
     )
 
 
-def verdict(gap: Part, left: Part) -> str:
+def verdict(gap: Part, unexplained: Part) -> str:
     """How much of a gap the causes explain, in two words.
 
-    Explained, or explained too well, is only what is so at every end of the estimates' ranges.
+    A gap is explained, or over-explained, only where the whole range of the estimates says so.
 
     Args:
-        left: what they leave of the gap's middle, with their ranges.
+        unexplained: what the causes leave of the gap's middle, with their ranges.
     """
     assert gap.seconds is not None and gap.low is not None
-    assert left.seconds is not None and left.high is not None
+    assert unexplained.seconds is not None and unexplained.high is not None
     if gap.low <= 0:
         return NO_GAP
-    if left.high < 0:
+    if unexplained.high < 0:
         return OVER
-    if left.seconds > MOSTLY * gap.seconds:
+    if unexplained.seconds > MOSTLY * gap.seconds:
         return UNEXPLAINED
-    return EXPLAINED if left.high <= MOSTLY * gap.seconds else PERHAPS
+    return EXPLAINED if unexplained.high <= MOSTLY * gap.seconds else PERHAPS
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -350,13 +352,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name in ("cells", "points", "ceilings", "probes")
     )
     floors = {floor.host: floor for floor in map(noise_floors.read, arguments.noise_floors)}
-    known = measured(cells, points)
-    beside = Measured.of(known, lines, probes, cells, Limits.of(lines, cells), Noise(floors))
-    found = [
-        line for index, pair in enumerate(pairs(known)) for line in rows_of(index, pair, beside)
+    joined = measured(cells, points)
+    inputs = Measured.of(joined, lines, probes, cells, Limits.of(lines, cells), Noise(floors))
+    rows = [
+        line for index, pair in enumerate(pairs(joined)) for line in rows_of(index, pair, inputs)
     ]
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
-    table_files.write(arguments.output_dir / "attribution.csv", found, COLUMNS)
+    table_files.write(arguments.output_dir / "attribution.csv", rows, COLUMNS)
     return 0
 
 

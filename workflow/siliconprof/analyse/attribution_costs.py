@@ -12,9 +12,9 @@ of both sides' costs. How nothing is counted twice:
   too, so the range begins with the optimizer alone.
 - `launches`: the other operators times what one launch of many costs. Where a backend queues, the
   device may still be at work meanwhile and a launch then costs nothing: the range begins at 0.
-- `page_faults`, `swap`, `offload`, `clocks`: what the step did times what one was measured to cost.
+- `page_faults`, `swap`, `offload`, `clocks`: what the step did times the measured cost of one.
 
-None of them knows what operators compute besides products: that is left unexplained.
+No cause covers what operators other than products compute: that stays unexplained.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from siliconprof.store.table_files import Row
 PRODUCTS, MEMORY, LAUNCHES = "products", "memory", "launches"
 PAGE_FAULTS, SWAP, OFFLOAD, CLOCKS = "page_faults", "swap", "offload", "clocks"
 CAUSES = (PRODUCTS, MEMORY, LAUNCHES, PAGE_FAULTS, SWAP, OFFLOAD, CLOCKS)
-COARSER = "coarser"  # begins how products are estimated without a sweep
+COARSER = "coarser"  # first word of `how` where products are estimated without a sweep
 QUEUES_FROM = 1.5  # times as long to launch and wait as to launch among many
 
 
@@ -116,29 +116,29 @@ def by_ceiling(row: Row, measured: Measured) -> Cost:
 def memory(row: Row, measured: Measured) -> Cost:
     """The optimizer's passes and the kept activations, over the bandwidths that were measured."""
     master = 2 if step_work.way(row["precision"]) == "pure" else 4
-    trained, all_ = row["n_trainable_parameters"], row["n_parameters"]
-    if not trained or not all_:
-        return unknown("its record tells no number of parameters")
-    weights = trained * master * step_work.ADAMW_PASSES
-    kept = row.get("predicted_activations_bytes") or 0.0
-    held = master * (all_ + 3 * trained) + kept
+    n_trained, n_parameters = row["n_trainable_parameters"], row["n_parameters"]
+    if not n_trained or not n_parameters:
+        return unknown("its record has no number of parameters")
+    weights = n_trained * master * step_work.ADAMW_PASSES
+    activations = row.get("predicted_activations_bytes") or 0.0
+    working_set = master * (n_parameters + 3 * n_trained) + activations
     offloaded = row["scenario_applied"] == "offload"
     host = measured.of_host_cpu if offloaded else measured.of_device
     if offloaded and not host(row, "memory_bandwidth"):
         return unknown("its optimizer works in the host's memory, whose bandwidth was not measured")
-    of_weights = _moved(row, measured, weights, held, host)
-    of_activations = _moved(row, measured, 2 * kept, held, measured.of_device)
+    of_weights = _moved(row, measured, weights, working_set, host)
+    of_activations = _moved(row, measured, 2 * activations, working_set, measured.of_device)
     if of_weights is None or of_activations is None:
         return unknown("no bandwidth of this device's memory was measured")
-    (weights_s, how), (kept_s, _) = of_weights, of_activations
-    said = f"AdamW's {step_work.ADAMW_PASSES} passes over {mebibytes(trained * master)}"
-    if kept:
-        said += f", kept activations of {mebibytes(kept)} written and read"
+    (weights_s, how), (activations_s, _) = of_weights, of_activations
+    text = f"AdamW's {step_work.ADAMW_PASSES} passes over {mebibytes(n_trained * master)}"
+    if activations:
+        text += f", kept activations of {mebibytes(activations)} written and read"
     else:
-        said += " alone: its activations are not predicted"
-    said += f"; {how}; range: the optimizer alone to {step_work.EAGER_TRAFFIC:g} times as much"
-    most = step_work.EAGER_TRAFFIC * (weights_s + kept_s)
-    return Cost(weights_s + kept_s, weights_s, most, said, rests_on=MEMORY)
+        text += " alone: its activations are not predicted"
+    text += f"; {how}; range: the optimizer alone to {step_work.EAGER_TRAFFIC:g} times as much"
+    most = step_work.EAGER_TRAFFIC * (weights_s + activations_s)
+    return Cost(weights_s + activations_s, weights_s, most, text, rests_on=MEMORY)
 
 
 def _moved(
@@ -153,8 +153,8 @@ def _moved(
     if beyond is None:
         return None
     cache = measured.limits.cache_bytes(beyond)
-    held = float(cache or caches.beyond_bytes(None) / 2)
-    share = max(1 - held / working_set, 0.0)
+    cached = float(cache or caches.beyond_bytes(None) / 2)
+    share = max(1 - cached / working_set, 0.0)
     seconds = share * n_bytes / beyond["value"]
     from_memory = f"memory at {scaled(beyond['value'], 'byte/s')} ({beyond['backend']})"
     from_memory += measured.warned(beyond)
@@ -178,10 +178,10 @@ def launches(row: Row, measured: Measured, swept: bool) -> Cost:
     Args:
         swept: whether the products' own launches are in their times.
     """
-    count, said = step_operators.launches(row)
+    count, count_how = step_operators.launches(row)
     cost = measured.limits.launch(row)
     if count is None:
-        return unknown(said)
+        return unknown(count_how)
     if not cost.value:
         return unknown(cost.reason or "no launch was measured")
     inside = sum(int(point["count"]) for point in measured.sweep(row)) if swept else 0
@@ -189,7 +189,7 @@ def launches(row: Row, measured: Measured, swept: bool) -> Cost:
     seconds = others * cost.value
     wait = measured.line(row, "launch_and_wait")
     queues = wait is None or wait["value"] > QUEUES_FROM * cost.value
-    how = f"{others} launches of {1e6 * cost.value:.3g} µs: {said}"
+    how = f"{others} launches of {1e6 * cost.value:.3g} µs: {count_how}"
     if inside:
         how += f"; without the {inside} products that were timed"
     how += measured.warned(wait) if wait else ""
@@ -240,46 +240,46 @@ def offload(row: Row, measured: Measured) -> Cost:
         return Cost(0.0, how="nothing is offloaded", rests_on=OFFLOAD)
     trained = row["n_trainable_parameters"]
     if not trained:
-        return unknown("its record tells no number of parameters")
+        return unknown("its record has no number of parameters")
     width = 4 if step_work.way(row["precision"]) == "full" else 2
     # Under stage 3 the weights live on the host and visit for the forward and the backward pass.
     back = 2 * (row["n_parameters"] or trained) if row.get("zero_stage") == 3 else trained
-    seconds, said = 0.0, []
+    seconds, copies = 0.0, []
     for direction, values in (("device_to_host", trained), ("host_to_device", back)):
         line = measured.line(row, f"{direction}_pinned") or measured.line(row, direction)
         if line is None:
             return unknown("no copy between host and device was measured (copy)")
         moved = float(values * width)
         seconds += moved / line["value"]
-        said.append(
+        copies.append(
             f"{mebibytes(moved)} {direction.replace('_', ' ')} at {scaled(line['value'], 'byte/s')}"
         )
-    how = f"{', '.join(said)}; range from 0, where copies overlap with the backward pass"
+    how = f"{', '.join(copies)}; range from 0, where copies overlap with the backward pass"
     return Cost(seconds, 0.0, seconds, how, rests_on=(OFFLOAD, *place(row)))
 
 
 def clocks(row: Row, measured: Measured) -> Cost:
-    """What the clock's median lacks of its highest, where the hardware said that it was held down.
+    """Time lost by the clock's median below its highest, where the hardware says it was held down.
 
     Memory does not wait for that clock: the range begins at 0.
     """
     line = measured.clocks.get(cell_key(row))
     if line is None:
         return unknown("no probe looked at its clocks")
-    seen = [_yes(line.get(name)) for name in ("throttled", "power_capped")]
-    if True not in seen:
-        if seen[0] is None:
+    signs = [_yes(line.get(name)) for name in ("throttled", "power_capped")]
+    if True not in signs:
+        if signs[0] is None:
             why = line.get("limits_means") or line.get("means") or "nothing tells"
             return unknown(f"throttling cannot be told ({why})")
         return Cost(0.0, how="the hardware says that nothing held its clock down", rests_on=CLOCKS)
     shares = [float(share) for share in re.findall(r": ([\d.]+)", line.get("limits") or "")]
-    said = f"held down in up to {max(shares, default=0.0):.0%} of the samples"
+    text = f"held down in up to {max(shares, default=0.0):.0%} of the samples"
     stem = "gpu_sm_clock" if line.get("gpu_sm_clock_median_mhz") else "cpu_clock"
     median, top = (line.get(f"{stem}_{part}_mhz") for part in ("median", "max"))
     if not median or not top:
-        return unknown(f"{said}; no clock tells by how much")
+        return unknown(f"{text}; no clock tells by how much")
     lost_s = row["unsplit_step_median_s"] * max(1 - median / top, 0.0)
-    how = f"{said}; its clock's median was {median:.0f} of {top:.0f} MHz; range from 0"
+    how = f"{text}; its clock's median was {median:.0f} of {top:.0f} MHz; range from 0"
     return Cost(lost_s, 0.0, lost_s, how)
 
 
@@ -291,7 +291,7 @@ def _yes(value: Any) -> bool | None:
 def of_pair(fast: Row, slow: Row, measured: Measured) -> dict[str, tuple[Cost, Cost]]:
     """Cause -> what either side spends on it, both by the same method."""
     swept = bool(measured.sweep(fast) and measured.sweep(slow))
-    found: dict[str, tuple[Cost, Cost]] = {}
+    costs: dict[str, tuple[Cost, Cost]] = {}
     ways: Mapping[str, Callable[[Row], Cost]] = {
         PRODUCTS: lambda row: (by_sweep if swept else by_ceiling)(row, measured),
         MEMORY: lambda row: memory(row, measured),
@@ -302,5 +302,5 @@ def of_pair(fast: Row, slow: Row, measured: Measured) -> dict[str, tuple[Cost, C
         CLOCKS: lambda row: clocks(row, measured),
     }
     for cause in CAUSES:
-        found[cause] = ways[cause](fast), ways[cause](slow)
-    return found
+        costs[cause] = ways[cause](fast), ways[cause](slow)
+    return costs

@@ -18,7 +18,7 @@ WARNED = ("contended", "noisy", "above_peak", "above_ceiling")  # flags of cells
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured beside the trainings, asked by a training's row."""
+    """What was measured beside the trainings, looked up by a training's row."""
 
     limits: Limits
     # (*place, quantity, of products with their format) -> line of ceilings.csv with a value
@@ -49,8 +49,8 @@ class Measured:
             if line["value"] is not None and line["quantity"] == "matmul":
                 best[*place(line), f"matmul in {line['precision']}"] = line
             elif line["value"] is not None:
-                known = best.setdefault((*place(line), line["quantity"]), line)
-                if line["unit"] != "s" and line["value"] > known["value"]:
+                current = best.setdefault((*place(line), line["quantity"]), line)
+                if line["unit"] != "s" and line["value"] > current["value"]:
                     best[*place(line), line["quantity"]] = line
                 elif line["unit"] == "s" and line["how"] == DISPATCH:
                     best[*place(line), line["quantity"]] = line
@@ -85,18 +85,18 @@ class Measured:
     @cached_property
     def _faults(self) -> dict[tuple, Row]:
         """(source, host) -> what a page fault costs there; the system's matter, not a backend's."""
-        found: dict[tuple, Row] = {}
+        fault_lines: dict[tuple, Row] = {}
         for name, line in self.lines.items():
             if name[-1] == "page_fault":
-                found.setdefault((line["source"], line["host"]), line)
-        return found
+                fault_lines.setdefault((line["source"], line["host"]), line)
+        return fault_lines
 
     def line(self, row: Row, quantity: str) -> Row | None:
         """A line of ceilings.csv for a row's device and backend, None without one."""
         return self.lines.get((*place(row), quantity))
 
     def of_device(self, row: Row, quantity: str) -> Row | None:
-        """The same by the row's backend, or by the best of any that works on its device."""
+        """The same of the row's backend, else of the best backend that works on its device."""
         if own := self.line(row, quantity):
             return own
         others = [
@@ -108,14 +108,14 @@ class Measured:
 
     def of_host_cpu(self, row: Row, quantity: str) -> Row | None:
         """The same of the CPU on a row's host, by any backend."""
-        found = [
+        lines = [
             line
             for name, line in self.lines.items()
             if name[-1] == quantity
             and line["device_kind"] == "cpu"
             and (line["source"], line["host"]) == (row["source"], row["host"])
         ]
-        return max(found, key=lambda line: line["value"], default=None)
+        return max(lines, key=lambda line: line["value"], default=None)
 
     def page_fault(self, row: Row) -> Row | None:
         """What a page fault costs on a row's host."""
@@ -126,18 +126,18 @@ class Measured:
 
         Most shapes first where several cells have them; empty where none has.
         """
-        narrow = PEAK_OF_PRECISION[row["precision"]]
-        found = [
+        number_format = PEAK_OF_PRECISION[row["precision"]]
+        sweeps = [
             group
             for group in self.sweeps
             if place(group[0]) == place(row)
-            and group[0]["precision"] == narrow
+            and group[0]["precision"] == number_format
             and (
                 group[0]["of"] == row["workload"]
                 or _step(row) in self.works_of.get(group[0]["of"], ())
             )
         ]
-        return max(found, key=len, default=())
+        return max(sweeps, key=len, default=())
 
 
 def _step(row: Row) -> tuple:

@@ -1,4 +1,4 @@
-"""What bounds a model shape's step, and a backend: launches, memory, both, neither, or who knows.
+"""What bounds a model shape's step, and a backend: launches, memory, both, neither, or unknown.
 
 Seed 003 asks whether a system is held back by its memory or by many small launches. A shape says
 yes or no where its numbers do (`HOW`), and else that it is unknown; a backend's verdict is what
@@ -35,16 +35,16 @@ IMPOSSIBLE = 1 + NOISE_ASSUMED
 MOST_RESIDUAL = NOISE_ASSUMED
 HOW = (
     f"Launch-bound: at the smallest batch at least {BOUND:.0%} of the step does not grow with the "
-    "batch (lower end of its 95 % interval), and launches times their cost are as much of it, or "
-    f"they are with up to {LOW_BY:g} times that cost while the weights' and the optimizer's bytes, "
-    f"taken {LOW_BY:g} times, leave that much of the step unexplained. Memory-bound: what must "
-    f"move at least takes {BOUND:.0%} of the step at the measured bandwidth, at the smallest or "
-    f"the largest batch. {BOUND:.0%}: without such a part a step is up to {1 / (1 - BOUND):.3g} "
-    f"times as fast. {LOW_BY:g} times: by so much operators that each go through memory were "
-    "counted to move more than the least; that an operator of a training costs no more than so "
-    f"many launches of a + 1 is assumed. Not bound: the fixed part is surely less, or the estimate is below {CLEAR:.1%}. "
-    f"Between the two, or above {IMPOSSIBLE:g} steps, an estimate decides nothing. A backend is "
-    "bound where any of its model shapes is"
+    "batch (lower end of its 95 % interval), and launches times their cost take as much of it, or "
+    f"take it at up to {LOW_BY:g} times that cost while the weights' and the optimizer's bytes, "
+    f"taken {LOW_BY:g} times, leave that much of the step unexplained. Memory-bound: the bytes "
+    f"that must move at least take {BOUND:.0%} of the step at the measured bandwidth, at the "
+    f"smallest or the largest batch. Why {BOUND:.0%}: without such a part a step is up to "
+    f"{1 / (1 - BOUND):.3g} times as fast. Why {LOW_BY:g} times: operators that each go through "
+    f"memory were counted to move up to {LOW_BY:g} times the least; that an operator of a training "
+    f"costs no more than {LOW_BY:g} launches of a + 1 is assumed. Not bound: the fixed part is "
+    f"surely less, or the estimate is below {CLEAR:.1%}. Between the two, or above {IMPOSSIBLE:g} "
+    "steps, an estimate decides nothing. A backend is bound where any of its model shapes is"
 )
 
 
@@ -59,35 +59,35 @@ def launch_sign(row: Row) -> Sign:
     """Whether launches bound a shape's step at its smallest batch."""
     share, fixed = row["launch_share_smallest"], row["fixed_share_smallest"]
     low, high = row["fixed_share_smallest_low"], row["fixed_share_smallest_high"]
-    grows = (
+    growth = (
         f"{fixed:.0%} ({low:.0%} to {high:.0%}) of the step of {seconds_(row['smallest_step_s'])} "
         f"at batch {row['smallest_batch']} does not grow with the batch"
         if fixed is not None
         else row["fit_reason"]
     )
     if share is None:
-        said = f"{grows}; {row['launch_reason']}"
+        why = f"{growth}; {row['launch_reason']}"
     else:
-        said = (
-            f"{grows}; {row['launches']} launches at {seconds_(row['launch_cost_s'])} take "
+        why = (
+            f"{growth}; {row['launches']} launches at {seconds_(row['launch_cost_s'])} take "
             f"{share:.0%} of it"
         )
     if row["overhead_share"] is not None:
         most = row["fixed_memory_share_most"]
-        said += f", the weights' and the optimizer's bytes {most:.0%} at most"
+        why += f", the weights' and the optimizer's bytes {most:.0%} at most"
     if fixed is not None and high < BOUND:
-        return Sign(NO, said)
+        return Sign(NO, why)
     if share is None or share > IMPOSSIBLE:
-        return Sign(UNKNOWN, said)
+        return Sign(UNKNOWN, why)
     if share < CLEAR:
-        return Sign(NO, said)
+        return Sign(NO, why)
     if fixed is not None and low >= BOUND and (share >= BOUND or left_over(row)):
-        return Sign(YES, said)
-    return Sign(UNKNOWN, said)
+        return Sign(YES, why)
+    return Sign(UNKNOWN, why)
 
 
 def left_over(row: Row) -> bool:
-    """Whether what bytes cannot explain of the fixed part is much, and launches can."""
+    """Whether bytes leave much of the fixed part unexplained, and launches can explain it."""
     left, low = row["overhead_share"], row["overhead_share_low"]
     return left is not None and low >= BOUND and LOW_BY * row["launch_share_smallest"] >= left
 
@@ -99,18 +99,18 @@ def memory_sign(row: Row) -> Sign:
         return Sign(UNKNOWN, row["memory_reason"] or "nothing says how much it moves")
     end = max(ENDS, key=lambda name: shares[name])
     share, moved = shares[end], row[f"least_bytes_{end}"]
-    through = row[f"from_memory_share_{end}"]
-    said = (
-        f"at batch {row[f'{end}_batch']} a step moves {mebibytes(moved)} at least, {through:.0%} of "
-        f"it through memory, which takes {share:.0%} of its {seconds_(row[f'{end}_step_s'])}"
+    from_memory = row[f"from_memory_share_{end}"]
+    why = (
+        f"at batch {row[f'{end}_batch']} a step moves {mebibytes(moved)} at least, "
+        f"{from_memory:.0%} of it through memory, which takes {share:.0%} of its {seconds_(row[f'{end}_step_s'])}"
     )
     if not row["last_level_cache_bytes"]:
-        said += "; the cache's size is unknown, and the largest that we know was taken off"
+        why += "; the cache's size is unknown, so the largest cache that we know was subtracted"
     if share > IMPOSSIBLE:
-        return Sign(UNKNOWN, said)
+        return Sign(UNKNOWN, why)
     if share >= BOUND:
-        return Sign(YES, said)
-    return Sign(NO if share < CLEAR and row["last_level_cache_bytes"] else UNKNOWN, said)
+        return Sign(YES, why)
+    return Sign(NO if share < CLEAR and row["last_level_cache_bytes"] else UNKNOWN, why)
 
 
 def seconds_(value: float) -> str:
@@ -136,7 +136,10 @@ def of_backend(shapes: Sequence[Row]) -> Row:
     row |= {"launch_bound": launch, "memory_bound": memory, "verdict": verdict(launch, memory)}
     gains = [shape["throughput_gain"] for shape in measured if shape["throughput_gain"]]
     row["throughput_gain"] = max(gains, default=None)
-    parts = [_said(measured, "launch", LAUNCH_BOUND), _said(measured, "memory", MEMORY_BOUND)]
+    parts = [
+        _of_limit(measured, "launch", LAUNCH_BOUND),
+        _of_limit(measured, "memory", MEMORY_BOUND),
+    ]
     row |= by_size(measured)
     if measured:
         parts += [*_of_batches(measured), *_of_sizes(row)]
@@ -190,9 +193,9 @@ def heaviest(shapes: Sequence[Row], limit: str) -> Heaviest:
     """Of the shapes that say yes, else of those that do not know, else of all."""
     count = answers(shapes, limit)
     kind = next(answer for answer in (YES, UNKNOWN, NO) if count[answer])
-    found = [shape for shape in shapes if answer_of(shape, limit) == kind]
-    most = max(found, key=lambda shape: weight(shape, limit))
-    reasons = {shape.get(f"{limit}_why") for shape in found}
+    candidates = [shape for shape in shapes if answer_of(shape, limit) == kind]
+    most = max(candidates, key=lambda shape: weight(shape, limit))
+    reasons = {shape.get(f"{limit}_why") for shape in candidates}
     return Heaviest(most, any(weight(most, limit)), len(reasons) > 1)
 
 
@@ -212,19 +215,19 @@ def shape_name(shape: Row) -> str:
     return f"{layers} layer{'s' * (layers > 1)} of {shape['n_embd']:g}, {shape['seq_len']:g} tokens"
 
 
-def _said(shapes: Sequence[Row], name: str, what: str) -> str:
+def _of_limit(shapes: Sequence[Row], name: str, what: str) -> str:
     """How many shapes a limit bounds, with the numbers of the one where it weighs most."""
     if not shapes:
         return ""
     count = answers(shapes, name)
     most = heaviest(shapes, name)
-    open_ = f", undecided in {count[UNKNOWN]}" if count[UNKNOWN] else ""
+    undecided = f", undecided in {count[UNKNOWN]}" if count[UNKNOWN] else ""
     where = ""
     if most.weighs or most.alone:
         which = "where it weighs most" if most.weighs else "for example"
         where = f"{which} ({shape_name(most.shape)}): "
     why = most.shape[f"{name}_why"]
-    return f"{what} in {count[YES]} of {len(shapes)} model shapes{open_}; {where}{why}"
+    return f"{what} in {count[YES]} of {len(shapes)} model shapes{undecided}; {where}{why}"
 
 
 def _of_batches(shapes: Sequence[Row]) -> Iterator[str]:
@@ -252,17 +255,17 @@ def by_size(shapes: Sequence[Row]) -> Row:
     def size(shape: Row) -> float:
         return shape["n_parameters"]
 
-    found: Row = {}
+    columns: Row = {}
     for name, chosen in (
         ("smallest", max((s for s in with_rate if size(s) == min(map(size, with_rate))), key=rate)),
         ("largest", max((s for s in with_rate if size(s) == max(map(size, with_rate))), key=rate)),
         ("best", max(with_rate, key=rate)),
     ):
-        found |= {
+        columns |= {
             f"{name}_model_parameters": int(size(chosen)),
             f"flop_per_s_{name}_model": rate(chosen),
         }
-    return found
+    return columns
 
 
 def _of_sizes(row: Row) -> Iterator[str]:
@@ -277,7 +280,7 @@ def _of_sizes(row: Row) -> Iterator[str]:
 
 def _of_missing(row: Row) -> Iterator[str]:
     """Points that were not measured: a limit in capacity, which is no limit in speed."""
-    said = [
+    counts = [
         f"{row[f'points_{status}']} {text}"
         for status, text in (
             ("oom", "ran out of memory"),
@@ -286,6 +289,6 @@ def _of_missing(row: Row) -> Iterator[str]:
         )
         if row[f"points_{status}"]
     ]
-    if said:
+    if counts:
         total = sum(row[f"points_{status}"] for status in STATUSES)
-        yield f"of {total} points {', '.join(said)}"
+        yield f"of {total} points {', '.join(counts)}"

@@ -5,8 +5,8 @@
 
 `ceilings.csv`: for every device, backend and dtype the fastest product, the bandwidth of memory
 and caches, transfers, page faults and launches, each with the record that it is from and, where
-the registry has one, the data sheet's figure. `Limits` are what other stages take of them. `checks.csv`: every throughput held against both,
-see `throughputs`.
+the registry has one, the data sheet's figure. Other stages look them up in `Limits`. `checks.csv`:
+every throughput held against both, see `throughputs`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NO_LAUNCH = "no launch was measured on this device and backend"
 
 @dataclass(frozen=True)
 class Limits:
-    """The lines of ceilings.csv, asked by a row of any table."""
+    """The lines of ceilings.csv, looked up by a row of any table."""
 
     ceilings: Ceilings
     launches: Mapping[tuple, Ceiling]  # place -> seconds
@@ -71,8 +71,8 @@ class Limits:
 
     def product(self, row: Row) -> Ceiling:
         """The fastest product of a row's device, backend and number format, in FLOP/s."""
-        found = self.ceilings.products.get((*place(row), PEAK_OF_PRECISION[row["precision"]]))
-        return found or Ceiling(None, reason=NO_PRODUCT)
+        ceiling = self.ceilings.products.get((*place(row), PEAK_OF_PRECISION[row["precision"]]))
+        return ceiling or Ceiling(None, reason=NO_PRODUCT)
 
     def bandwidth(self, row: Row) -> Ceiling:
         """The bandwidth of the memory of a row's device by any backend, in bytes/s."""
@@ -83,7 +83,7 @@ class Limits:
         return self.launches.get(place(row)) or Ceiling(None, reason=NO_LAUNCH)
 
     def cache_bytes(self, row: Row) -> int | None:
-        """Size of the last-level cache of a row's device, None when nobody told it."""
+        """Size of the last-level cache of a row's device, None when it is unknown."""
         return self.ceilings.caches.get(device_of(row))
 
 
@@ -284,7 +284,7 @@ class Table:
     def _line(
         self, kind: Kind, cells: Sequence[Row], points: Sequence[Row], number_format: str | None
     ) -> Row:
-        found = [
+        candidates = [
             (value, point)
             for point in points
             if point["module"] == kind.module and kind.counts(point) and (value := kind.rate(point))
@@ -308,9 +308,9 @@ class Table:
             "datasheet_note": sheet.note,
             "datasheet_reason": sheet.reason,
         }
-        if not found:
+        if not candidates:
             return line | {"reason": why_none(kind, cells, number_format)}
-        value, point = (min if kind.least else max)(found, key=lambda pair: pair[0])
+        value, point = (min if kind.least else max)(candidates, key=lambda pair: pair[0])
         deviation = self.noise.deviation(point, kind.series)
         return line | {
             "blas": point["blas"],
@@ -365,8 +365,8 @@ def of_table(lines: Sequence[Row], cache_bytes: dict[tuple, int]) -> Ceilings:
             products[(*place(line), line["precision"])] = ceiling
         elif line["quantity"] == "memory_bandwidth":
             # Memory knows neither backends nor number formats: what any of them got is there.
-            known = bandwidths.get(device_of(line))
-            if known is None or (ceiling.value or 0.0) > (known.value or 0.0):
+            best = bandwidths.get(device_of(line))
+            if best is None or (ceiling.value or 0.0) > (best.value or 0.0):
                 bandwidths[device_of(line)] = ceiling
     return Ceilings(products, bandwidths, cache_bytes)
 
@@ -378,7 +378,7 @@ def _source(line: Row) -> str | None:
 
 
 def measured(cells: Sequence[Row], points: Sequence[Row]) -> list[Row]:
-    """Points of the cells that are ok, with what their cell knows beside them."""
+    """Points of the cells that are ok, each with some columns of its cell."""
     by_key = {_key(cell): cell for cell in cells if cell["status"] == "ok"}
     return [
         point | {name: by_key[_key(point)][name] for name in ("record", "blas", "device_kind")}

@@ -19,10 +19,10 @@ NAMES = ("clock", "sleep", "twice_the_work", "synchronisation", "precision", "re
 
 def of(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """`{name}_check`, `{name}_check_reason` and figures; None for what was not reached."""
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for name in NAMES:
         check = checks.get(name, {})
-        found |= {
+        columns |= {
             f"{name}_check": check.get("verdict"),
             f"{name}_check_reason": check.get("reason"),
         }
@@ -32,7 +32,7 @@ def of(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     kernels = checks.get("twice_the_work", {}).get("kernels", [])
     shares = checks.get("synchronisation", {}).get("waited_shares", {})
     ratios = {kernel["kernel"]: kernel["ratio"] for kernel in reversed(kernels)}
-    return found | {
+    return columns | {
         "clock_resolution_s": clock.get("resolution_s"),
         "clock_reading_cost_s": clock.get("reading_cost_s"),
         "sleep_asked_s": sleep.get("asked_s"),
@@ -128,7 +128,7 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
         "python": environment.get("python"),
         "framework_version": (environment.get("backend") or {}).get("framework_version"),
         "device_name": (environment.get("backend") or {}).get("device_name"),
-        # What the measuring process found mapped, before what its host was said to have.
+        # What the measuring process found mapped goes before what its host declares.
         "blas": (environment.get("backend") or {}).get("blas")
         or (environment.get("declared") or {}).get("blas"),
         "git_commit": environment.get("git_commit"),
@@ -151,22 +151,22 @@ def _offloaded_bytes(scenario: Mapping[str, Any]) -> int | None:
 
 def _last_level_cache(data: Mapping[str, Any]) -> dict[str, Any]:
     """Its size and who says so, of a cell that looked at it; None for any other."""
-    told = data["method"].get("bandwidth") or {}
+    cache = data["method"].get("bandwidth") or {}
     rotations = [point["rotation"] for point in data["points"] if point.get("rotation")]
-    if not told and rotations:
-        told = {
+    if not cache and rotations:
+        cache = {
             f"last_level_{name}": rotations[0][name] for name in ("cache_bytes", "cache_source")
         }
-    return {name: told.get(name) for name in ("last_level_cache_bytes", "last_level_cache_source")}
+    return {name: cache.get(name) for name in ("last_level_cache_bytes", "last_level_cache_source")}
 
 
 def _earlier_ok(paths: Sequence[Path]) -> str | None:
     """The newest earlier record of a cell that was measured without fault."""
     for path in paths:
         try:
-            found = record.read(path, check_schema=False)
-            own = path.parent.as_posix().endswith(f"/{record.cell_path(found)}")
-            if found.get("status") == "ok" and own:
+            data = record.read(path, check_schema=False)
+            same_cell = path.parent.as_posix().endswith(f"/{record.cell_path(data)}")
+            if data.get("status") == "ok" and same_cell:
                 return path.as_posix()
         except UserError:
             continue  # the history is a courtesy; the report does not fall over it

@@ -107,7 +107,7 @@ def quartiles(point: Row) -> Row:
 
 
 def grid_points(cells: Sequence[Row], points: Sequence[Row]) -> list[Row]:
-    """All points of grids whose cell is ok, with what the cell knows beside them."""
+    """All points of grids whose cell is ok, each with whether its cell checkpoints."""
     checkpointing = {
         tuple(cell[axis] for axis in KEY): cell["gradient_checkpointing"] for cell in cells
     }
@@ -137,8 +137,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     floors = {floor.host: floor for floor in map(noise_floors.read, arguments.noise_floors)}
     sheets = DataSheets(registry.load(arguments.registry), matrix["host"])
-    limits, found = Limits.of(lines, cells), grid_points(cells, points)
-    measured = [point for point in found if scaling.is_measured(point)]
+    limits, in_grids = Limits.of(lines, cells), grid_points(cells, points)
+    measured = [point for point in in_grids if scaling.is_measured(point)]
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
     table_files.write(
         arguments.output_dir / "expected.csv",
@@ -147,7 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     table_files.write(
         arguments.output_dir / "scaling.csv",
-        list(scaling.rows(found, limits, Noise(floors))),
+        list(scaling.rows(in_grids, limits, Noise(floors))),
         scaling.COLUMNS,
     )
     return 0

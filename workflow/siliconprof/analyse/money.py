@@ -51,8 +51,8 @@ def price_of(entry: Row | None, ids: Iterable[str], prices: Mapping[str, float])
     if not listed:
         return Price(None)
     note = f"; {listed['note']}" if listed.get("note") else ""
-    said = f"{listed['source']}, {listed.get('date') or 'no date'}{note}"
-    return Price(float(listed["value"]), whole, said)
+    source = f"{listed['source']}, {listed.get('date') or 'no date'}{note}"
+    return Price(float(listed["value"]), whole, source)
 
 
 def electricity_usd(
@@ -84,9 +84,9 @@ def rows(
         `_with_host` appended, with what the paper assumes for the host of an NVIDIA GPU;
         `energy_reason` where there is no energy.
     """
-    read: dict[tuple, list[Row]] = {}
+    lines_of: dict[tuple, list[Row]] = {}
     for line in energy:
-        read.setdefault(_key(line), []).append(line)
+        lines_of.setdefault(_key(line), []).append(line)
     for point in points:
         step_s = point.get("unsplit_step_median_s") or point.get("step_median_s")
         samples = point.get("samples_per_step")
@@ -100,14 +100,14 @@ def rows(
             "price": price,
             "samples_per_s_per_1000_usd": rate / price.usd * 1000 if rate and price.usd else None,
         }
-        lines = read.get(_key(point), [])
-        told = [line for line in lines if line.get("energy_per_step_j") is not None]
-        if not told:
+        lines = lines_of.get(_key(point), [])
+        with_energy = [line for line in lines if line.get("energy_per_step_j") is not None]
+        if not with_energy:
             why = "; ".join(dict.fromkeys(str(one["reason"]) for one in lines if one.get("reason")))
             yield base | _spent(
                 None, None, samples, price_per_kwh, why or "no energy in its record"
             )
-        for line in told:
+        for line in with_energy:
             yield base | _spent(line, line["energy_per_step_j"], samples, price_per_kwh, "")
 
 
@@ -117,7 +117,7 @@ def _spent(
     """The part of a line that is about one source of energy."""
     line = line or {}
     with_host = line.get("energy_per_step_plus_assumed_host_j")
-    found: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "source_name": line.get("name"),
         "scope": line.get("scope"),
         "quality": line.get("quality"),
@@ -125,12 +125,12 @@ def _spent(
     }
     for end, amount in (("", joules), ("_with_host", with_host)):
         per_sample = amount / samples if amount is not None and samples else None
-        found |= {
+        columns |= {
             f"kwh_per_1000_steps{end}": None if amount is None else amount * STEPS / J_PER_KWH,
             f"usd_per_1000_steps{end}": electricity_usd(amount, STEPS, tariff),
             f"usd_per_million_samples{end}": electricity_usd(per_sample, SAMPLES, tariff),
         }
-    return found
+    return columns
 
 
 def _key(row: Row) -> tuple:
@@ -155,7 +155,7 @@ class Offer:
 
 def pairs(offers: Sequence[Offer]) -> list[tuple[Offer, Offer]]:
     """(computer, card) of similar price, whose speeds the statement of section 5.1 compares."""
-    found = [
+    comparable = [
         (computer, card)
         for card in offers
         for computer in offers
@@ -164,7 +164,7 @@ def pairs(offers: Sequence[Offer]) -> list[tuple[Offer, Offer]]:
         and card.published == computer.published
         and similar(card.price, computer.price)
     ]
-    return sorted(found, key=lambda pair: (pair[1].device, pair[0].device, pair[0].backend))
+    return sorted(comparable, key=lambda pair: (pair[1].device, pair[0].device, pair[0].backend))
 
 
 def similar(a: Price, b: Price) -> bool:

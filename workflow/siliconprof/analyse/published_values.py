@@ -38,7 +38,7 @@ STATEMENTS = (
     "source",
     "note",
 )
-COLUMNS: Mapping[str, Sequence[str]] = {  # table -> what its readers take for granted
+COLUMNS: Mapping[str, Sequence[str]] = {  # table -> the columns that its readers need
     "seed001_statements": STATEMENTS,
     "seed003_speedups": STATEMENTS,
     "seed004_speedups": STATEMENTS,
@@ -118,10 +118,10 @@ def read_table(path: Path) -> list[dict[str, str]]:
     except (ValueError, csv.Error) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
     header = list(lines.fieldnames or ())
-    lacking = [name for name in COLUMNS.get(path.stem, ()) if name not in header]
-    if lacking or len(set(header)) < len(header):
-        what = f"no column {', '.join(lacking)}" if lacking else "a column is there twice"
-        raise UserError(f"{path}: {what}")
+    missing = [name for name in COLUMNS.get(path.stem, ()) if name not in header]
+    if missing or len(set(header)) < len(header):
+        problem = f"no column {', '.join(missing)}" if missing else "a column is there twice"
+        raise UserError(f"{path}: {problem}")
     mistakes = []
     for number, row in enumerate(rows, 2):
         where = f"{path}: row {number}"
@@ -210,13 +210,17 @@ class Published:
         wanted |= {column: [(beside or {})[of]] for column, of in spec.get("match", {}).items()}
         for column in (*wanted, *([spec["column"]] if "column" in spec else [])):
             if rows and column not in rows[0]:
-                near = validation.nearest(column, rows[0])
-                raise Unknown(f".{column}: {spec['table']} has no such column{near}")
-        found = [row for row in rows if all(row[name] in values for name, values in wanted.items())]
-        if not found:
-            said = ", ".join(f"{name} {' or '.join(values)}" for name, values in wanted.items())
-            raise Unknown(f".where: no row of {spec['table']} has {said or 'anything'}")
-        return found
+                hint = validation.nearest(column, rows[0])
+                raise Unknown(f".{column}: {spec['table']} has no such column{hint}")
+        matching = [
+            row for row in rows if all(row[name] in values for name, values in wanted.items())
+        ]
+        if not matching:
+            conditions = ", ".join(
+                f"{name} {' or '.join(values)}" for name, values in wanted.items()
+            )
+            raise Unknown(f".where: no row of {spec['table']} has {conditions or 'anything'}")
+        return matching
 
     def numbers(
         self, spec: Mapping[str, Any], beside: Mapping[str, str] | None = None
@@ -229,7 +233,7 @@ class Published:
         Raises:
             Unknown: see `chosen`; or a value is no number.
         """
-        found = []
+        numbers = []
         for row in self.chosen(spec, beside):
             try:
                 value, shown = float(row[spec["column"]]), row[spec["column"]]
@@ -240,20 +244,20 @@ class Published:
             except (ValueError, KeyError):
                 where = f"{spec['table']}, {self.label(row)}"
                 raise Unknown(f".{spec['column']}: no number in {where}") from None
-            found.append(Number(value, shown, row))
-        return found
+            numbers.append(Number(value, shown, row))
+        return numbers
 
     def label(self, row: Mapping[str, str], without: Collection[str] = ()) -> str:
         """What a row is about, each thing said once: `M2 Ultra, mlx`."""
         printed = {r["device"]: r["device_as_printed"] for r in self.rows("table1_devices")}
         devices = self.registry["devices"]
-        said: dict[str, None] = {}
+        parts: dict[str, None] = {}
         for name in NAMES:
             value = row.get(name)
             if value and name not in without:
-                known = devices.get(value, {}).get("name", value) if "device" in name else value
-                said[printed.get(value, known)] = None
-        return ", ".join(said)
+                full_name = devices.get(value, {}).get("name", value) if "device" in name else value
+                parts[printed.get(value, full_name)] = None
+        return ", ".join(parts)
 
 
 def _figure(figure: Mapping[str, Any] | None) -> str:

@@ -219,17 +219,17 @@ def energy_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]
         if energy is None:
             continue
         window_s, steps = energy.get("window_s"), energy.get("steps")
-        for found in energy.get("sources") or [{"reason": energy.get("reason")}]:
-            if not all(found.get(word) for word in ("name", "scope", "quality")):
-                found = {"reason": found.get("reason") or "the record does not say of what"}
-            joules = found.get("energy_per_step_j")
-            host_w, host_j = assumed_host_w(found.get("name")), None
+        for entry in energy.get("sources") or [{"reason": energy.get("reason")}]:
+            if not all(entry.get(word) for word in ("name", "scope", "quality")):
+                entry = {"reason": entry.get("reason") or "the record does not say of what"}
+            joules = entry.get("energy_per_step_j")
+            host_w, host_j = assumed_host_w(entry.get("name")), None
             if joules is not None and host_w is not None and window_s and steps:
                 host_j = host_w * window_s / steps
             yield (
                 key(source, data)
                 | {"point": index, "window_s": window_s, "energy_steps": steps}
-                | {name: found.get(name) for name in ENERGY}
+                | {name: entry.get(name) for name in ENERGY}
                 | {
                     "assumed_host_w": None if host_j is None else host_w,
                     "energy_per_step_plus_assumed_host_j": None
@@ -279,9 +279,9 @@ def probe_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]
 
 def capture_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Lines of captures.csv: each file that a tool left of a cell, or why it left none."""
-    for tool, found in (data.get("captures") or {}).items():
-        told = {name: found[name] for name in ("steps", "means", "reason")}
-        for file in found["files"] or [{}]:
+    for tool, capture in (data.get("captures") or {}).items():
+        capture_columns = {name: capture[name] for name in ("steps", "means", "reason")}
+        for file in capture["files"] or [{}]:
             yield (
                 key(source, data)
                 | {
@@ -290,7 +290,7 @@ def capture_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any
                     "file_bytes": file.get("bytes"),
                     "file_sha256": file.get("sha256"),
                 }
-                | told
+                | capture_columns
             )
 
 

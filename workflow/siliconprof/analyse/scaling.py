@@ -92,12 +92,12 @@ def step_s(point: Row) -> float | None:
 
 
 def whole(value: Any) -> Any:
-    """A number that a table gave as 2.0 for want of another in its column, as 2."""
+    """2 for 2.0: a column with gaps turns whole numbers into floats."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def is_measured(point: Row) -> bool:
-    """Whether a point has come to be measured."""
+    """Whether a point was measured."""
     return point.get("point_status") in (None, "ok") and bool(step_s(point))
 
 
@@ -126,10 +126,10 @@ def rows(points: Sequence[Row], limits: Limits, noise: Noise) -> Iterator[Row]:
 
 
 def _grouped(points: Sequence[Row], columns: Sequence[str]) -> list[list[Row]]:
-    found: dict[tuple, list[Row]] = {}
+    groups: dict[tuple, list[Row]] = {}
     for point in points:
-        found.setdefault(tuple(point.get(name) for name in columns), []).append(point)
-    return list(found.values())
+        groups.setdefault(tuple(point.get(name) for name in columns), []).append(point)
+    return list(groups.values())
 
 
 class Scaling:
@@ -163,27 +163,27 @@ class Scaling:
         smallest, largest = self.measured[0], self.measured[-1]
         rates = [point["flop_per_s"] for point in self.measured if point["flop_per_s"]]
         best, own = max(rates, default=None), self.limits.product(smallest).value
-        found: Row = {
+        columns: Row = {
             "batch_sizes": ";".join(f"{int(point['batch_size'])}" for point in self.measured),
             "best_flop_per_s": best,
             "best_of_ceiling": best / own if best and own else None,
         }
         for end, point in zip(ENDS, (smallest, largest), strict=True):
-            found |= {
+            columns |= {
                 f"{end}_batch": int(point["batch_size"]),
                 f"{end}_step_s": step_s(point),
                 f"tokens_per_s_{end}": point["tokens_per_s"],
             }
         if len(self.measured) > 1:
-            per_s = [found[f"{end}_batch"] / found[f"{end}_step_s"] for end in ENDS]
-            found["throughput_gain"] = per_s[1] / per_s[0]
-        return found
+            per_s = [columns[f"{end}_batch"] / columns[f"{end}_step_s"] for end in ENDS]
+            columns["throughput_gain"] = per_s[1] / per_s[0]
+        return columns
 
     def _line(self) -> Row:
         """The straight line over batch sizes, with the noise that its points may have."""
         deviations = [self._deviation(point) for point in self.measured]
         noise, basis = max(deviations)
-        found: Row = {"noise": noise, "noise_basis": basis}
+        columns: Row = {"noise": noise, "noise_basis": basis}
         times = [step_s(point) or 0.0 for point in self.measured]
         errors = [
             max(share * seconds, _interval_error_s(point))
@@ -192,9 +192,9 @@ class Scaling:
         batches = [float(point["batch_size"]) for point in self.measured]
         line = line_fit.fit(batches, times, errors)
         if line is None:
-            return found | {"fit_reason": f"one batch size only, {int(batches[0])}"}
+            return columns | {"fit_reason": f"one batch size only, {int(batches[0])}"}
         low, high = line.interval_s()
-        found |= {
+        columns |= {
             "fixed_s": line.fixed_s,
             "fixed_low_s": low,
             "fixed_high_s": high,
@@ -202,11 +202,11 @@ class Scaling:
             "residual": line.residual,
         }
         if line.residual is not None and line.residual > bound.MOST_RESIDUAL:
-            return found | {
+            return columns | {
                 "fit_reason": f"steps lie {line.residual:.0%} off a straight line over the batch"
             }
         share = line.fixed_share(batches[0])
-        return found | {
+        return columns | {
             "fixed_share_smallest": share.value,
             "fixed_share_smallest_low": share.low,
             "fixed_share_smallest_high": share.high,
@@ -214,11 +214,11 @@ class Scaling:
         }
 
     def _deviation(self, point: Row) -> tuple[float, str]:
-        """(by which share a process of a point differs from another, where that is from)."""
-        found = self.noise.deviation(point, metric(point))
-        if found is None:
+        """(share by which one process of a point differs from another, where that is from)."""
+        deviation = self.noise.deviation(point, metric(point))
+        if deviation is None:
             return NOISE_ASSUMED / (line_fit.NORMAL * math.sqrt(2)), NOISE_ASSUMED_BASIS
-        return found[0].error, found[1]
+        return deviation[0].error, deviation[1]
 
     def _launches(self) -> Row:
         """Launches of a step times what one was measured to cost."""
@@ -232,7 +232,7 @@ class Scaling:
         )
         cost = self.limits.launch(point)
         seconds = count * cost.value if count and cost.value else None
-        found: Row = {
+        columns: Row = {
             "launches": count,
             "launches_how": how if count else None,
             "launch_cost_s": cost.value,
@@ -240,38 +240,38 @@ class Scaling:
             "launch_s": seconds,
         }
         if seconds is None:
-            return found | {"launch_reason": how if count is None else cost.reason}
-        return found | self._shares("launch", dict.fromkeys(ENDS, seconds))
+            return columns | {"launch_reason": how if count is None else cost.reason}
+        return columns | self._shares("launch", dict.fromkeys(ENDS, seconds))
 
     def _memory(self) -> Row:
         """Bytes that must come through memory at least, over its bandwidth."""
         cache = self.limits.cache_bytes(self.measured[0])
         ceiling = self.limits.bandwidth(self.measured[0])
         bandwidth = ceiling.value
-        found: Row = {
+        columns: Row = {
             "last_level_cache_bytes": cache,
             "bandwidth_bytes_per_s": bandwidth,
             "bandwidth_how": ceiling.how,
             "memory_reason": ceiling.reason if bandwidth is None else None,
         }
-        held = float(cache or caches.beyond_bytes(None) / 2)
+        cached = float(cache or caches.beyond_bytes(None) / 2)
         seconds, fixed_bytes = {}, 0.0
         for end, point in zip(ENDS, (self.measured[0], self.measured[-1]), strict=True):
             least = step_work.least_bytes(
                 point, int(point["batch_size"]), point["precision"], checkpointed(point)
             )
             # A cache holds so much of what a step works on from one step to the next at most.
-            share = max(1 - held / least.working_set, 0.0)
-            found |= {f"least_bytes_{end}": least.moved, f"from_memory_share_{end}": share}
+            share = max(1 - cached / least.working_set, 0.0)
+            columns |= {f"least_bytes_{end}": least.moved, f"from_memory_share_{end}": share}
             fixed_bytes = least.fixed
             if bandwidth:
                 seconds[end] = share * least.moved / bandwidth
-                found[f"memory_s_{end}"] = seconds[end]
+                columns[f"memory_s_{end}"] = seconds[end]
         if bandwidth:
             # Operators that each go through memory move so much for the weights at most.
             weights_s = step_work.EAGER_TRAFFIC * fixed_bytes / bandwidth
-            found["fixed_memory_share_most"] = weights_s / (step_s(self.measured[0]) or math.inf)
-        return found | (self._shares("memory", seconds) if seconds else {})
+            columns["fixed_memory_share_most"] = weights_s / (step_s(self.measured[0]) or math.inf)
+        return columns | (self._shares("memory", seconds) if seconds else {})
 
     def _shares(self, name: str, seconds: Mapping[str, float]) -> Row:
         ends = zip(ENDS, (self.measured[0], self.measured[-1]), strict=True)

@@ -1,9 +1,9 @@
 """How many operators one training step of GPT-2 or Whisper launches, by formula.
 
-Counted as in `step_work`, which has the same of `transformer_lm`: what a dispatch mode sees on the
-second step in torch 2.13 with transformers 5.23 on a CPU, and what MLX 0.32 has in the graph of
-one on a CPU, views left out; the optimizer as `step_work` counts it. The Trainer drives the same
-operators. `tests/test_attribution.py` counts again and compares.
+Counted as `step_work` counts `transformer_lm`: in torch 2.13 with transformers 5.23 what a dispatch
+mode sees on the second step, in MLX 0.32 what the graph of a step holds, both on a CPU and without
+views; the optimizer counts as in `step_work`. The Trainer drives the same operators.
+`tests/test_attribution.py` counts again and compares.
 """
 
 from __future__ import annotations
@@ -95,4 +95,4 @@ def launches(row: Mapping[str, Any]) -> tuple[int | None, str]:
     total = part.layer * layers + part.beside
     total += (part.again * layers + part.again_beside) * again
     total += each * (model.tensors.layer * layers + model.tensors.beside) + beside
-    return total, operators.said
+    return total, operators.how

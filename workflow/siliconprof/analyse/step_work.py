@@ -31,15 +31,15 @@ class Operators:
     parts: Mapping[str, Part]  # `full`, `pure` 16 bit, `amp`: with the casts that these need
     update: tuple[int, int]  # the optimizer: of each weight tensor, and beside them
     clip: tuple[int, int]  # clipping, likewise
-    said: str
+    how: str
 
     def count(self, n_layer: int, precision: str, checkpointing: bool, clipped: bool) -> int:
         """Of one step."""
         part = self.parts[way(precision)]
         tensors = TENSORS_PER_LAYER * n_layer + TENSORS_BESIDE
         total = (part.layer + part.again * checkpointing) * n_layer + part.beside
-        for (each, beside), there in ((self.update, True), (self.clip, clipped)):
-            total += (each * tensors + beside) * there
+        for (each, beside), applies in ((self.update, True), (self.clip, clipped)):
+            total += (each * tensors + beside) * applies
         return total
 
 
@@ -84,7 +84,7 @@ def launches(
     operators = OF_BACKEND.get(backend)
     if operators is None:
         return None, f"nobody has counted the operators of a step on {backend}"
-    return operators.count(n_layer, precision, checkpointing, clipped), operators.said
+    return operators.count(n_layer, precision, checkpointing, clipped), operators.how
 
 
 class Bytes(NamedTuple):

@@ -1,8 +1,8 @@
 """Lines and columns of whole trainings and of sweeps of models: curves, evaluations, texts, epochs.
 
 What `record_rows` is to every record, this is to those of the transformer studies and of the
-small networks. A point that did not come to be measured has a row with its status and reason; one that lacks what
-tells it from others is left out.
+small networks. A point that was not measured has a row with its status and reason; one that lacks
+what tells it from others is left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from siliconprof.stats import statistics
 
 
 def lacking(module: str, named: Mapping[str, Any]) -> list[str]:
-    """What a point lacks of that which tells the points of its workload apart.
+    """The parameters that a point lacks of those that tell its workload's points apart.
 
     Args:
         named: its parameters, `POINT`'s names alone.
@@ -27,7 +27,7 @@ def lacking(module: str, named: Mapping[str, Any]) -> list[str]:
 
 
 def flags(data: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """A flag for a record whose points are left out because nobody can say what they are of."""
+    """A flag for a record with points left out, since nothing says what they measured."""
     module, settings = data["cell"]["module"], common_settings(data["cell"])
     nameless = [
         names for point in data["points"] if (names := lacking(module, settings | point["params"]))
@@ -72,7 +72,7 @@ def columns(data: Mapping[str, Any], point: Mapping[str, Any]) -> Columns:
         "predicted_peak_bytes": memory.get("predicted_bytes"),
         **_autorange(point),
         **_epoch(point.get("epoch")),
-        **_kept(point),
+        **_checkpoints(point),
         "test_accuracy": test.get("accuracy"),
         "test_loss": test.get("loss"),
         "test_samples": test.get("samples"),
@@ -106,18 +106,18 @@ def single(value: Any) -> Any:
 
 def _autorange(point: Mapping[str, Any]) -> Columns:
     """torch's own timing of the same iteration, and over ours; None where it is not asked for."""
-    found = point.get("blocked_autorange") or {}
-    times = found.get("times_s") or []
+    autorange = point.get("blocked_autorange") or {}
+    times = autorange.get("times_s") or []
     middle = statistics.median(times) if times else None
     ours = ours_s(point)
     return {
         "autorange_median_s": middle,
         "autorange_iqr_s": statistics.iqr(times) if times else None,
         "autorange_blocks": len(times) or None,
-        "autorange_number": found.get("number_per_run"),
-        "autorange_min_run_time_s": found.get("min_run_time_s"),
-        "autorange_shorter_than_iteration": found.get("shorter_than_one_iteration"),
-        "autorange_reason": found.get("reason"),
+        "autorange_number": autorange.get("number_per_run"),
+        "autorange_min_run_time_s": autorange.get("min_run_time_s"),
+        "autorange_shorter_than_iteration": autorange.get("shorter_than_one_iteration"),
+        "autorange_reason": autorange.get("reason"),
         "autorange_over_ours": statistics.over(middle or None, ours),
     }
 
@@ -132,27 +132,27 @@ def ours_s(point: Mapping[str, Any]) -> float | None:
 
 def _epoch(epoch: Mapping[str, Any] | None) -> Columns:
     """A pass over the data: the median of those that were made, or what was extrapolated."""
-    found = epoch or {}
+    measured = epoch or {}
 
     def median(name: str) -> float | None:
-        return statistics.median(found[name]) if found.get(name) else None
+        return statistics.median(measured[name]) if measured.get(name) else None
 
     return {
         "epoch_s": median("epoch_s"),
         "epoch_train_s": median("train_s"),
         "epoch_validation_s": median("validation_s"),
-        "epoch_means": found.get("means"),
-        "epoch_steps": found.get("steps"),
-        "epoch_measured_steps": found.get("measured_steps"),
-        "epoch_validation_steps": found.get("validation_steps"),
-        "epoch_measured_validation_steps": found.get("measured_validation_steps"),
+        "epoch_means": measured.get("means"),
+        "epoch_steps": measured.get("steps"),
+        "epoch_measured_steps": measured.get("measured_steps"),
+        "epoch_validation_steps": measured.get("validation_steps"),
+        "epoch_measured_validation_steps": measured.get("measured_validation_steps"),
     }
 
 
-def _kept(point: Mapping[str, Any]) -> Columns:
+def _checkpoints(point: Mapping[str, Any]) -> Columns:
     """Checkpoints of a whole training, and after which steps it went on when it had been killed."""
-    found, resumed = point.get("checkpoints") or {}, point.get("resumed_at")
-    latest, best = (found.get(name) or {} for name in ("latest", "best"))
+    checkpoints, resumed = point.get("checkpoints") or {}, point.get("resumed_at")
+    latest, best = (checkpoints.get(name) or {} for name in ("latest", "best"))
     return {
         "checkpoint_latest_step": latest.get("step"),
         "checkpoint_best_step": best.get("step"),
@@ -215,12 +215,12 @@ def unusual(times: Sequence[float] | None) -> list[bool] | None:
 def evaluation_rows(data: Mapping[str, Any]) -> Iterator[Columns]:
     """Lines of evaluations.csv without the cell's key."""
     for index, point in enumerate(data["points"]):
-        for found in point.get("evaluations") or []:
-            yield {"point": index} | {name: found.get(name) for name in EVALUATIONS[1:]}
+        for evaluation in point.get("evaluations") or []:
+            yield {"point": index} | {name: evaluation.get(name) for name in EVALUATIONS[1:]}
 
 
 def text_rows(data: Mapping[str, Any]) -> Iterator[Columns]:
     """Lines of texts.csv without the cell's key: what the trained model wrote."""
     for index, point in enumerate(data["points"]):
-        for found in point.get("texts") or []:
-            yield {"point": index} | {name: found[name] for name in TEXTS[1:]}
+        for text in point.get("texts") or []:
+            yield {"point": index} | {name: text[name] for name in TEXTS[1:]}

@@ -1,8 +1,8 @@
 """Every measured throughput against what the hardware can do: the data sheet, and our own ceilings.
 
 A synchronisation left out, a clock that is wrong or a product that was not what it claimed shows
-as a throughput that the hardware does not have. Above the data sheet is above it by any amount;
-above our own ceiling counts from the noise between two processes on.
+as a throughput that the hardware does not have. Any excess over the data sheet counts, over our own
+ceiling only an excess beyond the noise between two processes.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def device_of(row: Mapping[str, Any]) -> tuple:
 
 
 def describe(point: Mapping[str, Any]) -> str:
-    """A point in words, as its workload says it; by name and value where that is not here."""
+    """A point in its workload's words; by name and value where that plug-in is missing."""
     plugin = workload_of(point)
     if plugin is not None:
         return plugin.describe_point(point)
@@ -133,19 +133,19 @@ class Noise:
         if not (middle and low and high):
             return None
         split = stem == "step" and point.get("unsplit_step_median_s")  # no floor is made of it
-        found = None if split else self.deviation(point, f"{stem}_s")
-        if found is None:
+        deviation = None if split else self.deviation(point, f"{stem}_s")
+        if deviation is None:
             return low, high, None
-        estimate, basis = found
+        estimate, basis = deviation
         ends = inference.Estimate(math.log(middle), estimate.error, estimate.df).interval()
         return min(low, ends[0]), max(high, ends[1]), basis
 
     def allowance(self, point: Row, series: str) -> tuple[float, str]:
         """(by which share a figure may lie above that of another process, why so much)."""
-        found = self.deviation(point, series)
-        if found is None:
+        deviation = self.deviation(point, series)
+        if deviation is None:
             return NOISE_ASSUMED, NOISE_ASSUMED_BASIS
-        estimate, basis = found
+        estimate, basis = deviation
         reach = inference.student_quantile((1 + inference.CONFIDENCE) / 2, estimate.df)
         return math.expm1(reach * math.sqrt(2) * estimate.error), basis
 
@@ -160,7 +160,7 @@ class Ceiling(NamedTuple):
 
 @dataclass
 class Ceilings:
-    """Our own, as `ceilings` found them."""
+    """Our own ceilings, from the lines of ceilings.csv."""
 
     products: Mapping[tuple, Ceiling]  # (*place, number format) -> FLOP/s
     bandwidths: Mapping[tuple, Ceiling]  # device -> bytes/s, of its memory, by any backend
@@ -169,8 +169,8 @@ class Ceilings:
 
 def formats(precision: str) -> tuple[str, ...]:
     """Number formats in which a cell may multiply; mixed precision does some of it in fp32."""
-    narrow = PEAK_OF_PRECISION[precision]
-    return (narrow,) if narrow == precision else (narrow, "fp32")
+    number_format = PEAK_OF_PRECISION[precision]
+    return (number_format,) if number_format == precision else (number_format, "fp32")
 
 
 def check(
@@ -186,11 +186,11 @@ def check(
         yields = ("flop_per_s", "bytes_per_s") if plugin is None else plugin.QUANTITIES
         for name in ("flop_per_s", "burst_flop_per_s") if "flop_per_s" in yields else ():
             if point.get(name):
-                asked = formats(point["precision"])
-                own = _fastest([ceilings.products.get((*place(point), f)) for f in asked])
+                number_formats = formats(point["precision"])
+                own = _fastest([ceilings.products.get((*place(point), f)) for f in number_formats])
                 if point["bytes"] and point["flops"] < PRODUCT_INTENSITY * point["bytes"]:
                     own = Ceiling(None, reason="memory limits it, and no product does")
-                sheet = _highest([sheets.peak(point, f) for f in asked])
+                sheet = _highest([sheets.peak(point, f) for f in number_formats])
                 yield _checked(point, name, FLOP, point[name], own, sheet, noise)
         if point.get("bytes_per_s") and "bytes_per_s" in yields:
             compared, why = _from_memory(point, ceilings.caches.get(device_of(point)))
@@ -201,21 +201,21 @@ def check(
             yield _checked(point, "bytes_per_s", BYTE, compared, bandwidth, sheet, noise)
 
 
-def _fastest(found: Sequence[Ceiling | None]) -> Ceiling:
+def _fastest(ceilings: Sequence[Ceiling | None]) -> Ceiling:
     """What bounds work that may be done in any of some formats; all of them must be known."""
-    known = [ceiling for ceiling in found if ceiling is not None and ceiling.value is not None]
-    if len(known) < len(found):
-        reasons = [ceiling.reason for ceiling in found if ceiling and ceiling.reason]
+    valued = [ceiling for ceiling in ceilings if ceiling is not None and ceiling.value is not None]
+    if len(valued) < len(ceilings):
+        reasons = [ceiling.reason for ceiling in ceilings if ceiling and ceiling.reason]
         return Ceiling(None, reason=reasons[0] if reasons else "no product was measured")
-    return max(known, key=lambda ceiling: ceiling.value or 0.0)
+    return max(valued, key=lambda ceiling: ceiling.value or 0.0)
 
 
-def _highest(found: Sequence[Figure]) -> Figure:
+def _highest(figures: Sequence[Figure]) -> Figure:
     """The same of a data sheet."""
-    for figure in found:
+    for figure in figures:
         if figure.value is None:
             return figure
-    return max(found, key=lambda figure: figure.value or 0.0)
+    return max(figures, key=lambda figure: figure.value or 0.0)
 
 
 def _from_memory(point: Row, cache_bytes: int | None) -> tuple[float | None, str | None]:
@@ -230,12 +230,12 @@ def _from_memory(point: Row, cache_bytes: int | None) -> tuple[float | None, str
     plugin = workload_of(point)
     whole = float((plugin and plugin.working_set_bytes(point)) or 0)
     distinct = min(whole or moved, moved)
-    gone_round = max(whole, distinct, beyond if plugin and plugin.is_cold(point) else 0.0)
-    if gone_round <= cached:
+    traversed = max(whole, distinct, beyond if plugin and plugin.is_cold(point) else 0.0)
+    if traversed <= cached:
         size = mebibytes(cached)
-        known = f"the last-level cache of {size}" if cache_bytes else f"a cache of up to {size}"
-        return None, f"its {mebibytes(gone_round)} fit {known}, so memory is no limit to it"
-    return point["bytes_per_s"] * distinct / moved * (1 - cached / gone_round), None
+        cache = f"the last-level cache of {size}" if cache_bytes else f"a cache of up to {size}"
+        return None, f"its {mebibytes(traversed)} fit {cache}, so memory is no limit to it"
+    return point["bytes_per_s"] * distinct / moved * (1 - cached / traversed), None
 
 
 def _checked(
@@ -256,13 +256,13 @@ def _checked(
     if of_sheet is not None and of_sheet > 1:
         verdict = ABOVE_PEAK
         reason = (
-            f"{_said(point, name)} is {of_sheet:.3g} times the data sheet's "
+            f"{_throughput_text(point, name)} is {of_sheet:.3g} times the data sheet's "
             f"{scaled(sheet.value or 0.0, unit)} ({sheet.source})"
         )
     elif of_own is not None and of_own > 1 + allowed:
         verdict = ABOVE_CEILING
         reason = (
-            f"{_said(point, name)} is {of_own:.3g} times our own ceiling of "
+            f"{_throughput_text(point, name)} is {of_own:.3g} times our own ceiling of "
             f"{scaled(own.value or 0.0, unit)} ({own.how}); noise explains {1 + allowed:.3g} times "
             f"({basis})"
         )
@@ -293,7 +293,7 @@ def _checked(
     }
 
 
-def _said(point: Row, name: str) -> str:
+def _throughput_text(point: Row, name: str) -> str:
     burst = " in a burst" if name.startswith("burst") else ""
     unit = BYTE if name == "bytes_per_s" else FLOP
     return f"{describe(point) or 'a point'}: {scaled(point[name], unit)}{burst}"

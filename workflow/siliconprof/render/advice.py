@@ -18,7 +18,7 @@ from siliconprof.render.tables import Column, Table, Value, missing, quantity, t
 
 HOUR_S = 3600.0
 GIB = 2.0**30
-CANNOT = "it cannot run it"
+CANNOT = "the device cannot run it"
 MOST_SHOWN = 12  # lines that stand open
 
 
@@ -26,7 +26,7 @@ def add(data: Data, book: Book) -> None:
     """For each question its conclusion and a table; one figure of all."""
     settings = data.matrix["experiment"].get("report", {})
     results = Results(data.points, data.energy, data.host, data.published, data.registry)
-    found: list[Advice] = []
+    advices: list[Advice] = []
     for entry in settings.get("advice") or []:
         question, mistakes = advice_question.read(entry)
         if question is None:  # the config has been checked; an imported matrix may be older
@@ -34,47 +34,47 @@ def add(data: Data, book: Book) -> None:
                 f"A question was left out: {'; '.join(f'{k} {what}' for k, what in mistakes)}."
             )
             continue
-        found.append(
+        advices.append(
             ranking.answer(question, results, settings.get("prices"), settings.get("price_per_kwh"))
         )
-    if not found:
+    if not advices:
         book.note(
             "The config asks about no training (report.advice is empty); “siliconprof advise "
             "--model gpt2-large --batch 16” asks on the command line."
         )
         return
-    book.figure("advice", "advice", partial(advice_figure.draw, found))
-    for index, one in enumerate(found, 1):
-        book.heading(f"{advice_figure.LETTERS[index - 1]}: {one.question.title}")
-        book.listing(list(one.conclusion))
-        shape = one.question.shape_assumption()
+    book.figure("advice", "advice", partial(advice_figure.draw, advices))
+    for index, advice in enumerate(advices, 1):
+        book.heading(f"{advice_figure.LETTERS[index - 1]}: {advice.question.title}")
+        book.listing(list(advice.conclusion))
+        shape = advice.question.shape_assumption()
         if shape:
             book.note(f"{shape}.")
-        shown, others = split(one.answers)
+        shown, others = split(advice.answers)
         values = {
-            "question": one.question.title,
-            "parameters": words.significant(one.n_parameters / 1e6),
-            "work": words.scaled(one.flops, "FLOP"),
+            "question": advice.question.title,
+            "parameters": words.significant(advice.n_parameters / 1e6),
+            "work": words.scaled(advice.flops, "FLOP"),
         }
         book.table(f"advice-{index}", "advice", table(shown), **values)
         if others:
-            many = words.count(len(others), "more device")
+            summary = words.count(len(others), "more device")
             book.table(
-                f"advice-{index}-others", "advice-others", table(others), folded=many, **values
+                f"advice-{index}-others", "advice-others", table(others), folded=summary, **values
             )
 
 
 def split(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
     """(what stands open, what is folded): open is what is here, priced, measured or published."""
     shown = [
-        one
-        for one in answers
-        if one.candidate.here
-        or one.price.usd is not None
-        or one.step.evidence in (MEASURED, PUBLISHED)
+        answer
+        for answer in answers
+        if answer.candidate.here
+        or answer.price.usd is not None
+        or answer.step.evidence in (MEASURED, PUBLISHED)
     ] or list(answers[:MOST_SHOWN])
-    kept = {id(one) for one in shown}
-    return shown, [one for one in answers if id(one) not in kept]
+    shown_ids = {id(answer) for answer in shown}
+    return shown, [answer for answer in answers if id(answer) not in shown_ids]
 
 
 def table(answers: Sequence[Answer]) -> Table:
@@ -101,28 +101,30 @@ def table(answers: Sequence[Answer]) -> Table:
             Column("Within budget", folds=True),
         ]
     )
-    for one in answers:
-        unknown = CANNOT if one.scenario == "cannot" else one.step.basis
-        rate = one.step.per(one.batch_size)
-        said = one.why if one.scenario == "cannot" else one.step.basis
-        kind = one.step.evidence or ("none" if one.scenario == "cannot" else "unknown")
+    for answer in answers:
+        unknown = CANNOT if answer.scenario == "cannot" else answer.step.basis
+        rate = answer.step.per(answer.batch_size)
+        reason = answer.why if answer.scenario == "cannot" else answer.step.basis
+        kind = answer.step.evidence or ("none" if answer.scenario == "cannot" else "unknown")
         result.add(
             Value(
-                one.candidate.name,
-                sort=one.candidate.name,
-                badge="this host" if one.candidate.here else "",
-                title=one.candidate.id,
+                answer.candidate.name,
+                sort=answer.candidate.name,
+                badge="this host" if answer.candidate.here else "",
+                title=answer.candidate.id,
             ),
-            one.backend,
-            Value(words_of(one), sort=ranking.SCENARIOS.index(one.scenario), title=one.why),
-            quantity(one.need_bytes, "no memory model", GIB),
-            quantity(one.capacity_bytes, "nobody knows its memory", GIB),
+            answer.backend,
+            Value(
+                words_of(answer), sort=ranking.SCENARIOS.index(answer.scenario), title=answer.why
+            ),
+            quantity(answer.need_bytes, "no memory model", GIB),
+            quantity(answer.capacity_bytes, "nobody knows its memory", GIB),
             estimate(rate, unknown),
-            estimate(one.step.times(ranking.STEPS / HOUR_S), unknown),
-            Value(kind, sort=kind, mark=MARKS.get(kind, ""), reason=said),
-            *_energy(one, unknown),
-            _price(one),
-            text(one.budget),
+            estimate(answer.step.times(ranking.STEPS / HOUR_S), unknown),
+            Value(kind, sort=kind, mark=MARKS.get(kind, ""), reason=reason),
+            *_energy(answer, unknown),
+            _price(answer),
+            text(answer.budget),
             of=None,
         )
     return result
@@ -131,9 +133,9 @@ def table(answers: Sequence[Answer]) -> Table:
 MARKS = {PUBLISHED: "published", PREDICTED: "computed"}
 
 
-def words_of(one: Answer) -> str:
-    """`near capacity`; of what offloads, nothing more: how much stays is for the pointer."""
-    return {"near-capacity": "near capacity"}.get(one.scenario, one.scenario)
+def words_of(answer: Answer) -> str:
+    """`near capacity`; how much of an offloaded training stays is left to the hover text."""
+    return {"near-capacity": "near capacity"}.get(answer.scenario, answer.scenario)
 
 
 def estimate(one: Estimate, unknown: str) -> Value:
@@ -147,18 +149,18 @@ def estimate(one: Estimate, unknown: str) -> Value:
     return Value(ends, sort=one.middle, mark=mark, title=one.basis)
 
 
-def _energy(one: Answer, unknown: str) -> tuple[Value, Value]:
+def _energy(answer: Answer, unknown: str) -> tuple[Value, Value]:
     """Energy of the widest scope that is known, and its electricity."""
-    found = one.widest()
-    if found is None:
-        why = unknown if one.scenario == "cannot" else ranking.no_energy(one)
+    widest = answer.widest()
+    if widest is None:
+        why = unknown if answer.scenario == "cannot" else ranking.no_energy(answer)
         return missing(why), missing(why)
-    scope, joules = found
+    scope, joules = widest
     bound = "≤ " if scope == money.AT_MOST else ""
     amount = joules.value if joules.value is not None else joules.high
     assert amount is not None
     mark = MARKS.get(joules.evidence or "", "")
-    kwh, usd = amount * ranking.STEPS / money.J_PER_KWH, one.cost_usd(amount)
+    kwh, usd = amount * ranking.STEPS / money.J_PER_KWH, answer.cost_usd(amount)
     below = "board's power" if bound else scope
     return (
         Value(f"{bound}{words.significant(kwh, 2)}", kwh, below, joules.basis, mark),
@@ -168,8 +170,8 @@ def _energy(one: Answer, unknown: str) -> tuple[Value, Value]:
     )
 
 
-def _price(one: Answer) -> Value:
-    if one.price.usd is None:
-        return missing(one.price.said)
-    usd: Any = one.price.usd
-    return Value(f"{usd:,.0f}".replace(",", words.THIN), usd, one.price.of, one.price.said)
+def _price(answer: Answer) -> Value:
+    if answer.price.usd is None:
+        return missing(answer.price.said)
+    usd: Any = answer.price.usd
+    return Value(f"{usd:,.0f}".replace(",", words.THIN), usd, answer.price.of, answer.price.said)

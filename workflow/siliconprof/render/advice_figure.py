@@ -23,11 +23,11 @@ LOOKS = {  # scenario -> marker, step of the ramp or None, words
 }
 
 
-def draw(found: Sequence[Advice], narrow: bool) -> Any:
+def draw(advices: Sequence[Advice], narrow: bool) -> Any:
     """Bars of usable memory by vendor; beside each bar a mark per question, lines at its need."""
-    groups = _groups(found[0].answers)
+    groups = _groups(advices[0].answers)
     width = style.width_in(narrow)
-    entries = _entries(found)
+    entries = _entries(advices)
     head = style.legend_height(entries, width) + 0.05
     columns = 1 if narrow else 2
     column_in = (width - 0.3 * (columns - 1)) / columns
@@ -39,17 +39,17 @@ def draw(found: Sequence[Advice], narrow: bool) -> Any:
     figure = style.canvas(width, max(tops))
     style.legend(figure, entries, 0.0)
     for (title, group), (column, top) in zip(groups, places, strict=True):
-        _panel(figure, title, group, found, column * (column_in + 0.3), top, column_in)
+        _panel(figure, title, group, advices, column * (column_in + 0.3), top, column_in)
     return figure
 
 
 def _groups(answers: Sequence[Answer]) -> list[tuple[str, list[Candidate]]]:
-    """(title, devices by memory) of unified and of dedicated memory; of this host what is neither."""
+    """(title, devices by memory): unified, dedicated, and this host's memory that is neither."""
     titles = {"unified": "Unified memory: usable share", "dedicated": "Memory of the card"}
-    found: dict[str, list[Candidate]] = {}
-    for one in answers:
-        found.setdefault(one.candidate.memory_kind, []).append(one.candidate)
-    ordered = sorted(found.items(), key=lambda item: -len(item[1]))
+    groups: dict[str, list[Candidate]] = {}
+    for answer in answers:
+        groups.setdefault(answer.candidate.memory_kind, []).append(answer.candidate)
+    ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
     return [
         (
             titles.get(kind, "This host's memory"),
@@ -59,9 +59,9 @@ def _groups(answers: Sequence[Answer]) -> list[tuple[str, list[Candidate]]]:
     ]
 
 
-def _entries(found: Sequence[Advice]) -> list[style.Entry]:
-    used = {one.scenario for asked in found for one in asked.answers}
-    marks_ = [
+def _entries(advices: Sequence[Advice]) -> list[style.Entry]:
+    used = {answer.scenario for advice in advices for answer in advice.answers}
+    mark_entries = [
         (style.sample(marker, **_look(scenario)), name)
         for scenario, (marker, _, name) in LOOKS.items()
         if scenario in used
@@ -69,11 +69,11 @@ def _entries(found: Sequence[Advice]) -> list[style.Entry]:
     lines = [
         (
             style.sample(None, "-", color=style.INK, dashes=_dashes(index)),
-            f"{LETTERS[index]} needs: {asked.question.title}",
+            f"{LETTERS[index]} needs: {advice.question.title}",
         )
-        for index, asked in enumerate(found)
+        for index, advice in enumerate(advices)
     ]
-    return [*marks_, *lines]
+    return [*mark_entries, *lines]
 
 
 def _dashes(index: int) -> tuple[float, ...]:
@@ -91,20 +91,20 @@ def _panel(
     figure: Any,
     title: str,
     group: Sequence[Candidate],
-    found: Sequence[Advice],
+    advices: Sequence[Advice],
     left: float,
     top: float,
     width: float,
 ) -> None:
     labels = [_label(candidate) for candidate in group]
     margin = style.labels_in(labels, True) + 0.08
-    side = len(found) * COLUMN_IN + 0.05
+    side = len(advices) * COLUMN_IN + 0.05
     height = len(group) * ROW_IN
     style.write(figure, left, top + 0.1, title, weight="bold", va="center")
     ax = style.axes(figure, left + margin, top + TITLE_IN, width - margin - side - 0.05, height)
-    by_id = [{one.candidate.id: one for one in asked.answers} for asked in found]
+    by_id = [{answer.candidate.id: answer for answer in advice.answers} for advice in advices]
     sizes = [(candidate.capacity()[0] or 0) / GIB for candidate in group]
-    needs = [_needs(asked, group) for asked in found]
+    needs = [_needs(advice, group) for advice in advices]
     ends = [*sizes, *(need for need in needs if need)]
     ax.set_xscale("log")
     ax.set_xlim(min(size for size in ends if size) / 2 if any(ends) else 1, max(ends) * 1.3 or 2)
@@ -112,8 +112,8 @@ def _panel(
         bar = ax.barh(y, size, height=0.62, facecolor=style.shade("grey", 45), linewidth=0)
         marks.tag(bar, None, f"{candidate.name}: {words.significant(size)} GiB usable")
         for index, answers in enumerate(by_id):
-            one = answers[candidate.id]
-            marker = LOOKS[one.scenario][0]
+            answer = answers[candidate.id]
+            marker = LOOKS[answer.scenario][0]
             x = 1 + (0.1 + index * COLUMN_IN) / (width - margin - side - 0.05)
             dot = ax.plot(
                 [x],
@@ -121,9 +121,9 @@ def _panel(
                 marker,
                 transform=ax.get_yaxis_transform(),
                 clip_on=False,
-                **_look(one.scenario),
+                **_look(answer.scenario),
             )
-            marks.tag(dot, None, f"{LETTERS[index]} on {candidate.name}: {said(one)}")
+            marks.tag(dot, None, f"{LETTERS[index]} on {candidate.name}: {hover_text(answer)}")
     for index, need in enumerate(needs):
         x = 1 + (0.1 + index * COLUMN_IN) / (width - margin - side - 0.05)
         ax.text(
@@ -139,11 +139,11 @@ def _panel(
         if need:
             line = ax.axvline(need, color=style.INK, linewidth=0.8, dashes=_dashes(index))
             marks.tag(line, None, f"{LETTERS[index]} needs {words.significant(need)} GiB here")
-    known = [(need, LETTERS[index]) for index, need in enumerate(needs) if need]
+    lettered = [(need, LETTERS[index]) for index, need in enumerate(needs) if need]
     low, high = map(math.log, ax.get_xlim())
-    wanted = [(math.log(need) - low) / (high - low) for need, _ in known]
+    positions = [(math.log(need) - low) / (high - low) for need, _ in lettered]
     gap = 0.09 / (width - margin - side - 0.05)  # letters apart, where lines are not
-    for at, (_, letter) in zip(strokes.spread(wanted, gap, 0.0, 1.0), known, strict=True):
+    for at, (_, letter) in zip(strokes.spread(positions, gap, 0.0, 1.0), lettered, strict=True):
         ax.text(
             at,
             1 + 0.04 / height,
@@ -169,17 +169,17 @@ def _label(candidate: Candidate) -> str:
     return f"★ {name}" if candidate.here else name
 
 
-def _needs(asked: Advice, group: Sequence[Candidate]) -> float | None:
+def _needs(advice: Advice, group: Sequence[Candidate]) -> float | None:
     """GiB that the training needs on most of these devices; the backends differ a little."""
     ids = {candidate.id for candidate in group}
     needs = sorted(
-        one.need_bytes for one in asked.answers if one.candidate.id in ids and one.need_bytes
+        one.need_bytes for one in advice.answers if one.candidate.id in ids and one.need_bytes
     )
     return needs[len(needs) // 2] / GIB if needs else None
 
 
-def said(one: Answer) -> str:
+def hover_text(answer: Answer) -> str:
     """What the pointer shows of one device and question."""
-    need = words.significant((one.need_bytes or 0) / GIB)
-    rate = speed_text(one)
-    return f"{LOOKS[one.scenario][2]}, needs {need} GiB{f', {rate}' if rate else ''}"
+    need = words.significant((answer.need_bytes or 0) / GIB)
+    rate = speed_text(answer)
+    return f"{LOOKS[answer.scenario][2]}, needs {need} GiB{f', {rate}' if rate else ''}"

@@ -34,7 +34,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
             "bandwidth",
             partial(draw, data, group),
             device=data.device_name(group[0]),
-            cache=_cache_said(data, group[0]),
+            cache=_cache_text(data, group[0]),
         )
 
 
@@ -49,7 +49,7 @@ def _cache_bytes(data: Data, row: Row) -> float | None:
     )
 
 
-def _cache_said(data: Data, row: Row) -> str:
+def _cache_text(data: Data, row: Row) -> str:
     size = _cache_bytes(data, row)
     if size is None:
         return " The size of its last-level cache is unknown."

@@ -1,7 +1,7 @@
-"""What of ours stands beside a published number: the same training, and what it was done with.
+"""Our measurements beside a published number: the same training, and with what it was done.
 
-A published row names a model, a device and a batch size. What is measured with other work, or by
-other means where those are part of the row, is not its like and stays away.
+A published row names a model, a device and a batch size. What was measured with other work, or by
+other means where the row names its means, is not comparable and is left out.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ NOT_MEASURED = "no cell of this device, workload and setting is among the result
 NOT_DERIVED = "no cell of this device and workload, by the Trainer, is among the results"
 SCENARIO_OF = {"fits": "1", "offload": "2", "near-capacity": "3"}  # the paper's numbers for ours
 LENGTHS = (
-    "The paper tells neither the tokens of a sequence nor the length of a clip, on which time, "
-    "memory and energy depend. Beside each value from here stands what it was measured or derived "
-    "with, so it is no repetition of the printed one."
+    "The paper tells neither the tokens of a sequence nor the length of a clip, and time, "
+    "memory and energy depend on them. Each value from here names those it was measured or derived "
+    "with, so it does not repeat the printed one."
 )
 
 
@@ -55,8 +55,8 @@ def shown(points: Sequence[Row], show: Callable[[Row], str], reason: str = NOT_M
     """All matching measurements in one cell, each with where it is from."""
     if not points:
         return missing(reason)
-    said = (f"{show(point)} {origin(point)}" for point in points)
-    return Value("; ".join(said), mark="measured")
+    texts = (f"{show(point)} {origin(point)}" for point in points)
+    return Value("; ".join(texts), mark="measured")
 
 
 def origin(row: Row) -> str:
@@ -68,9 +68,9 @@ def length(row: Row) -> str:
     """How long one sample of a training is: `128 tokens`, `30 s clips, 128 tokens`."""
     clip_s = words.number(row.get("clip_seconds"))
     tokens = words.number(row.get("target_len" if clip_s else "seq_len"))
-    said = [f"{clip_s:g} s clips"] if clip_s else []
-    said += [f"{tokens:g} tokens"] if tokens else []
-    return ", ".join(said) or "length not recorded"
+    parts = [f"{clip_s:g} s clips"] if clip_s else []
+    parts += [f"{tokens:g} tokens"] if tokens else []
+    return ", ".join(parts) or "length not recorded"
 
 
 def memory_and_length(row: Row) -> str:
@@ -88,7 +88,7 @@ def with_lengths(table: Table) -> Table:
 def trainings(data: Data, row: Row, **wanted: Any) -> list[Row]:
     """Measured trainings of every parameter of a published model, at its device and batch size.
 
-    Some of them may be fixed, as Whisper's positions are: it is adapters that do not count.
+    Some parameters may be fixed, as Whisper's positions are; trainings of adapters do not count.
     """
     module, _ = model_and_size(row["workload"])
     count = n_parameters(data, row["workload"])
@@ -125,11 +125,11 @@ def derived(cells: Sequence[Row]) -> Value:
     for cell in cells:
         scenario = cell["scenario_derived"]
         if scenario and cell.get("capacity_source") != memory_model.BUDGET_SOURCE:
-            same = (scenario, memory_and_length(cell), origin(cell))
-            groups.setdefault(same, []).append(cell["precision"])
+            group = (scenario, memory_and_length(cell), origin(cell))
+            groups.setdefault(group, []).append(cell["precision"])
     lines = [
-        f"{SCENARIO_OF[scenario]} {scenario} ({', '.join(dict.fromkeys(found))}; {what}) {where}"
-        for (scenario, what, where), found in groups.items()
+        f"{SCENARIO_OF[scenario]} {scenario} ({', '.join(dict.fromkeys(precisions))}; {what}) {where}"
+        for (scenario, what, where), precisions in groups.items()
     ]
     return Value("; ".join(lines), mark="measured") if lines else missing(NOT_DERIVED)
 

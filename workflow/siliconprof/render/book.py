@@ -98,7 +98,7 @@ class Book:
         """A text of the captions with values filled in.
 
         Raises:
-            UserError: no such text, or it names a value that there is none of.
+            UserError: no such text, or it names a value that is missing.
         """
         entry = (self.captions.get(kind) or {}).get(key)
         if not isinstance(entry, str):
@@ -175,7 +175,7 @@ class Book:
         self._write_index()
 
     def _write_index(self) -> None:
-        """What `siliconprof.pipeline.provenance` knows figures and tables by."""
+        """Write the index by which `siliconprof.pipeline.provenance` finds figures and tables."""
         index = {
             block.anchor.removeprefix("figure-"): {
                 "kind": "table" if block.table else "figure",

@@ -38,7 +38,7 @@ class Limit:
 
     unit: str  # GFLOP/s or GB/s
     ceiling: str  # the line of ceilings.csv
-    said: str  # in a figure's legend
+    label: str  # in a figure's legend
     sheet: str  # what the data sheet's line is called
     share: str  # how a share of it is called
 
@@ -147,10 +147,10 @@ def draw(
     Args:
         with_own: whether our own ceiling of each backend is drawn.
     """
-    known = [p for p in PRECISION_ORDER if any(point["precision"] == p for point in points)]
+    precisions = [p for p in PRECISION_ORDER if any(point["precision"] == p for point in points)]
     backends = list(dict.fromkeys(point["backend"] for point in points))
     names = {shape_key(point): shape_name(point) for point in points}
-    sheets = {p: sheet_value(data, limit, {**points[0], "precision": p}) for p in known}
+    sheets = {p: sheet_value(data, limit, {**points[0], "precision": p}) for p in precisions}
     owns = _own_ceilings(data, points, limit) if with_own else {}
     rates = [r for point in points for mark in marks for r in mark.rate(point) if r]
     low = 10 ** (log10(min(rates)) - 0.12)
@@ -158,23 +158,23 @@ def draw(
     top = max([top, *(1.15 * value for value in sheets.values() if value)])
     width = style.width_in(narrow)
     left = max(map(style.text_in, names.values())) + 0.1
-    high = len(shapes) * (0.12 + 0.1 * len(backends))
+    height = len(shapes) * (0.12 + 0.1 * len(backends))
     title, foot, gap = 0.24, 0.4, 0.16
-    columns = 1 if narrow else min(4, len(known))
-    rows = -(-len(known) // columns)
+    columns = 1 if narrow else min(4, len(precisions))
+    rows = -(-len(precisions) // columns)
     entries = [*style.backends(points, 3.2), *((_sample(mark), mark.name) for mark in marks)]
     if owns:
-        entries.append((style.sample(None, "-", color=style.MUTED, dashes=(1, 1)), limit.said))
+        entries.append((style.sample(None, "-", color=style.MUTED, dashes=(1, 1)), limit.label))
     head = style.legend_height(entries, width) + 0.08
-    figure = style.canvas(width, head + rows * (title + high + foot))
+    figure = style.canvas(width, head + rows * (title + height + foot))
     style.legend(figure, entries, 0.0)
     panel = (width - left - 0.1 - gap * (columns - 1)) / columns
-    for index, precision in enumerate(known):
+    for index, precision in enumerate(precisions):
         row, column = divmod(index, columns)
-        top_in = head + row * (title + high + foot)
+        top_in = head + row * (title + height + foot)
         x = left + column * (panel + gap)
         style.write(figure, x, top_in + title / 2, precision, weight="bold", va="center")
-        ax = style.axes(figure, x, top_in + title, panel, high)
+        ax = style.axes(figure, x, top_in + title, panel, height)
         _frame(ax, len(shapes))
         here = {
             backend: owns[precision, backend]
@@ -185,9 +185,9 @@ def draw(
             shared = len(backends) > 1 and len(set(here.values())) == 1  # of the device, then
             ink = style.MUTED if shared else style.shade(backend)
             limited = [p for p in points if (p["precision"], p["backend"]) == (precision, backend)]
-            said = f"{limit.said}, {backend} {precision}: {hover.rate(value, limit.per_second)}"
+            text = f"{limit.label}, {backend} {precision}: {hover.rate(value, limit.per_second)}"
             line = ax.axvline(value, color=ink, linewidth=0.9, dashes=(1, 1))
-            tag(line, limited, said)
+            tag(line, limited, text)
         for point in points:
             if point["precision"] == precision and shape_key(point) in shapes:
                 place = (backends.index(point["backend"]) + 0.5) / len(backends) - 0.5
@@ -214,8 +214,8 @@ def _own_ceilings(
     data: Data, points: Sequence[Row], limit: Limit
 ) -> Mapping[tuple[str, str], float]:
     """(precision, backend) -> our own ceiling."""
-    found = {(p["precision"], p["backend"]): own_value(data, limit, p) for p in points}
-    return {where: value for where, value in found.items() if value}
+    ceilings = {(p["precision"], p["backend"]): own_value(data, limit, p) for p in points}
+    return {where: value for where, value in ceilings.items() if value}
 
 
 def _sample(mark: Mark) -> Any:
@@ -257,10 +257,10 @@ def _point(ax: Any, at: float, point: Row, limit: Limit, marks: Sequence[Mark]) 
                 zorder=3,
             )
         what = hover.interval_name(point, "step")
-        said = hover.rate(rate.middle, limit.per_second, rate.low, rate.high, what)
+        text = hover.rate(rate.middle, limit.per_second, rate.low, rate.high, what)
         name = mark.name.split(",")[0]
         whose = f"{shape_name(point)}, {words.backend_name(point)} {point['precision']}"
-        tag(dot, point, f"{whose}: {name} {said}")
+        tag(dot, point, f"{whose}: {name} {text}")
 
 
 # -- table -------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def table(data: Data, points: Sequence[Row], limit: Limit, apart: str = "") -> T
             Column("median", limit.unit, True, "from the median; 95 % interval below"),
             Column("burst mean", limit.unit, True, "launches in a row, synchronised once"),
             Column("median", other, True, "the same calls, by the other measure of work"),
-            Column("of own ceiling", "%", True, f"median over the {limit.said}"),
+            Column("of own ceiling", "%", True, f"median over the {limit.label}"),
             Column(limit.share, "%", True, f"median over the data sheet's {limit.sheet}"),
             Column("result error", "", True, "relative RMS error against float64"),
             Column("95 % interval", help=uncertainty.HELP, folds=True),
@@ -350,7 +350,7 @@ def _share(rate: float, line: Row, name: str, reason: str) -> Value:
 
 
 def _burst(limit: Limit, point: Row) -> Value:
-    """The burst's throughput; the reason for none is told without its own estimate of seconds."""
+    """The burst's throughput, or why there is none, which leaves out the estimate of seconds."""
     why = point["burst_reason"] or "not recorded"
     value = quantity(
         burst_rate(limit, point).middle,

@@ -39,20 +39,20 @@ def add(data: Data, book: Book) -> None:
         if "near-capacity" in (point.get("scenario_applied"), point["scenario"])
     ]
     drawn: set[tuple[str, str]] = set()
-    said = []
+    reasons = []
     for point in points:
         place = (point["device"], point["backend"])
         name = f"{model(point)}, {label(point)}"
         if not point.get("limit_enforced"):
             why = unenforced(point) or "nothing enforces the limit"
-            said.append(f"{name}: the capacity is a number for the memory model only ({why}).")
+            reasons.append(f"{name}: the capacity is a number for the memory model only ({why}).")
             continue
         run = _run(data, point)
         if run is None:
-            said.append(f"{name}: the probes left no samples, or the steps no times.")
+            reasons.append(f"{name}: the probes left no samples, or the steps no times.")
             continue
         if place in drawn:
-            said.append(f"{name}: left out, one cell of this device and backend is shown.")
+            reasons.append(f"{name}: left out, one cell of this device and backend is shown.")
             continue
         drawn.add(place)
         book.figure(
@@ -62,10 +62,10 @@ def add(data: Data, book: Book) -> None:
             cell=name,
             device=data.device_name(point),
             quantity=run.quantity,
-            how=point.get("limit_how") or "no means is told",
+            how=point.get("limit_how") or "its means is not recorded",
         )
-    if said:
-        book.listing(said, "No figure of memory and step times near capacity:")
+    if reasons:
+        book.listing(reasons, "No figure of memory and step times near capacity:")
 
 
 def _run(data: Data, point: Row) -> Run | None:
@@ -152,9 +152,9 @@ def draw(point: Row, run: Run, narrow: bool) -> Any:
         part = shown[shown["kind"] == kind]
         times = (part["step_s"] * 1e3).tolist()
         xs, ys = strokes.thin(part["started_s"].tolist(), times, MOST_STEPS)
-        told = f": {hover.of_several(times, 'ms')}" if times else ""
+        text = f": {hover.of_several(times, 'ms')}" if times else ""
         marks.tag(
-            strokes.dots(below, xs, ys, size=2.2, color=inks[kind]), point, f"{whose}: {name}{told}"
+            strokes.dots(below, xs, ys, size=2.2, color=inks[kind]), point, f"{whose}: {name}{text}"
         )
     if slow > high * 1.5:
         below.text(

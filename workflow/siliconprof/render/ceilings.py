@@ -87,11 +87,11 @@ def ceilings_table(data: Data) -> Table:
             ),
         ]
     )
-    of: dict[tuple, dict[str, Row]] = {}
+    groups: dict[tuple, dict[str, Row]] = {}
     for line in _lines(data, OF_FORMAT):
-        of.setdefault((*place(line), line["precision"]), {})[line["quantity"]] = line
-    for found in of.values():
-        product, memory, cache = (found[name] for name in OF_FORMAT)
+        groups.setdefault((*place(line), line["precision"]), {})[line["quantity"]] = line
+    for lines in groups.values():
+        product, memory, cache = (lines[name] for name in OF_FORMAT)
         table.add(
             product["device"],
             words.backend_name(product),
@@ -104,7 +104,7 @@ def ceilings_table(data: Data) -> Table:
             _figure(cache),
             _error(product),
             _error(memory),
-            of=_behind(data, found.values()),
+            of=_behind(data, lines.values()),
         )
     return table
 
@@ -114,15 +114,15 @@ def _behind(data: Data, lines: Iterable[Row]) -> list[Row]:
     several = list(lines)
     records = {line["record"] for line in several}
     where = {place(line) for line in several}
-    found = [cell for cell in data.cells if cell["record"] in records]
-    return found or [cell for cell in data.cells if place(cell) in where]
+    cells = [cell for cell in data.cells if cell["record"] in records]
+    return cells or [cell for cell in data.cells if place(cell) in where]
 
 
 def _figure(line: Row | None, scale: float = GIGA, beside: Row | None = None) -> Value:
     """A ceiling with the point that it is from.
 
     Args:
-        beside: a line that tells why there is none of this kind at all.
+        beside: a line whose reason stands in where there is no line of this kind.
     """
     if line is None:
         return missing(str((beside or {}).get("reason") or "not measured"))
@@ -149,7 +149,7 @@ def _share(line: Row) -> Value:
 
 
 def _error(line: Row) -> Value:
-    """By how much one process differs from another; of a line without a figure as of the others."""
+    """By how much one process differs from another, with what that rests on."""
     basis = line["error_basis"] or ONE_PROCESS
     return quantity(line["error"], basis, 0.01, 2, title=basis)
 
@@ -177,21 +177,21 @@ def costs_table(data: Data) -> Table:
             ),
         ]
     )
-    of: dict[tuple, dict[str, Row]] = {}
+    groups: dict[tuple, dict[str, Row]] = {}
     for line in _lines(data, [*TRANSFERS, "page_fault", *LAUNCHES]):
-        known = of.setdefault(place(line), {})
-        before = known.get(line["quantity"])
+        best = groups.setdefault(place(line), {})
+        before = best.get(line["quantity"])
         if before is None or (line["value"] or math.inf) < (before["value"] or math.inf):
-            known[line["quantity"]] = line  # of several launchers the quickest
-    for found in of.values():
-        first = found["page_fault"]
+            best[line["quantity"]] = line  # of several launchers the quickest
+    for lines in groups.values():
+        first = lines["page_fault"]
         table.add(
             first["device"],
             words.backend_name(first),
-            *(_transfer(found[name]) for name in TRANSFERS),
+            *(_transfer(lines[name]) for name in TRANSFERS),
             _figure(first, NANO),
-            *(_figure(found.get(name), MICRO, found["launch_and_wait"]) for name in LAUNCHES),
-            of=_behind(data, found.values()),
+            *(_figure(lines.get(name), MICRO, lines["launch_and_wait"]) for name in LAUNCHES),
+            of=_behind(data, lines.values()),
         )
     return table
 
@@ -207,13 +207,13 @@ def _checks(data: Data, book: Book, prefix: str) -> None:
     above = [check for check in data.checks if check["verdict"] in FLAG_OF_VERDICT]
     compared = [check for check in data.checks if check["verdict"] != NOT_COMPARED]
     with_sheet = sum(check["of_datasheet"] is not None for check in compared)
-    said = (
+    summary = (
         f"{words.count(len(compared), 'throughput')} of {len(data.checks)} could be held against a "
         f"ceiling, {with_sheet or 'none'} of them against a data sheet as well; "
         f"{len(above) or 'none'} {'lie' if len(above) > 1 else 'lies'} above. All are in "
         f"{data.results.as_posix()}/tables/checks.csv."
     )
-    book.note(said if data.checks else "No throughput was measured, so none was checked.")
+    book.note(summary if data.checks else "No throughput was measured, so none was checked.")
     if above:
         book.table(f"{prefix}above", "above", above_table(above))
 

@@ -1,6 +1,6 @@
 """Published claims: how many came to which verdict, and one table of all of them.
 
-Beside a verdict stand two things that are none: whether the sources' own numbers agree with the
+Two columns beside the verdict are not verdicts: whether the sources' own numbers agree with the
 statement, and what other devices or hosts show.
 """
 
@@ -48,14 +48,14 @@ def add(data: Data, book: Book) -> None:
         book.note("No claim is listed: config/claims.yaml names them.")
         return
     counts = Counter(row["verdict"] for row in data.claims)
-    said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
+    verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
     tables = Counter(row.get("consistency") for row in data.claims)
     analogues = Counter(row["analogue_says"] for row in data.claims if row["analogue_says"])
     beside = words.listing(
         [f"{analogues[says]} {plural}" for says, plural in SAYS.items() if analogues[says]]
     )
     book.note(
-        f"Of {words.count(len(data.claims), 'claim')}: {said}. Not counted among them: by the "
+        f"Of {words.count(len(data.claims), 'claim')}: {verdicts}. Not counted among them: by the "
         f"sources' own numbers {tables[CONSISTENT]} are consistent and {tables[INCONSISTENT]} "
         "are not." + (f" Analogues, not counted either: {beside}." if beside else "")
     )
@@ -64,7 +64,7 @@ def add(data: Data, book: Book) -> None:
     if decided:
         book.table("claims-decided", "claims-decided", table(data, decided))
     else:
-        book.note("None is decided: the reasons below name what is missing.")
+        book.note("No claim is decided: the reasons below name what is missing.")
     against = [row for row in data.claims if row.get("consistency") == INCONSISTENT]
     if against:
         book.table("claims-inconsistent", "claims-inconsistent", inconsistent(against))
@@ -73,7 +73,7 @@ def add(data: Data, book: Book) -> None:
 
 
 def inconsistent(claims: Sequence[Row]) -> Table:
-    """Statements with which the sources' own numbers do not agree, these, and how it was read."""
+    """Statements that the sources' own numbers contradict, those numbers, and our reading."""
     result = Table(
         [
             Column("Claim and source"),
@@ -125,8 +125,8 @@ def counted(claims: Sequence[Row]) -> Table:
 def _source(row: Row) -> str:
     """Whose statement it is; one transcription of the paper alone is the paper's too."""
     source = str(row["source"])
-    found = [start for start, _ in SOURCES if source.startswith(start)]
-    return found[0] if found else PAPER
+    starts = [start for start, _ in SOURCES if source.startswith(start)]
+    return starts[0] if starts else PAPER
 
 
 def table(data: Data, claims: Sequence[Row]) -> Table:
@@ -139,7 +139,7 @@ def table(data: Data, claims: Sequence[Row]) -> Table:
                 "published",
                 "below: agrees if",
                 below="agrees if",
-                help="as it was printed; below, its tolerance applied, or a sign",
+                help="as printed; below, what agrees with it: its tolerance applied, or a sign",
             ),
             Column("measured", help="of several cases the one that decides", below="interval"),
             Column("Reason"),
@@ -216,7 +216,7 @@ def _value(row: Mapping[str, Any], prefix: str, none: str) -> Value:
 
 
 def _tables(row: Row) -> Value:
-    """Whether the sources' own numbers agree, these folded; else why no table speaks of it."""
+    """Whether the sources' own numbers agree, with these folded; else why no table has any."""
     word, why = row.get("consistency"), str(row.get("consistency_reason") or "")
     if word is None:
         return missing(why or "no table speaks of it")
@@ -228,5 +228,5 @@ def _analogue(row: Row) -> Value:
     if row["analogue_says"] is None:
         return missing(NO_ANALOGUE)
     figure = _value(row, "analogue", NOT_COMPARED)
-    said = row["analogue_says"] if figure.reason else f"{row['analogue_says']}, {figure.text}"
-    return Value(said, sort=said, more=str(row["analogue_reason"]), mark="prose")
+    text = row["analogue_says"] if figure.reason else f"{row['analogue_says']}, {figure.text}"
+    return Value(text, sort=text, more=str(row["analogue_reason"]), mark="prose")

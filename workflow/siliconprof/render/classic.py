@@ -23,8 +23,8 @@ from siliconprof.render.variants import Row, precision
 CASES_PER_FIGURE = 14
 PAIRS_PER_FIGURE = 6
 FOLD_ABOVE = 16  # lines of a table
-MISLED_SAID = "What TFLOPS alone would have said:"
-HOLLOW_SAID = " Hollow: extrapolated from the steps that were timed, not measured as a whole."
+MISLED_TITLE = "What TFLOPS alone would have said:"
+HOLLOW_NOTE = " Hollow: extrapolated from the steps that were timed, not measured as a whole."
 
 
 def add(data: Data, book: Book, prefix: str = "", everyone: Data | None = None) -> None:
@@ -37,18 +37,18 @@ def add(data: Data, book: Book, prefix: str = "", everyone: Data | None = None) 
         book.note("No MLP, CNN or LSTM is part of these results.")
         return
     points = ratios.measured(data)
-    found = ratios.cases(points)
+    cases = ratios.cases(points)
     if points:
-        _figures(data, book, prefix, found)
+        _figures(data, book, prefix, cases)
     else:
         failed = [cell for cell in _cells(data) if cell["status"] != "ok"]
         why = sorted({f"{cell['status']}: {cell['reason']}" for cell in failed})
-        told = words.listing(why) or "no batch size came to its end"
-        book.note(f"No figure: no network was measured ({told}).")
-    timed = classic_tables.times(data, found)
+        reasons = words.listing(why) or "no batch size came to its end"
+        book.note(f"No figure: no network was measured ({reasons}).")
+    timed = classic_tables.times(data, cases)
     book.table(f"{prefix}classic-times", "classic-times", timed, folded=_fold(timed))
     if any(words.number(point.get("test_accuracy")) is not None for point in points):
-        learned = classic_tables.accuracy(found)
+        learned = classic_tables.accuracy(cases)
         book.table(f"{prefix}classic-accuracy", "classic-accuracy", learned, folded=_fold(learned))
     if points:
         _ratios(data, book, prefix, points)
@@ -68,19 +68,19 @@ def _cells(data: Data) -> list[Row]:
     return [cell for cell in data.cells if cell["trainer"] == ratios.TRAINER]
 
 
-def _figures(data: Data, book: Book, prefix: str, found: Cases) -> None:
-    timed = {case: group for case, group in found.items() if any(map(epoch, group))}
+def _figures(data: Data, book: Book, prefix: str, cases: Cases) -> None:
+    timed = {case: group for case, group in cases.items() if any(map(epoch, group))}
     hollow = any(ratios.extrapolated(point) for group in timed.values() for point in group)
-    said = {"extrapolated": HOLLOW_SAID if hollow else ""}
+    values = {"extrapolated": HOLLOW_NOTE if hollow else ""}
     for part, more in _parts(timed, CASES_PER_FIGURE):
         book.figure(
             f"{prefix}classic-epochs{more}",
             "classic-epochs",
             partial(classic_figures.draw_epochs, part),
-            **said,
+            **values,
         )
     stepped = {
-        case: group for case, group in found.items() if any(p["step_median_s"] for p in group)
+        case: group for case, group in cases.items() if any(p["step_median_s"] for p in group)
     }
     for name in dict.fromkeys(case.network for case in stepped):
         group = [p for case, points in stepped.items() if case.network == name for p in points]
@@ -91,14 +91,14 @@ def _figures(data: Data, book: Book, prefix: str, found: Cases) -> None:
             partial(training.draw, data, group, name=step_label),
             network=name,
         )
-    rated = {case: group for case, group in found.items() if any(p["samples_per_s"] for p in group)}
+    rated = {case: group for case, group in cases.items() if any(p["samples_per_s"] for p in group)}
     if rated:
         book.figure(
             f"{prefix}classic-rates", "classic-rates", partial(classic_figures.draw_rates, rated)
         )
     tested = {
         case: group
-        for case, group in found.items()
+        for case, group in cases.items()
         if any(words.number(point.get("test_accuracy")) is not None for point in group)
     }
     for part, more in _parts(tested, CASES_PER_FIGURE):
@@ -118,9 +118,9 @@ def _fold(table: Table) -> str:
     return words.count(len(table.rows), "line") if len(table.rows) > FOLD_ABOVE else ""
 
 
-def _parts(found: Cases, most: int) -> Iterator[tuple[Cases, str]]:
+def _parts(cases: Cases, most: int) -> Iterator[tuple[Cases, str]]:
     """Portions that a page can show, with what their file names end in."""
-    items = list(found.items())
+    items = list(cases.items())
     for start in range(0, len(items), most):
         yield dict(items[start : start + most]), f"-{start // most + 1}" if start else ""
 
@@ -128,8 +128,8 @@ def _parts(found: Cases, most: int) -> Iterator[tuple[Cases, str]]:
 def _ratios(data: Data, book: Book, prefix: str, points: Sequence[Row]) -> None:
     """Ratios of every two sides; with one side alone a sentence."""
     sides = list(dict.fromkeys(side_name(point) for point in points))
-    made = ratios.pairs(data)
-    if not made:
+    pairs = ratios.pairs(data)
+    if not pairs:
         why = (
             f"{sides[0]} alone trained these networks here"
             if len(sides) == 1
@@ -138,42 +138,42 @@ def _ratios(data: Data, book: Book, prefix: str, points: Sequence[Row]) -> None:
         )
         book.note(f"No device ratios: {why}.")
         return
-    hollow = any(ratio.extrapolated for pair in made for ratio in pair.ratios)
-    for start in range(0, len(made), PAIRS_PER_FIGURE):
+    hollow = any(ratio.extrapolated for pair in pairs for ratio in pair.ratios)
+    for start in range(0, len(pairs), PAIRS_PER_FIGURE):
         more = f"-{start // PAIRS_PER_FIGURE + 1}" if start else ""
-        part = made[start : start + PAIRS_PER_FIGURE]
+        part = pairs[start : start + PAIRS_PER_FIGURE]
         book.figure(
             f"{prefix}classic-ratios{more}",
             "classic-ratios",
             partial(classic_figures.draw_ratios, data, part),
-            foretold=_foretold_said(data, part),
-            extrapolated=HOLLOW_SAID if hollow else "",
+            foretold=_foretold_note(data, part),
+            extrapolated=HOLLOW_NOTE if hollow else "",
         )
-    book.table(f"{prefix}classic-ranges", "classic-ranges", classic_tables.ranges(data, made))
-    single = classic_tables.ratios_table(made)
+    book.table(f"{prefix}classic-ranges", "classic-ranges", classic_tables.ranges(data, pairs))
+    single = classic_tables.ratios_table(pairs)
     book.table(f"{prefix}classic-ratios", "classic-ratios", single, folded=_fold(single))
-    told = [said for pair in made if (said := ratios.judged(data, pair))]
-    if told:
-        book.listing(told, MISLED_SAID)
+    judgements = [judgement for pair in pairs if (judgement := ratios.judged(data, pair))]
+    if judgements:
+        book.listing(judgements, MISLED_TITLE)
     else:
         book.note(
             "TFLOPS are held against these ratios where matrix products of both sides were "
-            "measured, or both data sheets are known: of no pair here."
+            "measured or both data sheets are known; no pair here has either."
         )
 
 
-def _foretold_said(data: Data, made: Sequence[ratios.Pair]) -> str:
+def _foretold_note(data: Data, pairs: Sequence[ratios.Pair]) -> str:
     """What the lines of a figure's panels are; only of those that are drawn."""
     products, sheets = (
-        any(ask(data, pair).ratio for pair in made)
-        for ask in (ratios.by_products, ratios.by_sheets)
+        any(predict(data, pair).ratio for pair in pairs)
+        for predict in (ratios.by_products, ratios.by_sheets)
     )
-    said = []
+    parts = []
     if products:
-        said.append("dotted: where the fastest products measured would put every dot")
+        parts.append("dotted: where the fastest products measured would put every dot")
     if sheets:
-        said.append(f"dashed: where the data sheets would{'' if products else ' put every dot'}")
-    return f" {'; '.join(said).capitalize()}." if said else ""
+        parts.append(f"dashed: where the data sheets would{'' if products else ' put every dot'}")
+    return f" {'; '.join(parts).capitalize()}." if parts else ""
 
 
 def slug(name: str) -> str:
@@ -182,7 +182,7 @@ def slug(name: str) -> str:
 
 
 def step_label(row: Row, lines: bool = False) -> str:
-    """`batch 32 · mlx · fp32`; in two lines what multiplied stands below."""
+    """`batch 32 · mlx · fp32`; with `lines`, what multiplied stands on a second line."""
     remark = words.blas_remark(row)
     name = f"batch {int(row['batch_size'])} · {row['backend']} · {precision(row)}"
     return f"{name}\n{remark}" if lines and remark else f"{name}{f' · {remark}' * bool(remark)}"

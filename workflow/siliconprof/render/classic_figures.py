@@ -37,28 +37,28 @@ class Kind(NamedTuple):
     marker: str
 
 
-def kinds(found: Cases) -> dict[tuple, Kind]:
+def kinds(cases: Cases) -> dict[tuple, Kind]:
     """(side, precision) -> how it is drawn; a marker for each device, a colour for each backend."""
-    points = sorted((p for group in found.values() for p in group), key=order_of_side)
+    points = sorted((p for group in cases.values() for p in group), key=order_of_side)
     devices = list(dict.fromkeys(side(point)[:3] for point in points))
     precisions = {precision(point) for point in points}
-    made = {}
+    kind_of = {}
     for point in points:
         name = side_name(point) if len(devices) > 1 else words.backend_name(point)
         name += f", {precision(point)}" if len(precisions) > 1 else ""
-        made[_kind(point)] = Kind(name, style.colour(point), style.device_mark(point["device"]))
-    return made
+        kind_of[_kind(point)] = Kind(name, style.colour(point), style.device_mark(point["device"]))
+    return kind_of
 
 
 def _kind(point: Row) -> tuple:
     return (*side(point), precision(point))
 
 
-def _samples(made: Mapping[tuple, Kind], hollow: bool = False) -> list[style.Entry]:
+def _samples(kind_of: Mapping[tuple, Kind], hollow: bool = False) -> list[style.Entry]:
     """Legend entries."""
     entries = [
         (style.sample(kind.marker, color=kind.colour, markersize=3.4), kind.name)
-        for kind in made.values()
+        for kind in kind_of.values()
     ]
     if hollow:
         sample = style.sample("o", color=style.MUTED, markersize=4, **HOLLOW)
@@ -69,12 +69,12 @@ def _samples(made: Mapping[tuple, Kind], hollow: bool = False) -> list[style.Ent
 class Rows:
     """Axes with a row for each case, and in it a line for each side."""
 
-    def __init__(self, found: Sequence[Case], lines: int) -> None:
-        self.cases, self.lines = list(found), lines
+    def __init__(self, cases: Sequence[Case], lines: int) -> None:
+        self.cases, self.lines = list(cases), lines
         self.pitch = lines * LINE_IN + GAP_IN
 
     @property
-    def high(self) -> float:
+    def height(self) -> float:
         """Inches."""
         return len(self.cases) * self.pitch
 
@@ -88,7 +88,7 @@ class Rows:
         Args:
             rows: what each case shows.
         """
-        ax.set_ylim(self.high, 0)
+        ax.set_ylim(self.height, 0)
         middles = [(i + 0.5) * self.pitch for i in range(len(self.cases))]
         ax.set_yticks(middles, [str(case) for case in self.cases] if labels else [])
         ax.tick_params(axis="y", length=0, labelsize=style.TEXT_PT, labelcolor=style.INK)
@@ -105,37 +105,37 @@ class Rows:
         return self.cases.index(case) * self.pitch + GAP_IN / 2 + (line + 0.5) * LINE_IN
 
 
-def _canvas(found: Cases, narrow: bool, hollow: bool) -> tuple[Any, Any, Rows, dict, float]:
+def _canvas(cases: Cases, narrow: bool, hollow: bool) -> tuple[Any, Any, Rows, dict, float]:
     """A figure of rows: itself, its axes, the rows, how sides are drawn, the axes' width."""
-    made = kinds(found)
+    kind_of = kinds(cases)
     width = style.width_in(narrow)
-    rows = Rows(list(found), len(made))
-    entries = _samples(made, hollow)
+    rows = Rows(list(cases), len(kind_of))
+    entries = _samples(kind_of, hollow)
     head = style.legend_height(entries, width) + 0.12
-    figure = style.canvas(width, head + rows.high + 0.42)
+    figure = style.canvas(width, head + rows.height + 0.42)
     style.legend(figure, entries, 0.0)
     inner = width - rows.left() - 0.1
-    ax = style.axes(figure, rows.left(), head, inner, rows.high)
-    rows.frame(ax, list(found.values()))
-    return figure, ax, rows, made, inner
+    ax = style.axes(figure, rows.left(), head, inner, rows.height)
+    rows.frame(ax, list(cases.values()))
+    return figure, ax, rows, kind_of, inner
 
 
-def draw_epochs(found: Cases, narrow: bool) -> Any:
-    """Epochs on a log axis: from the light bar's left end the training, to the dot all of it."""
-    whole = [(case, p, step) for case, group in found.items() for p in group if (step := epoch(p))]
-    hollow = any(ratios.extrapolated(point) for _, point, _ in whole)
-    figure, ax, rows, made, inner = _canvas(found, narrow, hollow)
-    lines = list(made)
-    lows = [words.number(p.get("epoch_train_s")) or step.low for _, p, step in whole]
-    low = 0.8 * min([*lows, *(step.low for _, _, step in whole)])
-    most = max(step.high for _, _, step in whole)
+def draw_epochs(cases: Cases, narrow: bool) -> Any:
+    """Epochs on a log axis: a light bar from the training's time to the dot, the whole epoch."""
+    drawn = [(case, p, step) for case, group in cases.items() for p in group if (step := epoch(p))]
+    hollow = any(ratios.extrapolated(point) for _, point, _ in drawn)
+    figure, ax, rows, kind_of, inner = _canvas(cases, narrow, hollow)
+    lines = list(kind_of)
+    lows = [words.number(p.get("epoch_train_s")) or step.low for _, p, step in drawn]
+    low = 0.8 * min([*lows, *(step.low for _, _, step in drawn)])
+    most = max(step.high for _, _, step in drawn)
     # the labels stand right of the dots
-    room = max(style.text_in(words.duration(s.middle) + "   ", style.SMALL_PT) for *_, s in whole)
+    room = max(style.text_in(words.duration(s.middle) + "   ", style.SMALL_PT) for *_, s in drawn)
     high = low * (1.1 * most / low) ** (1 / (1 - room / inner))
     ax.set_xscale("log")
     ax.set_xlim(low, high)
-    for case, point, step in whole:
-        kind, at = made[_kind(point)], rows.at(case, lines.index(_kind(point)))
+    for case, point, step in drawn:
+        kind, at = kind_of[_kind(point)], rows.at(case, lines.index(_kind(point)))
         train = words.number(point.get("epoch_train_s"))
         hollow = ratios.extrapolated(point)
         if train:
@@ -162,8 +162,8 @@ def draw_epochs(found: Cases, narrow: bool) -> Any:
             markersize=3.8,
             **(HOLLOW if hollow else {}),
         )
-        said = hover.seconds(step.middle, step.low, step.high)
-        marks.tag(dot, point, f"{case}, {kind.name}: epoch {said}" + ", extrapolated" * hollow)
+        text = hover.seconds(step.middle, step.low, step.high)
+        marks.tag(dot, point, f"{case}, {kind.name}: epoch {text}" + ", extrapolated" * hollow)
         marks.tag(
             ax.annotate(
                 words.duration(step.middle),
@@ -186,33 +186,33 @@ def _ticks(ax: Any, low: float, high: float) -> None:
         style.plain_ticks(ax.xaxis, 4)
 
 
-def draw_accuracy(found: Cases, narrow: bool) -> Any:
+def draw_accuracy(cases: Cases, narrow: bool) -> Any:
     """Test accuracy with its 95 % interval; chance as a line."""
-    figure, ax, rows, made, inner = _canvas(found, narrow, False)
-    lines = list(made)
+    figure, ax, rows, kind_of, inner = _canvas(cases, narrow, False)
+    lines = list(kind_of)
     texts = []
-    for case, group in found.items():
+    for case, group in cases.items():
         for point in group:
             share = words.number(point.get("test_accuracy"))
             if share is None:
                 continue
-            kind, at = made[_kind(point)], rows.at(case, lines.index(_kind(point)))
+            kind, at = kind_of[_kind(point)], rows.at(case, lines.index(_kind(point)))
             ends = accuracy_interval(point)
             if ends:
                 marks.tag(ax.plot(ends, [at, at], color=kind.colour, linewidth=0.9), point)
             dot = ax.plot([share], [at], kind.marker, color=kind.colour, markersize=3.6)
             least, most = ends or (None, None)
-            told = hover.spanned(share, least, most, "%", 0.01)
-            marks.tag(dot, point, f"{case}, {kind.name}: test accuracy {told}")
+            text = hover.spanned(share, least, most, "%", 0.01)
+            marks.tag(dot, point, f"{case}, {kind.name}: test accuracy {text}")
             steps = trained_steps(point)
-            said = words.percent(share) + (f", {words.count(steps, 'step')}" if steps else "")
-            texts.append((at, max(share, ends[1] if ends else share), said, point))
-    room = max(style.text_in(said + "  ", style.SMALL_PT) for _, _, said, _ in texts)
+            label = words.percent(share) + (f", {words.count(steps, 'step')}" if steps else "")
+            texts.append((at, max(share, ends[1] if ends else share), label, point))
+    room = max(style.text_in(label + "  ", style.SMALL_PT) for _, _, label, _ in texts)
     high = max(end for _, end, _, _ in texts) / (1 - min(room / inner, 0.6))
-    for at, end, said, point in texts:
+    for at, end, label, point in texts:
         marks.tag(
             ax.annotate(
-                said,
+                label,
                 (end, at),
                 (4, 0),
                 textcoords="offset points",
@@ -233,42 +233,42 @@ def draw_accuracy(found: Cases, narrow: bool) -> Any:
 # -- throughput ------------------------------------------------------------------------------------
 
 
-def draw_rates(found: Cases, narrow: bool) -> Any:
+def draw_rates(cases: Cases, narrow: bool) -> Any:
     """Samples per second of the unsplit step against the batch size; a panel for each network."""
-    made = kinds(found)
-    names = list(dict.fromkeys(case.network for case in found))
-    batches = sorted({case.batch_size for case in found})
-    width, title, high, foot, left = style.width_in(narrow), 0.24, 1.55, 0.42, 0.5
+    kind_of = kinds(cases)
+    names = list(dict.fromkeys(case.network for case in cases))
+    batches = sorted({case.batch_size for case in cases})
+    width, title, height, foot, left = style.width_in(narrow), 0.24, 1.55, 0.42, 0.5
     columns = 1 if narrow else min(3, len(names))
-    entries = _samples(made)
+    entries = _samples(kind_of)
     head = style.legend_height(entries, width) + 0.06
     count = -(-len(names) // columns)
-    figure = style.canvas(width, head + count * (title + high + foot))
+    figure = style.canvas(width, head + count * (title + height + foot))
     style.legend(figure, entries, 0.0)
     panel = width / columns - left - 0.12
     for index, name in enumerate(names):
         row, column = divmod(index, columns)
-        top, x = head + row * (title + high + foot), left + column * width / columns
+        top, x = head + row * (title + height + foot), left + column * width / columns
         style.write(figure, x, top + title / 2, name, weight="bold", va="center")
-        ax = style.axes(figure, x, top + title, panel, high)
-        _rates(ax, found, name, made, batches)
+        ax = style.axes(figure, x, top + title, panel, height)
+        _rates(ax, cases, name, kind_of, batches)
         if column == 0:
             ax.set_ylabel("samples per second", size=style.SMALL_PT)
     return figure
 
 
-def _rates(ax: Any, found: Cases, name: str, made: Mapping, batches: Sequence[int]) -> None:
+def _rates(ax: Any, cases: Cases, name: str, kind_of: Mapping, batches: Sequence[int]) -> None:
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     ends: list[float] = []
-    for key, kind in made.items():
+    for key, kind in kind_of.items():
         line, rows = [], []
-        for case, group in found.items():
+        for case, group in cases.items():
             for point in group:
                 rate = words.number(point["samples_per_s"])
                 if case.network == name and _kind(point) == key and rate:
                     low, high = _rate_ends(point, rate)
-                    said = hover.spanned(rate, low, high, "samples/s")
+                    text = hover.spanned(rate, low, high, "samples/s")
                     marks.tag(
                         [
                             ax.plot(
@@ -284,7 +284,7 @@ def _rates(ax: Any, found: Cases, name: str, made: Mapping, batches: Sequence[in
                             ),
                         ],
                         point,
-                        f"{case}, {kind.name}: {said}",
+                        f"{case}, {kind.name}: {text}",
                     )
                     line.append((case.batch_size, rate))
                     rows.append(point)
@@ -315,13 +315,13 @@ def _rate_ends(point: Row, rate: float) -> tuple[float, float]:
 # -- ratios ----------------------------------------------------------------------------------------
 
 
-def draw_ratios(data: Data, made: Sequence[Pair], narrow: bool) -> Any:
+def draw_ratios(data: Data, pairs: Sequence[Pair], narrow: bool) -> Any:
     """A panel for each pair: ratios on a log axis, and what matrix products and data sheets say."""
     width = style.width_in(narrow)
-    found = list(dict.fromkeys(ratio.case for pair in made for ratio in pair.ratios))
-    columns = 1 if narrow or len(made) == 1 else 2
-    hollow = any(ratio.extrapolated for pair in made for ratio in pair.ratios)
-    foretold = [(ratios.by_products(data, pair), ratios.by_sheets(data, pair)) for pair in made]
+    cases = list(dict.fromkeys(ratio.case for pair in pairs for ratio in pair.ratios))
+    columns = 1 if narrow or len(pairs) == 1 else 2
+    hollow = any(ratio.extrapolated for pair in pairs for ratio in pair.ratios)
+    predictions = [(ratios.by_products(data, pair), ratios.by_sheets(data, pair)) for pair in pairs]
     entries: list[style.Entry] = [
         (style.sample("o", color=style.INK, markersize=3.6), "ratio of epochs")
     ]
@@ -329,46 +329,48 @@ def draw_ratios(data: Data, made: Sequence[Pair], narrow: bool) -> Any:
         sample = style.sample("o", color=style.MUTED, markersize=4, **HOLLOW)
         entries.append((sample, "hollow: an extrapolated epoch in it"))
     for index, (name, dash) in enumerate(LINES.values()):
-        if any(pair[index].ratio for pair in foretold):
+        if any(pair[index].ratio for pair in predictions):
             entries.append((style.sample(None, "-", color=style.MUTED, dashes=dash), name))
     head, title, foot = style.legend_height(entries, width) + 0.05, 0.24, 0.42
-    rows = Rows(found, 1)
+    rows = Rows(cases, 1)
     rows.pitch = PAIR_ROW_IN
-    block = title + rows.high + foot
-    figure = style.canvas(width, head + -(-len(made) // columns) * block)
+    block = title + rows.height + foot
+    figure = style.canvas(width, head + -(-len(pairs) // columns) * block)
     style.legend(figure, entries, 0.0)
     left, gap = rows.left(), 0.3
     panel = (width - left - 0.12 - gap * (columns - 1)) / columns
-    for index, (pair, told) in enumerate(zip(made, foretold, strict=True)):
+    for index, (pair, predicted) in enumerate(zip(pairs, predictions, strict=True)):
         row, column = divmod(index, columns)
         top, x = head + row * block, left + column * (panel + gap)
         room = width if narrow else panel + 0.2
         name = words.shortened(pair.name, int(room / style.text_in("x")))
         at = x if column else (0 if narrow else x)
-        everything = [point for ratio in pair.ratios for point in ratio.rows]
+        points = [point for ratio in pair.ratios for point in ratio.rows]
         marks.tag(
-            style.write(figure, at, top + title / 2, name, weight="bold", va="center"), everything
+            style.write(figure, at, top + title / 2, name, weight="bold", va="center"), points
         )
-        ax = style.axes(figure, x, top + title, panel, rows.high)
+        ax = style.axes(figure, x, top + title, panel, rows.height)
         shown = {ratio.case: ratio.rows for ratio in pair.ratios}
         rows.frame(ax, [shown.get(case, ()) for case in rows.cases], labels=column == 0)
-        _panel(ax, pair, told, rows, panel)
+        _panel(ax, pair, predicted, rows, panel)
     return figure
 
 
-def _panel(ax: Any, pair: Pair, told: Sequence[ratios.Foretold], rows: Rows, wide: float) -> None:
+def _panel(
+    ax: Any, pair: Pair, predicted: Sequence[ratios.Foretold], rows: Rows, width: float
+) -> None:
     """Dots of one pair."""
-    known = [foretold.ratio for foretold in told if foretold.ratio]
-    low = 0.8 * min([1.0, *known, *(ratio.low for ratio in pair.ratios)])
-    most = max([1.0, *known, *(ratio.high for ratio in pair.ratios)])
-    room = style.text_in("00.0 × ", style.SMALL_PT) / wide
+    limits = [prediction.ratio for prediction in predicted if prediction.ratio]
+    low = 0.8 * min([1.0, *limits, *(ratio.low for ratio in pair.ratios)])
+    most = max([1.0, *limits, *(ratio.high for ratio in pair.ratios)])
+    room = style.text_in("00.0 × ", style.SMALL_PT) / width
     high = low * (1.15 * most / low) ** (1 / (1 - min(room, 0.5)))
     ax.set_xscale("log")
     ax.set_xlim(low, high)
     ax.axvline(1, color=style.INK, linewidth=0.8)
-    for foretold, (_, dash) in zip(told, LINES.values(), strict=True):
-        if foretold.ratio:
-            ax.axvline(foretold.ratio, color=style.MUTED, linewidth=0.9, dashes=dash)
+    for prediction, (_, dash) in zip(predicted, LINES.values(), strict=True):
+        if prediction.ratio:
+            ax.axvline(prediction.ratio, color=style.MUTED, linewidth=0.9, dashes=dash)
     for ratio in pair.ratios:
         at = (rows.cases.index(ratio.case) + 0.5) * rows.pitch
         _dot(ax, ratio, at)
@@ -381,11 +383,11 @@ def _dot(ax: Any, ratio: Ratio, at: float) -> None:
     marks.tag(ax.plot([ratio.low, ratio.high], [at, at], color=ink, linewidth=0.9), ratio.rows)
     face = HOLLOW if ratio.extrapolated else {}
     dot = ax.plot([ratio.middle], [at], "o", color=ink, markersize=4, **face)
-    said = hover.spanned(ratio.middle, ratio.low, ratio.high, "×")
+    text = hover.spanned(ratio.middle, ratio.low, ratio.high, "×")
     marks.tag(
         dot,
         ratio.rows,
-        f"{ratio.case}: {side_name(ratio.a.row)} trains {said} as fast as "
+        f"{ratio.case}: {side_name(ratio.a.row)} trains {text} as fast as "
         f"{side_name(ratio.b.row)}" + ", extrapolated" * ratio.extrapolated,
     )
     marks.tag(

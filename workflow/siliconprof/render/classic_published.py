@@ -42,7 +42,7 @@ def of_published(data: Data, row: Row) -> list[Ratio]:
     groups: dict[tuple, dict[tuple, Step]] = {}
     for point in measured(data):
         whole = epoch(point)
-        if whole is None or not _asked_for(row, point):
+        if whole is None or not _is_about(row, point):
             continue
         alike = (
             Case(network(point), int(point["batch_size"])),
@@ -60,7 +60,7 @@ def of_published(data: Data, row: Row) -> list[Ratio]:
     ]
 
 
-def _asked_for(row: Row, point: Row) -> bool:
+def _is_about(row: Row, point: Row) -> bool:
     """Whether a published row is about a point's network and batch size; it may be about all."""
     model, batch = row["model"] or "all", row["batch_size"]
     return (model.startswith("all") or network(point) == model.upper()) and (
@@ -94,15 +94,15 @@ def table(data: Data) -> Table:
             continue
         low, high = row["value_min"], row["value_max"]
         if low == high:
-            said = low
+            text = low
         else:
-            said = f"at least {low}" if high is None else f"up to {high}"
+            text = f"at least {low}" if high is None else f"up to {high}"
         notes = [part for part in (row["note"] or "").split("; ") if part and part != ONLY_PICTURES]
         result.add(
             _devices(data, row),
             row["model"] or "not named",
             published(row["batch_size"], row["source"]) if row["batch_size"] else None,
-            published(said, row["source"]),
+            published(text, row["source"]),
             _measured(data, row),
             Value(f"{row['statement']} ({'; '.join([row['source'], *notes])})", mark="note"),
         )
@@ -125,19 +125,19 @@ def _measured(data: Data, row: Row) -> Value:
     """Ratios measured of a published pair; the range of several."""
     if row["model"] is None and row["batch_size"] is None and "TFLOPS" in (row["note"] or ""):
         return missing("a ratio of peak TFLOPS: no measurement answers it")
-    found = of_published(data, row)
-    if not found:
+    measured_ratios = of_published(data, row)
+    if not measured_ratios:
         return missing(NOT_BOTH)
-    least = min(found, key=lambda ratio: ratio.middle)
-    most = max(found, key=lambda ratio: ratio.middle)
-    said = str(least) if least is most else f"{least} ({least.case}) to {most} ({most.case})"
+    least = min(measured_ratios, key=lambda ratio: ratio.middle)
+    most = max(measured_ratios, key=lambda ratio: ratio.middle)
+    text = str(least) if least is most else f"{least} ({least.case}) to {most} ({most.case})"
     if row["model"] and "average" in row["model"]:
-        whole = Pair(found[0].a.row, found[0].b.row, found)
-        said = f"{ratios.times(whole.geometric)} in the geometric mean, {said}"
+        whole = Pair(measured_ratios[0].a.row, measured_ratios[0].b.row, measured_ratios)
+        text = f"{ratios.times(whole.geometric)} in the geometric mean, {text}"
     whose = dict.fromkeys(
         f"{side_name(ratio.a.row)} {beside.origin(ratio.a.row)} against {side_name(ratio.b.row)} "
         f"{beside.origin(ratio.b.row)}"
-        for ratio in found
+        for ratio in measured_ratios
     )
-    hollow = ", extrapolated epochs" if any(ratio.extrapolated for ratio in found) else ""
-    return Value(f"{said}: {'; '.join(whose)}{hollow}", sort=least.middle, mark="measured")
+    hollow = ", extrapolated epochs" if any(ratio.extrapolated for ratio in measured_ratios) else ""
+    return Value(f"{text}: {'; '.join(whose)}{hollow}", sort=least.middle, mark="measured")

@@ -18,7 +18,7 @@ CHANCE = 1 / CLASSES
 Z_95 = 1.959964  # of a normal distribution
 NO_EPOCH = "no epoch was measured or extrapolated"
 NO_STEP = "no unsplit step was timed"
-NO_TEST = "the test data were not gone through"
+NO_TEST = "the network was not run on the test data"
 NAMES = [
     Column("Network"),
     Column("batch size", "", True),
@@ -38,7 +38,7 @@ def _names(case: Case, row: Row) -> list[Value | str | None]:
     ]
 
 
-def times(data: Data, found: Mapping[Case, Sequence[Row]]) -> Table:
+def times(data: Data, cases: Mapping[Case, Sequence[Row]]) -> Table:
     """Every case: its epoch, its step with phases; what was not measured with its reason."""
     table = Table(
         [
@@ -64,7 +64,7 @@ def times(data: Data, found: Mapping[Case, Sequence[Row]]) -> Table:
             Column("95 % interval", help=uncertainty.HELP, folds=True),
         ]
     )
-    for case, points in found.items():
+    for case, points in cases.items():
         for row in points:
             table.add(
                 *_names(case, row),
@@ -87,12 +87,12 @@ def times(data: Data, found: Mapping[Case, Sequence[Row]]) -> Table:
 
 def _unmeasured(data: Data) -> list[tuple[list[Value | str | None], str, Row]]:
     """Names and reasons of batch sizes and of whole cells without a time, and their rows."""
-    found: list[tuple[list[Value | str | None], str, Row]] = []
+    unmeasured: list[tuple[list[Value | str | None], str, Row]] = []
     for row in data.points:
         if row["trainer"] == ratios.TRAINER and row.get("point_status") not in (None, "ok"):
             case = Case(ratios.network(row), int(row["batch_size"]))
             why = f"{row['point_status']}: {row.get('point_reason') or 'no reason given'}"
-            found.append((_names(case, row), why, row))
+            unmeasured.append((_names(case, row), why, row))
     for cell in data.cells:
         if cell["trainer"] == ratios.TRAINER and cell["status"] != "ok":
             names = [
@@ -103,8 +103,8 @@ def _unmeasured(data: Data) -> list[tuple[list[Value | str | None], str, Row]]:
                 precision(cell),
             ]
             why = f"{cell['status']}: {cell['reason'] or 'no reason given'}"
-            found.append((names, why, cell))
-    return found
+            unmeasured.append((names, why, cell))
+    return unmeasured
 
 
 def _epoch(row: Row) -> Value:
@@ -119,17 +119,17 @@ def _means(row: Row) -> Value:
     """`extrapolated: 40 of 1563 steps`; how many validation batches were run stands below."""
     if not row.get("epoch_means"):
         return missing(NO_EPOCH)
-    said = str(row["epoch_means"])
+    text = str(row["epoch_means"])
     if not ratios.extrapolated(row):
-        return Value(said, said)
+        return Value(text, text)
     trained, validated = (
         _of(row, f"epoch_measured_{part}", f"epoch_{part}")
         for part in ("steps", "validation_steps")
     )
     if trained:
-        said += f": {trained} steps"
+        text += f": {trained} steps"
     below = f"{validated} validation batches" if validated else ""
-    return Value(said, said, below, mark="bad")
+    return Value(text, text, below, mark="bad")
 
 
 def _of(row: Row, part: str, whole: str) -> str:
@@ -161,7 +161,7 @@ def accuracy_interval(row: Row) -> tuple[float, float] | None:
     return middle - reach, middle + reach
 
 
-def accuracy(found: Mapping[Case, Sequence[Row]]) -> Table:
+def accuracy(cases: Mapping[Case, Sequence[Row]]) -> Table:
     """What each network learned in the steps that it was given."""
     table = Table(
         [
@@ -187,7 +187,7 @@ def accuracy(found: Mapping[Case, Sequence[Row]]) -> Table:
             Column("Data", folds=True),
         ]
     )
-    for case, points in found.items():
+    for case, points in cases.items():
         for row in points:
             steps, share = trained_steps(row), words.number(row.get("test_accuracy"))
             table.add(
@@ -223,7 +223,7 @@ def _accuracy(row: Row) -> Value:
 # -- ratios ----------------------------------------------------------------------------------------
 
 
-def ratios_table(made: Sequence[Pair]) -> Table:
+def ratios_table(pairs: Sequence[Pair]) -> Table:
     """Every ratio with its interval, and the same of steps alone."""
     table = Table(
         [
@@ -245,7 +245,7 @@ def ratios_table(made: Sequence[Pair]) -> Table:
             Column("Epochs are", folds=True),
         ]
     )
-    for pair in made:
+    for pair in pairs:
         for ratio in pair.ratios:
             table.add(
                 side_name(pair.a),
@@ -267,7 +267,7 @@ def _ratio(ratio: Ratio) -> Value:
     return Value(words.significant(ratio.middle), ratio.middle, ends)
 
 
-def ranges(data: Data, made: Sequence[Pair]) -> Table:
+def ranges(data: Data, pairs: Sequence[Pair]) -> Table:
     """Least, means and most of each pair, network by network, beside what TFLOPS say."""
     table = Table(
         [
@@ -296,9 +296,9 @@ def ranges(data: Data, made: Sequence[Pair]) -> Table:
             ),
         ]
     )
-    for pair in made:
+    for pair in pairs:
         names = list(dict.fromkeys(ratio.case.network for ratio in pair.ratios))
-        beside = [ratios.by_products(data, pair), ratios.by_sheets(data, pair)]
+        predictions = [ratios.by_products(data, pair), ratios.by_sheets(data, pair)]
         for name in [*names, *(["all"] if len(names) > 1 else [])]:
             part = pair if name == "all" else pair.of_network(name)
             table.add(
@@ -310,7 +310,7 @@ def ranges(data: Data, made: Sequence[Pair]) -> Table:
                 quantity(part.geometric, NO_EPOCH),
                 quantity(part.arithmetic, NO_EPOCH),
                 _end(part.most, name == "all"),
-                *map(_foretold, beside),
+                *map(_foretold, predictions),
                 of=[row for ratio in part.ratios for row in ratio.rows],
             )
     return table

@@ -37,7 +37,7 @@ MOST_NAMED = 4
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
-    """Facts first; a figure over the whole run and a table where any clock was told."""
+    """Facts first; a figure over the whole run and a table where any clock was read."""
     book.heading("Clocks, temperature and interference", anchor=f"{prefix}clocks")
     rows = {
         name: [row for row in data.probes if row["probe"] == name and row["means"] != SWITCHED_OFF]
@@ -60,10 +60,10 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
                 partial(draw, panels),
                 device=data.device_name(cells[0]),
             )
-    told = [row for row in rows["clocks"] if _tells(row)]
-    if told:
+    shown = [row for row in rows["clocks"] if _has_reading(row)]
+    if shown:
         book.table(
-            f"{prefix}clocks", "clocks", table(data, told), folded=words.count(len(told), "cell")
+            f"{prefix}clocks", "clocks", table(data, shown), folded=words.count(len(shown), "cell")
         )
 
 
@@ -71,26 +71,26 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 
 
 def facts(data: Data, clocks: Sequence[Row], interference: Sequence[Row]) -> list[tuple[str, str]]:
-    """What was seen either way, and why the rest could not be told."""
+    """What the probes saw or ruled out, and why the rest is unknown."""
     load = [
         value
         for row in interference
         if (value := words.number(row.get("foreign_load_cores"))) is not None
     ]
     flagged = [cell for cell in data.cells if "contended" in (cell["flags"] or "").split(";")]
-    heat = _seen(clocks, "throttled", "limits_means")
-    power = _seen(clocks, "power_capped", "limits_means")
+    throttling = _seen(clocks, "throttled", "limits_means")
+    power_limit = _seen(clocks, "power_capped", "limits_means")
     return [
-        ("Throttling" if heat != power else "Throttling, power limit", heat),
-        ("Held at the power limit", power if heat != power else ""),
+        ("Throttling" if throttling != power_limit else "Throttling, power limit", throttling),
+        ("Held at the power limit", power_limit if throttling != power_limit else ""),
         *(
-            (f"{head}", said)
+            (f"{head}", text)
             for stem, unit, head, sign in SUMMARISED
-            if (said := _range(clocks, stem, unit, sign))
+            if (text := _range(clocks, stem, unit, sign))
         ),
         (
             "Power supply",
-            _told(
+            _tally(
                 interference,
                 "power_source",
                 "nothing here tells of mains or battery, as on servers and virtual machines",
@@ -99,7 +99,7 @@ def facts(data: Data, clocks: Sequence[Row], interference: Sequence[Row]) -> lis
         ("Low-power mode", _seen(interference, "low_power_mode", "low_power_means")),
         (
             "CPU governor",
-            _told(interference, "cpu_governor", "no cpufreq: a virtual machine, or not Linux"),
+            _tally(interference, "cpu_governor", "no cpufreq: a virtual machine, or not Linux"),
         ),
         (
             "Foreign load",
@@ -108,7 +108,7 @@ def facts(data: Data, clocks: Sequence[Row], interference: Sequence[Row]) -> lis
             if load
             else "not known: no processor time of others could be read",
         ),
-        ("Others on the GPU", _told(interference, "gpu_foreign_processes", "")),
+        ("Others on the GPU", _tally(interference, "gpu_foreign_processes", "")),
     ]
 
 
@@ -118,8 +118,8 @@ def _span(values: Sequence[float]) -> str:
 
 
 def _range(rows: Sequence[Row], stem: str, unit: str, sign: str) -> str:
-    """Lowest and highest of a quantity over all cells, and its median; empty when never told."""
-    found = {
+    """Lowest and highest of a quantity over all cells, and its median; empty when never read."""
+    values = {
         part: [
             value
             for row in rows
@@ -127,10 +127,10 @@ def _range(rows: Sequence[Row], stem: str, unit: str, sign: str) -> str:
         ]
         for part in ("median", "min", "max")
     }
-    if not found["median"]:
+    if not values["median"]:
         return ""
-    low, high = (words.significant(end) for end in (min(found["min"]), max(found["max"])))
-    middle = words.significant(float(np.median(found["median"])))
+    low, high = (words.significant(end) for end in (min(values["min"]), max(values["max"])))
+    middle = words.significant(float(np.median(values["median"])))
     return f"{low} to {high} {sign}, median of the cells {middle} {sign}"
 
 
@@ -144,39 +144,39 @@ def _seen(rows: Sequence[Row], column: str, means: str) -> str:
     groups: dict[bool | None, list[Row]] = {}
     for row in rows:
         groups.setdefault(_yes(row.get(column)), []).append(row)
-    said = []
+    parts = []
     if True in groups:
         names = [_name(row) for row in groups[True]]
         more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
         shown = words.listing([*names[:MOST_NAMED], *more])
-        said.append(f"seen in {words.count(len(names), 'cell')} ({shown})")
+        parts.append(f"seen in {words.count(len(names), 'cell')} ({shown})")
     if False in groups:
-        looked = words.count(len(groups[False]), "cell")
-        told = _common(groups[False], means)
-        said.append(f"not seen in {looked}" + (f" (told by {told})" if told else ""))
+        cells = words.count(len(groups[False]), "cell")
+        how = _common(groups[False], means)
+        parts.append(f"not seen in {cells}" + (f" (told by {how})" if how else ""))
     if None in groups:
         silent = groups[None]
         where = "" if len(silent) == len(rows) else f" in {words.count(len(silent), 'cell')}"
-        said.append(f"cannot be told{where}: {_common(silent, means) or _common(silent, 'means')}")
-    return "; ".join(said)
+        parts.append(f"cannot be told{where}: {_common(silent, means) or _common(silent, 'means')}")
+    return "; ".join(parts)
 
 
 def _common(rows: Sequence[Row], column: str) -> str:
     return "; ".join(dict.fromkeys(str(row[column]) for row in rows if row.get(column)))
 
 
-def _told(rows: Sequence[Row], column: str, silent: str) -> str:
+def _tally(rows: Sequence[Row], column: str, reason: str) -> str:
     """The values of a column with how often each was found."""
-    found = Counter(
+    counts = Counter(
         f"{value:g}" if isinstance(value, float) else str(value)
         for row in rows
         if (value := row.get(column)) is not None
     )
-    if not found:
-        return silent and f"cannot be told: {silent}"
-    if len(found) == 1 and found.total() == len(rows):
-        return next(iter(found))
-    return ", ".join(f"{value} in {words.count(n, 'cell')}" for value, n in found.most_common())
+    if not counts:
+        return reason and f"cannot be told: {reason}"
+    if len(counts) == 1 and counts.total() == len(rows):
+        return next(iter(counts))
+    return ", ".join(f"{value} in {words.count(n, 'cell')}" for value, n in counts.most_common())
 
 
 def _name(row: Row) -> str:
@@ -195,51 +195,51 @@ class Panel(NamedTuple):
 
     @property
     def cells(self) -> list[Row]:
-        """The cells that tell it."""
+        """The cells that have samples of it."""
         return [cell for *_, cell in self.series]
 
 
 def _panels(data: Data, cells: Sequence[Row]) -> list[Panel]:
-    """Quantities that at least one cell tells, over minutes since the first cell began."""
+    """Quantities that any cell has samples of, over minutes since the first cell began."""
     timed = sorted((cell for cell in cells if cell["started_at"]), key=lambda c: c["started_at"])
     if not timed:
         return []
     zero = datetime.fromisoformat(timed[0]["started_at"])
-    found = []
+    panels = []
     for column, title, unit, scale in CLOCK_PANELS:
         series: list[tuple[list[float], list[float], Row]] = []
         for cell in timed:
             frame = data.traces.sampled(cell)
             if frame is None or column not in frame or frame[column].notna().sum() < 1:
                 continue
-            kept = frame[frame[column].notna()]
+            samples = frame[frame[column].notna()]
             offset = (datetime.fromisoformat(cell["started_at"]) - zero).total_seconds()
-            minutes = ((kept["t_s"] + offset) / 60).tolist()
-            values = (kept[column] / scale).tolist()
+            minutes = ((samples["t_s"] + offset) / 60).tolist()
+            values = (samples[column] / scale).tolist()
             series.append((*strokes.thin(minutes, values, POINTS_PER_CELL), cell))
         if series:
-            found.append(Panel(title, unit, series))
-    return found
+            panels.append(Panel(title, unit, series))
+    return panels
 
 
 def draw(panels: Sequence[Panel], narrow: bool) -> Any:
     """One panel below the other on one axis of time; every dot is a sample."""
-    width, left, title, high, foot = style.width_in(narrow), 0.46, 0.26, 0.8, 0.4
+    width, left, title, height, foot = style.width_in(narrow), 0.46, 0.26, 0.8, 0.4
     entries = style.backends((cell for panel in panels for cell in panel.cells), 2.6)
     head = style.legend_height(entries, width)
-    figure = style.canvas(width, head + len(panels) * (title + high) + foot)
+    figure = style.canvas(width, head + len(panels) * (title + height) + foot)
     style.legend(figure, entries, 0.0)
     end = max(xs[-1] for panel in panels for xs, _, _ in panel.series) or 1.0
     for index, panel in enumerate(panels):
-        top = head + index * (title + high)
+        top = head + index * (title + height)
         style.write(figure, 0, top + 0.15, panel.title, weight="bold", va="center")
-        ax = style.axes(figure, left, top + title, width - left - 0.1, high)
+        ax = style.axes(figure, left, top + title, width - left - 0.1, height)
         for xs, ys, cell in panel.series:
-            told = hover.of_several(ys, panel.unit)
+            text = hover.of_several(ys, panel.unit)
             marks.tag(
                 strokes.dots(ax, xs, ys, color=style.colour(cell)),
                 cell,
-                f"{hover.cell(cell)}: {panel.title}, {told}",
+                f"{hover.cell(cell)}: {panel.title}, {text}",
             )
         values = [value for _, ys, _ in panel.series for value in ys]
         room = (max(values) - min(values)) * 0.1 or max(values) * 0.1 or 1.0
@@ -259,7 +259,7 @@ def draw(panels: Sequence[Panel], narrow: bool) -> Any:
 # -- table -------------------------------------------------------------------------------------
 
 
-def _tells(row: Row) -> bool:
+def _has_reading(row: Row) -> bool:
     return any(
         words.number(row.get(f"{stem}_median_{unit}")) is not None
         for stem, unit, _, _ in SUMMARISED
@@ -301,7 +301,7 @@ def table(data: Data, rows: Sequence[Row]) -> Table:
 
 
 def _spread(row: Row, stem: str, unit: str) -> Value:
-    value = quantity(row.get(f"{stem}_median_{unit}"), "this cell's probe did not tell")
+    value = quantity(row.get(f"{stem}_median_{unit}"), "this cell's probe did not read it")
     ends = [words.number(row.get(f"{stem}_{part}_{unit}")) for part in ("min", "max")]
     if value.reason or ends[0] is None or ends[1] is None:
         return value

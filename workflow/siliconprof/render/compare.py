@@ -55,12 +55,12 @@ class Step:
 
 def steps(data: Data) -> dict[Family, list[Step]]:
     """Family -> its measured step times; a mechanism check has none."""
-    found: dict[Family, list[Step]] = {}
+    groups: dict[Family, list[Step]] = {}
     for point in data.training():
         step = Step.of(point)
         if step and not has_no_speed(point):
-            found.setdefault(family(point), []).append(step)
-    return dict(sorted(found.items(), key=lambda item: -(item[0].n_parameters or 0)))
+            groups.setdefault(family(point), []).append(step)
+    return dict(sorted(groups.items(), key=lambda item: -(item[0].n_parameters or 0)))
 
 
 def pairs(steps_: Sequence[Step], axis: str, first: str | None = None) -> Iterator[tuple]:
@@ -88,12 +88,12 @@ def ratio_words(slow: Step, fast: Step) -> str:
 
 def remarks(*compared: Step) -> str:
     """What limits a comparison: few repeats, or flags."""
-    said = []
+    parts = []
     least = min(step.n for step in compared)
     if least <= FEW:
-        said.append(f"only {least} steps")
+        parts.append(f"only {least} steps")
     caution = words.caution(*(step.row for step in compared))
-    return f" ({'; '.join(filter(None, [*said, caution]))})" if said or caution else ""
+    return f" ({'; '.join(filter(None, [*parts, caution]))})" if parts or caution else ""
 
 
 @dataclass

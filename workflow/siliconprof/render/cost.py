@@ -35,7 +35,7 @@ def add(data: Data, book: Book) -> None:
     if data.probes:
         book.table("probes", "probes", probes_table(data.probes))
     else:
-        book.note("No record of these results tells what a probe costs.")
+        book.note("No record of these results holds the cost of a probe.")
     points = [
         (row, ratio)
         for row in sorted(data.training(), key=family_order)
@@ -59,9 +59,9 @@ def add(data: Data, book: Book) -> None:
             if names
             else "None is flagged.",
         )
-    found = pairs(data)
-    if found:
-        book.table("probes-paired", "probes-paired", paired_table(found))
+    compared = pairs(data)
+    if compared:
+        book.table("probes-paired", "probes-paired", paired_table(compared))
 
 
 # -- probes ------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def probes_table(rows: Sequence[Row]) -> Table:
     groups: dict[tuple, list[Row]] = {}
     for row in rows:
         if row["means"] != SWITCHED_OFF:
-            # what is available nowhere is told once
+            # a probe that is available nowhere has one line
             backend = words.backend_name(row) if _all([row], "samples") else ""
             groups.setdefault((row["probe"], row["device"], backend), []).append(row)
     for (probe, device, _), group in sorted(groups.items()):
@@ -110,8 +110,8 @@ def _all(rows: Sequence[Row], column: str) -> list[float]:
 
 
 def _middle(rows: Sequence[Row], column: str) -> float | None:
-    found = _all(rows, column)
-    return float(np.median(found)) if found else None
+    values = _all(rows, column)
+    return float(np.median(values)) if values else None
 
 
 def _middle_and_worst(rows: Sequence[Row], column: str, scale: float, why: str) -> Value:
@@ -127,7 +127,7 @@ def _middle_and_worst(rows: Sequence[Row], column: str, scale: float, why: str) 
 
 def draw(data: Data, points: Sequence[tuple[Row, float]], narrow: bool) -> Any:
     """Split over unsplit against the step time: a dot a cell, a ring where it is flagged."""
-    width, left, foot, high = style.width_in(narrow), 0.5, 0.42, 2.0
+    width, left, foot, height = style.width_in(narrow), 0.5, 0.42, 2.0
     precisions = [p for p in PRECISION_ORDER if any(row["precision"] == p for row, _ in points)]
     entries = [
         *style.backends((row for row, _ in points), 3.4),
@@ -146,9 +146,9 @@ def draw(data: Data, points: Sequence[tuple[Row, float]], narrow: bool) -> Any:
     if len(precisions) > 1:
         entries.append((lambda ax, x, y: None, "lighter: lower precision"))
     head = style.legend_height(entries, width) + 0.08
-    figure = style.canvas(width, head + high + foot)
+    figure = style.canvas(width, head + height + foot)
     style.legend(figure, entries, 0.0)
-    ax = style.axes(figure, left, head, width - left - 0.1, high)
+    ax = style.axes(figure, left, head, width - left - 0.1, height)
     times = [row["unsplit_step_median_s"] * 1e3 for row, _ in points]
     low, top = min(times) / 1.5, max(*times, CHECKED_FROM_S * 1e3) * 1.5
     ratios = [ratio for _, ratio in points]
@@ -169,10 +169,10 @@ def draw(data: Data, points: Sequence[tuple[Row, float]], narrow: bool) -> Any:
     )
     ax.axhline(1, color=style.MUTED, linewidth=0.6)
     for (row, ratio), time in zip(points, times, strict=True):
-        said = f"{hover.training(row)}: split over unsplit {words.significant(ratio, 4)}"
+        text = f"{hover.training(row)}: split over unsplit {words.significant(ratio, 4)}"
         shape = style.device_mark(row["device"])
         dot = ax.plot([time], [ratio], shape, color=style.colour(row), markersize=3.4)
-        marks.tag(dot, row, f"{said}, unsplit step {hover.median(row, 'unsplit_step')}")
+        marks.tag(dot, row, f"{text}, unsplit step {hover.median(row, 'unsplit_step')}")
         if flagged(row, SPLIT_FLAG):
             ring = ax.plot(
                 [time],
@@ -199,14 +199,14 @@ def pairs(data: Data) -> list[tuple[Row, Row]]:
     """(without any probe, with them) of trainings that differ in nothing else."""
     rows = sorted(data.training(), key=family_order)
     return [
-        (without, beside)
+        (without, probed)
         for without in rows
-        for beside in rows
-        if without.get("probes_off") and differ_in(without, beside, "probes_off")
+        for probed in rows
+        if without.get("probes_off") and differ_in(without, probed, "probes_off")
     ]
 
 
-def paired_table(found: Sequence[tuple[Row, Row]]) -> Table:
+def paired_table(compared: Sequence[tuple[Row, Row]]) -> Table:
     """Step times with and without the probes, and what both intervals allow of the difference."""
     result = Table(
         [
@@ -218,16 +218,16 @@ def paired_table(found: Sequence[tuple[Row, Row]]) -> Table:
             Column("difference", "%", True, "what both intervals allow below"),
         ]
     )
-    for without_row, beside_row in found:
-        without, beside = Step.of(without_row), Step.of(beside_row)
-        place = (model(beside_row), beside_row["device"], label(beside_row))
-        if not without or not beside:
+    for without_row, probed_row in compared:
+        without, probed = Step.of(without_row), Step.of(probed_row)
+        place = (model(probed_row), probed_row["device"], label(probed_row))
+        if not without or not probed:
             result.add(
-                *place, *[missing("no unsplit step was timed")] * 3, of=(without_row, beside_row)
+                *place, *[missing("no unsplit step was timed")] * 3, of=(without_row, probed_row)
             )
             continue
-        ends = (beside.low / without.high - 1, beside.high / without.low - 1)
-        change = 100 * (beside.middle / without.middle - 1)
+        ends = (probed.low / without.high - 1, probed.high / without.low - 1)
+        change = 100 * (probed.middle / without.middle - 1)
         result.add(
             *place,
             *(
@@ -236,10 +236,10 @@ def paired_table(found: Sequence[tuple[Row, Row]]) -> Table:
                     step.middle * 1e3,
                     "–".join(words.significant(end * 1e3) for end in (step.low, step.high)),
                 )
-                for step in (without, beside)
+                for step in (without, probed)
             ),
             Value(_signed(change), change, " to ".join(_signed(100 * end) for end in ends)),
-            of=(without_row, beside_row),
+            of=(without_row, probed_row),
         )
     return result
 

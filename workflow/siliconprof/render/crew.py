@@ -20,20 +20,20 @@ from siliconprof.errors import UserError
 from siliconprof.lifetime import end_with
 
 
-def most_workers(asked: int) -> int:
+def most_workers(wanted: int) -> int:
     """How many processes may draw: one where a fork is not safe.
 
     Apple's frameworks, which NumPy computes with on a Mac, may crash in a forked process; Python
     itself does not fork there by default for that reason (its documentation of
     `multiprocessing`, "Contexts and start methods").
     """
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else asked
-    return max(min(asked, usable), 1) if sys.platform == "linux" else 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else wanted
+    return max(min(wanted, usable), 1) if sys.platform == "linux" else 1
 
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Search for garbage seldom: after every figure or two, and hardly ever in all there is.
+    """Collect garbage seldom: new objects after every figure or two, all objects hardly ever.
 
     A figure is a hundred thousand objects that refer to each other, beside millions of the tables.
     """
@@ -57,7 +57,7 @@ class Crew:
         """Begin some work; it is done here and now where there is one worker alone.
 
         Returns:
-            what to ask `result` for.
+            the index that `result` takes.
 
         Raises:
             UserError: earlier work ended without a word.

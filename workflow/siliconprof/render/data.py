@@ -1,8 +1,8 @@
 """What the page is made of: the tables of `aggregate`, the matrix, the registry, the published.
 
 Rows are plain dictionaries in which a missing value is None; the long tables (steps, samples)
-stay pandas frames. A cell that is not `ok` keeps its row and loses its points: a time that was
-measured under another name than it was asked for is no result.
+stay pandas frames. A cell that is not `ok` keeps its row and loses its points: a time that was not
+measured in the way that its cell names is no result.
 """
 
 from __future__ import annotations
@@ -161,22 +161,22 @@ class Data:
     def only(self, source: str, host: str | None = None) -> Data:
         """The same, with the measurements of one source, and of one of its hosts, alone."""
 
-        def kept(row: Mapping[str, Any]) -> bool:
+        def selected(row: Mapping[str, Any]) -> bool:
             return row["source"] == source and host in (None, row["host"])
 
         return replace(
             self,
-            cells=[row for row in self.cells if kept(row)],
-            points=[row for row in self.points if kept(row)],
-            energy=[row for row in self.energy if kept(row)],
-            probes=[row for row in self.probes if kept(row)],
-            captures=[row for row in self.captures if kept(row)],
-            ceilings=[row for row in self.ceilings if kept(row)],
-            checks=[row for row in self.checks if kept(row)],
-            texts=[row for row in self.texts if kept(row)],
-            expected=[row for row in self.expected if kept(row)],
-            scaling=[row for row in self.scaling if kept(row)],
-            attribution=[row for row in self.attribution if all(map(kept, sides(row)))],
+            cells=[row for row in self.cells if selected(row)],
+            points=[row for row in self.points if selected(row)],
+            energy=[row for row in self.energy if selected(row)],
+            probes=[row for row in self.probes if selected(row)],
+            captures=[row for row in self.captures if selected(row)],
+            ceilings=[row for row in self.ceilings if selected(row)],
+            checks=[row for row in self.checks if selected(row)],
+            texts=[row for row in self.texts if selected(row)],
+            expected=[row for row in self.expected if selected(row)],
+            scaling=[row for row in self.scaling if selected(row)],
+            attribution=[row for row in self.attribution if all(map(selected, sides(row)))],
         )
 
     def hosts(self) -> list[tuple[str, str]]:
@@ -198,19 +198,19 @@ class Data:
 
     def families(self) -> dict[Family, tuple[list[Row], list[Row]]]:
         """Family -> (measured points, cells that were not measured)."""
-        found: dict[Family, tuple[list[Row], list[Row]]] = {}
+        families: dict[Family, tuple[list[Row], list[Row]]] = {}
         home: dict[str, Family] = {}  # of a workload without its trainer, else of a model
         for point in sorted(self.training(), key=family_order):
             kind = family(point)
-            found.setdefault(kind, ([], []))[0].append(point)
+            families.setdefault(kind, ([], []))[0].append(point)
             home.setdefault(stem(point), kind)
         for point in self.training():
             home.setdefault(model(point), family(point))
         for cell in sorted(self.cells, key=family_order):
             if by_phases(cell) and cell["status"] != "ok":
                 kind = home.get(stem(cell)) or home.get(model(cell)) or Family(model(cell))
-                found.setdefault(kind, ([], []))[1].append(cell)
-        return dict(sorted(found.items(), key=lambda item: item[0].order))
+                families.setdefault(kind, ([], []))[1].append(cell)
+        return dict(sorted(families.items(), key=lambda item: item[0].order))
 
     def device(self, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The registry's entry of a row's device, None when there is none."""
@@ -243,11 +243,11 @@ class Data:
 
     @cached_property
     def _ceilings(self) -> dict[tuple, list[Row]]:
-        found: dict[tuple, list[Row]] = {}
+        lines: dict[tuple, list[Row]] = {}
         for line in self.ceilings:
             name = (*device_of(line), line["quantity"])
-            found.setdefault(name, []).append(line)
-        return found
+            lines.setdefault(name, []).append(line)
+        return lines
 
     @cached_property
     def _checks(self) -> dict[tuple, Row]:
@@ -281,10 +281,10 @@ def read_published(folder: Path) -> dict[str, list[Row]]:
     Raises:
         UserError: a file is missing; all of them, one line each.
     """
-    found, mistakes = {}, []
+    tables, mistakes = {}, []
     for name in PUBLISHED:
         try:
-            found[name] = [
+            tables[name] = [
                 {key: value or None for key, value in row.items()}
                 for row in published_values.read_table(folder / f"{name}.csv")
             ]
@@ -292,7 +292,7 @@ def read_published(folder: Path) -> dict[str, list[Row]]:
             mistakes.append(str(error))
     if mistakes:
         raise UserError("\n".join(mistakes))
-    return found
+    return tables
 
 
 def load(
@@ -319,8 +319,8 @@ def load(
     _flag_impossible(cells, checks)
     results = tables.parent
     points = _measured(cells, rows(frames["points"]))
-    known = {floor.host: floor for floor in map(noise_floors.read, floors)}
-    uncertainty.rest_on(points, known)
+    noise = {floor.host: floor for floor in map(noise_floors.read, floors)}
+    uncertainty.rest_on(points, noise)
     return Data(
         matrix=document,
         cells=cells,
@@ -348,21 +348,21 @@ def load(
         attribution=rows(frames["attribution"]),
         claims=rows(frames["claims"]),
         other_methods=rows(frames["other_methods"]),
-        floors=known,
+        floors=noise,
         damaged=sorted((results / "damaged").glob("**/*.json")),
     )
 
 
 def _circumstances(cells: Sequence[Row], probes: Iterable[Row]) -> None:
-    """Tell each cell whether it was offloaded, and whether it ran without any probe on purpose.
+    """Add to each cell whether it was offloaded, and whether its probes were all switched off.
 
-    And each probe what its cell multiplied with, since it is told with the backend's name.
+    Each probe gets what its cell multiplied with, which the page shows with the backend's name.
     """
     means: dict[tuple, set[str]] = {}
     by_key = {key(cell): cell for cell in cells}
     for probe in probes:
-        cell_ = by_key.get(key(probe), {})
-        probe |= {name: cell_.get(name) for name in ("device_kind", "blas")}
+        own_cell = by_key.get(key(probe), {})
+        probe |= {name: own_cell.get(name) for name in ("device_kind", "blas")}
         means.setdefault(key(probe), set()).add(probe["means"] or "")
     for cell in cells:
         cell["offloads"] = cell.get("scenario_applied") == "offload"
@@ -372,42 +372,42 @@ def _circumstances(cells: Sequence[Row], probes: Iterable[Row]) -> None:
 def _flag_impossible(cells: Iterable[Row], checks: Iterable[Row]) -> None:
     """Flag the cells that have a throughput above what their device can do.
 
-    Their records stay as they are: what stands above what shows only beside other records.
+    Their records stay as they are: a value above a ceiling shows only beside other records.
     """
     by_key = {key(cell): cell for cell in cells}
     for check in checks:
         code = FLAG_OF_VERDICT.get(check["verdict"])
         cell = by_key.get(key(check))
         if code and cell is not None:
-            for name, said in (("flags", code), ("flag_details", f"{code}: {check['reason']}")):
+            for name, text in (("flags", code), ("flag_details", f"{code}: {check['reason']}")):
                 cell[name] = (
-                    f"{cell[name]}{'; ' if name == 'flag_details' else ';'}{said}"
+                    f"{cell[name]}{'; ' if name == 'flag_details' else ';'}{text}"
                     if cell[name]
-                    else said
+                    else text
                 )
 
 
 def _measured(cells: Iterable[Row], points: Iterable[Row]) -> list[Row]:
-    """Points of cells that are ok, with what is known of their cell beside them."""
+    """Points of cells that are ok, each with the columns `FROM_CELL` of its cell."""
     by_key = {key(cell): cell for cell in cells}
-    found = []
+    measured = []
     for point in points:
         cell = by_key.get(key(point))
         if cell is not None and cell["status"] == "ok":
             beside = {name: cell.get(name) for name in FROM_CELL}
-            found.append(
+            measured.append(
                 beside | {k: v for k, v in point.items() if v is not None or k not in beside}
             )
-    _tell_twins_apart(filter(by_phases, found))
-    return found
+    _tell_twins_apart(filter(by_phases, measured))
+    return measured
 
 
 def _tell_twins_apart(points: Iterable[Row]) -> None:
     """Mark training points that a family's labels would not tell apart."""
-    named: dict[tuple, list[Row]] = {}
+    groups: dict[tuple, list[Row]] = {}
     for point in points:
         place = (point["source"], point["host"], point["device"])
-        named.setdefault((family(point), *place, label(point)), []).append(point)
-    for twins in named.values():
+        groups.setdefault((family(point), *place, label(point)), []).append(point)
+    for twins in groups.values():
         for point in twins:
             point["twin"] = len(twins) > 1

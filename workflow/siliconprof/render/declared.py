@@ -116,14 +116,14 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 def probe_table(data: Data, probe: str) -> Table:
     """What a probe's summary holds, a row for each cell."""
     rows = [row for row in data.probes if row["probe"] == probe]
-    found = list(in_units(_quantities(probe), rows))
+    quantities = list(in_units(_quantities(probe), rows))
     result = Table(
         [
             Column("Workload"),
             Column("Device", folds=True),
             Column("Backend"),
             Column("Precision", folds=True),
-            *(Column(one.label, one.unit, True) for one in found),
+            *(Column(one.label, one.unit, True) for one in quantities),
         ]
     )
     for row in sorted(rows, key=lambda row: (row["workload"], row["backend"], row["precision"])):
@@ -133,7 +133,7 @@ def probe_table(data: Data, probe: str) -> Table:
             row["device"],
             words.backend_name(row),
             row["precision"],
-            *(quantity(row.get(one.name), reason, one.scale) for one in found),
+            *(quantity(row.get(one.name), reason, one.scale) for one in quantities),
             of=row,
         )
     return result
@@ -163,8 +163,8 @@ def _unit(unit: str, typical: float) -> tuple[str, float]:
 
 
 def _plugin(module: str) -> Any:
-    there = module in plugins.names("workloads")
-    return plugins.load("workloads", module) if there else KernelWorkload
+    has_plugin = module in plugins.names("workloads")
+    return plugins.load("workloads", module) if has_plugin else KernelWorkload
 
 
 def label(point: Row, workloads: int) -> str:
@@ -209,9 +209,9 @@ def draw(points: Sequence[Row], of: Shown, narrow: bool) -> Any:
                 line = ax.plot([start, end], [y, y], color=style.colour(point), linewidth=0.9)
                 marks.tag(line, point)
             what = hover.interval_name(point, of.name.removesuffix("_s"))
-            said = hover.spanned(middle, start, end, of.unit, what=what)
+            value_text = hover.spanned(middle, start, end, of.unit, what=what)
             dot = ax.plot([middle], [y], "o", color=style.colour(point), markersize=3.4)
-            marks.tag(dot, point, f"{hover.cell(point)}, {labels[at]}: {said}")
+            marks.tag(dot, point, f"{hover.cell(point)}, {labels[at]}: {value_text}")
     return figure
 
 

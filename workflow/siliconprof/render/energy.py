@@ -54,11 +54,11 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
                 )
         fold = words.count(len(measured), "line") if len(measured) > FOLD_ABOVE else ""
         book.table(f"{prefix}energy", "energy", table(measured), folded=fold)
-    told = _reasons(points, rows)
-    if told and not measured:
-        book.note(f"No energy was measured. {' '.join(told)}")
-    elif told:
-        book.listing(told, "No energy from:")
+    sentences = _reasons(points, rows)
+    if sentences and not measured:
+        book.note(f"No energy was measured. {' '.join(sentences)}")
+    elif sentences:
+        book.listing(sentences, "No energy from:")
     elif not measured:
         book.note("No energy was measured: no training cell of these results reads any.")
     if whole := _whole_trainings(data):
@@ -69,7 +69,7 @@ def _whole_trainings(data: Data) -> list[str]:
     """What is known of the energy of trainings that are not timed phase by phase."""
     cells = {key(cell): cell for cell in data.cells if cell["trainer"] in WHOLE_TRAININGS}
     reasons: dict[str, list[str]] = {}
-    told = []
+    sentences = []
     for row in data.energy:
         cell = cells.get(key(row))
         if cell is None or cell["status"] != "ok":
@@ -79,11 +79,11 @@ def _whole_trainings(data: Data) -> list[str]:
             why = str(row.get("reason") or "no reason given")
             reasons.setdefault(why, []).append(row["workload"])
         else:
-            told.append(
+            sentences.append(
                 f"{hover.cell(cell)}: {words.significant(joules, 4)} J a step, of the "
                 f"{row['scope']} by {row['name']}, {row['quality']}."
             )
-    return told + [
+    return sentences + [
         f"{words.listing(dict.fromkeys(workloads))}: no energy, {why}."
         for why, workloads in reasons.items()
     ]
@@ -91,19 +91,20 @@ def _whole_trainings(data: Data) -> list[str]:
 
 def _reasons(points: Mapping[tuple, Row], rows: Sequence[tuple[Row, Row]]) -> list[str]:
     """One sentence for each reason why a source gave nothing, with the cells that it holds for."""
-    found: dict[tuple[str, str], list[Row]] = {}
+    groups: dict[tuple[str, str], list[Row]] = {}
     for point, row in rows:
         if words.number(row.get("energy_per_step_j")) is None:
             name = row.get("name")
             source = f"{name} ({row['scope']})" if name else "Any source"
             why = row.get("reason") or "no reason given"
-            found.setdefault((source, why), []).append(point)
-    told = {key(point) for point, _ in rows}
-    silent = [point for name, point in points.items() if name not in told]
+            groups.setdefault((source, why), []).append(point)
+    with_source = {key(point) for point, _ in rows}
+    silent = [point for name, point in points.items() if name not in with_source]
     if silent:
-        found["Any source", "the record has no energy"] = silent
+        groups["Any source", "the record has no energy"] = silent
     return [
-        f"{source}: {why} ({_cells(cells, len(points))})." for (source, why), cells in found.items()
+        f"{source}: {why} ({_cells(cells, len(points))})."
+        for (source, why), cells in groups.items()
     ]
 
 
@@ -121,10 +122,10 @@ def draw(rows: Sequence[tuple[Row, Row]], narrow: bool) -> Any:
     for point, row in rows:
         cells.setdefault(key(point), []).append((point, row))
     names = [
-        f"{model(found[0][0])}\n{label(found[0][0])}"
+        f"{model(group[0][0])}\n{label(group[0][0])}"
         if narrow
-        else f"{model(found[0][0])} · batch {int(found[0][0]['batch_size'])} · {label(found[0][0])}"
-        for found in cells.values()
+        else f"{model(group[0][0])} · batch {int(group[0][0]['batch_size'])} · {label(group[0][0])}"
+        for group in cells.values()
     ]
     width = style.width_in(narrow)
     left = min(style.labels_in(names, narrow) + 0.1, width * 0.62)
@@ -148,8 +149,8 @@ def draw(rows: Sequence[tuple[Row, Row]], narrow: bool) -> Any:
     style.legend(figure, entries, 0.0)
     ax = style.axes(figure, left, head, width - left - 0.12, len(cells) * pitch)
     most = 0.0
-    for y, found in enumerate(cells.values()):
-        for point, row in found:
+    for y, group in enumerate(cells.values()):
+        for point, row in group:
             joules = row["energy_per_sample_j"]
             most = max(most, joules)
             ring = row["quality"] == "integral"
@@ -184,7 +185,7 @@ def draw(rows: Sequence[tuple[Row, Row]], narrow: bool) -> Any:
     ax.set_xlim(0, most * 1.05)
     ax.set_ylim(len(cells) - 0.5, -0.5)
     ax.set_yticks(range(len(cells)), names)
-    marks.tag_labels(ax.yaxis, [found[0][0] for found in cells.values()])
+    marks.tag_labels(ax.yaxis, [group[0][0] for group in cells.values()])
     size = style.SMALL_PT - 0.5 if narrow else style.TEXT_PT
     ax.tick_params(axis="y", length=0, labelsize=size, labelcolor=style.INK)
     ax.spines["left"].set_visible(False)

@@ -52,27 +52,27 @@ class Line(NamedTuple):
 
 
 def lines(grid: Grid) -> Iterator[Line]:
-    """Every place that was expected to take some time, on one or two grounds."""
+    """A line for each place and each basis that gives it an expected time."""
     for points in grid.places().values():
         for basis, column in COLUMN.items():
-            found = [point for point in points if words.number(point.get(column))]
-            if found:
-                yield Line(place_name(points[0]), basis, found)
+            expected = [point for point in points if words.number(point.get(column))]
+            if expected:
+                yield Line(place_name(points[0]), basis, expected)
 
 
 def add(data: Data, book: Book, grid: Grid, prefix: str) -> None:
-    """Facts with numbers, then the figure; a sentence where nothing was expected of anything."""
-    found = list(lines(grid))
-    if not found:
+    """The figure, then facts with numbers; a sentence where no point has an expected time."""
+    all_lines = list(lines(grid))
+    if not all_lines:
         why = sorted(
             {str(point[name]) for point in grid.timed for name in REASONS if point.get(name)}
         )
         book.note(
-            "Expected against actual time is not drawn: nothing tells what was to be expected "
+            "Expected against actual time is not drawn: no point has an expected time "
             f"({'; '.join(why) or 'no ceiling was measured and no data sheet is known'})."
         )
         return
-    parts = [found[i : i + ROWS_PER_FIGURE] for i in range(0, len(found), ROWS_PER_FIGURE)]
+    parts = [all_lines[i : i + ROWS_PER_FIGURE] for i in range(0, len(all_lines), ROWS_PER_FIGURE)]
     for index, part in enumerate(parts):
         name = f"{prefix}expected-{grid.workload}"
         book.figure(
@@ -83,10 +83,10 @@ def add(data: Data, book: Book, grid: Grid, prefix: str) -> None:
             device=devices_said(data, grid.points),
             below=below(part),
         )
-    told: dict[str, list[str]] = {}
-    for line in found:
-        told.setdefault(line.name, []).append(fact(line))
-    book.facts([(name, "; ".join(lines_)) for name, lines_ in told.items()])
+    facts: dict[str, list[str]] = {}
+    for line in all_lines:
+        facts.setdefault(line.name, []).append(fact(line))
+    book.facts([(name, "; ".join(lines_)) for name, lines_ in facts.items()])
 
 
 def fact(line: Line) -> str:
@@ -95,13 +95,13 @@ def fact(line: Line) -> str:
     low, high = words.significant(ratios[0]), words.significant(ratios[-1])
     span = f", from {low} to {high}" if len(ratios) > 1 else ""
     return (
-        f"{words.significant(median(ratios))} times as long as {line.basis} lets expect, "
+        f"{words.significant(median(ratios))} times as long as expected by {line.basis}, "
         f"the median of {words.count(len(ratios), 'point')}{span}"
     )
 
 
 def below(part: Sequence[Line]) -> str:
-    """Whether any point was faster than expected, which needs a word."""
+    """How many points were faster than expected, and why that can be; empty where none was."""
     n = sum(ratio < 1 for line in part for ratio in line.ratios())
     if not n:
         return ""
@@ -121,8 +121,8 @@ def draw(part: Sequence[Line], varying: Sequence[str], narrow: bool) -> Any:
     left, gap, foot, title = 0.5, 0.12, 0.4, 0.24
     n = max(len(band) for band in bands)
     panel = min(WIDEST_PANEL_IN, (width - left - 0.06 - gap * (n - 1)) / n)
-    everything = [point for line in part for point in line.points]
-    scales = {name: Scale(name, values(everything, name)) for name in varying}
+    points = [point for line in part for point in line.points]
+    scales = {name: Scale(name, values(points, name)) for name in varying}
     heads = [
         max(
             (0.2 + style.legend_height(scales[name].entries(), panel) for name in band if name),
@@ -130,8 +130,8 @@ def draw(part: Sequence[Line], varying: Sequence[str], narrow: bool) -> Any:
         )
         for band in bands
     ]
-    high = sum(heads) + len(bands) * (len(part) * (title + panel + 0.2) + foot - 0.1)
-    figure = style.canvas(width, high)
+    height = sum(heads) + len(bands) * (len(part) * (title + panel + 0.2) + foot - 0.1)
+    figure = style.canvas(width, height)
     top = 0.0
     for band, head in zip(bands, heads, strict=True):
         for index, name in enumerate(band):
@@ -143,10 +143,10 @@ def draw(part: Sequence[Line], varying: Sequence[str], narrow: bool) -> Any:
                 style.legend(figure, scales[name].entries(), top + 0.18, x - 0.03, panel)
         top += head
         for row, line in enumerate(part):
-            said = f"{line.name}, by {line.basis}"
+            heading = f"{line.name}, by {line.basis}"
             marks.tag(
                 style.write(
-                    figure, left, top + title - 0.07, said, va="bottom", size=style.SMALL_PT
+                    figure, left, top + title - 0.07, heading, va="bottom", size=style.SMALL_PT
                 ),
                 line.points,
             )
@@ -168,8 +168,8 @@ def draw(part: Sequence[Line], varying: Sequence[str], narrow: bool) -> Any:
 
 def _reach(line: Line) -> tuple[float, float]:
     """Both ends of both axes in seconds, so that the identity runs from corner to corner."""
-    found = [end for p in line.points for end in (line.expected_s(p), float(seconds(p) or 0))]
-    return min(found) / 1.4, max(found) * 1.4
+    ends = [end for p in line.points for end in (line.expected_s(p), float(seconds(p) or 0))]
+    return min(ends) / 1.4, max(ends) * 1.4
 
 
 def _hover(line: Line, points: Sequence[Row], scale: Scale | None) -> str:
@@ -177,8 +177,8 @@ def _hover(line: Line, points: Sequence[Row], scale: Scale | None) -> str:
     over = [float(seconds(point) or 0) / line.expected_s(point) for point in points]
     value = words.number(points[0].get(scale.name)) if scale else None
     shared = f", {NAMES.get(scale.name, scale.name)} {value:g}" if scale and value else ""
-    told = hover.of_several(over, "×")
-    return f"{line.name}{shared}: {words.count(len(points), 'point')}, actual over expected {told}"
+    text = hover.of_several(over, "×")
+    return f"{line.name}{shared}: {words.count(len(points), 'point')}, actual over expected {text}"
 
 
 def _panel(ax: Any, line: Line, scale: Scale | None, low: float, high: float) -> None:

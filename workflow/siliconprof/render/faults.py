@@ -38,7 +38,7 @@ def add(data: Data, book: Book) -> None:
         }
         name = data.device_name(next(row for row in rows if row["device"] == device))
         if not families:
-            book.note(f"{name}: page faults per step are not shown, no record tells them.")
+            book.note(f"{name}: page faults per step are not shown, no record has them.")
             continue
         shown = [point for part in families.values() for point in part]
         major = any(_counts(data, point, "major").max() > 0 for point in shown)
@@ -84,15 +84,15 @@ def draw(data: Data, families: dict[Family, list[Row]], major: bool, narrow: boo
         (style.sample(None, "-", color=style.colour(p), dashes=style.dashes(p)), name)
         for name, p in lines.items()
     ]
-    left, title, foot, high, gap = 0.42, 0.42, 0.4, 1.15, 0.18
+    left, title, foot, height, gap = 0.42, 0.42, 0.4, 1.15, 0.18
     head = style.legend_height(entries, width) + 0.04
     rows = -(-len(kinds) // columns)
-    figure = style.canvas(width, head + rows * (title + high + foot))
+    figure = style.canvas(width, head + rows * (title + height + foot))
     style.legend(figure, entries, 0.0)
     panel = (width - gap * (columns - 1)) / columns
     for index, (kind, part, which) in enumerate(kinds):
         row, column = divmod(index, columns)
-        x, y = column * (panel + gap), head + row * (title + high + foot)
+        x, y = column * (panel + gap), head + row * (title + height + foot)
         name, _, size = kind.label.partition(": ")
         style.write(
             figure,
@@ -106,7 +106,7 @@ def draw(data: Data, families: dict[Family, list[Row]], major: bool, narrow: boo
         size = words.shortened(size.partition(", ")[2] or size, limit)
         size = "near capacity" if kind.near_capacity else size
         style.write(figure, x, y + 0.28, size, va="center", size=style.SMALL_PT, color=style.MUTED)
-        ax = style.axes(figure, x + left, y + title, panel - left - 0.06, high)
+        ax = style.axes(figure, x + left, y + title, panel - left - 0.06, height)
         _panel(ax, data, part, which)
         if column == 0:
             ax.set_ylabel("faults in a step", size=style.SMALL_PT)
@@ -117,13 +117,13 @@ def draw(data: Data, families: dict[Family, list[Row]], major: bool, narrow: boo
 def _panel(ax: Any, data: Data, part: Sequence[Row], which: str) -> None:
     most, longest = 1.0, 1
     ax.set_yscale("symlog", linthresh=1, linscale=0.4)
-    each = min(MOST_POINTS, max(MOST_IN_PANEL // len(part), 20))
+    per_line = min(MOST_POINTS, max(MOST_IN_PANEL // len(part), 20))
     for point in part:
         values = _counts(data, point, which).tolist()
-        xs, ys = strokes.thin(range(1, len(values) + 1), values, each)
+        xs, ys = strokes.thin(range(1, len(values) + 1), values, per_line)
         line = ax.plot(xs, ys, color=style.colour(point), dashes=style.dashes(point), linewidth=0.8)
-        told = hover.counts(values, f"{which} faults a step")
-        marks.tag(line, point, f"{hover.training(point)}: {told}")
+        text = hover.counts(values, f"{which} faults a step")
+        marks.tag(line, point, f"{hover.training(point)}: {text}")
         most, longest = max(most, *values), max(longest, len(values))
     ax.set_ylim(-0.15, most * 2)
     ax.set_xlim(1, longest)
@@ -169,10 +169,10 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def _whole(value: Any, reason: str) -> Value:
-    found = words.number(value)
-    if found is None:
+    number = words.number(value)
+    if number is None:
         return missing(reason)
-    return Value(f"{found:,.0f}".replace(",", words.THIN), sort=found)
+    return Value(f"{number:,.0f}".replace(",", words.THIN), sort=number)
 
 
 def _allocators(rows: Sequence[Row]) -> list[tuple[Row, Row]]:

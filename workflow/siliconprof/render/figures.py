@@ -1,4 +1,4 @@
-"""A drawing becomes files (SVG, PNG, PDF) and a piece of the page (SVG without any outside).
+"""A drawing becomes files (SVG, PNG, PDF) and a piece of the page (inline SVG).
 
 Each figure is drawn twice, once for a desk and once for a phone; the style sheet shows the one
 that fits. On the page text takes the page's font and colours become variables of its theme.

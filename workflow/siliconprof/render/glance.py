@@ -19,7 +19,7 @@ from siliconprof.render.variants import (
 )
 
 ROW_IN = 0.27
-MOST_ROWS = 16  # the largest trainings beyond them are in the sections below
+MOST_ROWS = 16  # of the largest trainings; smaller ones are in the sections below
 SIZE = 4.2
 
 
@@ -29,7 +29,7 @@ def trainings(data: Data) -> dict[str, list[Row]]:
     Those driven by the plain loop with the default allocator and every probe, each with the batch
     that it was given: what differs within a row is device, backend and precision alone.
     """
-    found: dict[str, list[Row]] = {}
+    rows: dict[str, list[Row]] = {}
     points = [
         point
         for point in data.training()
@@ -43,29 +43,31 @@ def trainings(data: Data) -> dict[str, list[Row]]:
     for point in sorted(points, key=lambda p: (family(p).order, family_order(p))):
         batch = point.get("samples_per_step")
         name = model(point) + work_apart(point)
-        found.setdefault(f"{name}, batch {int(batch)}" if batch else name, []).append(point)
+        rows.setdefault(f"{name}, batch {int(batch)}" if batch else name, []).append(point)
     for trainer in ("epochs", "training_run"):
         largest: dict[tuple, Row] = {}
         for point in data.whole_trainings(trainer):
             if not words.number(point.get("samples_per_s")):
                 continue
             place = tuple(point[name] for name in ("workload", *marks.FACETS))
-            kept = largest.get(place)
-            if kept is None or (point["samples_per_step"] or 0) > (kept["samples_per_step"] or 0):
+            current = largest.get(place)
+            if current is None or (point["samples_per_step"] or 0) > (
+                current["samples_per_step"] or 0
+            ):
                 largest[place] = point
         for point in largest.values():
             name = point.get("network") or point["workload"]
-            found.setdefault(f"{name}, batch {int(point['samples_per_step'])}", []).append(point)
-    return found
+            rows.setdefault(f"{name}, batch {int(point['samples_per_step'])}", []).append(point)
+    return rows
 
 
 def add(data: Data, book: Book) -> None:
     """The figure, where at least two points can stand in it."""
-    found = trainings(data)
-    if sum(map(len, found.values())) < 2:
+    rows = trainings(data)
+    if sum(map(len, rows.values())) < 2:
         return
-    shown = dict(list(found.items())[-MOST_ROWS:])
-    left_out = len(found) - len(shown)
+    shown = dict(list(rows.items())[-MOST_ROWS:])
+    left_out = len(rows) - len(shown)
     more = f" {words.count(left_out, 'smaller training')} left out." if left_out else ""
     book.figure("glance", "glance", partial(draw, shown), left_out=more)
 
@@ -81,9 +83,9 @@ def rate(point: Row) -> tuple[float, float, float]:
     return value, samples / ends[0], samples / ends[1]
 
 
-def draw(found: dict[str, list[Row]], narrow: bool) -> Any:
-    """Rows of dots over a logarithmic axis; the fastest of each row is told in numbers."""
-    points = [point for row in found.values() for point in row]
+def draw(rows: dict[str, list[Row]], narrow: bool) -> Any:
+    """Rows of dots over a logarithmic axis; the fastest of each row has its number."""
+    points = [point for row in rows.values() for point in row]
     several = len({point["device"] for point in points}) > 1
     entries = [
         *style.backends(points, SIZE),
@@ -101,25 +103,25 @@ def draw(found: dict[str, list[Row]], narrow: bool) -> Any:
         ),
         *_precisions(points),
     ]
-    names = [name.replace(", batch", "\nbatch") if narrow else name for name in found]
+    names = [name.replace(", batch", "\nbatch") if narrow else name for name in rows]
     row_in = ROW_IN * (1.25 if narrow else 1.0)
     width, left, foot = style.width_in(narrow), style.labels_in(names, narrow) + 0.12, 0.4
     head = style.legend_height(entries, width) + 0.1
-    high = row_in * len(found)
-    figure = style.canvas(width, head + high + foot)
+    height = row_in * len(rows)
+    figure = style.canvas(width, head + height + foot)
     style.legend(figure, entries, 0.0)
-    ax = style.axes(figure, left, head, width - left - 0.1, high)
+    ax = style.axes(figure, left, head, width - left - 0.1, height)
     rates = [rate(point) for point in points]
     low, top = min(r[1] for r in rates) / 1.3, max(r[2] for r in rates) * 2.2
     ax.set_xscale("log")
     ax.set_xlim(low, top)
-    ax.set_ylim(len(found) - 0.5, -0.5)
+    ax.set_ylim(len(rows) - 0.5, -0.5)
     style.log_ticks(ax.xaxis, low, top)
     ax.grid(axis="x")
     ax.set_xlabel("samples per second, more is better", size=style.SMALL_PT)
-    ax.set_yticks(range(len(found)), names, size=style.SMALL_PT if narrow else style.TEXT_PT)
+    ax.set_yticks(range(len(rows)), names, size=style.SMALL_PT if narrow else style.TEXT_PT)
     ax.tick_params(axis="y", length=0)
-    for y, row in enumerate(found.values()):
+    for y, row in enumerate(rows.values()):
         best = max(row, key=lambda point: rate(point)[0])
         for point in sorted(row, key=lambda point: rate(point)[0]):
             value, least, most = rate(point)
@@ -134,12 +136,12 @@ def draw(found: dict[str, list[Row]], narrow: bool) -> Any:
                 markeredgecolor=style.PAPER,
                 markeredgewidth=0.4,
             )
-            said = (
-                f"{list(found)[y]}: {words.backend_name(point)} {precision(point)} on "
+            hover_text = (
+                f"{list(rows)[y]}: {words.backend_name(point)} {precision(point)} on "
                 f"{point['device']}, {words.significant(value)} samples/s "
                 f"({words.significant(least)}–{words.significant(most)})"
             )
-            marks.tag(drawn, point, said)
+            marks.tag(drawn, point, hover_text)
         value, _, most = rate(best)
         text = ax.annotate(
             words.significant(value),

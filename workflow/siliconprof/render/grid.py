@@ -29,12 +29,12 @@ NO_TOOL = "blocked_autorange did not time it"
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
     """Every grid of these results, device by device."""
-    found = grids(data)
-    if not found:
+    all_grids = grids(data)
+    if not all_grids:
         if not prefix:
             book.note(why_none(data, MODULE, "a grid of transformers"))
         return
-    for grid in found:
+    for grid in all_grids:
         where = devices_said(data, grid.points)
         book.heading(f"Grid search: {grid.workload}", anchor=f"{prefix}grid-{grid.workload}")
         book.facts(facts(grid, where))
@@ -64,25 +64,25 @@ def status(point: Row) -> str:
 
 def folded(points: Sequence[Row]) -> str:
     """`72 points: 60 ok, 12 skipped`."""
-    found = Counter(map(status, points))
-    told = ", ".join(f"{n} {name}" for name, n in found.most_common())
-    return f"{words.count(len(points), 'point')}: {told}"
+    counts = Counter(map(status, points))
+    statuses = ", ".join(f"{n} {name}" for name, n in counts.most_common())
+    return f"{words.count(len(points), 'point')}: {statuses}"
 
 
 def facts(grid: Grid, where: str) -> list[tuple[str, str]]:
     """What was combined, and what became of it."""
-    every = grid.points
-    said = []
+    points = grid.points
+    combined = []
     for name, called in SETTINGS:
-        found = sorted({value for p in every if (value := words.number(p.get(name))) is not None})
-        if found:
-            said.append(f"{called} {', '.join(f'{value:g}' for value in found)}")
-    parameters = sorted({value for p in every if (value := words.number(p.get("n_parameters")))})
+        values = sorted({value for p in points if (value := words.number(p.get(name))) is not None})
+        if values:
+            combined.append(f"{called} {', '.join(f'{value:g}' for value in values)}")
+    parameters = sorted({value for p in points if (value := words.number(p.get("n_parameters")))})
     sizes = " to ".join(dict.fromkeys(map(_millions, parameters[:: max(len(parameters) - 1, 1)])))
     return [
         ("Measured on", where),
-        ("Points", folded(every)),
-        ("Combined", "; ".join(said)),
+        ("Points", folded(points)),
+        ("Combined", "; ".join(combined)),
         ("Parameters", sizes and f"{sizes} million"),
     ]
 

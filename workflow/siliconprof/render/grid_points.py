@@ -51,12 +51,12 @@ class Grid:
 def grids(data: Data) -> list[Grid]:
     """Every grid, its points with what they were expected to take beside them."""
     expected = {point_key(row): row for row in data.expected}
-    found: dict[str, list[Row]] = {}
+    groups: dict[str, list[Row]] = {}
     for point in data.of_module(MODULE):
         beside = expected.get(point_key(point), {})
         joined = point | {name: value for name, value in beside.items() if name not in point}
-        found.setdefault(point["workload"], []).append(joined)
-    return [Grid(workload, named(data, points)) for workload, points in found.items()]
+        groups.setdefault(point["workload"], []).append(joined)
+    return [Grid(workload, named(data, points)) for workload, points in groups.items()]
 
 
 def seconds(point: Row) -> float | None:
@@ -74,21 +74,21 @@ def place(row: Row) -> Place:
 
 
 def by_place(points: Iterable[Row]) -> dict[Place, list[Row]]:
-    """Place -> its points, devices as found, then backends, then fp32 before what rounds."""
-    found: dict[Place, list[Row]] = {}
+    """Place -> its points: devices and backends as they first come, fp32 before what rounds."""
+    places: dict[Place, list[Row]] = {}
     for point in points:
-        found.setdefault(place(point), []).append(point)
+        places.setdefault(place(point), []).append(point)
     firsts = [
-        {name: i for i, name in reversed(list(enumerate(p[n] for p in found)))} for n in (2, 3)
+        {name: i for i, name in reversed(list(enumerate(p[n] for p in places)))} for n in (2, 3)
     ]
 
     def key(item: tuple[Place, list[Row]]) -> tuple:
         _, _, device, backend, precision = item[0]
-        known = precision in PRECISION_ORDER
-        rank = PRECISION_ORDER.index(precision) if known else len(PRECISION_ORDER)
+        ranked = precision in PRECISION_ORDER
+        rank = PRECISION_ORDER.index(precision) if ranked else len(PRECISION_ORDER)
         return (firsts[0][device], firsts[1][backend], rank)
 
-    return dict(sorted(found.items(), key=key))
+    return dict(sorted(places.items(), key=key))
 
 
 def named(data: Data, points: Sequence[Row]) -> list[Row]:
@@ -125,8 +125,8 @@ def devices_said(data: Data, points: Iterable[Row]) -> str:
 
 def values(points: Iterable[Row], name: str) -> list[float]:
     """The values that a parameter takes, in order."""
-    found = (words.number(point.get(name)) for point in points)
-    return sorted({value for value in found if value is not None})
+    numbers = (words.number(point.get(name)) for point in points)
+    return sorted({value for value in numbers if value is not None})
 
 
 def model_key(row: Row) -> tuple:
@@ -136,17 +136,17 @@ def model_key(row: Row) -> tuple:
 
 def shape(row: Row) -> str:
     """`4 × 256, 8 heads of 32, d_ff 1024, 128 tokens`."""
-    found = {name: words.number(row.get(name)) for name in MODEL}
-    said = []
-    if found["n_layer"] and found["n_embd"]:
-        said.append(f"{found['n_layer']:g} × {found['n_embd']:g}")
-    if found["n_head"] and found["head_dim"]:
-        said.append(f"{words.count(int(found['n_head']), 'head')} of {found['head_dim']:g}")
-    if found["d_ff"]:
-        said.append(f"d_ff {found['d_ff']:g}")
-    if found["seq_len"]:
-        said.append(f"{found['seq_len']:g} tokens")
-    return ", ".join(said) or "shape not recorded"
+    settings = {name: words.number(row.get(name)) for name in MODEL}
+    parts = []
+    if settings["n_layer"] and settings["n_embd"]:
+        parts.append(f"{settings['n_layer']:g} × {settings['n_embd']:g}")
+    if settings["n_head"] and settings["head_dim"]:
+        parts.append(f"{words.count(int(settings['n_head']), 'head')} of {settings['head_dim']:g}")
+    if settings["d_ff"]:
+        parts.append(f"d_ff {settings['d_ff']:g}")
+    if settings["seq_len"]:
+        parts.append(f"{settings['seq_len']:g} tokens")
+    return ", ".join(parts) or "shape not recorded"
 
 
 # -- drawing -----------------------------------------------------------------------------------
@@ -161,10 +161,10 @@ class Scale:
 
     def colour(self, value: Any) -> str:
         """The colour of a value; grey where it is not known."""
-        found = words.number(value)
-        if found is None or found not in self.ordered:
+        number = words.number(value)
+        if number is None or number not in self.ordered:
             return style.MUTED
-        return style.ramp(list(self.ordered).index(found), len(self.ordered))
+        return style.ramp(list(self.ordered).index(number), len(self.ordered))
 
     def entries(self, size: float = 2.8, say: Any = None) -> list[style.Entry]:
         """Legend entries: a colour with the value, or the first and last of those that share it."""
@@ -175,24 +175,24 @@ class Scale:
         return [
             (
                 style.sample("o", color=ink, markersize=size),
-                say(found[0]) if len(found) == 1 else f"{say(found[0])}–{say(found[-1])}",
+                say(values[0]) if len(values) == 1 else f"{say(values[0])}–{say(values[-1])}",
             )
-            for ink, found in shared.items()
+            for ink, values in shared.items()
         ]
 
     def groups(self, points: Iterable[Row]) -> dict[str, list[Row]]:
         """Colour -> the points that have it."""
-        found: dict[str, list[Row]] = {}
+        groups: dict[str, list[Row]] = {}
         for point in points:
-            found.setdefault(self.colour(point.get(self.name)), []).append(point)
-        return found
+            groups.setdefault(self.colour(point.get(self.name)), []).append(point)
+        return groups
 
 
 def log_ticks(axis: Any, low: float, high: float, most: int, scale: float = 1.0) -> None:
-    """At most about so many round ticks on a logarithmic axis, told as plain numbers.
+    """At most about so many round ticks on a logarithmic axis, written as plain numbers.
 
     Args:
-        scale: of a value as it is told, such as 1e-3 for an axis of seconds told in ms.
+        scale: unit of the numbers written, such as 1e-3 for an axis of seconds labelled in ms.
     """
     chosen: list[float] = []
     for mantissas in ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,)):

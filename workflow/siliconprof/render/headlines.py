@@ -18,53 +18,53 @@ MOST_NAMED = 6
 
 
 def hardware(data: Data) -> Finding | None:
-    """Which share of what the device was seen to do, or can do by its data sheet, is reached.
+    """The share that trainings reach of the device's measured or data sheet's throughput.
 
-    The best training of each device and backend, in fp32 where any is: of a format that a backend
-    multiplies slowly in, a slow training is a large share.
+    The best training of each device and backend, in fp32 where any is: where a backend multiplies
+    slowly in a format, even a slow training reaches a large share.
     """
     trained = [row for row in data.training() if not has_no_speed(row)]
-    every = mfu.efficiencies(data, trained)
-    sound = [one for one in every if not flagged(one.row, "contended")] or every
+    efficiencies = mfu.efficiencies(data, trained)
+    sound = [one for one in efficiencies if not flagged(one.row, "contended")] or efficiencies
     own = sorted(
         (one for one in sound if one.of_product is not None), key=lambda one: -(one.of_product or 0)
     )
     sheet = sorted(
         (one for one in sound if one.of_sheet is not None), key=lambda one: -(one.of_sheet or 0)
     )
-    said = []
+    sentences = []
     if own:
-        said.append(
+        sentences.append(
             f"{_best(own, False)} of the fastest matrix product measured here with the same device, "
             "backend and number format"
         )
     if sheet:
-        said.append(f"{_best(sheet, True)} of the data sheet's peak (MFU)")
+        sentences.append(f"{_best(sheet, True)} of the data sheet's peak (MFU)")
     elif own:
-        said.append("No data sheet's peak is known, so there is no MFU")
-    if not said:
+        sentences.append("No data sheet's peak is known, so there is no MFU")
+    if not sentences:
         return None
-    rows = [f"{_told(one, False)} of the product." for one in own]
-    rows += [f"{_told(one, True)} of the data sheet's peak (MFU)." for one in sheet]
-    return Finding("How close to the hardware", f"{'. '.join(said)}.", rows, "training")
+    rows = [f"{_share_text(one, False)} of the product." for one in own]
+    rows += [f"{_share_text(one, True)} of the data sheet's peak (MFU)." for one in sheet]
+    return Finding("How close to the hardware", f"{'. '.join(sentences)}.", rows, "training")
 
 
-def _best(found: Sequence[Efficiency], sheet: bool) -> str:
+def _best(efficiencies: Sequence[Efficiency], sheet: bool) -> str:
     """`The best fp32 trainings reach 35 % [33, 36] (…) on torch-cpu and 6.7 % […] (…) on mlx`."""
-    plain = [one for one in found if one.row["precision"] == "fp32"]
+    plain = [one for one in efficiencies if one.row["precision"] == "fp32"]
     best: dict[tuple[str, str], Efficiency] = {}
-    for one in plain or found:
+    for one in plain or efficiencies:
         best.setdefault((one.row["device"], one.row["backend"]), one)
     several = len({device for device, _ in best}) > 1
-    told = [
-        f"{_told(one, sheet)} on {f'{device}, ' if several else ''}{words.backend_name(one.row)}"
+    shares = [
+        f"{_share_text(one, sheet)} on {f'{device}, ' if several else ''}{words.backend_name(one.row)}"
         for (device, _), one in list(best.items())[:MOST_NAMED]
     ]
-    many = f"{'fp32 ' * bool(plain)}training{'s' * (len(told) > 1)}"
-    return f"The best {many} reach{'es' * (len(told) == 1)} {words.listing(told)}"
+    many = f"{'fp32 ' * bool(plain)}training{'s' * (len(shares) > 1)}"
+    return f"The best {many} reach{'es' * (len(shares) == 1)} {words.listing(shares)}"
 
 
-def _told(one: Efficiency, sheet: bool) -> str:
+def _share_text(one: Efficiency, sheet: bool) -> str:
     """`35 % [34, 36] (whisper-nano, torch-cpu · plain · fp32)`."""
     share = (one.of_sheet if sheet else one.of_product) or 0.0
     low, high = (words.significant(100 * share * end, 2) for end in (one.low, one.high))
@@ -79,12 +79,12 @@ def noise(data: Data) -> Finding | None:
     widest = max((p for p in data.points if id(p) in spreads), key=lambda p: spreads[id(p)])
     measured = [cell for cell in data.cells if cell["status"] == "ok"]
     groups = {code: [c for c in measured if flagged(c, code)] for code in NOISE_FLAGS}
-    told = [f"{len(cells) or 'none'} {code}" for code, cells in groups.items()]
+    counts = [f"{len(cells) or 'none'} {code}" for code, cells in groups.items()]
     sentence = (
         f"The middle half of a point's repeats spreads over {words.percent(median(spreads.values()))} "
-        f"of their median at the median of {words.count(len(spreads), 'point')}, at most over "
+        f"of their median (the median of {words.count(len(spreads), 'point')}) and at most over "
         f"{words.percent(spreads[id(widest)])} ({_name(widest)}). Flagged of "
-        f"{words.count(len(measured), 'measured cell')}: {' and '.join(told)}. "
+        f"{words.count(len(measured), 'measured cell')}: {' and '.join(counts)}. "
         f"95 % intervals are {uncertainty.said(data.points)}"
     )
     if uncertainty.said(data.points) == uncertainty.WITHIN:

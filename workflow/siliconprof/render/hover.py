@@ -58,11 +58,11 @@ def spanned(
     what: str = INTERVAL,
 ) -> str:
     """A value over `scale` with its unit, its range in brackets where there is one."""
-    said = f"{words.significant(middle / scale)}{words.THIN}{unit}".rstrip()
+    text = f"{words.significant(middle / scale)}{words.THIN}{unit}".rstrip()
     if low is None or high is None:
-        return said
+        return text
     ends = "–".join(words.significant(end / scale) for end in (low, high))
-    return f"{said} ({what} {ends})"
+    return f"{text} ({what} {ends})"
 
 
 def _part(row: Mapping[str, Any], stem: str, part: str) -> float | None:

@@ -148,8 +148,8 @@ def _ends(data: Data, point: Row, kind: str) -> tuple[float | None, float | None
     The 95 % interval of the median; of cold launches the lowest and the highest process.
     """
     if kind == "cold":
-        every = data.traces.series(point, "cold_s")
-        return (min(every), max(every)) if every else (None, None)
+        times = data.traces.series(point, "cold_s")
+        return (min(times), max(times)) if times else (None, None)
     return words.number(point[f"{kind}_low_s"]), words.number(point[f"{kind}_high_s"])
 
 
@@ -162,12 +162,12 @@ def _point(ax: Any, y: int, point: Row, data: Data, name: str) -> None:
         if middle is None or low is None or high is None:
             continue
         what = hover.RANGE if kind == "cold" else hover.interval_name(point, kind)
-        said = hover.seconds(middle, low, high, what)
+        text = hover.seconds(middle, low, high, what)
         marks.tag(ax.plot([low / US, high / US], [y, y], color=ink, linewidth=0.9), point)
         marks.tag(
             ax.plot([middle / US], [y], marker, color=ink, markersize=3.4),
             point,
-            f"{name}: {called.split(':')[0]} {said}",
+            f"{name}: {called.split(':')[0]} {text}",
         )
 
 
@@ -209,10 +209,10 @@ def table(data: Data, points: Sequence[Row]) -> Table:
             of=point,
         )
         if point["enqueue_means"]:
-            said = f"Enqueue, {point['backend']}, in bursts of {point['enqueue_burst']:.0f}: "
-            said += f"{point['enqueue_means']}."
-            if said not in result.notes:
-                result.notes.append(said)
+            note = f"Enqueue, {point['backend']}, in bursts of {point['enqueue_burst']:.0f}: "
+            note += f"{point['enqueue_means']}."
+            if note not in result.notes:
+                result.notes.append(note)
     return result
 
 
@@ -223,7 +223,7 @@ def cold_table(data: Data, points: Sequence[Row]) -> Table:
             Column("Device", folds=True),
             Column("Backend"),
             Column("Launched"),
-            Column("processes", "", True, "that came so far, each with one cold launch"),
+            Column("processes", "", True, "that reached their one cold launch"),
             *(Column(name, "ms", True, help) for _, name, help in BEFORE),
             Column("cold", "µs", True, "with its wait; below, lowest and highest"),
             Column("spread", "%", True, "inter-quartile range of the cold launches over median"),
@@ -248,9 +248,9 @@ def cold_table(data: Data, points: Sequence[Row]) -> Table:
             of=point,
         )
         if point["cold_means"]:
-            said = f"Cold, {point['backend']}: {point['cold_means']}."
-            if said not in result.notes:
-                result.notes.append(said)
+            note = f"Cold, {point['backend']}: {point['cold_means']}."
+            if note not in result.notes:
+                result.notes.append(note)
     return result
 
 

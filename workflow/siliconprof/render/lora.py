@@ -50,32 +50,34 @@ def pairs(data: Data) -> Iterator[tuple[Row, Row]]:
 
 def finding(data: Data) -> Finding | None:
     """What adapters on a frozen rest save over the training of every parameter."""
-    found: list[overall.Comparison] = []
+    comparisons: list[overall.Comparison] = []
     for full_row, adapted_row in pairs(data):
         full, adapted = Step.of(full_row), Step.of(adapted_row)
         if not full or not adapted:
             continue
         adapters = _adapters(adapted_row)
-        line = compared(f"{_place(full_row)}, {adapters}: {_said(full, adapted)}", full, adapted)
+        line = compared(
+            f"{_place(full_row)}, {adapters}: {_comparison_text(full, adapted)}", full, adapted
+        )
         shared = f"{family(full_row).name}, {words.backend_name(full_row)}, {manner(full_row)}"
         names = ("training every parameter", adapters)
-        found.append(overall.Comparison(full, adapted, names, shared, line))
-    return overall.finding("LoRA", [("", found)], "lora")
+        comparisons.append(overall.Comparison(full, adapted, names, shared, line))
+    return overall.finding("LoRA", [("", comparisons)], "lora")
 
 
-def _said(full: Step, adapted: Step) -> str:
+def _comparison_text(full: Step, adapted: Step) -> str:
     if full.overlaps(adapted):
         return "no difference beyond noise in the step"
     if adapted.middle < full.middle:
-        said = f"training every parameter takes {ratio_words(full, adapted)} as long"
+        text = f"training every parameter takes {ratio_words(full, adapted)} as long"
     else:
-        said = f"it takes {ratio_words(adapted, full)} as long as training every parameter"
+        text = f"it takes {ratio_words(adapted, full)} as long as training every parameter"
     shares = [
         f"{name} {_change(change)}"
         for part, name in PARTS[:3]
         if (change := _relative(full.row, adapted.row, part)) is not None
     ]
-    return f"{said} ({', '.join(shares)})"
+    return f"{text} ({', '.join(shares)})"
 
 
 def _place(row: Row) -> str:
@@ -102,8 +104,8 @@ def _change(share: float) -> str:
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
     """A figure and a table, where any training was measured both ways."""
-    found = list(pairs(data))
-    if not found:
+    all_pairs = list(pairs(data))
+    if not all_pairs:
         if any(row.get("lora_rank") for row in data.training()):
             book.note(
                 "LoRA: no training was measured both with adapters and of every parameter, "
@@ -111,17 +113,17 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
             )
         return
     book.heading("With and without LoRA", anchor=f"{prefix}lora")
-    for start in range(0, len(found), PAIRS_PER_FIGURE):
-        part = found[start : start + PAIRS_PER_FIGURE]
+    for start in range(0, len(all_pairs), PAIRS_PER_FIGURE):
+        part = all_pairs[start : start + PAIRS_PER_FIGURE]
         name = f"{prefix}lora" + (f"-{start // PAIRS_PER_FIGURE + 1}" if start else "")
         book.figure(name, "lora", partial(draw, part))
-    book.table(f"{prefix}lora", "lora", table(found))
+    book.table(f"{prefix}lora", "lora", table(all_pairs))
 
 
-def draw(found: Sequence[tuple[Row, Row]], narrow: bool) -> Any:
+def draw(pairs: Sequence[tuple[Row, Row]], narrow: bool) -> Any:
     """One row a pair, one panel a phase: above training all of it, below the adapters alone."""
     width = style.width_in(narrow)
-    names = [f"{family(full).name}\n{label(full)}" for full, _ in found]
+    names = [f"{family(full).name}\n{label(full)}" for full, _ in pairs]
     left = style.labels_in(names, True) + 0.12
     columns = 2 if narrow else 4
     rows = -(-len(PARTS) // columns)
@@ -130,28 +132,28 @@ def draw(found: Sequence[tuple[Row, Row]], narrow: bool) -> Any:
         (style.swatch(style.shade("grey", 45)), "LoRA: adapters alone, the rest is frozen"),
     ]
     head, title, foot, gap = style.legend_height(entries, width) + 0.05, 0.22, 0.4, 0.14
-    high = len(found) * PAIR_IN
-    figure = style.canvas(width, head + rows * (title + high + foot))
+    height = len(pairs) * PAIR_IN
+    figure = style.canvas(width, head + rows * (title + height + foot))
     style.legend(figure, entries, 0.0)
     panel = (width - left - 0.05 - gap * (columns - 1)) / columns
     for index, (part, name) in enumerate(PARTS):
         row, column = divmod(index, columns)
-        top = head + row * (title + high + foot)
+        top = head + row * (title + height + foot)
         x = left + column * (panel + gap)
         style.write(figure, x, top + 0.14, name, weight="bold", va="center", size=style.SMALL_PT)
-        ax = style.axes(figure, x, top + title, panel, high)
-        _panel(ax, found, part, panel)
-        ax.set_yticks(range(len(found)), names if column == 0 else [])
-        marks.tag_labels(ax.yaxis, found)
+        ax = style.axes(figure, x, top + title, panel, height)
+        _panel(ax, pairs, part, panel)
+        ax.set_yticks(range(len(pairs)), names if column == 0 else [])
+        marks.tag_labels(ax.yaxis, pairs)
         ax.set_xlabel("ms", size=style.SMALL_PT)
     return figure
 
 
-def _panel(ax: Any, found: Sequence[tuple[Row, Row]], part: str, width: float) -> None:
+def _panel(ax: Any, pairs: Sequence[tuple[Row, Row]], part: str, width: float) -> None:
     longest = max(
-        (value for pair in found for row in pair if (value := _median(row, part))), default=1.0
+        (value for pair in pairs for row in pair if (value := _median(row, part))), default=1.0
     )
-    for y, pair in enumerate(found):
+    for y, pair in enumerate(pairs):
         for row, offset, step in ((pair[0], -0.19, 100), (pair[1], 0.19, 45)):
             value = _median(row, part)
             if value is None:
@@ -159,7 +161,7 @@ def _panel(ax: Any, found: Sequence[tuple[Row, Row]], part: str, width: float) -
                     ax.text(
                         0,
                         y + offset,
-                        " not told",
+                        " not timed",
                         va="center",
                         size=style.SMALL_PT,
                         color=style.MUTED,
@@ -169,7 +171,7 @@ def _panel(ax: Any, found: Sequence[tuple[Row, Row]], part: str, width: float) -
                 )
                 continue
             change = _relative(*pair, part) if row is pair[1] else None
-            said = words.significant(value / MS) if change is None else _change(change)
+            label = words.significant(value / MS) if change is None else _change(change)
             bar = ax.barh(
                 y + offset,
                 value,
@@ -179,12 +181,14 @@ def _panel(ax: Any, found: Sequence[tuple[Row, Row]], part: str, width: float) -
             )
             marks.tag(bar.patches, row, _hover(row, part, change))
             marks.tag(
-                ax.text(value + longest * 0.03, y + offset, said, va="center", size=style.SMALL_PT),
+                ax.text(
+                    value + longest * 0.03, y + offset, label, va="center", size=style.SMALL_PT
+                ),
                 row,
             )
     room = style.text_in("+000 %", style.SMALL_PT) / width
     ax.set_xlim(0, longest / max(1 - room, 0.4))
-    ax.set_ylim(len(found) - 0.5, -0.5)
+    ax.set_ylim(len(pairs) - 0.5, -0.5)
     ax.tick_params(axis="y", length=0, labelsize=style.SMALL_PT, labelcolor=style.INK)
     ax.spines["left"].set_visible(False)
     ax.grid(axis="x")
@@ -194,11 +198,11 @@ def _panel(ax: Any, found: Sequence[tuple[Row, Row]], part: str, width: float) -
 def _hover(row: Row, part: str, change: float | None) -> str:
     """A bar's value, and the change that adapters make where it is theirs."""
     timed = hover.median if part == "unsplit_step" else hover.quartiles
-    said = f"{hover.training(row)}: {dict(PARTS)[part]} {timed(row, part)}"
-    return said if change is None else f"{said}, {_change(change)}"
+    text = f"{hover.training(row)}: {dict(PARTS)[part]} {timed(row, part)}"
+    return text if change is None else f"{text}, {_change(change)}"
 
 
-def table(found: Sequence[tuple[Row, Row]]) -> Table:
+def table(pairs: Sequence[tuple[Row, Row]]) -> Table:
     """Both medians and the change, phase by phase; a whole step's change with its interval."""
     result = Table(
         [
@@ -209,11 +213,14 @@ def table(found: Sequence[tuple[Row, Row]]) -> Table:
             Column("Precision"),
             Column("Adapters", folds=True),
             Column("trained", "%", True, "parameters that the optimizer changes, of all"),
-            *(Column(name, "ms", True, "all of it, with LoRA; medians") for _, name in PARTS),
+            *(
+                Column(name, "ms", True, "every parameter trained → LoRA; medians")
+                for _, name in PARTS
+            ),
             Column("full / LoRA", "", True, "whole step; what both 95 % intervals allow below"),
         ]
     )
-    for full, adapted in found:
+    for full, adapted in pairs:
         share = adapted["n_trainable_parameters"] / full["n_parameters"]
         result.add(
             family(full).name,
@@ -235,8 +242,8 @@ def _both(full: Row, adapted: Row, part: str) -> Value:
     if before is None or after is None:
         return missing("one of the two marks no such phase")
     change = _relative(full, adapted, part)
-    said = f"{words.significant(before / MS)} → {words.significant(after / MS)}"
-    return Value(said, below="" if change is None else _change(change))
+    text = f"{words.significant(before / MS)} → {words.significant(after / MS)}"
+    return Value(text, below="" if change is None else _change(change))
 
 
 def _ratio(full: Row, adapted: Row) -> Value:

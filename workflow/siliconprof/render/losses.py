@@ -44,9 +44,9 @@ def loss_groups(data: Data) -> list[list[Row]]:
 
 def _baseline_first(point: Row) -> tuple:
     """Plain torch in fp32 is what the others are held against."""
-    known = point["precision"] in PRECISION_ORDER
+    ranked = point["precision"] in PRECISION_ORDER
     return (
-        PRECISION_ORDER.index(point["precision"]) if known else len(PRECISION_ORDER),
+        PRECISION_ORDER.index(point["precision"]) if ranked else len(PRECISION_ORDER),
         not point["backend"].startswith("torch"),
         point["trainer"] != "plain",
         variant(point),
@@ -96,8 +96,8 @@ def _settings_apart(baseline: Row, groups: Sequence[Sequence[Row]]) -> str:
     kind = (family(baseline), work_apart(baseline))
     alike = [group[0] for group in groups if (family(group[0]), work_apart(group[0])) == kind]
     return "".join(
-        f", {said} {baseline[name]:g}"
-        for name, said in SETTINGS.items()
+        f", {phrase} {baseline[name]:g}"
+        for name, phrase in SETTINGS.items()
         if baseline.get(name) is not None and len({row.get(name) for row in alike}) > 1
     )
 
@@ -123,12 +123,12 @@ def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
     else:
         right = max(map(style.text_in, labels)) * style.SMALL_PT / style.TEXT_PT + 0.36
     below = style.legend_height(entries, width) if entries else 0.0
-    high = max(1.7, 0.125 * len(others))
+    height = max(1.7, 0.125 * len(others))
     first = width - left - 0.1 if narrow else (width - left - gap - right) * 0.42
     second = width - left - right if narrow else (width - left - gap - right) * 0.58
-    figure = style.canvas(width, (head + high + foot) * (2 if narrow else 1) + below)
+    figure = style.canvas(width, (head + height + foot) * (2 if narrow else 1) + below)
     style.write(figure, 0, 0.14, "Loss", weight="bold", va="center")
-    ax = style.axes(figure, left, head, first, high)
+    ax = style.axes(figure, left, head, first, height)
     for index, point in enumerate(group):
         values = data.traces.series(point, "loss")
         line = ax.plot(
@@ -149,7 +149,7 @@ def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
     style.plain_ticks(ax.xaxis, 4)
     style.plain_ticks(ax.yaxis, 5)
     ax.grid(axis="y")
-    top, x = (head + high + foot, left) if narrow else (0.0, left + first + gap)
+    top, x = (head + height + foot, left) if narrow else (0.0, left + first + gap)
     style.write(
         figure,
         0 if narrow else x - 0.4,
@@ -158,12 +158,12 @@ def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
         weight="bold",
         va="center",
     )
-    ax = style.axes(figure, x, top + head, second, high)
+    ax = style.axes(figure, x, top + head, second, height)
     ends = _differences(ax, others, series)
     if entries:
-        style.legend(figure, entries, top + head + high + foot)
+        style.legend(figure, entries, top + head + height + foot)
     else:
-        drawn = strokes.end_labels(ax, ends, labels, inks, high, second, log=True)
+        drawn = strokes.end_labels(ax, ends, labels, inks, height, second, log=True)
         for of_line, point in zip(drawn, others, strict=True):
             marks.tag(of_line, point)
     return figure
@@ -172,7 +172,7 @@ def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
 def _differences(
     ax: Any, others: Sequence[Row], series: Sequence[np.ndarray]
 ) -> list[tuple[float, float]]:
-    """Lines on a log axis; steps of exact equality cannot be drawn. The ends of the lines."""
+    """Draw lines on a log axis, without steps of exact equality; give the ends of the lines."""
     shown = [np.where(values > 0, values, np.nan) for values in series]
     finite = [values[np.isfinite(values)] for values in shown]
     positive = np.concatenate([values for values in finite if len(values)] or [np.array([])])
@@ -198,8 +198,8 @@ def _differences(
         most = words.scientific(float(np.nanmax(values))) if np.isfinite(values).any() else "0"
         marks.tag(line, point, f"{hover.training(point)}: differs by at most {most} of the loss")
     ends: list[tuple[float, float]] = [
-        (len(values) - 1, float(found[-1]) if len(found) else low)
-        for values, found in zip(series, finite, strict=True)
+        (len(values) - 1, float(drawn[-1]) if len(drawn) else low)
+        for values, drawn in zip(series, finite, strict=True)
     ]
     ax.set_xlabel("training step", size=style.SMALL_PT)
     style.plain_ticks(ax.xaxis, 4)
