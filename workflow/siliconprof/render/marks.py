@@ -27,7 +27,7 @@ def cells(rows: Any) -> tuple[Cell, ...]:
     return tuple(dict.fromkeys(tuple(str(row[name]) for name in FACETS) for row in several))
 
 
-def tag(artists: Any, rows: Any, said: str = "") -> None:
+def tag(artists: Any, rows: Any, hover_text: str = "") -> None:
     """Mark artists as showing the cells of these rows.
 
     Args:
@@ -36,7 +36,7 @@ def tag(artists: Any, rows: Any, said: str = "") -> None:
         said: what stands beside the pointer: what it is, its value and unit.
     """
     # quoted, so that no letter of it means anything in XML
-    text = _PREFIX + quote(json.dumps([cells(rows), said], ensure_ascii=False), safe="")
+    text = _PREFIX + quote(json.dumps([cells(rows), hover_text], ensure_ascii=False), safe="")
     for artist in _flat(artists):
         artist.set_gid(text)
 
@@ -50,7 +50,7 @@ def tag_labels(axis: Any, rows_of_each: Iterable[Any]) -> None:
 def _flat(artists: Any) -> Iterable[Any]:
     if hasattr(artists, "set_gid"):
         return [artists]
-    return [one for some in artists if some is not None for one in _flat(some)]
+    return [artist for group in artists if group is not None for artist in _flat(group)]
 
 
 class Facets:
@@ -75,15 +75,17 @@ class Facets:
             them for each number that stands in an attribute.
         """
         values = [sorted({cell[i] for cell in self._numbers}) for i in range(len(FACETS))]
-        found: dict[str, list[Any]] = {
-            facet: [[one, device_name(one) if facet == "device" else one] for one in of_facet]
+        facets: dict[str, list[Any]] = {
+            facet: [
+                [value, device_name(value) if facet == "device" else value] for value in of_facet
+            ]
             for facet, of_facet in zip(FACETS, values, strict=True)
         }
-        found["cells"] = [
-            [of_facet.index(one) for of_facet, one in zip(values, cell, strict=True)]
+        facets["cells"] = [
+            [of_facet.index(value) for of_facet, value in zip(values, cell, strict=True)]
             for cell in self._numbers
         ]
-        return found
+        return facets
 
 
 def is_mark(tag: str) -> bool:
@@ -98,12 +100,14 @@ def resolve(svg: str, facets: Facets | None, titles: bool = True) -> str:
         facets: numbers the cells; None leaves them out, as in a file that stands alone.
     """
 
-    def attribute(found: re.Match[str]) -> str:
-        if found[2]:  # nothing was drawn, such as an empty label
+    def attribute(match: re.Match[str]) -> str:
+        if match[2]:  # nothing was drawn, such as an empty label
             return "/>"
-        shown, said = json.loads(unquote(found[1]))
+        shown, hover_text = json.loads(unquote(match[1]))
         numbers = facets.of(tuple(map(tuple, shown))) if facets else ""
         of = f' data-of="{numbers}"' if numbers else ""
-        return f"{of}>" + (f"<title>{html.escape(said)}</title>" if titles and said else "")
+        return f"{of}>" + (
+            f"<title>{html.escape(hover_text)}</title>" if titles and hover_text else ""
+        )
 
     return _ID.sub(attribute, svg)

@@ -117,9 +117,9 @@ def _place(row: Row) -> tuple:
 
 def _steps(data: Data) -> dict[tuple, float]:
     """(*place, workload, precision) -> seconds of the unsplit step of a training."""
-    found = {}
+    seconds = {}
     for point in data.training():
         step = Step.of(point)
         if step:
-            found[(*_place(point), point["workload"], point["precision"])] = step.middle
-    return found
+            seconds[(*_place(point), point["workload"], point["precision"])] = step.middle
+    return seconds

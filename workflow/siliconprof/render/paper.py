@@ -228,10 +228,10 @@ def settle(book: Book) -> None:
 
 
 def _settled(value: Value, anchors: Sequence[str]) -> Value:
-    wanted = value.link.removeprefix("#")
-    if not wanted or wanted in anchors:
+    anchor = value.link.removeprefix("#")
+    if not anchor or anchor in anchors:
         return value
-    near = next((name for name in anchors if name.startswith(f"figure-{wanted}")), None)
+    near = next((name for name in anchors if name.startswith(f"figure-{anchor}")), None)
     if near:
         return replace(value, link=f"#{near}")
     return Value(words.DASH, title=NOT_MADE, mark="missing")

@@ -65,12 +65,12 @@ def flags_table(cells: Sequence[Row]) -> Table:
     """One line for each flag of a cell, and what was seen."""
     table = Table([Column("Host"), Column("Cell"), Column("Flag"), Column("What was seen")])
     for cell in cells:
-        seen: dict[str, list[str]] = {}
+        details_of: dict[str, list[str]] = {}
         for code, detail in words.flags(cell):
-            seen.setdefault(code, []).append(detail)
-        for code, details in seen.items():
-            what = Value("; ".join(details), mark="note")
-            table.add(_host(cell), _name(cell), code, what, of=cell)
+            details_of.setdefault(code, []).append(detail)
+        for code, details in details_of.items():
+            details_cell = Value("; ".join(details), mark="note")
+            table.add(_host(cell), _name(cell), code, details_cell, of=cell)
     return table
 
 
@@ -86,14 +86,14 @@ def failures_table(cells: Sequence[Row]) -> Table:
         ]
     )
     for cell in cells:
-        kept = cell["earlier_ok_record"]
+        earlier = cell["earlier_ok_record"]
         table.add(
             _host(cell),
             _name(cell),
             Value(cell["status"], sort=cell["status"], mark=f"status-{cell['status']}"),
             Value(cell["reason"] or "no reason given", mark="note"),
-            Value(f"an earlier record with status ok is kept at {kept}", mark="note")
-            if kept
+            Value(f"an earlier record with status ok is kept at {earlier}", mark="note")
+            if earlier
             else "none with status ok",
             css="failed",
             of=cell,
@@ -135,8 +135,8 @@ def captures_table(data: Data, folder: Path) -> Table:
 def _file(path: Path, folder: Path) -> Value:
     """A link to a file; no rule owns it, so it may be gone."""
     if not path.is_file():
-        gone = "it was moved or deleted after the measurement"
-        return Value(path.name, sort=path.name, title=path.as_posix(), reason=gone)
+        reason = "it was moved or deleted after the measurement"
+        return Value(path.name, sort=path.name, title=path.as_posix(), reason=reason)
     link = quote(Path(os.path.relpath(path, folder)).as_posix())
     return Value(path.name, sort=path.name, title=path.as_posix(), link=link)
 

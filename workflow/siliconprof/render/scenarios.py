@@ -24,14 +24,14 @@ def add(data: Data, book: Book) -> None:
     if not cells:
         book.note("No training cell is part of these results, so no scenario was derived.")
         return
-    told = [cell for cell in cells if _remarkable(cell)]
+    remarkable = [cell for cell in cells if _remarkable(cell)]
     plain = [cell for cell in cells if not _remarkable(cell)]
-    if told:
-        book.table("scenarios", "scenarios", table(data, told))
+    if remarkable:
+        book.table("scenarios", "scenarios", table(data, remarkable))
     if plain:
         shares = [share for cell in plain if (share := _share(cell)) is not None]
         most = f", the largest to {words.percent(max(shares))} of its capacity" if shares else ""
-        others = "other " if told else ""
+        others = "other " if remarkable else ""
         book.note(
             f"{words.count(len(plain), f'{others}training cell')} left the scenario to the "
             f"memory model: predicted to fit{most}."
@@ -139,5 +139,5 @@ def limit(cell: Row) -> Value:
 
 def unenforced(cell: Row) -> str:
     """Why nothing keeps a cell to its capacity; empty when it is not told."""
-    told = cell.get("limit_reason") or cell.get("limit_how") or ""
-    return "" if told == MODEL_ONLY else str(told)
+    reason = cell.get("limit_reason") or cell.get("limit_how") or ""
+    return "" if reason == MODEL_ONLY else str(reason)

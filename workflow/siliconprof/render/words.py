@@ -194,7 +194,7 @@ def flags(cell: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def caution(*cells: Mapping[str, Any]) -> str:
     """What the reader of a comparison must know of the cells in it; empty when nothing."""
     codes = {code for cell in cells for code in (cell.get("flags") or "").split(";")}
-    said = [
+    remarks = [
         word
         for code, word in (
             ("contended", "contended"),
@@ -204,4 +204,4 @@ def caution(*cells: Mapping[str, Any]) -> str:
         )
         if code in codes
     ]
-    return f"flagged {listing(said)}" if said else ""
+    return f"flagged {listing(remarks)}" if remarks else ""
