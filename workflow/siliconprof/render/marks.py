@@ -1,6 +1,6 @@
 """Which cells a mark of a chart or a row of a table shows, so that one filter acts on all of them.
 
-A drawn artist carries its cells, and what to say when the pointer rests on it, in its group id,
+A drawn artist carries its cells and its hover text in its group id,
 which matplotlib writes into the SVG; the page turns it into an attribute and a title.
 """
 
@@ -33,7 +33,7 @@ def tag(artists: Any, rows: Any, hover_text: str = "") -> None:
     Args:
         artists: an artist, or any nesting of lists and containers of them.
         rows: a row or several, each with a device, backend, workload and precision.
-        said: what stands beside the pointer: what it is, its value and unit.
+        hover_text: shown when the pointer rests on it: what it is, its value and unit.
     """
     # quoted, so that no letter of it means anything in XML
     text = _PREFIX + quote(json.dumps([cells(rows), hover_text], ensure_ascii=False), safe="")
@@ -54,13 +54,13 @@ def _flat(artists: Any) -> Iterable[Any]:
 
 
 class Facets:
-    """Every cell that the page shows something of, numbered as they come."""
+    """Every cell of which the page shows anything, numbered in the order of appearance."""
 
     def __init__(self) -> None:
         self._numbers: dict[Cell, int] = {}
 
     def of(self, shown: Iterable[Cell]) -> str:
-        """The attribute's value for some cells: their numbers, a space between."""
+        """The attribute's value for some cells: their numbers, separated by spaces."""
         numbers = [self._numbers.setdefault(cell, len(self._numbers)) for cell in shown]
         return " ".join(map(str, sorted(set(numbers))))
 
@@ -94,7 +94,7 @@ def is_mark(tag: str) -> bool:
 
 
 def resolve(svg: str, facets: Facets | None, titles: bool = True) -> str:
-    """An SVG whose marks say their cells in `data-of`, and their words as a title.
+    """An SVG whose marks name their cells in `data-of` and have their hover text as a title.
 
     Args:
         facets: numbers the cells; None leaves them out, as in a file that stands alone.

@@ -48,7 +48,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 
 
 def why_none(data: Data, module: str, what: str) -> str:
-    """One sentence for an absent figure."""
+    """Why a figure is absent, in one sentence."""
     cells = [cell for cell in data.cells if cell["module"] == module]
     if not cells:
         return f"No figure: no {what} cell is part of these results."

@@ -23,24 +23,24 @@ NARROW_ROW_IN = 0.32  # labels stand in two lines
 
 
 class Efficiency(NamedTuple):
-    """One training: shares between 0 and 1, None where what they are of is unknown."""
+    """One training: shares between 0 and 1, None where the reference rate is unknown."""
 
     row: Row
     of_sheet: float | None
     of_product: float | None
     low: float  # ends of the 95 % interval over the middle, for both alike
     high: float
-    product: float | None = None  # the rates that they are shares of, in FLOP/s
+    product: float | None = None  # the reference rates, in FLOP/s
     sheet: float | None = None
 
     @property
     def order(self) -> tuple[bool, float]:
-        """Sort key: the most efficient first; what is known of the sheet alone below."""
+        """Sort key: the most efficient first; those with the sheet's share alone come last."""
         return (self.of_product is None, -(self.of_product or self.of_sheet or 0.0))
 
     @property
     def hover_text(self) -> str:
-        """What stands beside the pointer."""
+        """What is shown beside the pointer."""
         parts = [
             f"{words.percent(share)} "
             f"({words.percent(share * self.low)}–{words.percent(share * self.high)}) of {reference}, "
@@ -64,14 +64,14 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
             + (
                 "no training was measured."
                 if not trained
-                else "no training has both a number of operations and a rate to hold it against, a "
+                else "no training has both a number of operations and a rate to compare it with, a "
                 "matrix product measured on its device or a data sheet's peak."
             )
         )
         return
     n_lacking = len(trained) - len(trainings)
     lacking_text = (
-        f" {words.count(n_lacking, 'training')} cannot be held against either rate and "
+        f" {words.count(n_lacking, 'training')} cannot be compared with either rate and "
         f"{'is' if n_lacking == 1 else 'are'} left out."
         if n_lacking
         else ""
@@ -103,7 +103,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 
 
 def efficiencies(data: Data, rows: Sequence[Row]) -> list[Efficiency]:
-    """Of the trainings that can be held against anything."""
+    """The efficiency of each training that has a rate to be compared with."""
     fastest, results = best_products(data), []
     for row in rows:
         rate, step = words.number(row["flop_per_s"]), Step.of(row)

@@ -28,7 +28,7 @@ OFF = {"max_gradient_norm": "off"}
 
 
 def value(point: Row, name: str) -> float | None:
-    """A setting's value; `NONE` where what it sets is switched off, None where it is not known."""
+    """A setting's value; `NONE` where the setting is off, None where it is not known."""
     number = words.number(point.get(name))
     return NONE if number is None and name in OFF else number
 
@@ -48,7 +48,7 @@ def value_text(name: str, number: float | None) -> str:
 
 
 def diverged(point: Row) -> bool:
-    """Whether a training ran away."""
+    """Whether a training diverged."""
     return str(point.get("diverged")) in ("True", "1", "1.0")
 
 
@@ -224,7 +224,7 @@ def _chosen(points: Sequence[Row]) -> list[Row]:
 
 
 def left_out(places: dict[Place, list[Row]]) -> str:
-    """That not every curve is drawn, where it is so."""
+    """A note that not every curve is drawn; empty where all are."""
     most = max(len(points) for points in places.values())
     if most <= CURVES_PER_PANEL:
         return ""
@@ -234,7 +234,7 @@ def left_out(places: dict[Place, list[Row]]) -> str:
 def draw_curves(
     data: Data, places: dict[Place, list[Row]], varying: Sequence[str], narrow: bool
 ) -> Any:
-    """One panel a place, one line a setting; where it ran away the line ends in a cross."""
+    """One panel a place, one line a setting; the line of a diverged training ends in a cross."""
     width = style.width_in(narrow)
     everything = [point for points in places.values() for point in points]
     scale = _scale(everything, varying[0])

@@ -125,7 +125,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 
 
 def fact(points: Sequence[Row], varying: Sequence[str]) -> str:
-    """The best setting of a place, and how many ran away."""
+    """The best setting of a place, and how many diverged."""
     lost = sum(map(diverged, points))
     finished = [
         p for p in points if not diverged(p) and words.number(p.get("final_loss")) is not None
@@ -185,7 +185,7 @@ def table(data: Data, sweep: Sweep) -> Table:
 
 
 def _steps(data: Data, point: Row) -> int | None:
-    """How many steps were taken; None where no curve tells it."""
+    """How many steps were taken; None without a curve."""
     frame = data.traces.curve(point)
     return None if frame is None else len(frame)
 

@@ -1,6 +1,6 @@
 """Many comparisons in one sentence: which side, how often, and how far apart at least and at most.
 
-What was measured while other processes used the processor is counted where there is nothing else.
+A comparison measured while other processes used the processor counts only where there is no other.
 """
 
 from __future__ import annotations
@@ -98,5 +98,5 @@ def _sentence(comparisons: Sequence[Comparison]) -> str:
 
 
 def _left_out(n: int) -> str:
-    """Of comparisons that are doubtful where others are not."""
+    """How many comparisons are left out because they are doubtful and others are not."""
     return f"; {n} more flagged contended {'is' if n == 1 else 'are'} left out" if n else ""

@@ -22,7 +22,7 @@ from siliconprof.store.records import HERE
 
 
 def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
-    """Write every section; what the template needs beside them comes back.
+    """Write every section and return what the template needs beside them.
 
     Args:
         output: where the page will lie, from which its links lead.
@@ -74,8 +74,8 @@ def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
     book.findings(findings, summary.HEADLINES)
     if not findings:
         book.note(
-            "There is nothing to compare: no two cells of this host were measured that "
-            "answer a question together."
+            "There is nothing to compare: no two measured cells of this host answer a "
+            "question together."
         )
     glance.add(own, book)
     absent = summary.not_measured(own)

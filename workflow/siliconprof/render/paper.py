@@ -204,7 +204,7 @@ def index(data: Data) -> Table:
 
 
 def _devices(data: Data, rows: Sequence[Row]) -> Value:
-    """The devices of rows by name, or that there is none."""
+    """The devices of rows by name; “none” without any."""
     names = list(dict.fromkeys(place(data, row) for row in rows))
     if not names:
         return Value("none", sort="")
@@ -215,9 +215,9 @@ def _devices(data: Data, rows: Sequence[Row]) -> Value:
 
 
 def settle(book: Book) -> None:
-    """Once the page is whole: lead every line of the index to what is there.
+    """Point every line of the index at what the complete page has.
 
-    A link whose target has a number behind it, such as a figure of each device, leads to the first.
+    Where a target has several parts, such as a figure of each device, the link leads to the first.
     """
     anchors = [section.anchor for section in book.sections]
     anchors += [block.anchor for section in book.sections for block in section.blocks]

@@ -74,7 +74,7 @@ def place(data: Data, row: Row) -> str:
 
 
 def where(row: Row) -> tuple[str, str, str]:
-    """What tells devices of all hosts apart."""
+    """Identifies a device among those of all hosts."""
     return (row["source"], row["host"], row["device"])
 
 
@@ -221,7 +221,7 @@ def _bars(
     reach = longest
     for y, bar in zip(places, bars, strict=True):
         start = 0.0
-        bar_artists: list[Any] = []  # what the pointer finds
+        bar_artists: list[Any] = []  # have the hover text
         annotations: list[Any] = []
         for span, look in bar.parts:
             bar_artists.append(ax.barh(y, span.middle, left=start, height=ROW_IN * 0.66, **look))

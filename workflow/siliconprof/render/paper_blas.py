@@ -40,7 +40,7 @@ class Operation:
     module: str
     title: str
     statement: str  # how the published statements on it begin
-    wanted: Mapping[str, str]  # which of the points are drawn
+    wanted: Mapping[str, str]  # values of the points that are drawn
     elsewhere: str  # anchor of the section with all points
 
 
@@ -104,7 +104,7 @@ def add(data: Data, book: Book) -> None:
 
 
 def _pairs_text(measured_groups: Sequence[Group]) -> str:
-    """Whether pairs and several formats are there, which the captions tell to look for."""
+    """Whether there are pairs and several formats, which the captions tell readers to look for."""
     text = "No pair of the paper was measured, so every panel is a device by itself"
     if any(group.pair for group in measured_groups):
         text = "Pairs of the paper stand first"
@@ -201,7 +201,7 @@ def _portions(operation: Operation, measured_groups: Sequence[Group]) -> list[li
 
 
 def absent(data: Data, operation: Operation, measured_groups: Sequence[Group]) -> list[str]:
-    """What is missing of the pairs, one sentence for each reason."""
+    """The devices missing from the pairs, one sentence for each reason."""
     by_reason: dict[str, list[str]] = {}
     for pair in PAIRS:
         measured = {

@@ -58,8 +58,8 @@ class Work(NamedTuple):
 def per_sample(point: Row, stem: str) -> Span | None:
     """Seconds of a phase, or of the unsplit step, by sample of the batch.
 
-    Where the noise floor of the host tells how far processes differ, a phase's interval is no
-    narrower than the unsplit step's, relative to the median.
+    Where the host's noise floor gives how far processes differ, a phase's interval is no narrower
+    than the unsplit step's, relative to the median.
     """
     samples = words.number(point["samples_per_step"])
     middle, low, high = (
@@ -155,7 +155,7 @@ def _one_precision(rows: Sequence[Row]) -> list[Row]:
 
 
 def add(data: Data, book: Book) -> None:
-    """Figure, table, and which of the paper's own trainings are not among them."""
+    """The figure, the table, and those of the paper's own trainings that are in neither."""
     book.heading("Figure 3: forward and backward time", anchor="paper-figure-3")
     by_work = works(data.training())
     if by_work:
@@ -186,8 +186,8 @@ def add(data: Data, book: Book) -> None:
         )
     else:
         book.note(
-            "No figure: no GPT-2 or Whisper training was timed phase by phase, on no host. "
-            "A cell of module gpt2 or whisper with trainer hf or plain would be."
+            "No figure: no GPT-2 or Whisper training was timed phase by phase on any host. "
+            "That takes a cell of module gpt2 or whisper with trainer hf or plain."
         )
     lines = absent(data, by_work)
     if lines:

@@ -26,7 +26,7 @@ LOOKS: dict[str, tuple[int, tuple[float, ...]]] = {  # step of the backend's col
 
 
 class Course(NamedTuple):
-    """What happened from the first step after the warm-up on."""
+    """Memory and faults from the first step after the warm-up on."""
 
     row: Row
     grown_bytes: np.ndarray  # resident memory since then, by step
@@ -34,7 +34,7 @@ class Course(NamedTuple):
 
 
 def add(data: Data, book: Book) -> None:
-    """One figure; where no pair of records tells it, a line that says what would."""
+    """One figure; without a suitable pair of records, a note that says what it takes."""
     book.heading("Figure 4: memory and page faults", anchor="paper-figure-4")
     course_pairs = pairs(data)
     if not course_pairs:

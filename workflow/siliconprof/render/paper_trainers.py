@@ -33,7 +33,7 @@ INTERVAL = "95 % interval"
 GPU = "gpu"
 NO_ENERGY = (
     "No GPU energy of Whisper-medium at batch 4 in fp32 was measured on a device of "
-    "Table 5, on no host: nothing stands beside the printed values."
+    "Table 5 on any host, so nothing stands beside the printed values."
 )
 
 
@@ -64,8 +64,8 @@ def add_passes(data: Data, book: Book) -> None:
             own=" The other panels are measured trainings: on one device, MLX against plain torch "
             "and the Hugging Face Trainer against the plain loop."
             if len(panels) > 1
-            else " No training in MLX and torch, or by both trainers, of equal work was measured on one "
-            "device, so there is nothing like it to show.",
+            else " On no device was equal work measured in both MLX and torch, or with both trainers, "
+            "so this run has nothing like it to show.",
             intervals=uncertainty.origin_text(own_rows),
         )
     book.table("paper-table-4", "paper-table-4", gains(data))

@@ -57,7 +57,7 @@ def checked(data: Data) -> list[tuple[Row, float]]:
 
 
 def finding(data: Data) -> Finding | None:
-    """How many predictions held, and each that did not."""
+    """How many predictions lie within the band, and each that does not."""
     compared = checked(data)
     if not compared:
         return None
@@ -110,8 +110,8 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         book.figure(f"{prefix}peaks", "peaks", partial(draw, data, compared))
     else:
         book.note(
-            "No prediction can be held against a measured peak: nothing counts device memory "
-            "here, or the memory model says nothing."
+            "No prediction can be compared with a measured peak: nothing counts device memory "
+            "here, or the memory model predicts nothing."
         )
     fold = words.count(len(rows), "training cell") if len(rows) > FOLD_ABOVE else ""
     book.table(f"{prefix}memory", "memory", table(rows), folded=fold)
@@ -209,7 +209,9 @@ def table(rows: list[Row]) -> Table:
                 True,
                 "before it ran; what stays on the device of an offloaded one",
             ),
-            Column("device peak", "MiB", True, "the most that was ever held on the device"),
+            Column(
+                "device peak", "MiB", True, "the most memory that was ever in use on the device"
+            ),
             Column("predicted / measured", "", True),
             Column("Verdict"),
             Column("RSS at start", "MiB", True, "resident after imports, before the model"),

@@ -20,7 +20,7 @@ FOLD_ABOVE = 12
 
 
 def add(data: Data, book: Book, own: Data, command: str, output: Path) -> None:
-    """What was checked, flags and failures first, then where every number is from.
+    """Checks, flags and failures first, then where every number comes from.
 
     Args:
         output: where the page will lie.
@@ -32,7 +32,7 @@ def add(data: Data, book: Book, own: Data, command: str, output: Path) -> None:
         table = flags_table(flagged)
         fold = words.count(len(flagged), "flagged cell") if len(flagged) > FOLD_ABOVE else ""
         codes = sorted({code for cell in flagged for code, _ in words.flags(cell)})
-        unknown = "this report has no words for this flag; see what was seen"
+        unknown = "this report has no explanation of this flag; see the column “What was seen”"
         book.facts([(code, words.FLAG_WORDS.get(code, unknown)) for code in codes])
         book.table("flags", "flags", table, folded=fold)
     else:

@@ -268,7 +268,7 @@ def _foretold(data: Data, pair: Pair, column: str, why: str, none: str) -> Foret
 
 
 def misled(pair: Pair, foretold: Foretold) -> Iterator[Ratio]:
-    """Ratios that what was foretold misses, beyond both intervals, the farthest first."""
+    """Ratios that the foretold one misses, beyond both intervals, the farthest first."""
     expected = foretold.ratio
     if expected:
         yield from sorted(
@@ -294,7 +294,7 @@ def wrong_way(pair: Pair, foretold: Foretold) -> list[Ratio]:
 
 
 def judged(data: Data, pair: Pair) -> str | None:
-    """Whether TFLOPS alone would have misled, in words with numbers; None when nobody knows any."""
+    """Whether TFLOPS alone would have misled, in words with numbers; None when none is known."""
     verdicts = []
     for foretold, source in (
         (by_products(data, pair), "the fastest products measured here say"),

@@ -69,14 +69,14 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     if absent:
         book.note(
             f"Not on the roofline are trainings of {words.listing(absent)} that were offloaded, or "
-            "of whose step nothing tells the bytes."
+            "whose bytes of a step are unknown."
         )
 
 
 def _above_text(dots: Sequence[Dot]) -> str:
     dots_above, with_roof = above(dots), [dot for dot in dots if dot.roof]
     if not with_roof:
-        return " There is no roof to hold them against: no product was measured."
+        return " There is no roof to compare them with: no product was measured."
     if not dots_above:
         return f" Of {words.count(len(with_roof), 'point')} none lies above its roof."
     names = "; ".join(
@@ -173,7 +173,7 @@ def draw(dots: Sequence[Dot], narrow: bool) -> Any:
 
 
 def _frame(dots: Sequence[Dot], scale: float) -> tuple[float, float, float, float]:
-    """Limits of both axes, so that every dot and every ridge is inside."""
+    """Limits of both axes, that hold every dot and every ridge."""
     intensities = [dot.intensity for dot in dots]
     rates = [dot.flop_per_s / scale for dot in dots]
     tops = list(rates)
@@ -304,7 +304,7 @@ def _products(ax: Any, dots: Sequence[Dot], wide: float) -> None:
             continue
         text = f"{words.backend_name(row)} {words.scaled(value, 'FLOP/s')}"
         room = style.text_in(text + "   ", style.SMALL_PT) / wide
-        if at - room < 0.12:  # the pointer and the table tell the rest
+        if at - room < 0.12:  # hover texts and the table have the rest
             return
         ax.text(
             at,
@@ -344,7 +344,10 @@ def _hover_text(group: Sequence[Dot]) -> str:
     if len(group) == 1:
         return group[0].hover_text
     best = max(group, key=lambda dot: dot.share or 0)
-    return f"{len(group)} points of {group[0].row['workload']}; the nearest to the roof: {best.hover_text}"
+    return (
+        f"{len(group)} points of {group[0].row['workload']}; the nearest to the roof: "
+        f"{best.hover_text}"
+    )
 
 
 def _names(ax: Any, dots: Sequence[Dot], scale: float) -> None:
@@ -386,8 +389,8 @@ def table(dots: Sequence[Dot]) -> Table:
                 "intensity",
                 "FLOP/byte",
                 True,
-                "operations over the bytes that must move at "
-                "least; of a training the most that it can be",
+                "operations over the bytes that must at least be moved; "
+                "for a training the most that it can be",
             ),
             Column("rate", "GFLOP/s", True, "by the median of single calls or unsplit steps"),
             Column(
@@ -403,9 +406,9 @@ def table(dots: Sequence[Dot]) -> Table:
     )
     if any(dot.kind == TRAINING for dot in dots):
         result.notes.append(
-            "≤: of a training step the bytes are the least that must move, so its intensity is at "
-            "most this, and its share of the roof at least this. They are counted from the shape "
-            "of decoder-only transformers; of other models they are AdamW's passes and the "
+            "≤: for a training step the bytes are the least that must be moved, so its intensity is "
+            "at most this, and its share of the roof at least this. For decoder-only transformers "
+            "they are counted from the shape; for other models they are AdamW's passes and the "
             "predicted activations, written and read once."
         )
     for dot in dots:

@@ -27,7 +27,7 @@ NO_PRODUCT = "no product of this device, backend and number format was measured"
 
 
 class Limits(NamedTuple):
-    """What bounds a row: FLOP/s and bytes/s, None where nobody measured or printed it."""
+    """What bounds a row: FLOP/s and bytes/s, None where it was neither measured nor printed."""
 
     product: float | None
     memory: float | None
@@ -62,7 +62,7 @@ class Dot:
 
     @property
     def hover_text(self) -> str:
-        """What stands beside the pointer."""
+        """What is shown beside the pointer."""
         at_most = "at most " if self.kind == TRAINING else ""
         share = (
             f"{words.percent(self.share)} of the roof ({self.roof.bound})"
@@ -101,7 +101,7 @@ def points(data: Data) -> Iterator[Dot]:
 
 
 class Least(NamedTuple):
-    """Bytes that a step must move, and those that it works on."""
+    """The least bytes that a step must move, and those that it works on."""
 
     moved_bytes: float
     working_set_bytes: float
@@ -134,7 +134,7 @@ def by_parts(row: Row, kept_bytes: float | None) -> Least | None:
 
 
 class Bounds:
-    """What was measured and what is printed, asked once for each device, backend and format."""
+    """Measured and printed limits, looked up once for each device, backend and format."""
 
     def __init__(self, data: Data) -> None:
         self.data = data

@@ -97,7 +97,7 @@ def verdict_with_numbers(row: Row) -> str:
 
 
 def left_out(fits: Sequence[Row], part: Sequence[Place]) -> str:
-    """That not every fit is drawn, where it is so."""
+    """A note that not every fit is drawn; empty where all are."""
     most = max((sum(place(row) == where for row in fits) for where in part), default=0)
     if most <= MOST_FITS:
         return ""
@@ -216,7 +216,7 @@ def _by_batch(ax: Any, points: Sequence[Row], fits: Sequence[Row], sizes: Scale,
 
 
 def _dots(ax: Any, group: Sequence[Row], rate: str, across: str, ink: str, scale: Scale) -> None:
-    """The points that share a colour, told together."""
+    """The points of one colour, with one hover text."""
     xs, ys = _rates(group, rate, across)
     drawn = strokes.dots(ax, xs, ys, 3.0, True, color=ink)
     if not ys:

@@ -43,7 +43,7 @@ FOLD_ABOVE = 12
 
 
 def add(data: Data, book: Book) -> None:
-    """One figure and one table; what there is nothing of is said in a line."""
+    """One figure and one table; a note says what cannot be drawn."""
     own, here, paper = trainings(data), own_devices(data), paper_devices(data)
     predicted = [needs(trained, device) for device in here for trained in PAPER]
     elsewhere = [needs(trained, device) for device in paper for trained in PAPER]

@@ -24,7 +24,7 @@ ALONE = "does not fit, and a CPU has no other memory"
 PRECISION = "fp32"
 PREDICTED = "predicted"
 MEASURED = "predicted, then measured"
-# Table 3, trained as config/paper.yaml has it: the paper tells neither sequence nor clip lengths,
+# Table 3, trained as config/paper.yaml has it: the paper states neither sequence nor clip lengths,
 # and without checkpointing Whisper-large at its batch would need five times an M2 Max.
 LENGTHS = {"gpt2": {"seq_len": 128}, "whisper": {"target_len": 128, "dataset_clip_seconds": 30}}
 
@@ -86,7 +86,7 @@ class Need:
 
     @property
     def share(self) -> float | None:
-        """Of the capacity; None where nobody knows that."""
+        """Of the capacity; None where the capacity is unknown."""
         return self.total_bytes / self.capacity.size_bytes if self.capacity.size_bytes else None
 
     @property
@@ -113,7 +113,7 @@ class Need:
 
     @property
     def hover_text(self) -> str:
-        """What stands beside the pointer."""
+        """What is shown beside the pointer."""
         size, share = self.capacity.size_bytes, self.share
         of = f" of {words.mebibytes(size)} ({words.percent(share)})" if size and share else ""
         stays = (
@@ -153,7 +153,7 @@ def needs(trained: Model, capacity: Capacity) -> Need:
 
 
 def own_devices(data: Data) -> list[Capacity]:
-    """Every device with cells, by what its cells may use where nothing else limits them."""
+    """Every device with cells, and what its cells may use where no budget limits them."""
     cells: dict[str, list[Row]] = {}
     for cell in sorted(data.cells, key=order):
         cells.setdefault(cell["device"], []).append(cell)

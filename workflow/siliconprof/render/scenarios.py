@@ -1,4 +1,4 @@
-"""Scenarios: what each training was asked for, what the memory model made of it, what was done."""
+"""Scenarios: which one each training asked for, which the memory model derived, which was run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOT_RUN = ("unsupported", "skipped")
 
 
 def add(data: Data, book: Book) -> None:
-    """One table of the cells in which anything but `fits` was asked, derived or done."""
+    """One table of the cells in which anything but `fits` was asked for, derived or run."""
     cells = sorted((cell for cell in data.cells if cell["trainer"]), key=order)
     if not cells:
         book.note("No training cell is part of these results, so no scenario was derived.")
@@ -138,6 +138,6 @@ def limit(cell: Row) -> Value:
 
 
 def unenforced(cell: Row) -> str:
-    """Why nothing keeps a cell to its capacity; empty when it is not told."""
+    """Why nothing keeps a cell to its capacity; empty when no reason is recorded."""
     reason = cell.get("limit_reason") or cell.get("limit_how") or ""
     return "" if reason == MODEL_ONLY else str(reason)

@@ -1,8 +1,8 @@
 """What the drawing of the stack shows: which boxes there are and which lines join them.
 
 Five layers, from what is trained to what it runs on. A line joins two boxes where at least one
-cell was measured through both, in the colour of its backend; a grey one says that every cell that
-would have gone there is unsupported.
+cell was measured through both, in the colour of its backend; it is grey where every cell that
+would pass through both is unsupported.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def strands(stack: Stack, backends: Sequence[str]) -> list[tuple[Box, Box, str |
 
 
 def line_text(upper: Box, lower: Box, backend: str | None, rows: Sequence[Row]) -> str:
-    """What stands beside the pointer on a line."""
+    """What is shown beside the pointer on a line."""
     between = f"{upper.title} to {lower.title}"
     if backend is None:
         reasons = sorted({str(row["reason"]) for row in rows})

@@ -17,7 +17,7 @@ def dots(
     log: bool = False,
     **look: Any,
 ) -> Any:
-    """Many points as one path, which comes back: markers would make the page large.
+    """Draw many points as one path and return it; markers would make the page large.
 
     Every point is a stroke of no visible length with round ends.
 

@@ -88,7 +88,7 @@ def statements(data: Data) -> Table:
 
 
 def _measured(data: Data, row: Row) -> Value:
-    """Ours of a statement: longer elevated norms, or how many times as fast one device is."""
+    """Our measurement for a statement: longer elevated norms, or how many times as fast one is."""
     trained_pairs = [pair for pair in wide_deep.pairs(wide_deep.trainings(data))]
     if row["unit"] != "times":
         return _norms(data, trained_pairs)

@@ -272,7 +272,7 @@ def legend(
     left: float = 0.0,
     width: float | None = None,
 ) -> None:
-    """Samples with their names in rows, as wide as the figure unless told otherwise, in inches."""
+    """Samples with their names in rows, as wide as the figure unless a width is given, in inches."""
     width = figure.get_size_inches()[0] if width is None else width
     height = legend_height(entries, width)
     ax = axes(figure, left, top, width, height)

@@ -82,7 +82,7 @@ def inline(svg: str, label: str, first_id: int = 0) -> str:
 def _unclipped(svg: str) -> str:
     """The same without clips that cut nothing off, which is nearly all of them.
 
-    Half the width of a line may overlap the edge by a quarter of a point, which nobody sees.
+    Half the width of a line may overlap the edge by a quarter of a point, which is invisible.
     """
     boxes = {
         name: [
@@ -121,7 +121,7 @@ def ids(svg: str) -> int:
 
 
 def numbered(svg: str, number: int) -> str:
-    """The same with the ids of the page's so-manyth drawing."""
+    """The same with the ids of the page's drawing of this number."""
     return re.sub(rf'( id="|href="#|url\(#){ID}', rf"\g<1>f{number}-", svg)
 
 

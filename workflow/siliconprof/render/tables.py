@@ -43,7 +43,7 @@ class Column:
     numeric: bool = False
     help: str = ""  # what the number is, for the pointer
     below: str = "range"  # what the small print under a value is
-    folds: bool = False  # left out of the page, and said below it, when all rows agree
+    folds: bool = False  # when all rows agree, left out of the page and named in a note below
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Table:
         self.row_cells.append(marks.cells(of))
 
     def on_page(self) -> Table:
-        """Without the columns that say the same in every row; a note below says it once.
+        """Without the columns whose rows are all equal; a note below has their value.
 
         The files keep every column.
         """

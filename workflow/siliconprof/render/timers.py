@@ -16,9 +16,9 @@ from siliconprof.render.variants import Row
 
 PANELS_PER_FIGURE = 6
 HOLLOW_NOTE = (
-    " Hollow are points of which one iteration took the tool longer than min_run_time: one "
-    "iteration is then all that it times, and nothing is repeated on purpose, the doubt that seed "
-    "003 has of its own numbers."
+    " Hollow dots are points of which one iteration took longer than min_run_time: the tool then "
+    "times one iteration alone and repeats nothing on purpose, which is the doubt that seed 003 "
+    "has about its own numbers."
 )
 AGREE = 0.05  # what is drawn as the band in which both timings agree
 

@@ -28,7 +28,7 @@ class Traces:
     training_steps: pd.DataFrame
     curves: pd.DataFrame = field(default_factory=pd.DataFrame)
     evaluations: pd.DataFrame = field(default_factory=pd.DataFrame)
-    _timed: dict[tuple, pd.DataFrame] = field(default_factory=dict)  # courses asked for so far
+    _timed: dict[tuple, pd.DataFrame] = field(default_factory=dict)  # courses made so far
 
     @cached_property
     def _series(self) -> dict[tuple, pd.DataFrame]:

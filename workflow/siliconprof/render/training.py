@@ -236,7 +236,7 @@ def _shares(ax: Any, rows: Sequence[Row], phases: Sequence[str], narrow: bool, n
 
 
 def _ends(row: Row) -> tuple[float, float]:
-    """Of the line through the dot: a process's error where it is known, else its own spread."""
+    """Ends of the line through the dot: a process's error where known, else its own spread."""
     between = uncertainty.origin(row) == uncertainty.BETWEEN
     low, high = ("low", "high") if between else ("q25", "q75")
     return row[f"unsplit_step_{low}_s"], row[f"unsplit_step_{high}_s"]
@@ -245,7 +245,7 @@ def _ends(row: Row) -> tuple[float, float]:
 def _segment(
     ax: Any, y: float, row: Row, phase: str, start: float, length: float | None, hover_text: str
 ) -> float:
-    """One phase of a bar; where it ends comes back."""
+    """Draw one phase of a bar and return where it ends."""
     if not length:
         return start
     marks.tag(

@@ -16,7 +16,7 @@ HEADS = {
     "sleep": Column("Known sleep", help="a sleep of 20 ms, as it was measured"),
     "twice_the_work": Column("Twice the work", help="how many times as long it takes"),
     "synchronisation": Column(
-        "Waited for", help="share of the time until a result could be read that was timed, at least"
+        "Waited for", help="least share of the time until a result could be read that was timed"
     ),
     "precision": Column("Precision", help="largest error of a product against float64"),
     "results": Column("Results", help="largest error of a result against float64"),
@@ -25,7 +25,7 @@ HEADS = {
 
 
 def add(own: Data, book: Book) -> None:
-    """One row per device, backend and precision; nothing where no cell has made a check."""
+    """One row per device, backend and precision; a note where no cell has made a check."""
     checked_cells = [cell for cell in own.cells if cell.get("clock_check")]
     book.heading("Are these numbers true?", anchor="truth")
     if checked_cells:

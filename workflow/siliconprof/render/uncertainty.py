@@ -2,7 +2,7 @@
 
 A cell is one process, and the interval of its median knows nothing of the next one: fresh
 processes of one product had medians 22 % apart while their own intervals were 0.4 to 2.7 % wide.
-So where the noise floor of a cell's host tells by how much processes differ, an interval is that
+So where the noise floor of a cell's host gives how far processes differ, an interval is that
 of a single process among them; elsewhere it stays the process's own, and says so. Everything on
 the page that has an interval reads the columns that are set here.
 """
@@ -29,7 +29,7 @@ def rest_on(points: Iterable[Row], floors: Mapping[str, Floor]) -> None:
 
     With a noise floor they hold 95 % of what another process of the cell would give (Student's t on
     the logarithm), and are never narrower than the process's own. `{stem}_interval` is then
-    `BETWEEN`, else `WITHIN`; `{stem}_interval_basis` says which processes told.
+    `BETWEEN`, else `WITHIN`; `{stem}_interval_basis` names the processes.
 
     Args:
         floors: host -> its noise floor; a reference bundle was measured elsewhere under any label.
@@ -54,7 +54,7 @@ def origin(point: Mapping[str, Any]) -> str | None:
 
 
 def basis(point: Mapping[str, Any]) -> str:
-    """Which processes told how wide a point's interval is; empty where it was its own alone."""
+    """The processes that a point's interval rests on; empty where it is the point's own alone."""
     bases = [point[name] for stem in STEMS if (name := f"{stem}_interval_basis") in point]
     return str(bases[0]) if bases else ""
 
@@ -69,7 +69,7 @@ def origin_text(points: Iterable[Mapping[str, Any]]) -> str:
     """What intervals of several points rest on, to be put after “95 % interval”."""
     origins = {name for point in points if (name := origin(point))}
     if origins == {BETWEEN, WITHIN}:
-        return f"{BETWEEN} where a noise floor tells it, {WITHIN} elsewhere"
+        return f"{BETWEEN} where a noise floor is known, {WITHIN} elsewhere"
     return BETWEEN if origins == {BETWEEN} else WITHIN
 
 

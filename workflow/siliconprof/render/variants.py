@@ -118,7 +118,7 @@ def precision(row: Mapping[str, Any]) -> str:
 
 
 def zero_stage(row: Mapping[str, Any]) -> str:
-    """The ZeRO stage of an offloaded cell as ` stage 2`; empty when not told."""
+    """The ZeRO stage of an offloaded cell as ` stage 2`; empty when not recorded."""
     return f" stage {int(row['zero_stage'])}" if row.get("zero_stage") else ""
 
 

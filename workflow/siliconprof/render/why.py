@@ -31,24 +31,24 @@ NOT_LISTED = "not among the lines of attribution.csv"
 METHODS = {  # what a side spends; the numbers behind each stand in the tables and in the CSV file
     PRODUCTS: "the products of a real step as they were timed in bursts on both sides in {timed} of "
     "{of}, shapes that were not timed at the mean rate of those that were; in {rest} coarser, the "
-    "step's operations over the fastest product of each side, so at least so long, and at most the "
+    "step's operations over the fastest product of each side, a lower bound; the upper bound is the "
     "whole step",
     MEMORY: "the optimizer's passes and kept activations, by the memory model, over the bandwidth "
-    "of memory and caches measured with the side's backend. What products read is theirs; kept "
-    "activations may be among it, so the range begins with the optimizer alone",
+    "of memory and caches measured with the side's backend. What products read counts as theirs and "
+    "may include kept activations, so the range begins with the optimizer alone",
     LAUNCHES: "operators of a step by formula, counted in torch and MLX, times one launch of many; "
-    "the products that were timed bring their own. Where a backend queues, the number is what "
+    "products that were timed include their own launches. Where a backend queues, the number is what "
     "launches cost if nothing hides them, and the range begins at 0",
     PAGE_FAULTS: "minor faults of a step times the cost of a first touch on that host",
-    SWAP: "known only where there was no major fault: nothing measures what one costs",
+    SWAP: "known only where there was no major fault: the cost of one is not measured",
     OFFLOAD: "gradients to the host and weights back, over the measured copies",
-    CLOCKS: "where the hardware says that it held its clock down, by how much the clock's median "
+    CLOCKS: "where the hardware reports that it held its clock down, how far the clock's median "
     "lies below its highest",
 }
 
 
 def add(data: Data, book: Book, everyone: Data) -> None:
-    """Sentences and a figure for each family, then tables of all pairs and what was lacking.
+    """Sentences and a figure for each family, then tables of all pairs and what was not available.
 
     Args:
         data: of this host.

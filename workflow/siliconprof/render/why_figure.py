@@ -83,7 +83,7 @@ def _title(gap: Gap, width: float) -> str:
 
 
 def _seconds(gap: Gap, kind: str, part: str) -> float:
-    """A part of a gap, 0 where nobody knows it."""
+    """A part of a gap, 0 where it is unknown."""
     return next((p["seconds"] or 0.0 for p in gap.parts(kind) if p["part"] == part), 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Gaps between trainings as the page tells them: the lines of attribution.csv by pair, in words."""
+"""Gaps between trainings as the page shows them: the lines of attribution.csv by pair, in words."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAMES = {
     LEFT: "unexplained",
 }
 WORTH_A_WORD = 0.02  # of a gap
-WIDE = 0.1  # of an estimate: a range so much wider is told with it
+WIDE = 0.1  # of an estimate: a range so much wider is given with it
 MOST_SHOWN = 4  # pairs of a family that have a sentence and a bar
 
 
@@ -155,8 +155,9 @@ def sentence(gap: Gap) -> str:
     """A gap and its causes in words with numbers; a gap within noise has none."""
     line = gap.gap
     head = (
-        f"{gap.name(gap.slow)} takes {milliseconds(line['seconds'])} (both 95 % intervals allow "
-        f"{_ends(line)}) more a step than {gap.name(gap.fast)}, {words.significant(gap.ratio)} times as long"
+        f"{gap.name(gap.slow)} takes {milliseconds(line['seconds'])} more a step than "
+        f"{gap.name(gap.fast)} (both 95 % intervals allow {_ends(line)} ms), "
+        f"{words.significant(gap.ratio)} times as long"
     )
     if gap.verdict == NO_GAP:
         return f"{head}: no difference beyond noise, so there is nothing to explain."
@@ -177,12 +178,12 @@ def _ends(line: Row) -> str:
 def _blind(gap: Gap) -> str:
     """Why no estimate could tell both sides apart, where that is so."""
     if gap.apart == {"trainer"}:
-        return " (they know device, backend, precision and model, and not the trainer)"
+        return " (estimates depend on device, backend, precision and model, not on the trainer)"
     return ""
 
 
 def _untimed(gap: Gap) -> str:
-    """What makes a range wide: products that have a least time and nothing better."""
+    """What makes a range wide: products of which only a least time is known."""
     for line in gap.parts(CAUSE):
         coarse = (line["fast_how"] or "").startswith(COARSER)
         if line["part"] == PRODUCTS and coarse and line["high_s"] is not None:

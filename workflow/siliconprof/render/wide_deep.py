@@ -141,7 +141,7 @@ def _matched(value: Value, row: Row, widest: Row, column_: str) -> Value:
 
 
 def results_table(data: Data, points: Sequence[Row]) -> Table:
-    """What came out of each training, and what it took."""
+    """The results of each training, and what it took."""
     result = Table(
         [
             Column("Model"),
@@ -314,7 +314,7 @@ def _dense(text: object) -> str:
 
 
 def _manner(text: Row) -> str:
-    """How a text was drawn, and that there is nothing to see where it is so."""
+    """How a text was sampled, and whether it is nothing but white space."""
     value = words.number(text["temperature"])
     parts = ["temperature not recorded" if value is None else f"temperature {value:g}"]
     if value == 0:

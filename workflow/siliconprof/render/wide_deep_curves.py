@@ -101,7 +101,7 @@ def smoothed(values: np.ndarray) -> np.ndarray:
 
 
 def smoothing_note(data: Data, points: Sequence[Row]) -> str:
-    """What the strong lines are, where they are smoothed."""
+    """A note on the strong lines where they are smoothed; empty where none is."""
     longest = max((len(column(data, point, "loss")) for point in points), default=0)
     if stretch(longest) == 1:
         return ""
