@@ -176,26 +176,32 @@ def _losses(
     )
     groups = _coloured(points, scale) if scale else {style.shade(points[0]["backend"]): points}
     for ink, group in groups.items():
-        fine = [places[id(p)] for p in group if id(p) in places and places[id(p)][1] < above]
-        lost = [places[id(p)] for p in group if id(p) in places and places[id(p)][1] == above]
+        finished_places = [
+            places[id(p)] for p in group if id(p) in places and places[id(p)][1] < above
+        ]
+        diverged_places = [
+            places[id(p)] for p in group if id(p) in places and places[id(p)][1] == above
+        ]
         training = _training_text(group[0], scale)
-        if fine:
-            drawn = strokes.dots(ax, [x for x, _ in fine], [y for _, y in fine], 3.4, color=ink)
-            best = words.significant(min(y for _, y in fine), 4)
+        if finished_places:
+            drawn = strokes.dots(
+                ax, [x for x, _ in finished_places], [y for _, y in finished_places], 3.4, color=ink
+            )
+            best = words.significant(min(y for _, y in finished_places), 4)
             marks.tag(
                 drawn,
                 group,
-                f"{training}: {words.count(len(fine), 'training')}, least final loss {best} nat",
+                f"{training}: {words.count(len(finished_places), 'training')}, least final loss {best} nat",
             )
         crosses = ax.plot(
-            [x for x, _ in lost],
-            [y for _, y in lost],
+            [x for x, _ in diverged_places],
+            [y for _, y in diverged_places],
             "x",
             color=ink,
             markersize=3.6,
             markeredgewidth=0.9,
         )
-        marks.tag(crosses, group, f"{training}: {len(lost)} diverged")
+        marks.tag(crosses, group, f"{training}: {len(diverged_places)} diverged")
     if any(y == above for _, y in places.values()):
         ax.axhline(high + 1.1 * edge, color=style.RULE, linewidth=0.6)
     labels = [value_text(name, setting_value) for setting_value in ordered]
@@ -272,7 +278,7 @@ def draw_curves(
 def _curves(ax: Any, data: Data, points: Sequence[Row], scale: Scale) -> None:
     """The panel is as high as first losses and trainings that came to their end need."""
     reach: list[float] = []
-    lost: list[tuple[float, float, str, Row]] = []
+    diverged_ends: list[tuple[float, float, str, Row]] = []
     for point in reversed(_chosen(points)):
         frame = data.traces.curve(point)
         if frame is None:
@@ -295,7 +301,7 @@ def _curves(ax: Any, data: Data, points: Sequence[Row], scale: Scale) -> None:
         marks.tag(line, point, f"{_training_text(point, scale)}: {end}")
         reach.append(ys[0])
         if diverged(point):
-            lost.append((xs[-1], ys[-1], ink, point))
+            diverged_ends.append((xs[-1], ys[-1], ink, point))
         else:
             reach += [min(ys), max(ys)]
     if not reach:
@@ -303,7 +309,7 @@ def _curves(ax: Any, data: Data, points: Sequence[Row], scale: Scale) -> None:
     room = (max(reach) - min(reach)) * 0.12 or 1.0
     low, high = min(reach) - room / 2, max(reach) + room
     ax.set_ylim(low, high)
-    for x, y, ink, point in lost:  # at the edge where the end lies beyond it
+    for x, y, ink, point in diverged_ends:  # at the edge where the end lies beyond it
         marks.tag(
             ax.plot(
                 [x],

@@ -126,11 +126,11 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 
 def fact(points: Sequence[Row], varying: Sequence[str]) -> str:
     """The best setting of a place, and how many diverged."""
-    lost = sum(map(diverged, points))
+    n_diverged = sum(map(diverged, points))
     finished = [
         p for p in points if not diverged(p) and words.number(p.get("final_loss")) is not None
     ]
-    ends = f"{lost} of {words.count(len(points), 'setting')} diverged"
+    ends = f"{n_diverged} of {words.count(len(points), 'setting')} diverged"
     if not finished:
         return ends
     best = min(finished, key=lambda point: point["final_loss"])
@@ -159,7 +159,7 @@ def table(data: Data, sweep: Sweep) -> Table:
     for point in sweep.points:
         state = str(point.get("point_status") or "ok")
         ok = state == "ok"
-        lost = ok and diverged(point)
+        has_diverged = ok and diverged(point)
         why = str(point.get("point_reason") or "no reason given")
         reason = point.get("outcome_reason") if ok else why
         took = seconds(point)
@@ -169,12 +169,12 @@ def table(data: Data, sweep: Sweep) -> Table:
             words.backend_name(point),
             point["precision"],
             Value(
-                "diverged" if lost else "trained" if ok else state,
-                mark="bad" if lost else "" if ok else f"status-{state}",
+                "diverged" if has_diverged else "trained" if ok else state,
+                mark="bad" if has_diverged else "" if ok else f"status-{state}",
             ),
             Value(str(reason or words.DASH), sort=str(reason or ""), mark="note"),
             missing("none: it diverged")
-            if lost
+            if has_diverged
             else quantity(point.get("final_loss"), "not recorded" if ok else why, digits=4),
             integer(_steps(data, point), "not recorded" if ok else why),
             quantity(took, "not recorded" if ok else why, MS),

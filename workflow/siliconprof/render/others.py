@@ -101,7 +101,7 @@ def add(data: Data, book: Book) -> None:
 
 
 def _facts(part: Data) -> list[tuple[str, str]]:
-    """What the records say of a host whose host file is not here."""
+    """Facts about a host from its records, as its host file is not here."""
 
     def all_of(name: str) -> str:
         return words.listing(sorted({str(c[name]) for c in part.cells if c[name] is not None}))
@@ -131,7 +131,7 @@ def _facts(part: Data) -> list[tuple[str, str]]:
 
 
 def _signed_by(part: Data) -> str:
-    """Who signed the host's records, by the note of their import; empty for nobody."""
+    """Who signed the host's records, by the note of their import; empty where nobody did."""
     if part.cells[0]["source"] != IMPORTED:
         return ""
     try:

@@ -182,15 +182,15 @@ def index(data: Data) -> Table:
             Column("Measured on others"),
         ]
     )
-    papers = {row["device"] for row in data.published["table1_devices"]}
+    paper_devices = {row["device"] for row in data.published["table1_devices"]}
     for order, entry in enumerate(ENTRIES):
         if isinstance(entry.measured, str):
             devices = [missing(entry.measured)] * 2
         else:
             rows = entry.measured(data)
             sides = (
-                [row for row in rows if row["device"] in papers],
-                [row for row in rows if row["device"] not in papers],
+                [row for row in rows if row["device"] in paper_devices],
+                [row for row in rows if row["device"] not in paper_devices],
             )
             devices = [_devices(data, side) for side in sides]
         result.add(
@@ -231,7 +231,7 @@ def _settled(value: Value, anchors: Sequence[str]) -> Value:
     anchor = value.link.removeprefix("#")
     if not anchor or anchor in anchors:
         return value
-    near = next((name for name in anchors if name.startswith(f"figure-{anchor}")), None)
-    if near:
-        return replace(value, link=f"#{near}")
+    first_part = next((name for name in anchors if name.startswith(f"figure-{anchor}")), None)
+    if first_part:
+        return replace(value, link=f"#{first_part}")
     return Value(words.DASH, title=NOT_MADE, mark="missing")

@@ -143,7 +143,7 @@ def draw(
     shown = [panel for panel in panels if panel]
     columns = 1 if narrow else min(columns, len(panels))
     width = style.width_in(narrow)
-    each = (width - GAP_IN * (columns - 1)) / columns
+    panel_width = (width - GAP_IN * (columns - 1)) / columns
     reached = [0.0] * columns  # by each column, in inches
     places: list[tuple[Panel, int, float]] = []
     if in_rows and not narrow:
@@ -160,7 +160,7 @@ def draw(
     figure = style.canvas(width, head + max(reached))
     style.legend(figure, entries, 0.0)
     for panel, column, top in places:
-        _panel(figure, panel, column * (each + GAP_IN), head + top, each)
+        _panel(figure, panel, column * (panel_width + GAP_IN), head + top, panel_width)
     return figure
 
 

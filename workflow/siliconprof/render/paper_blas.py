@@ -313,7 +313,7 @@ def _times(row: Row) -> str | None:
 def _rows(
     data: Data, result: Table, points: Sequence[Row], shown: Sequence[str], ratios: Sequence[str]
 ) -> None:
-    """A line for each device and backend with one shape; the first is what the others are held to."""
+    """A line for each device and backend with one shape; the others are compared with the first."""
     ways: dict[tuple, dict[str, Row]] = {}
     for point in sorted(points, key=lambda p: backend_place(p["backend"])):
         ways.setdefault((*where(point), point["backend"]), {})[point["precision"]] = point

@@ -51,7 +51,7 @@ def formats(points: Sequence[Row]) -> list[str]:
 
 
 def hover_text(data: Data, point: Row) -> str:
-    """For the pointer: what it is, its throughput with its interval, and that of the burst."""
+    """The point's name, its throughput with its interval, and that of the burst."""
     rate = by_shape.median_rate(PRODUCTS, point)
     burst = by_shape.burst_rate(PRODUCTS, point).middle
     text = (

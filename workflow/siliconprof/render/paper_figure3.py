@@ -84,7 +84,7 @@ def applied(point: Row) -> str:
 
 
 def usable(point: Row) -> bool:
-    """Whether a point is a training of the paper's models that says how fast its phases are."""
+    """Whether a point is a training of the paper's models whose phases were timed."""
     return (
         point["module"] in OF_MODULE
         and not has_no_speed(point)
@@ -322,7 +322,7 @@ def table(data: Data, by_work: dict[Work, list[Row]]) -> Table:
         for row in rows:
             forward, backward = per_sample(row, "forward"), per_sample(row, "backward")
             assert forward and backward
-            both = forward.middle + backward.middle
+            total = forward.middle + backward.middle
             result.add(
                 work.panel,
                 Value(work.model, sort=float(work.n_parameters), below=beside.length(row)),
@@ -335,7 +335,7 @@ def table(data: Data, by_work: dict[Work, list[Row]]) -> Table:
                 integer(row["samples_per_step"], "not recorded"),
                 spanned(forward, MS),
                 spanned(backward, MS),
-                Value(words.significant(both / MS), sort=both / MS),
+                Value(words.significant(total / MS), sort=total / MS),
                 Value(
                     words.significant(backward.middle / forward.middle),
                     sort=backward.middle / forward.middle,

@@ -176,7 +176,7 @@ def gains(data: Data) -> Table:
             Column("second / first", "×", True, "what both 95 % intervals allow below"),
         ]
     )
-    silent = missing("not published")
+    empty = missing("not published")
     for statement in data.published["seed001_statements"]:
         if "optimized kernels" in statement["statement"]:
             low, high = (1 + float(statement[f"value_{end}"]) / 100 for end in ("min", "max"))
@@ -184,9 +184,9 @@ def gains(data: Data) -> Table:
                 _compared("MLX against MPS", "published: “30%-40% speed advantage”"),
                 missing("devices not named one by one"),
                 Value(statement["model"], mark="prose"),
-                silent,
-                silent,
-                silent,
+                empty,
+                empty,
+                empty,
                 published(f"{low:g} to {high:g}", statement["source"]),
             )
     printed = {(r["device"], r["backend"]): r for r in data.published["table4_pass_time"]}

@@ -144,20 +144,20 @@ def _file(path: Path, folder: Path) -> Value:
 def _earlier(data: Data, book: Book) -> None:
     """Cells whose earlier records are in the history."""
     cells = [cell for cell in data.cells if words.number(cell["earlier_records"])]
-    lost = [cell for cell in cells if cell["earlier_ok_record"]]
-    if lost:
+    not_measured = [cell for cell in cells if cell["earlier_ok_record"]]
+    if not_measured:
         book.listing(
             [
                 f"{_name(cell)}: this cell {cell['status']} this time ({cell['reason']}); an earlier "
                 f"record with status ok is kept at {cell['earlier_ok_record']}"
-                for cell in lost
+                for cell in not_measured
             ],
             "Measured before, not this time:",
         )
-    again = len(cells) - len(lost)
-    if again:
+    n_remeasured = len(cells) - len(not_measured)
+    if n_remeasured:
         book.note(
-            f"{words.count(again, 'cell')} had been measured before; the earlier records are kept "
+            f"{words.count(n_remeasured, 'cell')} had been measured before; the earlier records are kept "
             f"in {data.results.as_posix()}/history."
         )
 

@@ -1,7 +1,7 @@
 """Device ratios as seed 004 gives them: how many times as fast one side trains as another.
 
-A side is a device and a backend. Two of one host are held against each other where both trained
-the same network with the same batch, by the time of an epoch with its validation.
+A side is a device and a backend. Two sides of one host are compared where both trained the
+same network with the same batch, by the time of an epoch with its validation.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def _faster_first(pair: Pair) -> Pair:
 
 
 class Foretold(NamedTuple):
-    """What matrix products say of a pair: the ratio and its two sides in FLOP/s, or why not."""
+    """What matrix products predict for a pair: ratio and both sides in FLOP/s, or why nothing."""
 
     ratio: float | None
     a: float | None = None
@@ -336,7 +336,7 @@ def _span(pair: Pair) -> str:
 
 
 def finding(data: Data) -> Finding | None:
-    """How far apart two sides are over the networks, and what matrix products would have said."""
+    """How far apart two sides are over the networks, and what matrix products would predict."""
     lines: list[Line] = []
     for pair in pairs(data):
         least, most = pair.least, pair.most

@@ -173,7 +173,7 @@ def draw(dots: Sequence[Dot], narrow: bool) -> Any:
 
 
 def _frame(dots: Sequence[Dot], scale: float) -> tuple[float, float, float, float]:
-    """Limits of both axes, that hold every dot and every ridge."""
+    """Limits of both axes that include every dot and every ridge."""
     intensities = [dot.intensity for dot in dots]
     rates = [dot.flop_per_s / scale for dot in dots]
     tops = list(rates)
@@ -449,7 +449,7 @@ def table(dots: Sequence[Dot]) -> Table:
 
 
 def _sheet_value(promised: Roof | None, dot: Dot, sheet: Limits) -> Value:
-    """The data sheet's roof; what fits a cache is held against its products alone."""
+    """The data sheet's roof; what fits a cache is compared with its products alone."""
     if promised is None or sheet.product is None:
         return missing("no data sheet gives the peak of this device in this number format")
     value = sheet.product if dot.cached else promised.flop_per_s

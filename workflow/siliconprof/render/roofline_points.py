@@ -1,7 +1,7 @@
 """The points of a device's roofline: operations a byte, the rate, and what bounds it there.
 
-Williams, Waterman and Patterson 2009, Roofline: whatever does so many operations a byte goes no
-faster than the smaller of the fastest product and that many times the bandwidth. Both are measured
+Williams, Waterman and Patterson 2009, Roofline: a computation runs no faster than the
+fastest product, and no faster than its operations a byte times the bandwidth. Both are measured
 here; a data sheet's stand beside them.
 """
 

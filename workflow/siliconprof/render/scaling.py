@@ -193,8 +193,8 @@ def _by_batch(ax: Any, points: Sequence[Row], fits: Sequence[Row], sizes: Scale,
             continue
         low, high = batches[0], batches[-1]
         xs = [low * (high / low) ** (i / (CURVE_POINTS - 1)) for i in range(CURVE_POINTS)]
-        fixed, each = float(row["fixed_s"] or 0.0), float(row["per_sample_s"])
-        line_points = [(x, amounts[0] * x / t) for x in xs if (t := fixed + each * x) > 0]
+        fixed_s, per_sample_s = float(row["fixed_s"] or 0.0), float(row["per_sample_s"])
+        line_points = [(x, amounts[0] * x / t) for x in xs if (t := fixed_s + per_sample_s * x) > 0]
         line = ax.plot(
             [x for x, _ in line_points],
             [y for _, y in line_points],
@@ -205,7 +205,7 @@ def _by_batch(ax: Any, points: Sequence[Row], fits: Sequence[Row], sizes: Scale,
             line,
             row,
             f"{place_name(row)}, {shape(row)}: a step takes "
-            f"{hover.seconds(fixed)} + {hover.seconds(each)} a sample",
+            f"{hover.seconds(fixed_s)} + {hover.seconds(per_sample_s)} a sample",
         )
     for ink, group in sizes.groups(points).items():
         _dots(ax, group, rate, "batch_size", ink, sizes)

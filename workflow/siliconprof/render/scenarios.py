@@ -77,7 +77,7 @@ def table(data: Data, cells: Sequence[Row]) -> Table:
                 "MiB",
                 True,
                 "what stays on the device of an offloaded "
-                "training: what its confirmed peak is held against",
+                "training: what its confirmed peak is compared with",
                 folds=True,
             ),
             Column("capacity", "MiB", True, "what the cell may use"),

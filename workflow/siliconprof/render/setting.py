@@ -127,7 +127,9 @@ def cells_table(cells: Iterable[Row]) -> Table:
             Column("Status"),
             Column("Reason, or flags"),
             Column("Effective precision", help="proved by the error of a product"),
-            Column("Scenario", help="asked for, and what was run; else what the memory model says"),
+            Column(
+                "Scenario", help="asked for, and what was run; else what the memory model derives"
+            ),
             Column("points", "", True),
             Column("wall", "s", True, "the whole cell's process"),
             Column("in timed regions", "s", True, "warm-up and repeats"),

@@ -53,7 +53,7 @@ def add_elsewhere(part: Data, book: Book, prefix: str) -> None:
 
 
 def statements(data: Data) -> Table:
-    """Each printed statement, what our own trainings say of it, and what data sheets say."""
+    """Each printed statement beside the results of our own trainings and of data sheets."""
     table = Table(
         [
             Column("Statement"),

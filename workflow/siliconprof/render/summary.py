@@ -27,7 +27,7 @@ HEADLINES = 5  # what a reader takes in at once
 
 
 def findings(data: Data) -> list[Finding]:
-    """All findings of this host that its data support, the most asked for first.
+    """All findings of this host that its data support, the most important first.
 
     Which is faster, what less precision buys, how much of the hardware is used, whether all compute
     the same, and how far to trust it: these come first, then LoRA, the gaps, and one for each study.

@@ -135,17 +135,17 @@ def _panel(ax: Any, points: Sequence[Row]) -> None:
     for value in shown:
         ax.axvline(value, color=style.MUTED, linewidth=0.9, dashes=(1, 1))
     ink = style.colour(points[0])
-    enough = [i for i, point in enumerate(points) if not is_short(point)]
-    if enough:
+    long_enough = [i for i, point in enumerate(points) if not is_short(point)]
+    if long_enough:
         drawn = strokes.dots(
-            ax, [xs[i] for i in enough], [ys[i] for i in enough], 3.0, True, color=ink
+            ax, [xs[i] for i in long_enough], [ys[i] for i in long_enough], 3.0, True, color=ink
         )
-        ratios_text = hover.of_several([ys[i] for i in enough], "×")
+        ratios_text = hover.of_several([ys[i] for i in long_enough], "×")
         marks.tag(
             drawn,
             points,
             f"{place_name(points[0])}: blocked_autorange over our median, "
-            f"{words.count(len(enough), 'point')}, {ratios_text}",
+            f"{words.count(len(long_enough), 'point')}, {ratios_text}",
         )
     for i, point in enumerate(points):
         if is_short(point):

@@ -295,7 +295,7 @@ NAMES = [
 
 
 def names(row: Row) -> list[Value | str | None]:
-    """The cells that say which training cell a row is."""
+    """The table cells that name the training cell of a row."""
     check = has_no_speed(row)
     workload = Value(
         row["workload"],
@@ -359,7 +359,7 @@ def _why_no_phase(row: Row, phase: str) -> str:
 
 
 def rates_table(data: Data, families: dict[Family, tuple[list[Row], list[Row]]]) -> Table:
-    """Throughput and efficiency; every efficiency says of what."""
+    """Throughput and efficiency; every efficiency names its reference."""
     table = Table(
         [
             *NAMES,
@@ -425,7 +425,7 @@ def best_products(data: Data) -> dict[tuple, float]:
 
 
 def product_key(row: Row) -> tuple:
-    """Mixed precision multiplies in its 16-bit format, so it is held against that."""
+    """Mixed precision multiplies in its 16-bit format, so it is compared with that."""
     place = (row["source"], row["host"], row["device"], row["backend"])
     return (*place, PEAK_OF_PRECISION[row["precision"]])
 

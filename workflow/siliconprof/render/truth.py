@@ -99,10 +99,10 @@ def figures(name: str, cells: Sequence[Row]) -> str:
         return words.whole_percent(values("waited_share")[0])
     if name == "drift":
         changes = [ratio - 1 for ratio in values("worst_drift_ratio")]
-        again = sum(values("attempts_given_up"))
-        most = max(changes, key=abs, default=None)
-        drift = [] if most is None else [f"{100 * most:+.0f}{words.THIN}%".replace("-", "−")]
-        return ", ".join(drift + ([f"{again:.0f} measured again"] if again else []))
+        n_repeated = sum(values("attempts_given_up"))
+        largest = max(changes, key=abs, default=None)
+        drift = [] if largest is None else [f"{100 * largest:+.0f}{words.THIN}%".replace("-", "−")]
+        return ", ".join(drift + ([f"{n_repeated:.0f} measured again"] if n_repeated else []))
     errors = values("product_error" if name == "precision" else "worst_result_error")
     return words.scientific(errors[-1]) if errors else ""
 

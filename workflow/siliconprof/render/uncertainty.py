@@ -74,7 +74,7 @@ def origin_text(points: Iterable[Mapping[str, Any]]) -> str:
 
 
 def method(points: Sequence[Mapping[str, Any]], host: str, floors: Mapping[str, Floor]) -> str:
-    """What the page says once of its intervals.
+    """What the intervals of the page rest on, said once.
 
     Args:
         points: of this host.

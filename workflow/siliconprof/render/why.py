@@ -111,9 +111,9 @@ def _besides(data: Data, book: Book, gaps: Sequence[Gap]) -> None:
         names = words.listing(dict.fromkeys(f"{p['workload']}/{p['backend']}" for p in checks))
         lacking.append(f"{names}: in no pair, a mechanism check has no speed.")
     in_pairs = {point_key(row) for gap in gaps for row in gap.of}
-    alone = [p for p in data.training() if point_key(p) not in in_pairs and p not in checks]
-    if alone:
-        names = words.listing(dict.fromkeys(f"{p['workload']}/{p['backend']}" for p in alone))
+    unpaired = [p for p in data.training() if point_key(p) not in in_pairs and p not in checks]
+    if unpaired:
+        names = words.listing(dict.fromkeys(f"{p['workload']}/{p['backend']}" for p in unpaired))
         lacking.append(f"{names}: in no pair, no other training here did the same work a step.")
     if lacking:
         book.listing(lacking, "Not available, and so part of what is unexplained, or in no pair:")

@@ -107,8 +107,11 @@ def models_table(points: Sequence[Row]) -> Table:
     )
     models: dict[tuple, Row] = {}
     for point in points:
-        same = (point["workload"], *(point.get(n) for n in (*MODEL, "batch_size", "n_parameters")))
-        models.setdefault(same, point)
+        model_key = (
+            point["workload"],
+            *(point.get(n) for n in (*MODEL, "batch_size", "n_parameters")),
+        )
+        models.setdefault(model_key, point)
     ordered = sorted(models.values(), key=lambda row: -aspect(row))
     widest = ordered[0]
     for row in ordered:
@@ -136,8 +139,8 @@ def _matched(value: Value, row: Row, widest: Row, column_: str) -> Value:
     own, reference = words.number(row.get(column_)), words.number(widest.get(column_))
     if row is widest or not own or not reference:
         return value
-    off = f"{100 * (own / reference - 1):+.2f}".replace("-", "−")
-    return Value(value.text, value.sort, f"{off}{words.THIN}%")
+    difference = f"{100 * (own / reference - 1):+.2f}".replace("-", "−")
+    return Value(value.text, value.sort, f"{difference}{words.THIN}%")
 
 
 def results_table(data: Data, points: Sequence[Row]) -> Table:
