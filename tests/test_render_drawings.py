@@ -383,7 +383,7 @@ def test_efficiency_has_the_numbers_of_the_table_of_rates(drawn: Drawn) -> None:
     assert of_product["h200"] == pytest.approx(rate, rel=1e-3)
     assert of_product["cpu-x"] == pytest.approx(2e8 / 0.01 / PRODUCTS, rel=1e-3)
     figure = drawn.blocks["figure-mfu"]
-    assert "1 training cannot be held against either rate" in figure.text  # no product in bf16
+    assert "1 training cannot be compared with either rate" in figure.text  # no product in bf16
 
 
 # -- nothing -----------------------------------------------------------------------------------

@@ -269,7 +269,7 @@ def test_the_tools_timing_stands_beside_ours(study: Path, said: Page) -> None:
     assert f"in {short} of them min_run_time was shorter than one iteration" in text
     said_so = "ratio 1.15, the median of 8 points, from 1.10 to 1.20; 0 of them within 5 %"
     assert said_so in text
-    assert "Hollow are points of which one iteration took the tool longer" in text
+    assert "Hollow dots are points of which one iteration took longer" in text
     hollow = "min_run_time shorter than one iteration"
     assert hollow in (study / "figures/timers-grid-small.svg").read_text(encoding="utf-8")
     assert "No timing by blocked_autorange for mlx · fp32: torch.utils.benchmark times" in text

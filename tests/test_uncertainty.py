@@ -113,7 +113,7 @@ def test_the_page_names_the_origin_in_legends_and_captions(beside: Any) -> None:
         "its middle half (IQR), within one process",
     ):
         assert line in made.of("training")
-    mixed = "between processes where a noise floor tells it, within one process elsewhere"
+    mixed = "between processes where a noise floor is known, within one process elsewhere"
     assert mixed in made.of("summary") and mixed in made.of("matmul")
     assert "between processes for 3 of 4 points" in made.of("setting")
     assert "results/noise-floor/desk.json" in made.of("setting")

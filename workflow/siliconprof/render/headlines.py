@@ -85,9 +85,9 @@ def noise(data: Data) -> Finding | None:
         f"of their median (the median of {words.count(len(spreads), 'point')}) and at most over "
         f"{words.percent(spreads[id(widest)])} ({_name(widest)}). Flagged of "
         f"{words.count(len(measured), 'measured cell')}: {' and '.join(counts)}. "
-        f"95 % intervals are {uncertainty.said(data.points)}"
+        f"95 % intervals are {uncertainty.origin_text(data.points)}"
     )
-    if uncertainty.said(data.points) == uncertainty.WITHIN:
+    if uncertainty.origin_text(data.points) == uncertainty.WITHIN:
         sentence += f", and fresh processes may differ by more ({uncertainty.COMMAND} measures it)"
     rows = [
         f"Flagged {code}: {_names(cells)}: {words.FLAG_WORDS[code]}"

@@ -1,6 +1,6 @@
 """Which cells a mark of a chart or a row of a table shows, so that one filter acts on all of them.
 
-A drawn artist carries its cells, and what to say when the pointer rests on it, in its group id,
+A drawn artist carries its cells and its hover text in its group id,
 which matplotlib writes into the SVG; the page turns it into an attribute and a title.
 """
 
@@ -27,16 +27,16 @@ def cells(rows: Any) -> tuple[Cell, ...]:
     return tuple(dict.fromkeys(tuple(str(row[name]) for name in FACETS) for row in several))
 
 
-def tag(artists: Any, rows: Any, said: str = "") -> None:
+def tag(artists: Any, rows: Any, hover_text: str = "") -> None:
     """Mark artists as showing the cells of these rows.
 
     Args:
         artists: an artist, or any nesting of lists and containers of them.
         rows: a row or several, each with a device, backend, workload and precision.
-        said: what stands beside the pointer: what it is, its value and unit.
+        hover_text: shown when the pointer rests on it: what it is, its value and unit.
     """
     # quoted, so that no letter of it means anything in XML
-    text = _PREFIX + quote(json.dumps([cells(rows), said], ensure_ascii=False), safe="")
+    text = _PREFIX + quote(json.dumps([cells(rows), hover_text], ensure_ascii=False), safe="")
     for artist in _flat(artists):
         artist.set_gid(text)
 
@@ -50,17 +50,17 @@ def tag_labels(axis: Any, rows_of_each: Iterable[Any]) -> None:
 def _flat(artists: Any) -> Iterable[Any]:
     if hasattr(artists, "set_gid"):
         return [artists]
-    return [one for some in artists if some is not None for one in _flat(some)]
+    return [artist for group in artists if group is not None for artist in _flat(group)]
 
 
 class Facets:
-    """Every cell that the page shows something of, numbered as they come."""
+    """Every cell of which the page shows anything, numbered in the order of appearance."""
 
     def __init__(self) -> None:
         self._numbers: dict[Cell, int] = {}
 
     def of(self, shown: Iterable[Cell]) -> str:
-        """The attribute's value for some cells: their numbers, a space between."""
+        """The attribute's value for some cells: their numbers, separated by spaces."""
         numbers = [self._numbers.setdefault(cell, len(self._numbers)) for cell in shown]
         return " ".join(map(str, sorted(set(numbers))))
 
@@ -75,15 +75,17 @@ class Facets:
             them for each number that stands in an attribute.
         """
         values = [sorted({cell[i] for cell in self._numbers}) for i in range(len(FACETS))]
-        found: dict[str, list[Any]] = {
-            facet: [[one, device_name(one) if facet == "device" else one] for one in of_facet]
+        facets: dict[str, list[Any]] = {
+            facet: [
+                [value, device_name(value) if facet == "device" else value] for value in of_facet
+            ]
             for facet, of_facet in zip(FACETS, values, strict=True)
         }
-        found["cells"] = [
-            [of_facet.index(one) for of_facet, one in zip(values, cell, strict=True)]
+        facets["cells"] = [
+            [of_facet.index(value) for of_facet, value in zip(values, cell, strict=True)]
             for cell in self._numbers
         ]
-        return found
+        return facets
 
 
 def is_mark(tag: str) -> bool:
@@ -92,18 +94,20 @@ def is_mark(tag: str) -> bool:
 
 
 def resolve(svg: str, facets: Facets | None, titles: bool = True) -> str:
-    """An SVG whose marks say their cells in `data-of`, and their words as a title.
+    """An SVG whose marks name their cells in `data-of` and have their hover text as a title.
 
     Args:
         facets: numbers the cells; None leaves them out, as in a file that stands alone.
     """
 
-    def attribute(found: re.Match[str]) -> str:
-        if found[2]:  # nothing was drawn, such as an empty label
+    def attribute(match: re.Match[str]) -> str:
+        if match[2]:  # nothing was drawn, such as an empty label
             return "/>"
-        shown, said = json.loads(unquote(found[1]))
+        shown, hover_text = json.loads(unquote(match[1]))
         numbers = facets.of(tuple(map(tuple, shown))) if facets else ""
         of = f' data-of="{numbers}"' if numbers else ""
-        return f"{of}>" + (f"<title>{html.escape(said)}</title>" if titles and said else "")
+        return f"{of}>" + (
+            f"<title>{html.escape(hover_text)}</title>" if titles and hover_text else ""
+        )
 
     return _ID.sub(attribute, svg)

@@ -48,7 +48,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 
 
 def why_none(data: Data, module: str, what: str) -> str:
-    """One sentence for an absent figure."""
+    """Why a figure is absent, in one sentence."""
     cells = [cell for cell in data.cells if cell["module"] == module]
     if not cells:
         return f"No figure: no {what} cell is part of these results."
@@ -117,9 +117,9 @@ def _place(row: Row) -> tuple:
 
 def _steps(data: Data) -> dict[tuple, float]:
     """(*place, workload, precision) -> seconds of the unsplit step of a training."""
-    found = {}
+    seconds = {}
     for point in data.training():
         step = Step.of(point)
         if step:
-            found[(*_place(point), point["workload"], point["precision"])] = step.middle
-    return found
+            seconds[(*_place(point), point["workload"], point["precision"])] = step.middle
+    return seconds

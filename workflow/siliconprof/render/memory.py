@@ -72,21 +72,21 @@ def _lines(
     data: Data, rows: Sequence[Row], column: str, scale: float, since: bool
 ) -> list[tuple[Row, np.ndarray, np.ndarray]]:
     """(row, seconds, values) of each cell that has samples in a column."""
-    found = []
+    lines = []
     for row in rows:
         frame = data.traces.sampled(row)
         if frame is None or column not in frame or frame[column].notna().sum() < 2:
             continue
-        kept = frame[frame[column].notna()]
-        values = kept[column].to_numpy(dtype=float)
-        found.append(
+        samples = frame[frame[column].notna()]
+        values = samples[column].to_numpy(dtype=float)
+        lines.append(
             (
                 row,
-                kept["t_s"].to_numpy(dtype=float),
+                samples["t_s"].to_numpy(dtype=float),
                 (values - values[0] if since else values) / scale,
             )
         )
-    return found
+    return lines
 
 
 def draw_memory(data: Data, rows: Sequence[Row], narrow: bool) -> Any:

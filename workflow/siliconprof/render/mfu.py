@@ -23,29 +23,29 @@ NARROW_ROW_IN = 0.32  # labels stand in two lines
 
 
 class Efficiency(NamedTuple):
-    """One training: shares between 0 and 1, None where what they are of is unknown."""
+    """One training: shares between 0 and 1, None where the reference rate is unknown."""
 
     row: Row
     of_sheet: float | None
     of_product: float | None
     low: float  # ends of the 95 % interval over the middle, for both alike
     high: float
-    product: float | None = None  # the rates that they are shares of, in FLOP/s
+    product: float | None = None  # the reference rates, in FLOP/s
     sheet: float | None = None
 
     @property
     def order(self) -> tuple[bool, float]:
-        """Sort key: the most efficient first; what is known of the sheet alone below."""
+        """Sort key: the most efficient first; those with the sheet's share alone come last."""
         return (self.of_product is None, -(self.of_product or self.of_sheet or 0.0))
 
     @property
-    def said(self) -> str:
-        """What stands beside the pointer."""
+    def hover_text(self) -> str:
+        """What is shown beside the pointer."""
         parts = [
             f"{words.percent(share)} "
-            f"({words.percent(share * self.low)}–{words.percent(share * self.high)}) of {what}, "
+            f"({words.percent(share * self.low)}–{words.percent(share * self.high)}) of {reference}, "
             f"{words.scaled(rate, 'FLOP/s')}"
-            for share, rate, what in (
+            for share, rate, reference in (
                 (self.of_product, self.product, "the best measured product"),
                 (self.of_sheet, self.sheet, "the data sheet's peak (MFU)"),
             )
@@ -57,34 +57,36 @@ class Efficiency(NamedTuple):
 def add(data: Data, book: Book, prefix: str = "") -> None:
     """One figure, in parts where there are many trainings; one line where there is nothing."""
     trained = [row for row in data.training() if not has_no_speed(row)]
-    found = sorted(efficiencies(data, trained), key=lambda one: one.order)
-    if not found:
+    trainings = sorted(efficiencies(data, trained), key=lambda training: training.order)
+    if not trainings:
         book.note(
             "No figure of efficiency: "
             + (
                 "no training was measured."
                 if not trained
-                else "no training has both a number of operations and a rate to hold it against, a "
+                else "no training has both a number of operations and a rate to compare it with, a "
                 "matrix product measured on its device or a data sheet's peak."
             )
         )
         return
-    lacking = len(trained) - len(found)
-    said = (
-        f" {words.count(lacking, 'training')} cannot be held against either rate and "
-        f"{'is' if lacking == 1 else 'are'} left out."
-        if lacking
+    n_lacking = len(trained) - len(trainings)
+    lacking_text = (
+        f" {words.count(n_lacking, 'training')} cannot be compared with either rate and "
+        f"{'is' if n_lacking == 1 else 'are'} left out."
+        if n_lacking
         else ""
     )
-    sheetless = sorted({data.device_name(one.row) for one in found if one.of_sheet is None})
+    sheetless = sorted(
+        {data.device_name(training.row) for training in trainings if training.of_sheet is None}
+    )
     if sheetless:
-        named = words.listing(sheetless[:3]) + (" and others" if len(sheetless) > 3 else "")
-        said += f" For {named} no data sheet's peak is known in some number formats."
-    if len(found) < EACH_BELOW:
-        rows: list[list[Efficiency]] = [[one] for one in found]
+        devices = words.listing(sheetless[:3]) + (" and others" if len(sheetless) > 3 else "")
+        lacking_text += f" For {devices} no data sheet's peak is known in some number formats."
+    if len(trainings) < EACH_BELOW:
+        rows: list[list[Efficiency]] = [[training] for training in trainings]
         drawn = draw
     else:
-        rows, drawn = _grouped(found), draw_grouped
+        rows, drawn = _grouped(trainings), draw_grouped
     chunks = [rows[i : i + ROWS_PER_FIGURE] for i in range(0, len(rows), ROWS_PER_FIGURE)]
     for index, chunk in enumerate(chunks):
         part = f" (part {index + 1} of {len(chunks)})" if len(chunks) > 1 else ""
@@ -96,20 +98,20 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
             row="One row is one training, the most efficient first"
             if drawn is draw
             else "One row is a device, backend and precision, one dot a training",
-            lacking=said,
+            lacking=lacking_text,
         )
 
 
 def efficiencies(data: Data, rows: Sequence[Row]) -> list[Efficiency]:
-    """Of the trainings that can be held against anything."""
-    best, found = best_products(data), []
+    """The efficiency of each training that has a rate to be compared with."""
+    fastest, results = best_products(data), []
     for row in rows:
         rate, step = words.number(row["flop_per_s"]), Step.of(row)
-        peak, product = data.peak_flop_per_s(row), best.get(product_key(row))
+        peak, product = data.peak_flop_per_s(row), fastest.get(product_key(row))
         if not rate or not (peak or product):
             continue
         low, high = (step.middle / step.high, step.middle / step.low) if step else (1.0, 1.0)
-        found.append(
+        results.append(
             Efficiency(
                 row,
                 rate / peak if peak else None,
@@ -120,15 +122,15 @@ def efficiencies(data: Data, rows: Sequence[Row]) -> list[Efficiency]:
                 peak,
             )
         )
-    return found
+    return results
 
 
-def _grouped(found: Sequence[Efficiency]) -> list[list[Efficiency]]:
+def _grouped(trainings: Sequence[Efficiency]) -> list[list[Efficiency]]:
     """Trainings by device, backend and precision."""
     groups: dict[tuple, list[Efficiency]] = {}
-    for one in found:
-        row = one.row
-        groups.setdefault((row["device"], row["backend"], row["precision"]), []).append(one)
+    for training in trainings:
+        row = training.row
+        groups.setdefault((row["device"], row["backend"], row["precision"]), []).append(training)
     return list(groups.values())
 
 
@@ -142,17 +144,17 @@ def _name(data: Data, row: Row, devices: int, narrow: bool) -> str:
     return f"{first}\n{rest}" if narrow else f"{first} · {rest}"
 
 
-def _entries(found: Sequence[Efficiency], grouped: bool) -> list[style.Entry]:
-    rows = [one.row for one in found]
+def _entries(trainings: Sequence[Efficiency], grouped: bool) -> list[style.Entry]:
+    rows = [training.row for training in trainings]
     product = (
         style.sample("o", color=style.MUTED, markersize=3.2)
         if grouped
         else style.swatch(style.shade("grey", 60))
     )
     entries = [*style.backends(rows, 3.2)]
-    if any(one.of_product is not None for one in found):
+    if any(training.of_product is not None for training in trainings):
         entries.append((product, "of the best measured product"))
-    if any(one.of_sheet is not None for one in found):
+    if any(training.of_sheet is not None for training in trainings):
         entries.append(
             (
                 style.sample(
@@ -167,11 +169,11 @@ def _entries(found: Sequence[Efficiency], grouped: bool) -> list[style.Entry]:
         )
     origins = {uncertainty.origin(row) for row in rows}
     if not grouped:
-        said = " and ".join(sorted(str(origin) for origin in origins if origin))
+        origin_text = " and ".join(sorted(str(origin) for origin in origins if origin))
         entries.append(
             (
                 style.sample(None, "-", color=style.INK, linewidth=0.9),
-                f"95 % interval, {said}" if said else "95 % interval",
+                f"95 % interval, {origin_text}" if origin_text else "95 % interval",
             )
         )
     return entries
@@ -201,24 +203,24 @@ def _canvas(
 
 def draw(data: Data, rows: Sequence[Sequence[Efficiency]], narrow: bool) -> Any:
     """A bar for each training, its share of the best product; a diamond for its MFU."""
-    found = [row[0] for row in rows]
-    devices = len({one.row["device"] for one in found})
-    names = [_name(data, one.row, devices, narrow) for one in found]
+    trainings = [row[0] for row in rows]
+    devices = len({training.row["device"] for training in trainings})
+    names = [_name(data, training.row, devices, narrow) for training in trainings]
     figure, ax, wide = _canvas(
-        _entries(found, False), names, NARROW_ROW_IN if narrow else ROW_IN, narrow
+        _entries(trainings, False), names, NARROW_ROW_IN if narrow else ROW_IN, narrow
     )
     reach, size = 0.0, style.SMALL_PT - (0.8 if narrow else 0.0)
-    for y, one in enumerate(found):
-        ends = [share for share in (one.of_product, one.of_sheet) if share is not None]
-        far = max(ends) * one.high
+    for y, training in enumerate(trainings):
+        ends = [share for share in (training.of_product, training.of_sheet) if share is not None]
+        far = max(ends) * training.high
         lines: list[Any] = []
-        if one.of_product is not None:
-            bar = ax.barh([y], [one.of_product], height=0.62, color=style.colour(one.row))
-            lines += [bar, *_interval(ax, y, one, one.of_product)]
-        if one.of_sheet is not None:
-            lines += _interval(ax, y, one, one.of_sheet)
+        if training.of_product is not None:
+            bar = ax.barh([y], [training.of_product], height=0.62, color=style.colour(training.row))
+            lines += [bar, *_interval(ax, y, training, training.of_product)]
+        if training.of_sheet is not None:
+            lines += _interval(ax, y, training, training.of_sheet)
             lines += ax.plot(
-                [one.of_sheet],
+                [training.of_sheet],
                 [y],
                 "D",
                 color=style.INK,
@@ -226,13 +228,13 @@ def draw(data: Data, rows: Sequence[Sequence[Efficiency]], narrow: bool) -> Any:
                 markerfacecolor=style.PAPER,
                 markeredgewidth=0.8,
             )
-        number = one.of_product if one.of_product is not None else one.of_sheet
-        said = words.percent(number or 0.0)
-        rate = one.product or one.sheet or 0.0
-        of = f"of {words.scaled(rate, 'FLOP/s')}"
-        said = f"{said}\n{of}" if narrow else f"{said} {of}"
+        number = training.of_product if training.of_product is not None else training.of_sheet
+        bar_label = words.percent(number or 0.0)
+        flop_per_s = training.product or training.sheet or 0.0
+        rate_text = f"of {words.scaled(flop_per_s, 'FLOP/s')}"
+        bar_label = f"{bar_label}\n{rate_text}" if narrow else f"{bar_label} {rate_text}"
         text = ax.annotate(
-            said,
+            bar_label,
             (far, y),
             (3, 0),
             va="center",
@@ -240,40 +242,46 @@ def draw(data: Data, rows: Sequence[Sequence[Efficiency]], narrow: bool) -> Any:
             size=size,
             linespacing=1.15,
         )
-        marks.tag([lines, text], one.row, one.said)
-        room = style.text_in(f" {of if narrow else said}", size) / wide
+        marks.tag([lines, text], training.row, training.hover_text)
+        room = style.text_in(f" {rate_text if narrow else bar_label}", size) / wide
         reach = max(reach, far / (1 - min(room, 0.8)))
     ax.set_xlim(0, reach or 1)
     style.plain_ticks(ax.xaxis, 5, 0.01)
     return figure
 
 
-def _interval(ax: Any, y: int, one: Efficiency, share: float) -> list[Any]:
+def _interval(ax: Any, y: int, training: Efficiency, share: float) -> list[Any]:
     return list(
-        ax.plot([share * one.low, share * one.high], [y, y], color=style.INK, linewidth=0.9)
+        ax.plot(
+            [share * training.low, share * training.high], [y, y], color=style.INK, linewidth=0.9
+        )
     )
 
 
 def draw_grouped(data: Data, rows: Sequence[Sequence[Efficiency]], narrow: bool) -> Any:
     """A row for each device, backend and precision: filled dots by product, diamonds MFU."""
-    found = [one for row in rows for one in row]
+    trainings = [training for row in rows for training in row]
     names = []
     for group in rows:
         row = group[0].row
         first = f"{row['device']} · {row['backend']}"
         names.append(f"{first}\n{row['precision']}" if narrow else f"{first} · {row['precision']}")
     height = NARROW_ROW_IN if narrow else GROUPED_ROW_IN
-    figure, ax, _ = _canvas(_entries(found, True), names, height, narrow)
+    figure, ax, _ = _canvas(_entries(trainings, True), names, height, narrow)
     for y, group in enumerate(rows):
-        for one in group:
+        for training in group:
             drawn: list[Any] = []
-            if one.of_product is not None:
+            if training.of_product is not None:
                 drawn += ax.plot(
-                    [one.of_product], [y], "o", color=style.colour(one.row), markersize=3.2
+                    [training.of_product],
+                    [y],
+                    "o",
+                    color=style.colour(training.row),
+                    markersize=3.2,
                 )
-            if one.of_sheet is not None:
+            if training.of_sheet is not None:
                 drawn += ax.plot(
-                    [one.of_sheet],
+                    [training.of_sheet],
                     [y],
                     "D",
                     color=style.INK,
@@ -281,8 +289,13 @@ def draw_grouped(data: Data, rows: Sequence[Sequence[Efficiency]], narrow: bool)
                     markerfacecolor=style.PAPER,
                     markeredgewidth=0.8,
                 )
-            marks.tag(drawn, one.row, one.said)
-    shares = [s for one in found for s in (one.of_product, one.of_sheet) if s is not None]
+            marks.tag(drawn, training.row, training.hover_text)
+    shares = [
+        s
+        for training in trainings
+        for s in (training.of_product, training.of_sheet)
+        if s is not None
+    ]
     ax.set_xlim(0, max(shares) * 1.05)
     style.plain_ticks(ax.xaxis, 5, 0.01)
     return figure

@@ -52,7 +52,7 @@ def table(data: Data) -> Table:
 
 def _count(value: object, reason: str) -> Value:
     """A whole number with its digits in threes."""
-    found = words.number(value)
-    if found is None:
+    number = words.number(value)
+    if number is None:
         return missing(reason)
-    return Value(f"{found:,.0f}".replace(",", words.THIN), sort=found)
+    return Value(f"{number:,.0f}".replace(",", words.THIN), sort=number)

@@ -68,8 +68,8 @@ def add(data: Data, book: Book) -> None:
 
 def _ids(data: Data) -> set[str]:
     """Every device that a price could be given for."""
-    here = {device["id"] for device in data.host["devices"]}
-    return here | set(data.registry["devices"]) | {cell["device"] for cell in data.cells}
+    ids_here = {device["id"] for device in data.host["devices"]}
+    return ids_here | set(data.registry["devices"]) | {cell["device"] for cell in data.cells}
 
 
 def _unpriced_id(points: Sequence[Row], listed: Mapping[tuple, Price]) -> str:
@@ -79,8 +79,10 @@ def _unpriced_id(points: Sequence[Row], listed: Mapping[tuple, Price]) -> str:
 def price(data: Data, row: Row, prices: Mapping[str, float]) -> Price:
     """What the device of a row costs: as paid, else as listed."""
     entry = data.device(row)
-    known = [key for key, one in data.registry["devices"].items() if one is entry]
-    return money.price_of(entry, [row["device"], *known], prices)
+    registry_ids = [
+        key for key, candidate in data.registry["devices"].items() if candidate is entry
+    ]
+    return money.price_of(entry, [row["device"], *registry_ids], prices)
 
 
 # -- what training costs -------------------------------------------------------------------------
@@ -150,16 +152,16 @@ def offers(
     Of a device's cells on one backend the fastest stands for it: batches may differ, as they do in
     the paper's Table 4.
     """
-    found: dict[str, dict[tuple, Offer]] = {}
+    groups: dict[str, dict[tuple, Offer]] = {}
     for point in points:
         bought, rate = listed[money.key(point)], words.number(point.get("samples_per_s"))
         if not bought.usd or not rate or point.get("scenario_applied") == "offload":
             continue
         title = f"{work(point)} · {point['precision']}"
         place = (point["device"], point["host"], point["backend"], False)
-        best = found.setdefault(title, {}).get(place)
+        best = groups.setdefault(title, {}).get(place)
         if best is None or rate > best.samples_per_s:
-            found[title][place] = Offer(
+            groups[title][place] = Offer(
                 data.device_name(point),
                 point["device"],
                 point["backend"],
@@ -171,7 +173,7 @@ def offers(
     title = next(
         (
             name
-            for name in found
+            for name in groups
             if name.startswith("gpt2-large, ") and "fp32" in name and "LoRA" not in name
         ),
         "gpt2-large · fp32",
@@ -188,35 +190,35 @@ def offers(
             }
             rate = float(row["batch_size"]) / float(row["pass_time_s"])
             place = (row["device"], "", row["backend"], True)
-            found.setdefault(title, {})[place] = Offer(
+            groups.setdefault(title, {})[place] = Offer(
                 entry["name"], row["device"], row["backend"], rate, bought, True, about
             )
-    return {name: list(group.values()) for name, group in found.items()}
+    return {name: list(by_place.values()) for name, by_place in groups.items()}
 
 
 def work(point: Row) -> str:
     """`gpt2-large, 128 tokens, LoRA 8`: what is equal in samples that are compared."""
-    said = [model(point)]
+    parts = [model(point)]
     samples = words.number(point.get("samples_per_step"))
     if samples and point.get("audio_s_per_step"):
-        said.append(f"{point['audio_s_per_step'] / samples:g} s of audio")
+        parts.append(f"{point['audio_s_per_step'] / samples:g} s of audio")
     elif samples and point.get("tokens_per_step"):
-        said.append(f"{point['tokens_per_step'] / samples:g} tokens")
+        parts.append(f"{point['tokens_per_step'] / samples:g} tokens")
     if point.get("lora_rank"):
-        said.append(f"LoRA {int(point['lora_rank'])}")
+        parts.append(f"LoRA {int(point['lora_rank'])}")
     if point.get("gradient_checkpointing"):
-        said.append("checkpointed")
-    return ", ".join(said)
+        parts.append("checkpointed")
+    return ", ".join(parts)
 
 
 def sheet(data: Data, prices: Mapping[str, float]) -> list[tuple[str, str, float, Price]]:
     """(id, name, listed fp32 TFLOPS per 1,000 USD, price) of every device with both, best first."""
-    found = []
+    rows = []
     for device, entry in data.registry["devices"].items():
         bought, peak = money.price_of(entry, [device], prices), entry["peak_tflops"]["fp32"]
         if bought.usd and peak:
-            found.append((device, entry["name"], peak["value"] / bought.usd * 1000, bought))
-    return sorted(found, key=lambda one: -one[2])
+            rows.append((device, entry["name"], peak["value"] / bought.usd * 1000, bought))
+    return sorted(rows, key=lambda row: -row[2])
 
 
 def pairs_table(data: Data, pairs: Sequence[tuple[str, tuple[Offer, Offer]]]) -> Table:
@@ -256,11 +258,11 @@ def pairs_table(data: Data, pairs: Sequence[tuple[str, tuple[Offer, Offer]]]) ->
             else Value("measured", sort="measured"),
             *(
                 Value(
-                    f"{one.price.usd:,.0f}".replace(",", words.THIN),
-                    sort=one.price.usd,
-                    title=one.price.said,
+                    f"{offer.price.usd:,.0f}".replace(",", words.THIN),
+                    sort=offer.price.usd,
+                    title=offer.price.said,
                 )
-                for one in (card, computer)
+                for offer in (card, computer)
             ),
             shown(card.samples_per_s),
             shown(computer.samples_per_s),

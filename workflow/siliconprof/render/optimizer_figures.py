@@ -28,27 +28,27 @@ OFF = {"max_gradient_norm": "off"}
 
 
 def value(point: Row, name: str) -> float | None:
-    """A setting's value; `NONE` where what it sets is switched off, None where it is not known."""
-    found = words.number(point.get(name))
-    return NONE if found is None and name in OFF else found
+    """A setting's value; `NONE` where the setting is off, None where it is not known."""
+    number = words.number(point.get(name))
+    return NONE if number is None and name in OFF else number
 
 
 def values(points: Sequence[Row], name: str) -> list[float]:
     """The values that a setting takes, in order; off is first."""
-    return sorted({found for p in points if (found := value(p, name)) is not None})
+    return sorted({number for p in points if (number := value(p, name)) is not None})
 
 
-def said(name: str, found: float | None) -> str:
+def value_text(name: str, number: float | None) -> str:
     """A value in words: `3e-4`, `off`."""
-    if found is None:
+    if number is None:
         return words.DASH
-    if found == NONE and name in OFF:
+    if number == NONE and name in OFF:
         return OFF[name]
-    return f"{found:g}".replace("e-0", "e-").replace("-", "−")
+    return f"{number:g}".replace("e-0", "e-").replace("-", "−")
 
 
 def diverged(point: Row) -> bool:
-    """Whether a training ran away."""
+    """Whether a training diverged."""
     return str(point.get("diverged")) in ("True", "1", "1.0")
 
 
@@ -58,22 +58,22 @@ def _scale(points: Sequence[Row], name: str) -> Scale:
 
 def _coloured(points: Sequence[Row], scale: Scale) -> dict[str, list[Row]]:
     """Colour -> points; off counts as a value."""
-    found: dict[str, list[Row]] = {}
+    by_colour: dict[str, list[Row]] = {}
     for point in points:
-        found.setdefault(scale.colour(value(point, scale.name)), []).append(point)
-    return found
+        by_colour.setdefault(scale.colour(value(point, scale.name)), []).append(point)
+    return by_colour
 
 
-def _whose(point: Row, scale: Scale | None) -> str:
+def _training_text(point: Row, scale: Scale | None) -> str:
     """`mlx · fp32, learning rate 3e-4`."""
     if scale is None:
         return place_name(point)
-    setting = said(scale.name, value(point, scale.name))
-    return f"{place_name(point)}, {dict(SETTINGS)[scale.name]} {setting}"
+    setting_text = value_text(scale.name, value(point, scale.name))
+    return f"{place_name(point)}, {dict(SETTINGS)[scale.name]} {setting_text}"
 
 
 def _entries(scale: Scale) -> list[style.Entry]:
-    return scale.entries(say=lambda found: said(scale.name, found))
+    return scale.entries(say=lambda number: value_text(scale.name, number))
 
 
 def draw(places: dict[Place, list[Row]], varying: Sequence[str], narrow: bool) -> Any:
@@ -81,7 +81,7 @@ def draw(places: dict[Place, list[Row]], varying: Sequence[str], narrow: bool) -
     less, so places then share a row. Diverged trainings stand above all others.
     """
     width = style.width_in(narrow)
-    called = dict(SETTINGS)
+    setting_names = dict(SETTINGS)
     everything = [point for points in places.values() for point in points]
     scale = _scale(everything, varying[0]) if len(varying) > 1 else None
     pairs = [(points, name) for points in places.values() for name in varying]
@@ -96,7 +96,7 @@ def draw(places: dict[Place, list[Row]], varying: Sequence[str], narrow: bool) -
     ]
     entries: list[style.Entry] = []
     if scale is not None:
-        entries = [(style.sample(), f"{called[varying[0]]}:"), *_entries(scale)]
+        entries = [(style.sample(), f"{setting_names[varying[0]]}:"), *_entries(scale)]
     entries += [
         (style.sample("x", color=style.INK, markersize=3.6, markeredgewidth=0.9), "diverged"),
         (style.sample(None, "-", color=style.FAINT), "least loss of each value"),
@@ -115,7 +115,7 @@ def draw(places: dict[Place, list[Row]], varying: Sequence[str], narrow: bool) -
             x = left + column * (panel + aside)
             ax = style.axes(figure, x, top + title, panel, high)
             _losses(ax, points, name, values(everything, name), scale, panel)
-            ax.set_xlabel(called[name], size=style.SMALL_PT)
+            ax.set_xlabel(setting_names[name], size=style.SMALL_PT)
             if column and scale is not None:
                 ax.set_yticklabels([])
                 continue
@@ -147,8 +147,10 @@ def _losses(
     Args:
         wide: of the axes, in inches.
     """
-    kept = [p for p in points if not diverged(p) and words.number(p.get("final_loss")) is not None]
-    losses = [float(point["final_loss"]) for point in kept]
+    finished = [
+        p for p in points if not diverged(p) and words.number(p.get("final_loss")) is not None
+    ]
+    losses = [float(point["final_loss"]) for point in finished]
     low, high = (min(losses), max(losses)) if losses else (0.0, 1.0)
     edge = (high - low) * 0.1 or abs(high) * 0.05 or 1.0
     above = high + 2.2 * edge  # where diverged trainings stand
@@ -156,10 +158,12 @@ def _losses(
     ax.set_xlim(-0.5, len(ordered) - 0.5)
     least: dict[int, float] = {}
     places: dict[int, tuple[float, float]] = {}
-    for index, wanted in enumerate(ordered):
-        here = [point for point in points if value(point, name) == wanted]
-        for number, point in enumerate(here):
-            at = index + (((number + 0.5) / len(here)) - 0.5) * (0.5 if len(here) > 1 else 0)
+    for index, setting in enumerate(ordered):
+        same_setting = [point for point in points if value(point, name) == setting]
+        for number, point in enumerate(same_setting):
+            at = index + (((number + 0.5) / len(same_setting)) - 0.5) * (
+                0.5 if len(same_setting) > 1 else 0
+            )
             final = words.number(point.get("final_loss"))
             if diverged(point) or final is None:
                 places[id(point)] = (at, above)
@@ -172,29 +176,35 @@ def _losses(
     )
     groups = _coloured(points, scale) if scale else {style.shade(points[0]["backend"]): points}
     for ink, group in groups.items():
-        fine = [places[id(p)] for p in group if id(p) in places and places[id(p)][1] < above]
-        lost = [places[id(p)] for p in group if id(p) in places and places[id(p)][1] == above]
-        whose = _whose(group[0], scale)
-        if fine:
-            drawn = strokes.dots(ax, [x for x, _ in fine], [y for _, y in fine], 3.4, color=ink)
-            best = words.significant(min(y for _, y in fine), 4)
+        finished_places = [
+            places[id(p)] for p in group if id(p) in places and places[id(p)][1] < above
+        ]
+        diverged_places = [
+            places[id(p)] for p in group if id(p) in places and places[id(p)][1] == above
+        ]
+        training = _training_text(group[0], scale)
+        if finished_places:
+            drawn = strokes.dots(
+                ax, [x for x, _ in finished_places], [y for _, y in finished_places], 3.4, color=ink
+            )
+            best = words.significant(min(y for _, y in finished_places), 4)
             marks.tag(
                 drawn,
                 group,
-                f"{whose}: {words.count(len(fine), 'training')}, least final loss {best} nat",
+                f"{training}: {words.count(len(finished_places), 'training')}, least final loss {best} nat",
             )
         crosses = ax.plot(
-            [x for x, _ in lost],
-            [y for _, y in lost],
+            [x for x, _ in diverged_places],
+            [y for _, y in diverged_places],
             "x",
             color=ink,
             markersize=3.6,
             markeredgewidth=0.9,
         )
-        marks.tag(crosses, group, f"{whose}: {len(lost)} diverged")
+        marks.tag(crosses, group, f"{training}: {len(diverged_places)} diverged")
     if any(y == above for _, y in places.values()):
         ax.axhline(high + 1.1 * edge, color=style.RULE, linewidth=0.6)
-    labels = [said(name, found) for found in ordered]
+    labels = [value_text(name, setting_value) for setting_value in ordered]
     room = wide / len(labels) / (style.labels_in(labels, narrow=True) + 0.04)
     every = math.ceil(1 / room)
     shown = [label if index % every == 0 else "" for index, label in enumerate(labels)]
@@ -219,8 +229,8 @@ def _chosen(points: Sequence[Row]) -> list[Row]:
     return [ordered[round(i * last / (CURVES_PER_PANEL - 1))] for i in range(CURVES_PER_PANEL)]
 
 
-def chosen_said(places: dict[Place, list[Row]]) -> str:
-    """That not every curve is drawn, where it is so."""
+def left_out(places: dict[Place, list[Row]]) -> str:
+    """A note that not every curve is drawn; empty where all are."""
     most = max(len(points) for points in places.values())
     if most <= CURVES_PER_PANEL:
         return ""
@@ -230,7 +240,7 @@ def chosen_said(places: dict[Place, list[Row]]) -> str:
 def draw_curves(
     data: Data, places: dict[Place, list[Row]], varying: Sequence[str], narrow: bool
 ) -> Any:
-    """One panel a place, one line a setting; where it ran away the line ends in a cross."""
+    """One panel a place, one line a setting; the line of a diverged training ends in a cross."""
     width = style.width_in(narrow)
     everything = [point for points in places.values() for point in points]
     scale = _scale(everything, varying[0])
@@ -268,16 +278,16 @@ def draw_curves(
 def _curves(ax: Any, data: Data, points: Sequence[Row], scale: Scale) -> None:
     """The panel is as high as first losses and trainings that came to their end need."""
     reach: list[float] = []
-    lost: list[tuple[float, float, str, Row]] = []
+    diverged_ends: list[tuple[float, float, str, Row]] = []
     for point in reversed(_chosen(points)):
         frame = data.traces.curve(point)
         if frame is None:
             continue
         losses = frame["loss"].to_numpy(dtype=float)
-        known = np.flatnonzero(np.isfinite(losses))
-        if not len(known):
+        finite = np.flatnonzero(np.isfinite(losses))
+        if not len(finite):
             continue
-        xs, ys = strokes.thin((known + 1).tolist(), losses[known].tolist(), POINTS_PER_CURVE)
+        xs, ys = strokes.thin((finite + 1).tolist(), losses[finite].tolist(), POINTS_PER_CURVE)
         ink = scale.colour(value(point, scale.name))
         line = ax.plot(
             xs, ys, color=ink, linewidth=0.9, dashes=(3, 1.2) if diverged(point) else (1, 0)
@@ -288,10 +298,10 @@ def _curves(ax: Any, data: Data, points: Sequence[Row], scale: Scale) -> None:
             if diverged(point) or final is None
             else (f"final loss {words.significant(final, 4)} nat")
         )
-        marks.tag(line, point, f"{_whose(point, scale)}: {end}")
+        marks.tag(line, point, f"{_training_text(point, scale)}: {end}")
         reach.append(ys[0])
         if diverged(point):
-            lost.append((xs[-1], ys[-1], ink, point))
+            diverged_ends.append((xs[-1], ys[-1], ink, point))
         else:
             reach += [min(ys), max(ys)]
     if not reach:
@@ -299,7 +309,7 @@ def _curves(ax: Any, data: Data, points: Sequence[Row], scale: Scale) -> None:
     room = (max(reach) - min(reach)) * 0.12 or 1.0
     low, high = min(reach) - room / 2, max(reach) + room
     ax.set_ylim(low, high)
-    for x, y, ink, point in lost:  # at the edge where the end lies beyond it
+    for x, y, ink, point in diverged_ends:  # at the edge where the end lies beyond it
         marks.tag(
             ax.plot(
                 [x],

@@ -25,12 +25,12 @@ from siliconprof.render.grid_points import (
 from siliconprof.render.matmul import why_none
 from siliconprof.render.optimizer_figures import (
     SETTINGS,
-    chosen_said,
     diverged,
     draw,
     draw_curves,
-    said,
+    left_out,
     value,
+    value_text,
     values,
 )
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity
@@ -55,27 +55,27 @@ class Sweep:
 
     def varying(self) -> list[str]:
         """The settings that take more than one value; at least the learning rate."""
-        found = [name for name, _ in SETTINGS if len(values(self.points, name)) > 1]
-        return found or ["learning_rate"]
+        names = [name for name, _ in SETTINGS if len(values(self.points, name)) > 1]
+        return names or ["learning_rate"]
 
 
 def sweeps(data: Data) -> list[Sweep]:
     """Every sweep of these results."""
-    found: dict[str, list[Row]] = {}
+    by_workload: dict[str, list[Row]] = {}
     for point in data.of_module(MODULE):
-        found.setdefault(point["workload"], []).append(point)
-    return [Sweep(workload, named(data, points)) for workload, points in found.items()]
+        by_workload.setdefault(point["workload"], []).append(point)
+    return [Sweep(workload, named(data, points)) for workload, points in by_workload.items()]
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
     """Final losses, curves and every setting, sweep by sweep."""
-    found = sweeps(data)
-    if not found:
+    all_sweeps = sweeps(data)
+    if not all_sweeps:
         if not prefix:
             book.heading("Optimizer sweep", anchor="optimizer-sweep")
             book.note(why_none(data, MODULE, "an optimizer sweep"))
         return
-    for sweep in found:
+    for sweep in all_sweeps:
         where = devices_said(data, sweep.points)
         book.heading(
             f"Optimizer sweep: {sweep.workload}, {where}",
@@ -112,7 +112,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
                     workload=sweep.workload,
                     device=where,
                     setting=dict(SETTINGS)[sweep.varying()[0]],
-                    chosen=chosen_said(chosen),
+                    chosen=left_out(chosen),
                 )
         n = len(sweep.points)
         book.table(
@@ -125,14 +125,16 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 
 
 def fact(points: Sequence[Row], varying: Sequence[str]) -> str:
-    """The best setting of a place, and how many ran away."""
-    lost = sum(map(diverged, points))
-    kept = [p for p in points if not diverged(p) and words.number(p.get("final_loss")) is not None]
-    ends = f"{lost} of {words.count(len(points), 'setting')} diverged"
-    if not kept:
+    """The best setting of a place, and how many diverged."""
+    n_diverged = sum(map(diverged, points))
+    finished = [
+        p for p in points if not diverged(p) and words.number(p.get("final_loss")) is not None
+    ]
+    ends = f"{n_diverged} of {words.count(len(points), 'setting')} diverged"
+    if not finished:
         return ends
-    best = min(kept, key=lambda point: point["final_loss"])
-    setting = ", ".join(f"{dict(SETTINGS)[n]} {said(n, value(best, n))}" for n in varying)
+    best = min(finished, key=lambda point: point["final_loss"])
+    setting = ", ".join(f"{dict(SETTINGS)[n]} {value_text(n, value(best, n))}" for n in varying)
     return f"least final loss {words.significant(best['final_loss'], 4)} at {setting}; {ends}"
 
 
@@ -143,10 +145,7 @@ def table(data: Data, sweep: Sweep) -> Table:
     """Every setting with how its training ended."""
     result = Table(
         [
-            *(
-                Column(called, "", True, HELP.get(name, ""), folds=True)
-                for name, called in SETTINGS
-            ),
+            *(Column(label, "", True, HELP.get(name, ""), folds=True) for name, label in SETTINGS),
             Column("Device", folds=True),
             Column("Backend"),
             Column("Precision", folds=True),
@@ -160,7 +159,7 @@ def table(data: Data, sweep: Sweep) -> Table:
     for point in sweep.points:
         state = str(point.get("point_status") or "ok")
         ok = state == "ok"
-        lost = ok and diverged(point)
+        has_diverged = ok and diverged(point)
         why = str(point.get("point_reason") or "no reason given")
         reason = point.get("outcome_reason") if ok else why
         took = seconds(point)
@@ -170,12 +169,12 @@ def table(data: Data, sweep: Sweep) -> Table:
             words.backend_name(point),
             point["precision"],
             Value(
-                "diverged" if lost else "trained" if ok else state,
-                mark="bad" if lost else "" if ok else f"status-{state}",
+                "diverged" if has_diverged else "trained" if ok else state,
+                mark="bad" if has_diverged else "" if ok else f"status-{state}",
             ),
             Value(str(reason or words.DASH), sort=str(reason or ""), mark="note"),
             missing("none: it diverged")
-            if lost
+            if has_diverged
             else quantity(point.get("final_loss"), "not recorded" if ok else why, digits=4),
             integer(_steps(data, point), "not recorded" if ok else why),
             quantity(took, "not recorded" if ok else why, MS),
@@ -186,13 +185,13 @@ def table(data: Data, sweep: Sweep) -> Table:
 
 
 def _steps(data: Data, point: Row) -> int | None:
-    """How many steps were taken; None where no curve tells it."""
+    """How many steps were taken; None without a curve."""
     frame = data.traces.curve(point)
     return None if frame is None else len(frame)
 
 
 def _setting(point: Row, name: str) -> Value:
-    found = value(point, name)
-    if found is None:
+    number = value(point, name)
+    if number is None:
         return missing("not recorded")
-    return Value(said(name, found), sort=found)
+    return Value(value_text(name, number), sort=number)

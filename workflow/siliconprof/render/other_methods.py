@@ -39,7 +39,7 @@ def add(data: Data, book: Book) -> None:
 
 def table(rows: Sequence[Row]) -> Table:
     """One line per point, with the badge of its method."""
-    found = Table(
+    result = Table(
         [
             Column("Host"),
             Column("Device"),
@@ -58,7 +58,7 @@ def table(rows: Sequence[Row]) -> Table:
     for row in rows:
         name = next((name for name in NAMES if row.get(f"{name}_median_s") is not None), NAMES[0])
         why = "no time of a step or call"
-        found.add(
+        result.add(
             Value(row["host"], sort=row["host"], badge=words.SOURCE_BADGES.get(row["source"], "")),
             row["device"],
             row["backend"],
@@ -77,7 +77,7 @@ def table(rows: Sequence[Row]) -> Table:
             Value(row["record"], mark="note"),
             of=row,
         )
-    return found
+    return result
 
 
 def point(row: Mapping[str, Any]) -> str:

@@ -66,7 +66,7 @@ def add(data: Data, book: Book) -> None:
         prefix = f"{badge.replace(' ', '-')}-{host}-"
         book.heading(host, badge)
         book.origin = f"{badge}: {host}"
-        book.common["intervals"] = uncertainty.said(part.points)
+        book.common["intervals"] = uncertainty.origin_text(part.points)
         book.facts(_facts(part))
         book.table(
             f"{prefix}cells",
@@ -95,13 +95,13 @@ def add(data: Data, book: Book) -> None:
             launch.add(part, book, prefix, with_published=False)
         declared.add(part, book, prefix)
     book.origin = ""
-    book.common["intervals"] = uncertainty.said(data.points)
+    book.common["intervals"] = uncertainty.origin_text(data.points)
     compare(data, book)
     other_methods.add(data, book)
 
 
 def _facts(part: Data) -> list[tuple[str, str]]:
-    """What the records say of a host whose host file is not here."""
+    """Facts about a host from its records, as its host file is not here."""
 
     def all_of(name: str) -> str:
         return words.listing(sorted({str(c[name]) for c in part.cells if c[name] is not None}))
@@ -131,7 +131,7 @@ def _facts(part: Data) -> list[tuple[str, str]]:
 
 
 def _signed_by(part: Data) -> str:
-    """Who signed the host's records, by the note of their import; empty for nobody."""
+    """Who signed the host's records, by the note of their import; empty where nobody did."""
     if part.cells[0]["source"] != IMPORTED:
         return ""
     try:
@@ -222,8 +222,8 @@ def draw(data: Data, steps: Sequence[Step], narrow: bool) -> Any:
         at = y + (0.2 if narrow else 0)
         shape = style.device_mark(step.row["device"])
         dot = ax.plot([step.middle], [at], shape, color=ink, markersize=3.4)
-        said = hover.seconds(step.middle, step.low, step.high)
-        marks.tag(dot, step.row, f"{name}: unsplit step {said}")
+        step_text = hover.seconds(step.middle, step.low, step.high)
+        marks.tag(dot, step.row, f"{name}: unsplit step {step_text}")
         marks.tag(
             [
                 ax.plot([step.low, step.high], [at, at], color=ink, linewidth=0.9),

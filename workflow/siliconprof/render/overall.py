@@ -1,6 +1,6 @@
 """Many comparisons in one sentence: which side, how often, and how far apart at least and at most.
 
-What was measured while other processes used the processor is counted where there is nothing else.
+A comparison measured while other processes used the processor counts only where there is no other.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Comparison(NamedTuple):
         return high / low
 
     @property
-    def told(self) -> str:
+    def ratio_text(self) -> str:
         """`2.54 × [1.92, 2.70] (gpt2-nano, plain, fp32)`."""
         fast, slow = sorted((self.one, self.other), key=lambda step: step.middle)
         return f"{ratio_words(slow, fast)} ({self.where})"
@@ -50,12 +50,12 @@ def finding(
     Args:
         groups: what the sentence of a group begins with, and its comparisons.
     """
-    lines = [one.line for _, group in groups for one in group]
+    lines = [comparison.line for _, group in groups for comparison in group]
     if len(lines) < 2:
         return told(title, lines, anchor)
     heads = []
     for prefix, group in groups[:MOST_GROUPS]:
-        sound = [one for one in group if not one.line.doubtful] or list(group)
+        sound = [comparison for comparison in group if not comparison.line.doubtful] or list(group)
         if len(sound) == 1:
             heads.append(sound[0].line.text)
             lines.remove(sound[0].line)
@@ -64,35 +64,39 @@ def finding(
     return Finding(title, " ".join(heads), [line.text for line in lines], anchor)
 
 
-def _sentence(found: Sequence[Comparison]) -> str:
+def _sentence(comparisons: Sequence[Comparison]) -> str:
     """`mlx takes 2.54 × [1.92, 2.70] (…) to 3.32 × […] (…) as long as torch-cpu in all 3 …`."""
     directions: dict[tuple[str, str], list[Comparison]] = {}
     even = 0
-    for one in found:
-        if one.one.overlaps(one.other):
+    for comparison in comparisons:
+        if comparison.one.overlaps(comparison.other):
             even += 1
         else:
-            directions.setdefault(one.slow_and_fast, []).append(one)
-    total = words.count(len(found), WORK)
+            directions.setdefault(comparison.slow_and_fast, []).append(comparison)
+    total = words.count(len(comparisons), WORK)
     ordered = sorted(directions.items(), key=lambda item: -len(item[1]))
     parts: list[str] = []
     for (slow, fast), group in ordered:
-        group.sort(key=lambda one: one.ratio)
-        span = " to ".join(dict.fromkeys(one.told for one in (group[0], group[-1])))
+        group.sort(key=lambda comparison: comparison.ratio)
+        span = " to ".join(
+            dict.fromkeys(comparison.ratio_text for comparison in (group[0], group[-1]))
+        )
         many = f"{len(group)} of {total}" if not parts else str(len(group))
-        if len(group) == len(found):
-            many = f"both {WORK}s" if len(found) == 2 else f"all {total}"
+        if len(group) == len(comparisons):
+            many = f"both {WORK}s" if len(comparisons) == 2 else f"all {total}"
         parts.append(f"{slow} takes {span} as long as {fast} in {many}")
     if even:
         many = f"{even} of {total}" if not parts else str(even)
-        many = f"any of {total}" if even == len(found) else many
+        many = f"any of {total}" if even == len(comparisons) else many
         parts.append(f"no difference beyond noise in {many}")
-    noisy = sum(bool(words.caution(one.one.row, one.other.row)) for one in found)
-    said = "; ".join(parts)
-    many = "all" if noisy == len(found) else f"{noisy} of {len(found)}"
-    return f"{said} ({many} flagged noisy)" if noisy else said
+    noisy = sum(
+        bool(words.caution(comparison.one.row, comparison.other.row)) for comparison in comparisons
+    )
+    sentence = "; ".join(parts)
+    many = "all" if noisy == len(comparisons) else f"{noisy} of {len(comparisons)}"
+    return f"{sentence} ({many} flagged noisy)" if noisy else sentence
 
 
 def _left_out(n: int) -> str:
-    """Of comparisons that are doubtful where others are not."""
+    """How many comparisons are left out because they are doubtful and others are not."""
     return f"; {n} more flagged contended {'is' if n == 1 else 'are'} left out" if n else ""

@@ -22,7 +22,7 @@ from siliconprof.store.records import HERE
 
 
 def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
-    """Write every section; what the template needs beside them comes back.
+    """Write every section and return what the template needs beside them.
 
     Args:
         output: where the page will lie, from which its links lead.
@@ -68,14 +68,14 @@ def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
     )
 
     own = data.only(HERE)
-    book.common["intervals"] = uncertainty.said(own.points)
+    book.common["intervals"] = uncertainty.origin_text(own.points)
     book.section("summary", host=setting.host_line(data))
-    found = summary.findings(own)
-    book.findings(found, summary.HEADLINES)
-    if not found:
+    findings = summary.findings(own)
+    book.findings(findings, summary.HEADLINES)
+    if not findings:
         book.note(
-            "There is nothing to compare: no two cells of this host were measured that "
-            "answer a question together."
+            "There is nothing to compare: no two measured cells of this host answer a "
+            "question together."
         )
     glance.add(own, book)
     absent = summary.not_measured(own)
@@ -209,7 +209,7 @@ def render(arguments: argparse.Namespace) -> None:
         facts = build(
             data,
             book,
-            " ".join(["python -m siliconprof.render.page", *given(arguments)]),
+            " ".join(["python -m siliconprof.render.page", *options(arguments)]),
             arguments.output,
         )
         book.finish()
@@ -235,7 +235,7 @@ def render(arguments: argparse.Namespace) -> None:
         raise UserError(f"{where}: cannot be written ({error.strerror})") from None
 
 
-def given(arguments: argparse.Namespace) -> list[str]:
+def options(arguments: argparse.Namespace) -> list[str]:
     """The command line as words, for the page's provenance."""
     return [
         f"--{name.replace('_', '-')} {' '.join(path.as_posix() for path in paths)}"

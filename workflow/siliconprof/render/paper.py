@@ -182,15 +182,15 @@ def index(data: Data) -> Table:
             Column("Measured on others"),
         ]
     )
-    papers = {row["device"] for row in data.published["table1_devices"]}
+    paper_devices = {row["device"] for row in data.published["table1_devices"]}
     for order, entry in enumerate(ENTRIES):
         if isinstance(entry.measured, str):
             devices = [missing(entry.measured)] * 2
         else:
             rows = entry.measured(data)
             sides = (
-                [row for row in rows if row["device"] in papers],
-                [row for row in rows if row["device"] not in papers],
+                [row for row in rows if row["device"] in paper_devices],
+                [row for row in rows if row["device"] not in paper_devices],
             )
             devices = [_devices(data, side) for side in sides]
         result.add(
@@ -204,7 +204,7 @@ def index(data: Data) -> Table:
 
 
 def _devices(data: Data, rows: Sequence[Row]) -> Value:
-    """The devices of rows by name, or that there is none."""
+    """The devices of rows by name; “none” without any."""
     names = list(dict.fromkeys(place(data, row) for row in rows))
     if not names:
         return Value("none", sort="")
@@ -215,9 +215,9 @@ def _devices(data: Data, rows: Sequence[Row]) -> Value:
 
 
 def settle(book: Book) -> None:
-    """Once the page is whole: lead every line of the index to what is there.
+    """Point every line of the index at what the complete page has.
 
-    A link whose target has a number behind it, such as a figure of each device, leads to the first.
+    Where a target has several parts, such as a figure of each device, the link leads to the first.
     """
     anchors = [section.anchor for section in book.sections]
     anchors += [block.anchor for section in book.sections for block in section.blocks]
@@ -228,10 +228,10 @@ def settle(book: Book) -> None:
 
 
 def _settled(value: Value, anchors: Sequence[str]) -> Value:
-    wanted = value.link.removeprefix("#")
-    if not wanted or wanted in anchors:
+    anchor = value.link.removeprefix("#")
+    if not anchor or anchor in anchors:
         return value
-    near = next((name for name in anchors if name.startswith(f"figure-{wanted}")), None)
-    if near:
-        return replace(value, link=f"#{near}")
+    first_part = next((name for name in anchors if name.startswith(f"figure-{anchor}")), None)
+    if first_part:
+        return replace(value, link=f"#{first_part}")
     return Value(words.DASH, title=NOT_MADE, mark="missing")

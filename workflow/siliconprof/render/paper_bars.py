@@ -27,12 +27,12 @@ class Span(NamedTuple):
     low: float | None = None
     high: float | None = None
 
-    def said(self, scale: float, unit: str) -> str:
+    def text(self, scale: float, unit: str) -> str:
         """`12.3 ms (11.9–12.8)`."""
-        text = f"{words.significant(self.middle / scale)} {unit}"
+        value_text = f"{words.significant(self.middle / scale)} {unit}"
         if self.low is None or self.high is None:
-            return text
-        return f"{text} ({'–'.join(words.significant(v / scale) for v in self[1:])})"  # type: ignore[operator]
+            return value_text
+        return f"{value_text} ({'–'.join(words.significant(v / scale) for v in self[1:])})"  # type: ignore[operator]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Bar:
     label: str
     parts: Sequence[tuple[Span, Mapping[str, Any]]]  # each with how it is drawn
     text: str  # at its end
-    said: str  # for the pointer
+    hover_text: str  # for the pointer
     of: Any = None  # the row or rows that it shows; None where it is published
     ring: float | None = None  # a second reading of the same
 
@@ -74,7 +74,7 @@ def place(data: Data, row: Row) -> str:
 
 
 def where(row: Row) -> tuple[str, str, str]:
-    """What tells devices of all hosts apart."""
+    """Identifies a device among those of all hosts."""
     return (row["source"], row["host"], row["device"])
 
 
@@ -87,32 +87,32 @@ def by_kind(rows: Sequence[Row]) -> list[list[Row]]:
 def by_place(data: Data, rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Device names with their rows, this host's devices first."""
     ordered = sorted(rows, key=lambda row: row["source"] != HERE)
-    found: dict[str, list[Row]] = {}
+    rows_of: dict[str, list[Row]] = {}
     for row in ordered:
-        found.setdefault(place(data, row), []).append(row)
-    return found
+        rows_of.setdefault(place(data, row), []).append(row)
+    return rows_of
 
 
 def figures(panels: Sequence[Panel]) -> list[list[Panel]]:
     """Panels in portions that a page can show."""
-    found: list[list[Panel]] = []
+    parts: list[list[Panel]] = []
     for panel in panels:
-        if found and sum(p.rows for p in found[-1]) + panel.rows <= ROWS_PER_FIGURE:
-            found[-1].append(panel)
+        if parts and sum(p.rows for p in parts[-1]) + panel.rows <= ROWS_PER_FIGURE:
+            parts[-1].append(panel)
         else:
-            found.append([panel])
-    return found
+            parts.append([panel])
+    return parts
 
 
 def portions(groups: Sequence[Group]) -> list[list[Group]]:
     """Devices in portions that a panel can show."""
-    found: list[list[Group]] = []
+    parts: list[list[Group]] = []
     for name, bars in groups:
-        if found and sum(len(b) for _, b in found[-1]) + len(bars) <= ROWS_PER_PANEL:
-            found[-1].append((name, bars))
+        if parts and sum(len(b) for _, b in parts[-1]) + len(bars) <= ROWS_PER_PANEL:
+            parts[-1].append((name, bars))
         else:
-            found.append([(name, bars)])
-    return found
+            parts.append([(name, bars)])
+    return parts
 
 
 def _axes_in(groups: Sequence[Group]) -> float:
@@ -140,10 +140,10 @@ def draw(
         in_rows: whether as many panels as there are columns belong together; else each stands
             where most room is left.
     """
-    kept = [panel for panel in panels if panel]
+    shown = [panel for panel in panels if panel]
     columns = 1 if narrow else min(columns, len(panels))
     width = style.width_in(narrow)
-    each = (width - GAP_IN * (columns - 1)) / columns
+    panel_width = (width - GAP_IN * (columns - 1)) / columns
     reached = [0.0] * columns  # by each column, in inches
     places: list[tuple[Panel, int, float]] = []
     if in_rows and not narrow:
@@ -152,7 +152,7 @@ def draw(
             places += [(panel, column, top) for column, panel in enumerate(line) if panel]
             reached = [top + max(_panel_in(panel) for panel in line if panel)] * columns
     else:
-        for panel in kept:
+        for panel in shown:
             column = reached.index(min(reached))
             places.append((panel, column, reached[column]))
             reached[column] += _panel_in(panel)
@@ -160,7 +160,7 @@ def draw(
     figure = style.canvas(width, head + max(reached))
     style.legend(figure, entries, 0.0)
     for panel, column, top in places:
-        _panel(figure, panel, column * (each + GAP_IN), head + top, each)
+        _panel(figure, panel, column * (panel_width + GAP_IN), head + top, panel_width)
     return figure
 
 
@@ -221,16 +221,16 @@ def _bars(
     reach = longest
     for y, bar in zip(places, bars, strict=True):
         start = 0.0
-        shown: list[Any] = []  # what the pointer finds
-        beside: list[Any] = []
+        bar_artists: list[Any] = []  # have the hover text
+        annotations: list[Any] = []
         for span, look in bar.parts:
-            shown.append(ax.barh(y, span.middle, left=start, height=ROW_IN * 0.66, **look))
+            bar_artists.append(ax.barh(y, span.middle, left=start, height=ROW_IN * 0.66, **look))
             if span.low is not None and span.high is not None:
                 ends = [start + span.low, start + span.high]
-                beside += ax.plot(ends, [y, y], color=style.INK, linewidth=0.9)
+                annotations += ax.plot(ends, [y, y], color=style.INK, linewidth=0.9)
             start += span.middle
         if bar.ring:
-            shown += ax.plot(
+            bar_artists += ax.plot(
                 [bar.ring],
                 [y],
                 "o",
@@ -240,10 +240,12 @@ def _bars(
                 markeredgewidth=0.8,
             )
         end = _end(bar)
-        beside.append(ax.text(end + longest * 0.025, y, bar.text, va="center", size=style.SMALL_PT))
-        marks.tag(shown, bar.of, bar.said)
+        annotations.append(
+            ax.text(end + longest * 0.025, y, bar.text, va="center", size=style.SMALL_PT)
+        )
+        marks.tag(bar_artists, bar.of, bar.hover_text)
         if bar.of is not None:
-            marks.tag(beside, bar.of)
+            marks.tag(annotations, bar.of)
         room = style.text_in(bar.text + " ", style.SMALL_PT) / width
         reach = max(reach, (end + longest * 0.025) / (1 - min(room, 0.75)))
     ax.set_xlim(0, panel.most * 1.35 if panel.most else reach)

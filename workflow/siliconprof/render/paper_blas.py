@@ -40,7 +40,7 @@ class Operation:
     module: str
     title: str
     statement: str  # how the published statements on it begin
-    wanted: Mapping[str, str]  # which of the points are drawn
+    wanted: Mapping[str, str]  # values of the points that are drawn
     elsewhere: str  # anchor of the section with all points
 
 
@@ -82,36 +82,36 @@ def add(data: Data, book: Book) -> None:
             f"Figure {operation.figure}: {operation.title}",
             anchor=f"paper-figure-{operation.figure}-blas",
         )
-        found = groups(data, operation)
+        measured_groups = groups(data, operation)
         name = f"paper-figure-{operation.figure}"
-        measured = [point for group in found for point in group.points]
-        for index, part in enumerate(_portions(operation, found)):
+        measured = [point for group in measured_groups for point in group.points]
+        for index, part in enumerate(_portions(operation, measured_groups)):
             book.figure(
                 name + (f"-{index + 1}" if index else ""),
                 f"{name}",
                 partial(bars if operation.module == "matmul" else dots, data, part),
-                intervals=uncertainty.said(measured),
-                pairs=_said_of(found),
+                intervals=uncertainty.origin_text(measured),
+                pairs=_pairs_text(measured_groups),
             )
-        for line in absent(data, operation, found):
+        for line in absent(data, operation, measured_groups):
             book.note(line)
-        if not found:
+        if not measured_groups:
             book.note(why_none(data, operation.module, operation.title))
-        rows = table(data, operation, found)
+        rows = table(data, operation, measured_groups)
         if rows.rows:
             fold = words.count(len(rows.rows), "line") if len(rows.rows) > FOLD_ABOVE else ""
-            book.table(name, name, rows, folded=fold, intervals=uncertainty.said(measured))
+            book.table(name, name, rows, folded=fold, intervals=uncertainty.origin_text(measured))
 
 
-def _said_of(found: Sequence[Group]) -> str:
-    """Whether pairs and several formats are there, which the captions tell to look for."""
-    said = "No pair of the paper was measured, so every panel is a device by itself"
-    if any(group.pair for group in found):
-        said = "Pairs of the paper stand first"
-    formats = {point["precision"] for group in found for point in group.points}
+def _pairs_text(measured_groups: Sequence[Group]) -> str:
+    """Whether there are pairs and several formats, which the captions tell readers to look for."""
+    text = "No pair of the paper was measured, so every panel is a device by itself"
+    if any(group.pair for group in measured_groups):
+        text = "Pairs of the paper stand first"
+    formats = {point["precision"] for group in measured_groups for point in group.points}
     if len(formats) == 1:
-        said += f"; {formats.pop()} alone was measured, so formats cannot be compared"
-    return said
+        text += f"; {formats.pop()} alone was measured, so formats cannot be compared"
+    return text
 
 
 def of_operation(data: Data, operation: Operation) -> list[Row]:
@@ -129,22 +129,22 @@ def of_operation(data: Data, operation: Operation) -> list[Row]:
 def groups(data: Data, operation: Operation) -> list[Group]:
     """Pairs of which anything was measured, then every other device of any host by itself."""
     points = of_operation(data, operation)
-    found: list[Group] = []
+    result: list[Group] = []
     paired: set[str] = set()
     for pair in PAIRS:
         part = [point for point in points if point["device"] in pair]
         if part:
             paired.update(pair)
             chosen, remark = _chosen(operation, part)
-            found.append(Group(" / ".join(pair.values()), remark, chosen, pair))
+            result.append(Group(" / ".join(pair.values()), remark, chosen, pair))
     others: dict[tuple, list[Row]] = {}
     for point in points:
         if point["device"] not in paired:
             others.setdefault(where(point), []).append(point)
     for part in others.values():
         chosen, remark = _chosen(operation, part)
-        found.append(Group(place(data, part[0]), remark, chosen))
-    return found
+        result.append(Group(place(data, part[0]), remark, chosen))
+    return result
 
 
 def _chosen(operation: Operation, points: Sequence[Row]) -> tuple[list[Row], str]:
@@ -182,11 +182,11 @@ def _common(points: Sequence[Row]) -> set[tuple[int, int, int, int]]:
     return set.intersection(*by_way.values())
 
 
-def _portions(operation: Operation, found: Sequence[Group]) -> list[list[Group]]:
+def _portions(operation: Operation, measured_groups: Sequence[Group]) -> list[list[Group]]:
     """Groups in portions that a figure can show."""
     parts: list[list[Group]] = []
     lines = 0
-    for group in found:
+    for group in measured_groups:
         more = LINES_OF_A_HEAD + (
             len(slots(group.points))
             if operation.module == "matmul"
@@ -200,11 +200,13 @@ def _portions(operation: Operation, found: Sequence[Group]) -> list[list[Group]]
     return parts
 
 
-def absent(data: Data, operation: Operation, found: Sequence[Group]) -> list[str]:
-    """What is missing of the pairs, one sentence for each reason."""
+def absent(data: Data, operation: Operation, measured_groups: Sequence[Group]) -> list[str]:
+    """The devices missing from the pairs, one sentence for each reason."""
     by_reason: dict[str, list[str]] = {}
     for pair in PAIRS:
-        measured = {p["device"] for group in found if group.pair is pair for p in group.points}
+        measured = {
+            p["device"] for group in measured_groups if group.pair is pair for p in group.points
+        }
         rest = {device: name for device, name in pair.items() if device not in measured}
         reasons = sorted(
             {
@@ -235,12 +237,14 @@ def stated(data: Data, operation: Operation) -> list[Row]:
     ]
 
 
-def table(data: Data, operation: Operation, found: Sequence[Group]) -> Table:
+def table(data: Data, operation: Operation, measured_groups: Sequence[Group]) -> Table:
     """Throughputs, format against format and backend against backend; printed statements first."""
-    points = [point for group in found for point in group.points]
-    shown = [name for name in FORMATS if any(point["precision"] == name for point in points)]
-    shown = shown or list(FORMATS[:2])
-    ratios = [name for name in FORMATS[1:] if name == "fp16" or name in shown]
+    points = [point for group in measured_groups for point in group.points]
+    shown_formats = [
+        name for name in FORMATS if any(point["precision"] == name for point in points)
+    ]
+    shown_formats = shown_formats or list(FORMATS[:2])
+    ratios = [name for name in FORMATS[1:] if name == "fp16" or name in shown_formats]
     result = Table(
         [
             Column("Shape"),
@@ -248,7 +252,7 @@ def table(data: Data, operation: Operation, found: Sequence[Group]) -> Table:
             Column("Backend"),
             *(
                 Column(name, "GFLOP/s", True, "median of synchronised calls, 95 % interval below")
-                for name in shown
+                for name in shown_formats
             ),
             *(
                 Column(
@@ -269,7 +273,7 @@ def table(data: Data, operation: Operation, found: Sequence[Group]) -> Table:
                     True,
                     "this line's throughput over that of the first line of its shape, by medians",
                 )
-                for name in shown
+                for name in shown_formats
             ),
         ]
     )
@@ -280,15 +284,15 @@ def table(data: Data, operation: Operation, found: Sequence[Group]) -> Table:
             Value("the paper", sort=""),
             Value(row["statement"], mark="prose"),
             Value(row["model"].partition(", ")[2] or row["model"], mark="prose"),
-            *[empty] * len(shown),
+            *[empty] * len(shown_formats),
             *cells,
             empty,
-            *[empty] * len(shown),
+            *[empty] * len(shown_formats),
         )
-    for group in found:
+    for group in measured_groups:
         for shape in sorted({shape_key(point) for point in group.points}):
             same = [point for point in group.points if shape_key(point) == shape]
-            _rows(data, result, same, shown, ratios)
+            _rows(data, result, same, shown_formats, ratios)
     if points:
         result.notes.append(
             "“Against first” is the throughput of a line over that of the first "
@@ -302,14 +306,14 @@ def _times(row: Row) -> str | None:
     ends = [row["value_min"], row["value_max"]]
     if row["unit"] == "percent":
         ends = [end and f"{1 + float(end) / 100:g}" for end in ends]
-    known = list(dict.fromkeys(end for end in ends if end))
-    return " to ".join(known) or None
+    distinct = list(dict.fromkeys(end for end in ends if end))
+    return " to ".join(distinct) or None
 
 
 def _rows(
     data: Data, result: Table, points: Sequence[Row], shown: Sequence[str], ratios: Sequence[str]
 ) -> None:
-    """A line for each device and backend with one shape; the first is what the others are held to."""
+    """A line for each device and backend with one shape; the others are compared with the first."""
     ways: dict[tuple, dict[str, Row]] = {}
     for point in sorted(points, key=lambda p: backend_place(p["backend"])):
         ways.setdefault((*where(point), point["backend"]), {})[point["precision"]] = point

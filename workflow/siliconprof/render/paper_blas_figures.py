@@ -50,13 +50,13 @@ def formats(points: Sequence[Row]) -> list[str]:
     return [name for name in PRECISION_ORDER if any(p["precision"] == name for p in points)]
 
 
-def said(data: Data, point: Row) -> str:
-    """For the pointer: what it is, its throughput with its interval, and that of the burst."""
+def hover_text(data: Data, point: Row) -> str:
+    """The point's name, its throughput with its interval, and that of the burst."""
     rate = by_shape.median_rate(PRODUCTS, point)
     burst = by_shape.burst_rate(PRODUCTS, point).middle
     text = (
         f"{place(data, point)}, {words.backend_name(point)} {point['precision']}, "
-        f"{shape_name(point)}: {span(rate).said(GIGA, 'GFLOP/s')}"
+        f"{shape_name(point)}: {span(rate).text(GIGA, 'GFLOP/s')}"
     )
     return text + (f"; burst {words.significant(burst / GIGA)} GFLOP/s" if burst else "")
 
@@ -124,7 +124,7 @@ def _bar(data: Data, point: Row, scale: float) -> Bar:
         words.backend_name(point),
         [(span(rate), filled(style.colour(point)))],
         words.significant(span(rate).middle / scale),
-        said(data, point),
+        hover_text(data, point),
         point,
         by_shape.burst_rate(PRODUCTS, point).middle,
     )
@@ -243,7 +243,7 @@ def _dots(ax: Any, data: Data, group: Grouped, name: str, shapes: Sequence[tuple
                 markerfacecolor="none",
                 markeredgewidth=0.7,
             )
-        marks.tag(shown, point, said(data, point))
+        marks.tag(shown, point, hover_text(data, point))
         if rate.low and rate.high:
             line = ax.plot([rate.low, rate.high], [at, at], color=ink, linewidth=0.9, zorder=2)
             marks.tag(line, point)

@@ -58,8 +58,8 @@ class Work(NamedTuple):
 def per_sample(point: Row, stem: str) -> Span | None:
     """Seconds of a phase, or of the unsplit step, by sample of the batch.
 
-    Where the noise floor of the host tells how far processes differ, a phase's interval is no
-    narrower than the unsplit step's, relative to the median.
+    Where the host's noise floor gives how far processes differ, a phase's interval is no narrower
+    than the unsplit step's, relative to the median.
     """
     samples = words.number(point["samples_per_step"])
     middle, low, high = (
@@ -84,7 +84,7 @@ def applied(point: Row) -> str:
 
 
 def usable(point: Row) -> bool:
-    """Whether a point is a training of the paper's models that says how fast its phases are."""
+    """Whether a point is a training of the paper's models whose phases were timed."""
     return (
         point["module"] in OF_MODULE
         and not has_no_speed(point)
@@ -97,17 +97,19 @@ def usable(point: Row) -> bool:
 
 def works(points: Iterable[Row]) -> dict[Work, list[Row]]:
     """The panels with their rows, in the paper's order; offloaded work beside the same that fits."""
-    kept = [point for point in points if usable(point)]
-    offloaded = {_work(p, "") for p in kept if applied(p) == "offload" and not p["lora_rank"]}
-    found: dict[Work, list[Row]] = {}
-    for point in kept:
+    usable_points = [point for point in points if usable(point)]
+    offloaded = {
+        _work(p, "") for p in usable_points if applied(p) == "offload" and not p["lora_rank"]
+    }
+    by_work: dict[Work, list[Row]] = {}
+    for point in usable_points:
         for panel in _panels(point, _work(point, "") in offloaded):
-            found.setdefault(_work(point, panel), []).append(point)
+            by_work.setdefault(_work(point, panel), []).append(point)
     order = list(PANELS)
-    found = {work: _one_precision(rows) for work, rows in found.items()}
+    by_work = {work: _one_precision(rows) for work, rows in by_work.items()}
     return dict(
         sorted(
-            found.items(),
+            by_work.items(),
             key=lambda item: (order.index(item[0].panel), -item[0].n_parameters, item[0][1:2]),
         )
     )
@@ -153,13 +155,13 @@ def _one_precision(rows: Sequence[Row]) -> list[Row]:
 
 
 def add(data: Data, book: Book) -> None:
-    """Figure, table, and which of the paper's own trainings are not among them."""
+    """The figure, the table, and those of the paper's own trainings that are in neither."""
     book.heading("Figure 3: forward and backward time", anchor="paper-figure-3")
-    found = works(data.training())
-    if found:
-        rows = [row for part in found.values() for row in part]
-        whose = {_is_the_papers(data, work, part) for work, part in found.items()}
-        parts = figures([p for work, part in found.items() for p in panels(data, work, part)])
+    by_work = works(data.training())
+    if by_work:
+        rows = [row for part in by_work.values() for row in part]
+        are_the_papers = {_is_the_papers(data, work, part) for work, part in by_work.items()}
+        parts = figures([p for work, part in by_work.items() for p in panels(data, work, part)])
         used = [phase for phase in STEP if any(per_sample(row, phase) for row in rows)]
         entries: list[style.Entry] = [
             *((style.swatch(style.shade("grey", STEP[phase])), NAMES[phase]) for phase in used),
@@ -171,23 +173,23 @@ def add(data: Data, book: Book) -> None:
                 "paper-figure-3",
                 partial(draw, part, entries, 2),
                 whose="Workloads of the paper are named as such, the others are this run's"
-                if True in whose
+                if True in are_the_papers
                 else "All of them are this run's workloads, none is the paper's",
-                intervals=uncertainty.said(rows),
+                intervals=uncertainty.origin_text(rows),
             )
         many = len(rows) > 12
         book.table(
             "paper-figure-3",
             "paper-figure-3",
-            table(data, found),
+            table(data, by_work),
             folded=words.count(len(rows), "line") if many else "",
         )
     else:
         book.note(
-            "No figure: no GPT-2 or Whisper training was timed phase by phase, on no host. "
-            "A cell of module gpt2 or whisper with trainer hf or plain would be."
+            "No figure: no GPT-2 or Whisper training was timed phase by phase on any host. "
+            "That takes a cell of module gpt2 or whisper with trainer hf or plain."
         )
-    lines = absent(data, found)
+    lines = absent(data, by_work)
     if lines:
         book.listing(lines, f"Not measured of the paper's own bars, which are {PICTURE}:")
 
@@ -195,8 +197,10 @@ def add(data: Data, book: Book) -> None:
 def panels(data: Data, work: Work, rows: Sequence[Row]) -> list[Panel]:
     """A panel of one work; more than one where there are too many devices."""
     batches = {int(row["samples_per_step"]) for row in rows}
-    said = beside.length(rows[0]) if work.panel != NEAR else beside.memory_and_length(rows[0])
-    remark = [said, rows[0]["precision"]]
+    length_text = (
+        beside.length(rows[0]) if work.panel != NEAR else beside.memory_and_length(rows[0])
+    )
+    remark = [length_text, rows[0]["precision"]]
     if len(batches) == 1:
         remark.insert(0, f"batch {batches.pop()}")
         batches.clear()
@@ -233,13 +237,13 @@ def _bar(data: Data, row: Row, with_batch: bool) -> Bar:
     if with_batch:
         remark += f" · batch {int(row['samples_per_step'])}"
     caution = words.caution(row)
-    said = "; ".join(f"{phase} {span.said(MS, 'ms')}" for phase, span in spans.items())
+    times_text = "; ".join(f"{phase} {span.text(MS, 'ms')}" for phase, span in spans.items())
     numbers = " + ".join(words.significant(span.middle / MS) for span in (forward, backward))
     return Bar(
         remark,
         [(span, filled(style.shade(row["backend"], STEP[phase]))) for phase, span in spans.items()],
         numbers + (" (flagged)" if caution else ""),
-        f"{row['workload']}, {place(data, row)}, {remark}, {row['precision']}, per sample: {said}"
+        f"{row['workload']}, {place(data, row)}, {remark}, {row['precision']}, per sample: {times_text}"
         + (f"; {caution}" if caution else ""),
         row,
     )
@@ -269,9 +273,9 @@ def model_of(workload: str) -> str:
     return "-".join(beside.model_and_size(workload))
 
 
-def absent(data: Data, found: dict[Work, list[Row]]) -> list[str]:
+def absent(data: Data, by_work: dict[Work, list[Row]]) -> list[str]:
     """One line for each panel: on which of the paper's devices its work was not measured."""
-    said = []
+    lines = []
     for panel, (what, workload, scenario) in PANELS.items():
         printed = [
             row
@@ -281,20 +285,20 @@ def absent(data: Data, found: dict[Work, list[Row]]) -> list[str]:
         batch = float(printed[0]["batch_size"]) if printed else None
         measured = {
             row["device"]
-            for work, rows in found.items()
+            for work, rows in by_work.items()
             if work.panel == panel and work.model == model_of(workload)
             for row in rows
             if row["trainer"] == "hf" and row["samples_per_step"] == batch
         }
         missing_ = {r["device_as_printed"]: r for r in printed if r["device"] not in measured}
         if missing_:
-            said.append(
+            lines.append(
                 f"{panel} {what}: {workload}, batch {batch:g}, on {words.listing(missing_)}."
             )
-    return said
+    return lines
 
 
-def table(data: Data, found: dict[Work, list[Row]]) -> Table:
+def table(data: Data, by_work: dict[Work, list[Row]]) -> Table:
     """The numbers of every bar, by sample."""
     result = Table(
         [
@@ -314,11 +318,11 @@ def table(data: Data, found: dict[Work, list[Row]]) -> Table:
             Column("published", folds=True, help="the paper's bar"),
         ]
     )
-    for work, rows in found.items():
+    for work, rows in by_work.items():
         for row in rows:
             forward, backward = per_sample(row, "forward"), per_sample(row, "backward")
             assert forward and backward
-            both = forward.middle + backward.middle
+            total = forward.middle + backward.middle
             result.add(
                 work.panel,
                 Value(work.model, sort=float(work.n_parameters), below=beside.length(row)),
@@ -331,7 +335,7 @@ def table(data: Data, found: dict[Work, list[Row]]) -> Table:
                 integer(row["samples_per_step"], "not recorded"),
                 spanned(forward, MS),
                 spanned(backward, MS),
-                Value(words.significant(both / MS), sort=both / MS),
+                Value(words.significant(total / MS), sort=total / MS),
                 Value(
                     words.significant(backward.middle / forward.middle),
                     sort=backward.middle / forward.middle,

@@ -26,7 +26,7 @@ LOOKS: dict[str, tuple[int, tuple[float, ...]]] = {  # step of the backend's col
 
 
 class Course(NamedTuple):
-    """What happened from the first step after the warm-up on."""
+    """Memory and faults from the first step after the warm-up on."""
 
     row: Row
     grown_bytes: np.ndarray  # resident memory since then, by step
@@ -34,21 +34,21 @@ class Course(NamedTuple):
 
 
 def add(data: Data, book: Book) -> None:
-    """One figure; where no pair of records tells it, a line that says what would."""
+    """One figure; without a suitable pair of records, a note that says what it takes."""
     book.heading("Figure 4: memory and page faults", anchor="paper-figure-4")
-    found = pairs(data)
-    if not found:
+    course_pairs = pairs(data)
+    if not course_pairs:
         book.note(
             "Memory and page faults of fits against near capacity are not drawn: that takes "
             "a training near its capacity and another of the same model that fits, on one "
             "device and backend, both with the probes of memory and page faults."
         )
         return
-    left_out = len(found) - MOST_PAIRS
+    left_out = len(course_pairs) - MOST_PAIRS
     book.figure(
         "paper-figure-4",
         "paper-figure-4",
-        partial(draw, data, found[:MOST_PAIRS]),
+        partial(draw, data, course_pairs[:MOST_PAIRS]),
         left_out=f" {words.count(left_out, 'more pair')} of records "
         f"{'is' if left_out == 1 else 'are'} left out."
         if left_out > 0
@@ -70,14 +70,14 @@ def pairs(data: Data) -> list[tuple[Course, Course]]:
                 point["precision"],
             )
             kinds[scenario].setdefault(same, point)
-    found = []
+    result = []
     for same, near in kinds["near-capacity"].items():
         fits = kinds["fits"].get(same)
         courses = [_course(data, row) for row in (fits, near) if row]
         if len(courses) == 2 and courses[0] and courses[1]:
             shared = min(len(course.faults) for course in courses if course)
-            found.append((_first(courses[0], shared), _first(courses[1], shared)))
-    return found
+            result.append((_first(courses[0], shared), _first(courses[1], shared)))
+    return result
 
 
 def _first(course: Course, steps: int) -> Course:
@@ -89,20 +89,20 @@ def _course(data: Data, row: Row) -> Course | None:
     frame, course = data.traces.sampled(row), data.traces.course(row)
     if frame is None or course is None or "rss_bytes" not in frame:
         return None
-    held = frame[frame["rss_bytes"].notna()]
+    resident = frame[frame["rss_bytes"].notna()]
     steps = course[course["kind"] != WARM_UP]
     faults = steps["minor_faults"].astype(float)
-    if len(held) < 2 or len(steps) < 2 or faults.isna().any():
+    if len(resident) < 2 or len(steps) < 2 or faults.isna().any():
         return None
     memory = np.interp(
         steps["started_s"].to_numpy(dtype=float),
-        held["t_s"].to_numpy(dtype=float),
-        held["rss_bytes"].to_numpy(dtype=float),
+        resident["t_s"].to_numpy(dtype=float),
+        resident["rss_bytes"].to_numpy(dtype=float),
     )
     return Course(row, memory - memory[0], np.cumsum(faults.to_numpy()))
 
 
-def draw(data: Data, found: Sequence[tuple[Course, Course]], narrow: bool) -> Any:
+def draw(data: Data, course_pairs: Sequence[tuple[Course, Course]], narrow: bool) -> Any:
     """A row of two panels for each pair; below each other on a phone."""
     width = style.width_in(narrow)
     entries: list[style.Entry] = [
@@ -112,11 +112,11 @@ def draw(data: Data, found: Sequence[tuple[Course, Course]], narrow: bool) -> An
     head, title, left, foot, high, gap = style.LEGEND_ROW_IN, 0.42, 0.5, 0.4, 1.1, 0.3
     columns = 1 if narrow else 2
     panel = (width - gap * (columns - 1)) / columns
-    rows = len(found) * (2 // columns)
+    rows = len(course_pairs) * (2 // columns)
     figure = style.canvas(width, head + rows * (title + high + foot))
     style.legend(figure, entries, 0.0)
     index = 0
-    for fits, near in found:
+    for fits, near in course_pairs:
         name = f"{model(near.row)}, {place(data, near.row)}, {words.backend_name(near.row)}"
         for what, unit, values in (
             ("resident memory, growth", "MiB", [fits.grown_bytes / MIB, near.grown_bytes / MIB]),

@@ -33,7 +33,7 @@ INTERVAL = "95 % interval"
 GPU = "gpu"
 NO_ENERGY = (
     "No GPU energy of Whisper-medium at batch 4 in fp32 was measured on a device of "
-    "Table 5, on no host: nothing stands beside the printed values."
+    "Table 5 on any host, so nothing stands beside the printed values."
 )
 
 
@@ -44,9 +44,9 @@ def add_passes(data: Data, book: Book) -> None:
     """One pass without the Hugging Face platform, published and measured, and this run's likes."""
     book.heading("Table 4: trainers and frameworks", anchor="paper-table-4")
     panels = [printed_passes(data), *own_passes(data)]
-    ours, like = measured(panels), measured(panels[:1])
+    own_rows, matching = measured(panels), measured(panels[:1])
     entries: list[style.Entry] = [hatched()]
-    if ours:
+    if own_rows:
         entries += [
             (style.swatch(style.shade("grey", 100)), "measured, plain loop"),
             (style.swatch(style.shade("grey", 45)), "measured, Hugging Face Trainer"),
@@ -58,15 +58,15 @@ def add_passes(data: Data, book: Book) -> None:
             "paper-table-4",
             partial(draw, part, entries, 2),
             like="Filled bars below them are ours, of the same work on the same device"
-            if like
+            if matching
             else "No such training was measured on these devices, so no bar of ours stands "
             "beside them",
             own=" The other panels are measured trainings: on one device, MLX against plain torch "
             "and the Hugging Face Trainer against the plain loop."
             if len(panels) > 1
-            else " No training in MLX and torch, or by both trainers, of equal work was measured on one "
-            "device, so there is nothing like it to show.",
-            intervals=uncertainty.said(ours),
+            else " On no device was equal work measured in both MLX and torch, or with both trainers, "
+            "so this run has nothing like it to show.",
+            intervals=uncertainty.origin_text(own_rows),
         )
     book.table("paper-table-4", "paper-table-4", gains(data))
 
@@ -80,18 +80,18 @@ def printed_passes(data: Data) -> Panel:
         seconds = float(row["pass_time_s"]) / batch
         label = f"{row['backend']} · batch {batch}"
         text = f"{words.significant(seconds)} s"
-        said = (
+        hover_text = (
             f"published, Table 4: {row['workload']}, {name}, {row['backend']}, batch {batch}: "
             f"{row['pass_time_s']} s one pass, {text} per sample"
         )
-        printed = Bar(label, [(Span(seconds), style.published(row["backend"]))], text, said)
-        ours = [
+        printed = Bar(label, [(Span(seconds), style.published(row["backend"]))], text, hover_text)
+        own_bars = [
             pass_bar(data, point, f"{row['backend']} · measured", 1.0, "s")
             for point in beside.trainings(
                 data, row, backend=row["backend"], trainer="plain", precision="fp32", offloads=False
             )
         ]
-        groups.setdefault(name, []).extend([printed, *ours])
+        groups.setdefault(name, []).extend([printed, *own_bars])
     return Panel(
         "Table 4: GPT2-large, no Trainer",
         "fp32, each device with a batch of its own",
@@ -111,7 +111,7 @@ def pass_bar(data: Data, row: Row, label: str, scale: float, unit: str) -> Bar:
         [(span, filled(face))],
         f"{words.significant(span.middle / scale)} {unit}" + (" (flagged)" if caution else ""),
         f"{row['workload']}, {place(data, row)}, {way(row)}, {row['precision']}: "
-        f"{span.said(scale, unit)} per sample, batch {int(row['samples_per_step'])}, "
+        f"{span.text(scale, unit)} per sample, batch {int(row['samples_per_step'])}, "
         f"{beside.length(row)}" + (f"; {caution}" if caution else ""),
         row,
     )
@@ -143,14 +143,14 @@ def own_passes(data: Data) -> list[Panel]:
     by_model: dict[tuple[str, str], list[Row]] = {}
     for rows in alike(data):
         by_model.setdefault((model(rows[0]), family(rows[0]).label), []).extend(rows)
-    found = []
+    panels = []
     for (name, label), rows in by_model.items():
         for kind in by_kind(rows):
             groups: list[Group] = [
                 (device, [pass_bar(data, row, way(row), MS, "ms") for row in part])
                 for device, part in by_place(data, kind).items()
             ]
-            found += [
+            panels += [
                 Panel(
                     f"Measured: {name}",
                     f"{label.partition(', ')[2]}, fp32",
@@ -160,7 +160,7 @@ def own_passes(data: Data) -> list[Panel]:
                 )
                 for part in portions(groups)
             ]
-    return found
+    return panels
 
 
 def gains(data: Data) -> Table:
@@ -176,7 +176,7 @@ def gains(data: Data) -> Table:
             Column("second / first", "×", True, "what both 95 % intervals allow below"),
         ]
     )
-    silent = missing("not published")
+    empty = missing("not published")
     for statement in data.published["seed001_statements"]:
         if "optimized kernels" in statement["statement"]:
             low, high = (1 + float(statement[f"value_{end}"]) / 100 for end in ("min", "max"))
@@ -184,9 +184,9 @@ def gains(data: Data) -> Table:
                 _compared("MLX against MPS", "published: “30%-40% speed advantage”"),
                 missing("devices not named one by one"),
                 Value(statement["model"], mark="prose"),
-                silent,
-                silent,
-                silent,
+                empty,
+                empty,
+                empty,
                 published(f"{low:g} to {high:g}", statement["source"]),
             )
     printed = {(r["device"], r["backend"]): r for r in data.published["table4_pass_time"]}
@@ -218,13 +218,15 @@ def gains(data: Data) -> Table:
                 title="computed from two printed numbers",
             ),
         )
-    for what, first, second in comparisons(data):
+    for compared, first, second in comparisons(data):
         a, b = Step.of(first), Step.of(second)
         assert a and b
         ratio = b.middle / a.middle
         below = "–".join(words.significant(v) for v in (b.low / a.high, b.high / a.low))
         result.add(
-            _compared(what, ", ".join(filter(None, ["measured", words.caution(first, second)]))),
+            _compared(
+                compared, ", ".join(filter(None, ["measured", words.caution(first, second)]))
+            ),
             place(data, first),
             family(first).name,
             integer(first["samples_per_step"], "not recorded"),
@@ -263,16 +265,16 @@ def add_energy(data: Data, book: Book) -> None:
     """Energy of one sample: printed by iteration and divided by its batch, ours of that scope."""
     book.heading("Table 5: energy of the GPU", anchor="paper-table-5")
     panel = energies(data)
-    ours = measured([panel])
+    own_rows = measured([panel])
     entries: list[style.Entry] = [hatched()]
-    if ours:
+    if own_rows:
         entries.append((style.swatch(style.shade("grey", 100)), "measured, GPU alone"))
     book.figure(
         "paper-table-5",
         "paper-table-5",
         partial(draw, [panel], entries, 1),
         like="Filled bars are ours: the same training and the same scope, the GPU alone."
-        if ours
+        if own_rows
         else NO_ENERGY,
     )
 

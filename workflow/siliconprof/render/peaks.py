@@ -15,7 +15,7 @@ from siliconprof.render.training import NAMES, names
 from siliconprof.render.variants import Row, has_no_speed, label, model
 
 WITHIN = 0.15  # of the measured peak: what the memory model promises, for tiny and larger models
-PROMISED_NOT = ("nano",)
+NOT_PROMISED = ("nano",)
 MIB = 2.0**20
 FOLD_ABOVE = 16
 NO_PROBE = "the memory probe was not available"
@@ -45,7 +45,7 @@ def predicted_over_measured(row: Row) -> float | None:
     return foretold / measured if foretold and measured else None
 
 
-def held(ratio: float) -> bool:
+def is_within(ratio: float) -> bool:
     """Whether a prediction is near enough."""
     return abs(ratio - 1) <= WITHIN
 
@@ -57,29 +57,33 @@ def checked(data: Data) -> list[tuple[Row, float]]:
 
 
 def finding(data: Data) -> Finding | None:
-    """How many predictions held, and each that did not."""
-    found = checked(data)
-    if not found:
+    """How many predictions lie within the band, and each that does not."""
+    compared = checked(data)
+    if not compared:
         return None
-    promised = [(row, ratio) for row, ratio in found if row.get("size") not in PROMISED_NOT]
-    kept = sum(held(ratio) for _, ratio in promised)
-    rest = len(found) - len(promised)
-    near = sum(held(ratio) for _, ratio in found) - kept
+    promised = [(row, ratio) for row, ratio in compared if row.get("size") not in NOT_PROMISED]
+    n_promised_within = sum(is_within(ratio) for _, ratio in promised)
+    rest = len(compared) - len(promised)
+    n_other_within = sum(is_within(ratio) for _, ratio in compared) - n_promised_within
     within = f"within {words.whole_percent(WITHIN)} of the measured one"
     parts = []
     if promised:
-        parts.append(f"{kept} of {words.count(len(promised), 'cell')} of tiny and larger models")
+        parts.append(
+            f"{n_promised_within} of {words.count(len(promised), 'cell')} of tiny and larger models"
+        )
     if rest:
         parts.append(
-            f"{near} of {words.count(rest, 'cell')} of nano, for which it promises nothing"
+            f"{n_other_within} of {words.count(rest, 'cell')} of nano, for which it promises nothing"
         )
     sentence = f"The memory model's peak lies {within} in {' and in '.join(parts)}."
-    return Finding("Predicted memory", sentence, [_miss(*pair) for pair in missed(found)], "peaks")
+    return Finding(
+        "Predicted memory", sentence, [_miss(*pair) for pair in missed(compared)], "peaks"
+    )
 
 
-def missed(found: Iterable[tuple[Row, float]]) -> list[tuple[Row, float]]:
+def missed(compared: Iterable[tuple[Row, float]]) -> list[tuple[Row, float]]:
     """Those outside, the farthest first."""
-    return sorted((p for p in found if not held(p[1])), key=lambda pair: -abs(pair[1] - 1))
+    return sorted((p for p in compared if not is_within(p[1])), key=lambda pair: -abs(pair[1] - 1))
 
 
 def _miss(row: Row, ratio: float) -> str:
@@ -101,25 +105,25 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     if not rows:
         return
     book.heading("Predicted and measured peaks", anchor=f"{prefix}peaks")
-    found = checked(data)
-    if found:
-        book.figure(f"{prefix}peaks", "peaks", partial(draw, data, found))
+    compared = checked(data)
+    if compared:
+        book.figure(f"{prefix}peaks", "peaks", partial(draw, data, compared))
     else:
         book.note(
-            "No prediction can be held against a measured peak: nothing counts device memory "
-            "here, or the memory model says nothing."
+            "No prediction can be compared with a measured peak: nothing counts device memory "
+            "here, or the memory model predicts nothing."
         )
     fold = words.count(len(rows), "training cell") if len(rows) > FOLD_ABOVE else ""
     book.table(f"{prefix}memory", "memory", table(rows), folded=fold)
 
 
-def draw(data: Data, found: list[tuple[Row, float]], narrow: bool) -> Any:
+def draw(data: Data, compared: list[tuple[Row, float]], narrow: bool) -> Any:
     """Predicted over measured against the measured peak; what lies outside the band is named.
 
     A dot's shape tells its device, or of one device alone its model.
     """
     width, left, foot, high = style.width_in(narrow), 0.5, 0.42, 2.3
-    rows = [row for row, _ in found]
+    rows = [row for row, _ in compared]
     places = style.devices(rows, data.device_name, 3.6)
     shapes = {
         name: mark
@@ -143,15 +147,15 @@ def draw(data: Data, found: list[tuple[Row, float]], narrow: bool) -> Any:
     figure = style.canvas(width, head + high + foot)
     style.legend(figure, entries, 0.0)
     ax = style.axes(figure, left, head, width - left - 0.1, high)
-    sizes = [measured / MIB for row, _ in found if (measured := peak(row))]
+    sizes = [measured / MIB for row, _ in compared if (measured := peak(row))]
     low, top = min(sizes) / 1.5, max(sizes) * 1.5
-    ratios = [ratio for _, ratio in found]
+    ratios = [ratio for _, ratio in compared]
     ax.set_xscale("log")
     ax.set_xlim(low, top)
     ax.set_ylim(min(0.7, min(ratios) * 0.93), max(1.3, max(ratios) * 1.07))
     ax.axhspan(1 - WITHIN, 1 + WITHIN, color=style.shade("grey", 12), linewidth=0)
     ax.axhline(1, color=style.MUTED, linewidth=0.6)
-    for (row, ratio), size in zip(found, sizes, strict=True):
+    for (row, ratio), size in zip(compared, sizes, strict=True):
         shape = style.device_mark(row["device"]) if places else shapes.get(row["module"], "o")
         dot = ax.plot([size], [ratio], shape, markersize=3.6, color=style.colour(row))
         marks.tag(
@@ -161,13 +165,13 @@ def draw(data: Data, found: list[tuple[Row, float]], narrow: bool) -> Any:
             f"measured {words.mebibytes(size * MIB)}, ratio "
             f"{words.significant(ratio)}",
         )
-    for name, apart in _missed_models(found):
+    for name, apart in _missed_models(compared):
         x, y = (sum(axis) / len(apart) for axis in zip(*apart, strict=True))
         right = x > (low * top) ** 0.5
         edge = min(x for x, _ in apart) if right else max(x for x, _ in apart)
-        said = f"{name}: {words.count(len(apart), 'cell')}"
+        model_label = f"{name}: {words.count(len(apart), 'cell')}"
         ax.annotate(
-            said,
+            model_label,
             (edge, y),
             (-6 if right else 6, 0),
             textcoords="offset points",
@@ -184,10 +188,12 @@ def draw(data: Data, found: list[tuple[Row, float]], narrow: bool) -> Any:
     return figure
 
 
-def _missed_models(found: list[tuple[Row, float]]) -> list[tuple[str, list[tuple[float, float]]]]:
+def _missed_models(
+    compared: list[tuple[Row, float]],
+) -> list[tuple[str, list[tuple[float, float]]]]:
     """(model, [(measured MiB, ratio)]) of cells outside the band; above and below it apart."""
     groups: dict[tuple[str, bool], list[tuple[float, float]]] = {}
-    for row, ratio in missed(found):
+    for row, ratio in missed(compared):
         groups.setdefault((model(row), ratio > 1), []).append(((peak(row) or 0) / MIB, ratio))
     return [(name, places) for (name, _), places in groups.items()]
 
@@ -203,7 +209,9 @@ def table(rows: list[Row]) -> Table:
                 True,
                 "before it ran; what stays on the device of an offloaded one",
             ),
-            Column("device peak", "MiB", True, "the most that was ever held on the device"),
+            Column(
+                "device peak", "MiB", True, "the most memory that was ever in use on the device"
+            ),
             Column("predicted / measured", "", True),
             Column("Verdict"),
             Column("RSS at start", "MiB", True, "resident after imports, before the model"),
@@ -216,7 +224,7 @@ def table(rows: list[Row]) -> Table:
         for row in rows
         if peak(row) and row.get("device_peak_means")
     }
-    result.notes = [f"Device peak, {said}." for said in sorted(counted)]
+    result.notes = [f"Device peak, {means_text}." for means_text in sorted(counted)]
     for row in rows:
         ratio = predicted_over_measured(row)
         start, most = (
@@ -242,6 +250,6 @@ def table(rows: list[Row]) -> Table:
 def _verdict(ratio: float | None, why_none: str) -> Value:
     if ratio is None:
         return missing(why_none)
-    if held(ratio):
+    if is_within(ratio):
         return Value(f"within {words.whole_percent(WITHIN)}", sort=abs(ratio - 1))
     return Value(f"missed, {_difference(ratio)}", sort=abs(ratio - 1), mark="bad")

@@ -103,10 +103,10 @@ def _panel(
                 linewidth=0,
             )
         )
-        said = f"where the paper puts a Mac of a price like that of {card.name}"
-        marks.tag(box, None if card.published else card.row, said)
-    moved = _apart(group, ax.get_ylim())
-    for offer in sorted(group, key=lambda one: one.samples_per_s):
+        box_text = f"where the paper puts a Mac of a price like that of {card.name}"
+        marks.tag(box, None if card.published else card.row, box_text)
+    name_shifts = _apart(group, ax.get_ylim())
+    for offer in sorted(group, key=lambda item: item.samples_per_s):
         ink = style.shade(offer.backend)
         look: dict[str, Any] = {"color": ink, "linewidths": 0}
         if offer.published:
@@ -128,18 +128,18 @@ def _panel(
         name = ax.annotate(
             short(offer.name),
             (offer.price.usd, offer.samples_per_s),
-            xytext=(6 if right else -6, moved[id(offer)]),
+            xytext=(6 if right else -6, name_shifts[id(offer)]),
             textcoords="offset points",
             ha="left" if right else "right",
             va="center",
             size=style.SMALL_PT,
         )
         kind = "published" if offer.published else "measured"
-        said = (
+        hover_text = (
             f"{offer.name}, {offer.backend}: {words.significant(offer.samples_per_s)} samples/s "
             f"({kind}), {offer.price.usd:,.0f} USD, {offer.price.of}"
         )
-        marks.tag([mark, name], None if offer.published else offer.row, said)
+        marks.tag([mark, name], None if offer.published else offer.row, hover_text)
     ax.set_xlabel("purchase price / USD", size=style.SMALL_PT)
     ax.set_ylabel("samples per second", size=style.SMALL_PT)
     style.log_ticks(ax.xaxis, *ax.get_xlim())
@@ -153,15 +153,15 @@ def _apart(group: Sequence[Offer], limits: tuple[float, float]) -> dict[int, flo
     columns: dict[tuple, list[Offer]] = {}
     for offer in group:
         columns.setdefault((offer.price.of == money.CARD, offer.price.usd), []).append(offer)
-    found = {}
+    shifts = {}
     for offers in columns.values():
-        wanted = [(math.log(one.samples_per_s) - low) / (high - low) for one in offers]
+        heights = [(math.log(one.samples_per_s) - low) / (high - low) for one in offers]
         gap = NAME_IN / PANEL_IN
-        up = strokes.spread(wanted, gap, 0.03, 0.97)
-        down = strokes.spread([1 - at for at in wanted], gap, 0.03, 0.97)
-        for offer, at, high_, low_ in zip(offers, wanted, up, down, strict=True):
-            found[id(offer)] = ((high_ + 1 - low_) / 2 - at) * PANEL_IN * 72  # as far up as down
-    return found
+        up = strokes.spread(heights, gap, 0.03, 0.97)
+        down = strokes.spread([1 - at for at in heights], gap, 0.03, 0.97)
+        for offer, at, high_, low_ in zip(offers, heights, up, down, strict=True):
+            shifts[id(offer)] = ((high_ + 1 - low_) / 2 - at) * PANEL_IN * 72  # as far up as down
+    return shifts
 
 
 def _bars(
@@ -189,11 +189,11 @@ def _bars(
             va="center",
             size=style.SMALL_PT,
         )
-        said = (
+        hover_text = (
             f"{name}: {words.significant(value)} TFLOPS per 1,000 USD by its data sheet, "
             f"{bought.usd:,.0f} USD, {bought.of}"
         )
-        marks.tag([bar, number], None, said)
+        marks.tag([bar, number], None, hover_text)
     ax.set_yticks(range(len(sheet)), labels)
     ax.set_ylim(len(sheet) - 0.5, -0.5)
     ax.tick_params(axis="y", length=0, labelsize=style.TEXT_PT, labelcolor=style.INK)

@@ -77,8 +77,8 @@ def _parts(row: Row) -> list[str]:
 
 def _source(row: Row, shared: Sequence[str] = ()) -> list[Value | str | None]:
     """The last two columns of every published table."""
-    said = {remark[:-1].lower() for remark in shared}
-    own = "; ".join(part for part in _parts(row) if part.lower() not in said)
+    shared_parts = {remark[:-1].lower() for remark in shared}
+    own = "; ".join(part for part in _parts(row) if part.lower() not in shared_parts)
     return [Value(row["source"], sort=row["source"], mark="prose"), Value(own, mark="note")]
 
 
@@ -188,7 +188,7 @@ def table3(data: Data) -> Table:
         ]
         agree = len({r["scenario"] for r in same}) == 1
         cells = beside.planned(data, row, trainer="hf")
-        ours = beside.trainings(data, row, trainer="hf", offloads=row["scenario"] == "2")
+        own_rows = beside.trainings(data, row, trainer="hf", offloads=row["scenario"] == "2")
         refused = [f"{c['status']}: {c['reason']}" for c in cells if c["status"] != "ok"]
         table.add(
             published(row["scenario"], row["source"]),
@@ -207,7 +207,7 @@ def table3(data: Data) -> Table:
                 mark="bad",
             ),
             beside.shown(
-                ours,
+                own_rows,
                 lambda p: f"{beside.step(p)} ({label(p)}; {beside.length(p)})",
                 "; ".join(dict.fromkeys(refused)) or beside.NOT_MEASURED,
             ),
@@ -237,7 +237,7 @@ def table4(data: Data) -> Table:
         return f"{beside.step(point)} ({', '.join([*variant(point), beside.length(point)])})"
 
     for row in rows:
-        ours = beside.trainings(
+        own_rows = beside.trainings(
             data, row, backend=row["backend"], trainer="plain", precision="fp32", offloads=False
         )
         table.add(
@@ -246,7 +246,7 @@ def table4(data: Data) -> Table:
             row["workload"],
             published(row["batch_size"], row["source"]),
             published(row["pass_time_s"], row["source"]),
-            beside.shown(ours, show),
+            beside.shown(own_rows, show),
             *_source(row, shared),
         )
     return beside.with_lengths(table)
@@ -269,20 +269,22 @@ def table5(data: Data) -> Table:
     rows = data.published["table5_energy"]
     shared = table.notes = shared_remarks(rows)
     joules: dict[tuple, list[Row]] = {}
-    for found in data.energy:
-        if found.get("scope") == "gpu" and words.number(found.get("energy_per_step_j")):
-            joules.setdefault(key_of(found), []).append(found)
+    for line in data.energy:
+        if line.get("scope") == "gpu" and words.number(line.get("energy_per_step_j")):
+            joules.setdefault(key_of(line), []).append(line)
 
     def show(point: Row) -> str:
-        said = (
-            f"{words.significant(found['energy_per_step_j'], 4)} J by {found['name']}, "
-            f"{found['quality']}"
-            for found in joules[key_of(point)]
+        texts = (
+            f"{words.significant(line['energy_per_step_j'], 4)} J by {line['name']}, "
+            f"{line['quality']}"
+            for line in joules[key_of(point)]
         )
-        return f"{', '.join(said)} ({label(point)}; {beside.length(point)})"
+        return f"{', '.join(texts)} ({label(point)}; {beside.length(point)})"
 
     for row in rows:
-        ours = beside.trainings(data, row, precision=row["precision"], trainer="hf", offloads=False)
+        own_rows = beside.trainings(
+            data, row, precision=row["precision"], trainer="hf", offloads=False
+        )
         table.add(
             _device(data, row),
             published(row["energy_per_iteration_j"], row["source"]),
@@ -290,7 +292,7 @@ def table5(data: Data) -> Table:
             row["workload"],
             published(row["batch_size"], row["source"]),
             row["precision"],
-            beside.shown([point for point in ours if key_of(point) in joules], show),
+            beside.shown([point for point in own_rows if key_of(point) in joules], show),
             *_source(row, shared),
         )
     return beside.with_lengths(table)
@@ -342,17 +344,19 @@ def statements(data: Data) -> Table:
         for row in data.published[name]:
             low, high = row["value_min"], row["value_max"]
             if low == high:
-                said = low
+                value_text = low
             elif low is None:
-                said = f"up to {high}"
+                value_text = f"up to {high}"
             elif high is None:
-                said = f"at least {low}"
+                value_text = f"at least {low}"
             else:
-                said = f"{low} to {high}"
+                value_text = f"{low} to {high}"
             devices = [_name(data, row[column]) for column in ("device_a", "device_b")]
             table.add(
                 Value(row["statement"], sort=row["statement"], mark="prose"),
-                published(f"{said} {_unit(row['unit'])}" if said else None, row["source"]),
+                published(
+                    f"{value_text} {_unit(row['unit'])}" if value_text else None, row["source"]
+                ),
                 Value(" against ".join(filter(None, devices)) or words.DASH, mark="prose"),
                 Value(row["model"] or words.DASH, sort=row["model"] or "", mark="prose"),
                 published(row["batch_size"], row["source"]) if row["batch_size"] else None,

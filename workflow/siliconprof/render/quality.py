@@ -20,7 +20,7 @@ FOLD_ABOVE = 12
 
 
 def add(data: Data, book: Book, own: Data, command: str, output: Path) -> None:
-    """What was checked, flags and failures first, then where every number is from.
+    """Checks, flags and failures first, then where every number comes from.
 
     Args:
         output: where the page will lie.
@@ -32,7 +32,7 @@ def add(data: Data, book: Book, own: Data, command: str, output: Path) -> None:
         table = flags_table(flagged)
         fold = words.count(len(flagged), "flagged cell") if len(flagged) > FOLD_ABOVE else ""
         codes = sorted({code for cell in flagged for code, _ in words.flags(cell)})
-        unknown = "this report has no words for this flag; see what was seen"
+        unknown = "this report has no explanation of this flag; see the column “What was seen”"
         book.facts([(code, words.FLAG_WORDS.get(code, unknown)) for code in codes])
         book.table("flags", "flags", table, folded=fold)
     else:
@@ -65,12 +65,12 @@ def flags_table(cells: Sequence[Row]) -> Table:
     """One line for each flag of a cell, and what was seen."""
     table = Table([Column("Host"), Column("Cell"), Column("Flag"), Column("What was seen")])
     for cell in cells:
-        seen: dict[str, list[str]] = {}
+        details_of: dict[str, list[str]] = {}
         for code, detail in words.flags(cell):
-            seen.setdefault(code, []).append(detail)
-        for code, details in seen.items():
-            what = Value("; ".join(details), mark="note")
-            table.add(_host(cell), _name(cell), code, what, of=cell)
+            details_of.setdefault(code, []).append(detail)
+        for code, details in details_of.items():
+            details_cell = Value("; ".join(details), mark="note")
+            table.add(_host(cell), _name(cell), code, details_cell, of=cell)
     return table
 
 
@@ -86,14 +86,14 @@ def failures_table(cells: Sequence[Row]) -> Table:
         ]
     )
     for cell in cells:
-        kept = cell["earlier_ok_record"]
+        earlier = cell["earlier_ok_record"]
         table.add(
             _host(cell),
             _name(cell),
             Value(cell["status"], sort=cell["status"], mark=f"status-{cell['status']}"),
             Value(cell["reason"] or "no reason given", mark="note"),
-            Value(f"an earlier record with status ok is kept at {kept}", mark="note")
-            if kept
+            Value(f"an earlier record with status ok is kept at {earlier}", mark="note")
+            if earlier
             else "none with status ok",
             css="failed",
             of=cell,
@@ -135,8 +135,8 @@ def captures_table(data: Data, folder: Path) -> Table:
 def _file(path: Path, folder: Path) -> Value:
     """A link to a file; no rule owns it, so it may be gone."""
     if not path.is_file():
-        gone = "it was moved or deleted after the measurement"
-        return Value(path.name, sort=path.name, title=path.as_posix(), reason=gone)
+        reason = "it was moved or deleted after the measurement"
+        return Value(path.name, sort=path.name, title=path.as_posix(), reason=reason)
     link = quote(Path(os.path.relpath(path, folder)).as_posix())
     return Value(path.name, sort=path.name, title=path.as_posix(), link=link)
 
@@ -144,20 +144,20 @@ def _file(path: Path, folder: Path) -> Value:
 def _earlier(data: Data, book: Book) -> None:
     """Cells whose earlier records are in the history."""
     cells = [cell for cell in data.cells if words.number(cell["earlier_records"])]
-    lost = [cell for cell in cells if cell["earlier_ok_record"]]
-    if lost:
+    not_measured = [cell for cell in cells if cell["earlier_ok_record"]]
+    if not_measured:
         book.listing(
             [
                 f"{_name(cell)}: this cell {cell['status']} this time ({cell['reason']}); an earlier "
                 f"record with status ok is kept at {cell['earlier_ok_record']}"
-                for cell in lost
+                for cell in not_measured
             ],
             "Measured before, not this time:",
         )
-    again = len(cells) - len(lost)
-    if again:
+    n_remeasured = len(cells) - len(not_measured)
+    if n_remeasured:
         book.note(
-            f"{words.count(again, 'cell')} had been measured before; the earlier records are kept "
+            f"{words.count(n_remeasured, 'cell')} had been measured before; the earlier records are kept "
             f"in {data.results.as_posix()}/history."
         )
 

@@ -1,7 +1,7 @@
 """Device ratios as seed 004 gives them: how many times as fast one side trains as another.
 
-A side is a device and a backend. Two of one host are held against each other where both trained
-the same network with the same batch, by the time of an epoch with its validation.
+A side is a device and a backend. Two sides of one host are compared where both trained the
+same network with the same batch, by the time of an epoch with its validation.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Case(NamedTuple):
 
 def measured(data: Data) -> list[Row]:
     """Points of the networks that came to their end, in the page's order."""
-    found = [
+    rows = [
         point
         for point in data.points
         if point["trainer"] == TRAINER
@@ -46,22 +46,22 @@ def measured(data: Data) -> list[Row]:
         and words.number(point.get("batch_size"))
         and not has_no_speed(point)
     ]
-    return sorted(found, key=order)
+    return sorted(rows, key=order)
 
 
 def cases(points: Iterable[Row]) -> dict[Case, list[Row]]:
     """What was trained -> its points, small batches first."""
     points = list(points)
-    named: dict[str, set[str]] = {}
+    workloads_of: dict[str, set[str]] = {}
     for point in points:
-        named.setdefault(network(point), set()).add(point["workload"])
-    found: dict[Case, list[Row]] = {}
+        workloads_of.setdefault(network(point), set()).add(point["workload"])
+    by_case: dict[Case, list[Row]] = {}
     for point in points:
         name = network(point)
-        if len(named[name]) > 1:
+        if len(workloads_of[name]) > 1:
             name = f"{name} ({point['workload']})"
-        found.setdefault(Case(name, int(point["batch_size"])), []).append(point)
-    return dict(sorted(found.items(), key=lambda item: (_place(item[1][0]), item[0])))
+        by_case.setdefault(Case(name, int(point["batch_size"])), []).append(point)
+    return dict(sorted(by_case.items(), key=lambda item: (_place(item[1][0]), item[0])))
 
 
 def _place(point: Row) -> int:
@@ -82,8 +82,8 @@ def side(row: Row) -> tuple[str, str, str, str]:
 
 def side_name(row: Row) -> str:
     """`h200 (torch-cuda)`, `cpu-x (mlx, reference BLAS)`."""
-    said = filter(None, [row["backend"], words.blas_remark(row)])
-    return f"{row['device']} ({', '.join(said)})"
+    parts = filter(None, [row["backend"], words.blas_remark(row)])
+    return f"{row['device']} ({', '.join(parts)})"
 
 
 def epoch(point: Row) -> Step | None:
@@ -201,7 +201,7 @@ def pairs(data: Data) -> list[Pair]:
 
     Of GPU and CPU the GPU stands first, else whichever is faster in the geometric mean.
     """
-    found: dict[tuple, tuple[Row, Row, list[Ratio]]] = {}
+    ratios_of: dict[tuple, tuple[Row, Row, list[Ratio]]] = {}
     for case, points in cases(measured(data)).items():
         for a, b in combinations(points, 2):
             first, second = epoch(a), epoch(b)
@@ -209,10 +209,10 @@ def pairs(data: Data) -> list[Pair]:
                 continue
             if is_cpu(a) and not is_cpu(b):
                 a, b, first, second = b, a, second, first
-            known = found.setdefault((side(a), side(b)), (a, b, []))
-            known[2].append(Ratio(case, first, second))
-    made = [_faster_first(Pair(*parts)) for parts in found.values()]
-    return sorted(made, key=lambda pair: not pair.gpu_against_cpu())
+            entry = ratios_of.setdefault((side(a), side(b)), (a, b, []))
+            entry[2].append(Ratio(case, first, second))
+    results = [_faster_first(Pair(*parts)) for parts in ratios_of.values()]
+    return sorted(results, key=lambda pair: not pair.gpu_against_cpu())
 
 
 def is_cpu(row: Row) -> bool:
@@ -236,7 +236,7 @@ def _faster_first(pair: Pair) -> Pair:
 
 
 class Foretold(NamedTuple):
-    """What matrix products say of a pair: the ratio and its two sides in FLOP/s, or why not."""
+    """What matrix products predict for a pair: ratio and both sides in FLOP/s, or why nothing."""
 
     ratio: float | None
     a: float | None = None
@@ -268,7 +268,7 @@ def _foretold(data: Data, pair: Pair, column: str, why: str, none: str) -> Foret
 
 
 def misled(pair: Pair, foretold: Foretold) -> Iterator[Ratio]:
-    """Ratios that what was foretold misses, beyond both intervals, the farthest first."""
+    """Ratios that the foretold one misses, beyond both intervals, the farthest first."""
     expected = foretold.ratio
     if expected:
         yield from sorted(
@@ -294,19 +294,21 @@ def wrong_way(pair: Pair, foretold: Foretold) -> list[Ratio]:
 
 
 def judged(data: Data, pair: Pair) -> str | None:
-    """Whether TFLOPS alone would have misled, in words with numbers; None when nobody knows any."""
-    said = []
-    for foretold, what in (
+    """Whether TFLOPS alone would have misled, in words with numbers; None when none is known."""
+    verdicts = []
+    for foretold, source in (
         (by_products(data, pair), "the fastest products measured here say"),
         (by_sheets(data, pair), "the data sheets’ peaks say"),
     ):
         if not (foretold.ratio and foretold.a and foretold.b):
             continue
-        said.append(
-            f"{what} {times(foretold.ratio)} as fast ({words.scaled(foretold.a, 'FLOP/s')} over "
+        verdicts.append(
+            f"{source} {times(foretold.ratio)} as fast ({words.scaled(foretold.a, 'FLOP/s')} over "
             f"{words.scaled(foretold.b, 'FLOP/s')}); {_verdict(pair, foretold)}"
         )
-    return f"{pair.name}: {'. '.join(s[0].upper() + s[1:] for s in said)}." if said else None
+    return (
+        f"{pair.name}: {'. '.join(s[0].upper() + s[1:] for s in verdicts)}." if verdicts else None
+    )
 
 
 def _verdict(pair: Pair, foretold: Foretold) -> str:
@@ -315,13 +317,13 @@ def _verdict(pair: Pair, foretold: Foretold) -> str:
         return f"an epoch is {_span(pair)} as fast, which agrees within both intervals or 5 %"
     worst = far[0]
     assert foretold.ratio
-    said = (
+    text = (
         f"an epoch is {_span(pair)} as fast, so they would have misled in {len(far)} of {of}, most "
         f"for {worst.case}, {worst}, by a factor of "
         f"{words.significant(_off(worst, foretold.ratio))}"
     )
     opposite = len(wrong_way(pair, foretold))
-    return f"{said}; in {opposite} of {of} even the other side is faster" if opposite else said
+    return f"{text}; in {opposite} of {of} even the other side is faster" if opposite else text
 
 
 def _span(pair: Pair) -> str:
@@ -334,23 +336,23 @@ def _span(pair: Pair) -> str:
 
 
 def finding(data: Data) -> Finding | None:
-    """How far apart two sides are over the networks, and what matrix products would have said."""
+    """How far apart two sides are over the networks, and what matrix products would predict."""
     lines: list[Line] = []
     for pair in pairs(data):
         least, most = pair.least, pair.most
         steps = [step for ratio in pair.ratios for step in (ratio.a, ratio.b)]
         a, b = side_name(pair.a), side_name(pair.b)
         if len(pair.ratios) == 1:
-            said = f"{a} trains an epoch of {least.case} {least} as fast as {b}"
+            sentence = f"{a} trains an epoch of {least.case} {least} as fast as {b}"
         else:
-            said = (
+            sentence = (
                 f"{a} trains an epoch {least} ({least.case}) to {most} ({most.case}) as fast as "
                 f"{b}, {times(pair.geometric)} in the geometric mean of {len(pair.ratios)} cases"
             )
         foretold = by_products(data, pair)
         if foretold.ratio:
-            said += f"; matrix products alone would say {times(foretold.ratio)}"
+            sentence += f"; matrix products alone would say {times(foretold.ratio)}"
         if any(ratio.extrapolated for ratio in pair.ratios):
-            said += "; epochs extrapolated"
-        lines.append(compared(said, *steps))
+            sentence += "; epochs extrapolated"
+        lines.append(compared(sentence, *steps))
     return told("MLP, CNN and LSTM", lines, "classic")

@@ -52,15 +52,15 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         )
         return
     for device in dict.fromkeys(device_of(dot.row) for dot in dots):
-        here = [dot for dot in dots if device_of(dot.row) == device]
-        name = here[0].row["device"]
+        device_dots = [dot for dot in dots if device_of(dot.row) == device]
+        name = device_dots[0].row["device"]
         book.figure(
             f"{prefix}roofline-{name}",
             "roofline",
-            partial(draw, here),
-            device=data.device_name(here[0].row),
-            above=_above_said(here),
-            lacking=_lacking_said(here),
+            partial(draw, device_dots),
+            device=data.device_name(device_dots[0].row),
+            above=_above_text(device_dots),
+            lacking=_lacking_text(device_dots),
         )
     fold = f"{len(dots)} points" if len(dots) > FOLD_ABOVE else ""
     book.table(f"{prefix}roofline", "roofline", table(dots), folded=fold)
@@ -69,36 +69,36 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     if absent:
         book.note(
             f"Not on the roofline are trainings of {words.listing(absent)} that were offloaded, or "
-            "of whose step nothing tells the bytes."
+            "whose bytes of a step are unknown."
         )
 
 
-def _above_said(dots: Sequence[Dot]) -> str:
-    found, with_roof = above(dots), [dot for dot in dots if dot.roof]
+def _above_text(dots: Sequence[Dot]) -> str:
+    dots_above, with_roof = above(dots), [dot for dot in dots if dot.roof]
     if not with_roof:
-        return " There is no roof to hold them against: no product was measured."
-    if not found:
+        return " There is no roof to compare them with: no product was measured."
+    if not dots_above:
         return f" Of {words.count(len(with_roof), 'point')} none lies above its roof."
-    named = "; ".join(
+    names = "; ".join(
         f"{dot.name}, {words.backend_name(dot.row)} {dot.row['precision']}, "
         f"{words.significant(dot.share or 0)} times"
-        for dot in found[:MOST_NAMED]
+        for dot in dots_above[:MOST_NAMED]
     )
-    more = f"; and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-    lie = "lies" if len(found) == 1 else "lie"
+    more = f"; and {len(dots_above) - MOST_NAMED} more" if len(dots_above) > MOST_NAMED else ""
+    lie = "lies" if len(dots_above) == 1 else "lie"
     n = words.count(len(with_roof), "point")
-    return f" Of {n} {len(found)} {lie} above the roof: {named}{more}."
+    return f" Of {n} {len(dots_above)} {lie} above the roof: {names}{more}."
 
 
-def _lacking_said(dots: Sequence[Dot]) -> str:
+def _lacking_text(dots: Sequence[Dot]) -> str:
     """What of the roof is missing on this device."""
     limits, sheet = dots[0].limits, dots[0].sheet
-    said = []
+    reasons = []
     if limits.memory is None:
-        said.append("no memory bandwidth was measured, so products alone are the roof")
+        reasons.append("no memory bandwidth was measured, so products alone are the roof")
     if not any(dot.sheet.product for dot in dots) and sheet.memory is None:
-        said.append("no figure of a data sheet is in the registry")
-    return f" For this device {words.listing(said)}." if said else ""
+        reasons.append("no figure of a data sheet is in the registry")
+    return f" For this device {words.listing(reasons)}." if reasons else ""
 
 
 # -- figure ------------------------------------------------------------------------------------
@@ -155,12 +155,12 @@ def draw(dots: Sequence[Dot], narrow: bool) -> Any:
         ax.set_yscale("log")
         ax.set_xlim(*frame[:2])
         ax.set_ylim(*frame[2:])
-        here = [dot for dot in dots if _format(dot.row) == name]
-        _sheet(ax, here, scale)
-        _ceilings(ax, here, scale)
-        _products(ax, here, panel)
-        _dots(ax, here, scale)
-        _names(ax, here, scale)
+        format_dots = [dot for dot in dots if _format(dot.row) == name]
+        _sheet(ax, format_dots, scale)
+        _ceilings(ax, format_dots, scale)
+        _products(ax, format_dots, panel)
+        _dots(ax, format_dots, scale)
+        _names(ax, format_dots, scale)
         ax.grid(color=style.RULE)
         style.log_ticks(ax.xaxis, *frame[:2])
         style.log_ticks(ax.yaxis, *frame[2:])
@@ -173,7 +173,7 @@ def draw(dots: Sequence[Dot], narrow: bool) -> Any:
 
 
 def _frame(dots: Sequence[Dot], scale: float) -> tuple[float, float, float, float]:
-    """Limits of both axes, so that every dot and every ridge is inside."""
+    """Limits of both axes that include every dot and every ridge."""
     intensities = [dot.intensity for dot in dots]
     rates = [dot.flop_per_s / scale for dot in dots]
     tops = list(rates)
@@ -237,8 +237,8 @@ def _sheet(ax: Any, dots: Sequence[Dot], scale: float) -> None:
         for value, unit in ((sheet.product, "FLOP/s"), (sheet.memory, "byte/s"))
         if value
     ]
-    said = words.listing(figures)
-    marks.tag([drawn, edge], [dot.row for dot in dots], f"Data sheet, published: {said}")
+    sheet_text = words.listing(figures)
+    marks.tag([drawn, edge], [dot.row for dot in dots], f"Data sheet, published: {sheet_text}")
 
 
 def _ceilings(ax: Any, dots: Sequence[Dot], scale: float) -> None:
@@ -248,28 +248,33 @@ def _ceilings(ax: Any, dots: Sequence[Dot], scale: float) -> None:
     rows = [dot.row for dot in dots]
     firsts = {dot.row["backend"]: dot for dot in dots}
     products = {name: firsts[name].limits.product for name in sorted(firsts, key=backend_place)}
-    known = {name: value for name, value in products.items() if value}
-    fastest = max(known.values(), default=None)
-    for bandwidth, what, thick in ((limits.memory, "memory", 1.4), (limits.cache, "cache", 0.8)):
+    measured = {name: value for name, value in products.items() if value}
+    fastest = max(measured.values(), default=None)
+    for bandwidth, memory_kind, line_width in (
+        (limits.memory, "memory", 1.4),
+        (limits.cache, "cache", 0.8),
+    ):
         if not bandwidth:
             continue
-        slope = _line(ax, scale, None, bandwidth, color=style.MUTED, linewidth=thick)
+        slope = _line(ax, scale, None, bandwidth, color=style.MUTED, linewidth=line_width)
         start, end = slope[0].get_xdata()
         end = min(end, fastest / bandwidth) if fastest else end
         if end <= start:
             slope[0].remove()
             continue
         slope[0].set_data([start, end], [start * bandwidth / scale, end * bandwidth / scale])
-        said = f"{what} {words.scaled(bandwidth, 'B/s')}"
-        marks.tag(slope, rows, f"Measured bandwidth of {what}: {words.scaled(bandwidth, 'byte/s')}")
-        under = what == "memory"  # above it there may be the data sheet's line
+        label = f"{memory_kind} {words.scaled(bandwidth, 'B/s')}"
+        marks.tag(
+            slope, rows, f"Measured bandwidth of {memory_kind}: {words.scaled(bandwidth, 'byte/s')}"
+        )
+        under = memory_kind == "memory"  # above it there may be the data sheet's line
         # Right of the matrix-vector products, which lie at half an operation a byte in fp32.
         at = BESIDE_MATVEC if under and start < BESIDE_MATVEC < end / 6 else start * 1.15
         # The line's angle in data, y = bandwidth × x; these axes turn it into the eye's.
         ax.text(
             at,
             at * bandwidth / scale * (0.93 if under else 1.05),
-            said,
+            label,
             size=style.SMALL_PT,
             color=style.MUTED,
             va="top" if under else "bottom",
@@ -277,7 +282,7 @@ def _ceilings(ax: Any, dots: Sequence[Dot], scale: float) -> None:
             rotation_mode="anchor",
             transform_rotates_text=True,
         )
-    for name, value in known.items():
+    for name, value in measured.items():
         steepest = max(filter(None, (limits.memory, limits.cache)), default=None)
         left = max(value / steepest, low) if steepest else low
         line = ax.plot([left, high], [value / scale] * 2, color=style.shade(name), linewidth=1.4)
@@ -299,7 +304,7 @@ def _products(ax: Any, dots: Sequence[Dot], wide: float) -> None:
             continue
         text = f"{words.backend_name(row)} {words.scaled(value, 'FLOP/s')}"
         room = style.text_in(text + "   ", style.SMALL_PT) / wide
-        if at - room < 0.12:  # the pointer and the table tell the rest
+        if at - room < 0.12:  # hover texts and the table have the rest
             return
         ax.text(
             at,
@@ -332,15 +337,16 @@ def _dots(ax: Any, dots: Sequence[Dot], scale: float) -> None:
             linestyle="none",
             markerfacecolor=style.PAPER if first.cached else hue,
         )
-        marks.tag(artist, [dot.row for dot in group], _said(group))
+        marks.tag(artist, [dot.row for dot in group], _hover_text(group))
 
 
-def _said(group: Sequence[Dot]) -> str:
+def _hover_text(group: Sequence[Dot]) -> str:
     if len(group) == 1:
-        return group[0].said
+        return group[0].hover_text
     best = max(group, key=lambda dot: dot.share or 0)
     return (
-        f"{len(group)} points of {group[0].row['workload']}; the nearest to the roof: {best.said}"
+        f"{len(group)} points of {group[0].row['workload']}; the nearest to the roof: "
+        f"{best.hover_text}"
     )
 
 
@@ -383,8 +389,8 @@ def table(dots: Sequence[Dot]) -> Table:
                 "intensity",
                 "FLOP/byte",
                 True,
-                "operations over the bytes that must move at "
-                "least; of a training the most that it can be",
+                "operations over the bytes that must at least be moved; "
+                "for a training the most that it can be",
             ),
             Column("rate", "GFLOP/s", True, "by the median of single calls or unsplit steps"),
             Column(
@@ -400,9 +406,9 @@ def table(dots: Sequence[Dot]) -> Table:
     )
     if any(dot.kind == TRAINING for dot in dots):
         result.notes.append(
-            "≤: of a training step the bytes are the least that must move, so its intensity is at "
-            "most this, and its share of the roof at least this. They are counted from the shape "
-            "of decoder-only transformers; of other models they are AdamW's passes and the "
+            "≤: for a training step the bytes are the least that must be moved, so its intensity is "
+            "at most this, and its share of the roof at least this. For decoder-only transformers "
+            "they are counted from the shape; for other models they are AdamW's passes and the "
             "predicted activations, written and read once."
         )
     for dot in dots:
@@ -443,7 +449,7 @@ def table(dots: Sequence[Dot]) -> Table:
 
 
 def _sheet_value(promised: Roof | None, dot: Dot, sheet: Limits) -> Value:
-    """The data sheet's roof; what fits a cache is held against its products alone."""
+    """The data sheet's roof; what fits a cache is compared with its products alone."""
     if promised is None or sheet.product is None:
         return missing("no data sheet gives the peak of this device in this number format")
     value = sheet.product if dot.cached else promised.flop_per_s

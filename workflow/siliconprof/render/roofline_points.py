@@ -1,7 +1,7 @@
 """The points of a device's roofline: operations a byte, the rate, and what bounds it there.
 
-Williams, Waterman and Patterson 2009, Roofline: whatever does so many operations a byte goes no
-faster than the smaller of the fastest product and that many times the bandwidth. Both are measured
+Williams, Waterman and Patterson 2009, Roofline: a computation runs no faster than the
+fastest product, and no faster than its operations a byte times the bandwidth. Both are measured
 here; a data sheet's stand beside them.
 """
 
@@ -27,7 +27,7 @@ NO_PRODUCT = "no product of this device, backend and number format was measured"
 
 
 class Limits(NamedTuple):
-    """What bounds a row: FLOP/s and bytes/s, None where nobody measured or printed it."""
+    """What bounds a row: FLOP/s and bytes/s, None where it was neither measured nor printed."""
 
     product: float | None
     memory: float | None
@@ -61,8 +61,8 @@ class Dot:
         return self.flop_per_s / self.roof.flop_per_s if self.roof else None
 
     @property
-    def said(self) -> str:
-        """What stands beside the pointer."""
+    def hover_text(self) -> str:
+        """What is shown beside the pointer."""
         at_most = "at most " if self.kind == TRAINING else ""
         share = (
             f"{words.percent(self.share)} of the roof ({self.roof.bound})"
@@ -86,12 +86,14 @@ def points(data: Data) -> Iterator[Dot]:
                 check = data.check(row, "bytes_per_s")
                 cached = check is not None and check["compared_value"] is None
                 yield bounds.dot(row, module, flops / moved, rate, cached)
-    kept = {key(cell): words.number(cell.get("predicted_activations_bytes")) for cell in data.cells}
+    activations_bytes = {
+        key(cell): words.number(cell.get("predicted_activations_bytes")) for cell in data.cells
+    }
     shaped = [row for module in SHAPED for row in data.of_module(module)]
     others = [row for row in data.training() if row["module"] not in SHAPED]
     for row in [*others, *shaped]:
         flops, rate = words.number(row["flops"]), words.number(row["flop_per_s"])
-        least = counted(row) or by_parts(row, kept.get(key(row)))
+        least = counted(row) or by_parts(row, activations_bytes.get(key(row)))
         if flops and rate and least and not row.get("offloads"):
             size = bounds.of(row)[2]
             cached = size is not None and least.working_set_bytes <= size
@@ -99,7 +101,7 @@ def points(data: Data) -> Iterator[Dot]:
 
 
 class Least(NamedTuple):
-    """Bytes that a step must move, and those that it works on."""
+    """The least bytes that a step must move, and those that it works on."""
 
     moved_bytes: float
     working_set_bytes: float
@@ -112,8 +114,8 @@ def counted(row: Row) -> Least | None:
     if batch is None or None in shape.values() or row["module"] not in SHAPED:
         return None
     checkpointing = str(row.get("gradient_checkpointing")) == "True"
-    found = step_work.least_bytes(shape, int(batch), row["precision"], checkpointing)
-    return Least(found.moved, found.working_set)
+    least = step_work.least_bytes(shape, int(batch), row["precision"], checkpointing)
+    return Least(least.moved, least.working_set)
 
 
 def by_parts(row: Row, kept_bytes: float | None) -> Least | None:
@@ -132,27 +134,29 @@ def by_parts(row: Row, kept_bytes: float | None) -> Least | None:
 
 
 class Bounds:
-    """What was measured and what is printed, asked once for each device, backend and format."""
+    """Measured and printed limits, looked up once for each device, backend and format."""
 
     def __init__(self, data: Data) -> None:
         self.data = data
-        self._known: dict[tuple, tuple[Limits, Limits, float | None]] = {}
+        self._limits_of: dict[tuple, tuple[Limits, Limits, float | None]] = {}
 
     def of(self, row: Row) -> tuple[Limits, Limits, float | None]:
         """(our own ceilings, the data sheet's, bytes of the last-level cache) for a row."""
         where = (*place(row), row["precision"])
-        if where not in self._known:
+        if where not in self._limits_of:
             data = self.data
-            self._known[where] = measured(data, row), printed(data, row), cache_bytes(data, row)
-        return self._known[where]
+            self._limits_of[where] = measured(data, row), printed(data, row), cache_bytes(data, row)
+        return self._limits_of[where]
 
     def dot(self, row: Row, kind: str, intensity: float, rate: float, cached: bool) -> Dot:
         """A point with the roof over it."""
         limits, sheet, _ = self.of(row)
-        what = describe(row)
-        if not what or kind == TRAINING:  # a training says with what; an operation has its shape
-            what = ", ".join(filter(None, (row["trainer"], what, *variant(row))))
-        name = f"{row['workload']}, {what}" if what else row["workload"]
+        description = describe(row)
+        if (
+            not description or kind == TRAINING
+        ):  # a training says with what; an operation has its shape
+            description = ", ".join(filter(None, (row["trainer"], description, *variant(row))))
+        name = f"{row['workload']}, {description}" if description else row["workload"]
         above_it = roof(limits, intensity, cached)
         return Dot(row, kind, name, intensity, rate, cached, above_it, limits, sheet)
 
@@ -189,8 +193,8 @@ def measured(data: Data, row: Row) -> Limits:
 
 def printed(data: Data, row: Row) -> Limits:
     """The data sheet's figures for a row."""
-    found = [data.ceiling(row, name) for name in ("matmul", "memory_bandwidth")]
-    values = [words.number(line["datasheet_value"]) if line else None for line in found]
+    lines = [data.ceiling(row, name) for name in ("matmul", "memory_bandwidth")]
+    values = [words.number(line["datasheet_value"]) if line else None for line in lines]
     return Limits(data.peak_flop_per_s(row) or values[0], values[1])
 
 

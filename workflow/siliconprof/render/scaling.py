@@ -49,12 +49,12 @@ def rows_of(data: Data, grid: Grid, about: str) -> list[Row]:
     """Lines of scaling.csv of a grid."""
     names = {place(point): place_name(point) for point in grid.points}
     order = list(by_place(grid.points))
-    found = [
+    rows = [
         row | {"place_name": names[place(row)]}
         for row in data.scaling
         if row["about"] == about and row["workload"] == grid.workload and place(row) in names
     ]
-    return sorted(found, key=lambda row: order.index(place(row)))
+    return sorted(rows, key=lambda row: order.index(place(row)))
 
 
 def add(data: Data, book: Book, grid: Grid, prefix: str) -> None:
@@ -74,7 +74,7 @@ def add(data: Data, book: Book, grid: Grid, prefix: str) -> None:
             left_out=left_out(fits, part),
         )
     verdicts = rows_of(data, grid, BACKEND)
-    book.facts([(place_name(row), told(row)) for row in verdicts])
+    book.facts([(place_name(row), verdict_with_numbers(row)) for row in verdicts])
     hows = sorted({str(row["how"]) for row in verdicts if row.get("how")})
     reached = [f"How the verdicts are reached: {how}." for how in hows]
     if fits:
@@ -89,15 +89,15 @@ def add(data: Data, book: Book, grid: Grid, prefix: str) -> None:
             book.note(how)
 
 
-def told(row: Row) -> str:
+def verdict_with_numbers(row: Row) -> str:
     """A verdict with its numbers."""
     verdict = str(row.get("verdict") or "inconclusive")
-    said = f"Verdict: {VERDICTS.get(verdict, verdict)}"
-    return ". ".join(filter(None, [said, str(row.get("says") or "")]))
+    verdict_text = f"Verdict: {VERDICTS.get(verdict, verdict)}"
+    return ". ".join(filter(None, [verdict_text, str(row.get("says") or "")]))
 
 
 def left_out(fits: Sequence[Row], part: Sequence[Place]) -> str:
-    """That not every fit is drawn, where it is so."""
+    """A note that not every fit is drawn; empty where all are."""
     most = max((sum(place(row) == where for row in fits) for where in part), default=0)
     if most <= MOST_FITS:
         return ""
@@ -128,21 +128,21 @@ def draw(places: dict[Place, list[Row]], fits: Sequence[Row], narrow: bool) -> A
     head = sum(heads) + 0.06 if narrow else max(heads)
     figure = style.canvas(width, head + len(places) * bands * (title + high + foot))
     at = [(0.0, 0.0), (0.0, heads[0] + 0.06)] if narrow else [(0.0, 0.0), (width / 2, 0.0)]
-    for (x, y), (called, entries) in zip(at, keys, strict=True):
-        style.write(figure, x, y + 0.09, called, weight="bold", va="center")
+    for (x, y), (legend_title, entries) in zip(at, keys, strict=True):
+        style.write(figure, x, y + 0.09, legend_title, weight="bold", va="center")
         style.legend(figure, entries, y + 0.18, x, across)
     top = head
     for where, points in places.items():
-        here = _chosen([row for row in fits if place(row) == where])
+        place_fits = _chosen([row for row in fits if place(row) == where])
         for band in range(bands):
             for column in range(columns):
                 rate, unit = RATES[(band * columns + column) % 2]
                 by_batch = band * columns + column < 2
                 x = left + column * (panel + gap)
                 if column == 0:
-                    said = place_name(points[0])
+                    name = place_name(points[0])
                     marks.tag(
-                        style.write(figure, 0, top + 0.16, said, weight="bold", va="center"), points
+                        style.write(figure, 0, top + 0.16, name, weight="bold", va="center"), points
                     )
                 style.write(
                     figure,
@@ -155,7 +155,7 @@ def draw(places: dict[Place, list[Row]], fits: Sequence[Row], narrow: bool) -> A
                 )
                 ax = style.axes(figure, x, top + title, panel, high)
                 if by_batch:
-                    _by_batch(ax, points, here, sizes, rate)
+                    _by_batch(ax, points, place_fits, sizes, rate)
                 else:
                     _by_size(ax, points, batches, rate)
             top += title + high + foot
@@ -178,8 +178,8 @@ def _chosen(fits: Sequence[Row]) -> list[Row]:
 
 def _rates(points: Sequence[Row], rate: str, across: str) -> tuple[list[float], list[float]]:
     pairs = [(words.number(point.get(across)), words.number(point.get(rate))) for point in points]
-    known = [(x, y) for x, y in pairs if x and y]
-    return [x for x, _ in known], [y for _, y in known]
+    measured = [(x, y) for x, y in pairs if x and y]
+    return [x for x, _ in measured], [y for _, y in measured]
 
 
 def _by_batch(ax: Any, points: Sequence[Row], fits: Sequence[Row], sizes: Scale, rate: str) -> None:
@@ -193,11 +193,11 @@ def _by_batch(ax: Any, points: Sequence[Row], fits: Sequence[Row], sizes: Scale,
             continue
         low, high = batches[0], batches[-1]
         xs = [low * (high / low) ** (i / (CURVE_POINTS - 1)) for i in range(CURVE_POINTS)]
-        fixed, each = float(row["fixed_s"] or 0.0), float(row["per_sample_s"])
-        known = [(x, amounts[0] * x / t) for x in xs if (t := fixed + each * x) > 0]
+        fixed_s, per_sample_s = float(row["fixed_s"] or 0.0), float(row["per_sample_s"])
+        line_points = [(x, amounts[0] * x / t) for x in xs if (t := fixed_s + per_sample_s * x) > 0]
         line = ax.plot(
-            [x for x, _ in known],
-            [y for _, y in known],
+            [x for x, _ in line_points],
+            [y for _, y in line_points],
             linewidth=0.8,
             color=sizes.colour(row.get("n_parameters")),
         )
@@ -205,7 +205,7 @@ def _by_batch(ax: Any, points: Sequence[Row], fits: Sequence[Row], sizes: Scale,
             line,
             row,
             f"{place_name(row)}, {shape(row)}: a step takes "
-            f"{hover.seconds(fixed)} + {hover.seconds(each)} a sample",
+            f"{hover.seconds(fixed_s)} + {hover.seconds(per_sample_s)} a sample",
         )
     for ink, group in sizes.groups(points).items():
         _dots(ax, group, rate, "batch_size", ink, sizes)
@@ -216,7 +216,7 @@ def _by_batch(ax: Any, points: Sequence[Row], fits: Sequence[Row], sizes: Scale,
 
 
 def _dots(ax: Any, group: Sequence[Row], rate: str, across: str, ink: str, scale: Scale) -> None:
-    """The points that share a colour, told together."""
+    """The points of one colour, with one hover text."""
     xs, ys = _rates(group, rate, across)
     drawn = strokes.dots(ax, xs, ys, 3.0, True, color=ink)
     if not ys:
@@ -235,8 +235,8 @@ def _dots(ax: Any, group: Sequence[Row], rate: str, across: str, ink: str, scale
 
 def _per_sample(point: Row, rate: str) -> float | None:
     """What one sample amounts to: tokens, or operations."""
-    took, batch, found = seconds(point), point.get("batch_size"), words.number(point.get(rate))
-    return found * took / float(batch) if took and batch and found else None
+    took, batch, rate_value = seconds(point), point.get("batch_size"), words.number(point.get(rate))
+    return rate_value * took / float(batch) if took and batch and rate_value else None
 
 
 def _by_size(ax: Any, points: Sequence[Row], batches: Scale, rate: str) -> None:

@@ -43,33 +43,33 @@ FOLD_ABOVE = 12
 
 
 def add(data: Data, book: Book) -> None:
-    """One figure and one table; what there is nothing of is said in a line."""
+    """One figure and one table; a note says what cannot be drawn."""
     own, here, paper = trainings(data), own_devices(data), paper_devices(data)
-    foretold = [needs(trained, device) for device in here for trained in PAPER]
+    predicted = [needs(trained, device) for device in here for trained in PAPER]
     elsewhere = [needs(trained, device) for device in paper for trained in PAPER]
-    if not (own or foretold or elsewhere):
+    if not (own or predicted or elsewhere):
         book.note(
             "No scenarios are drawn: no training has a prediction, and the registry has no "
             "device of the paper."
         )
         return
-    said = (
+    left_out = (
         f" Of {len(own)} different trainings the {MOST_TRAININGS} that come nearest to their "
         "capacity are drawn; all are in the table."
         if len(own) > MOST_TRAININGS
         else ""
     )
     if len(here) > MOST_DEVICES:
-        said += f" Of {len(here)} devices of this run the first {MOST_DEVICES} are drawn."
+        left_out += f" Of {len(here)} devices of this run the first {MOST_DEVICES} are drawn."
     if not own:
-        said += " This run has no training with a prediction, so there is no panel of its own."
+        left_out += " This run has no training with a prediction, so there is no panel of its own."
     book.figure(
         "scenarios",
         "scenarios",
         partial(draw, own[:MOST_TRAININGS], here[:MOST_DEVICES], paper),
-        left_out=said,
+        left_out=left_out,
     )
-    every = [*own, *foretold, *elsewhere]
+    every = [*own, *predicted, *elsewhere]
     fold = f"{len(every)} predictions" if len(every) > FOLD_ABOVE else ""
     book.table(
         "scenario-parts",
@@ -201,7 +201,7 @@ def _bar(
                 linewidth=0,
                 facecolor=COLOUR_OF_PART.get(part, style.MUTED),
             )
-            marks.tag(bar, _rows_of(need), need.said_of(part) if part else need.said)
+            marks.tag(bar, _rows_of(need), need.hover_text_of(part) if part else need.hover_text)
         start += share
     if need.share > reach:
         drawn += ax.plot(
@@ -285,9 +285,9 @@ def _trainings(own: Sequence[Need], narrow: bool, figure: Any, top: float) -> No
                     linewidth=0,
                     facecolor=COLOUR_OF_PART[part],
                 )
-                marks.tag(bar, _rows_of(need), need.said_of(part))
+                marks.tag(bar, _rows_of(need), need.hover_text_of(part))
                 start += value / need.total_bytes
-        marks.tag(drawn, _rows_of(need), need.said)
+        marks.tag(drawn, _rows_of(need), need.hover_text)
 
 
 def _grid(narrow: bool) -> int:
@@ -365,7 +365,7 @@ def _models(
                     color=style.INK,
                 )
             )
-            marks.tag(drawn, _rows_of(need), need.said)
+            marks.tag(drawn, _rows_of(need), need.hover_text)
 
 
 def _short(name: str) -> str:

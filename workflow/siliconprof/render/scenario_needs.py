@@ -24,7 +24,7 @@ ALONE = "does not fit, and a CPU has no other memory"
 PRECISION = "fp32"
 PREDICTED = "predicted"
 MEASURED = "predicted, then measured"
-# Table 3, trained as config/paper.yaml has it: the paper tells neither sequence nor clip lengths,
+# Table 3, trained as config/paper.yaml has it: the paper states neither sequence nor clip lengths,
 # and without checkpointing Whisper-large at its batch would need five times an M2 Max.
 LENGTHS = {"gpt2": {"seq_len": 128}, "whisper": {"target_len": 128, "dataset_clip_seconds": 30}}
 
@@ -86,7 +86,7 @@ class Need:
 
     @property
     def share(self) -> float | None:
-        """Of the capacity; None where nobody knows that."""
+        """Of the capacity; None where the capacity is unknown."""
         return self.total_bytes / self.capacity.size_bytes if self.capacity.size_bytes else None
 
     @property
@@ -112,8 +112,8 @@ class Need:
         return f"{SCENARIO_OF[kind]} {ALONE if alone else MEANING[kind]}"
 
     @property
-    def said(self) -> str:
-        """What stands beside the pointer."""
+    def hover_text(self) -> str:
+        """What is shown beside the pointer."""
         size, share = self.capacity.size_bytes, self.share
         of = f" of {words.mebibytes(size)} ({words.percent(share)})" if size and share else ""
         stays = (
@@ -126,7 +126,7 @@ class Need:
             f"predicted {words.mebibytes(self.total_bytes)}{of}, {self.verdict}{stays}"
         )
 
-    def said_of(self, part: str) -> str:
+    def hover_text_of(self, part: str) -> str:
         """The same of one of its parts."""
         share = words.percent(self.parts[part] / self.total_bytes)
         return f"{self.name}: {part} {words.mebibytes(self.parts[part])}, {share} of the prediction"
@@ -153,12 +153,12 @@ def needs(trained: Model, capacity: Capacity) -> Need:
 
 
 def own_devices(data: Data) -> list[Capacity]:
-    """Every device with cells, by what its cells may use where nothing else limits them."""
+    """Every device with cells, and what its cells may use where no budget limits them."""
     cells: dict[str, list[Row]] = {}
     for cell in sorted(data.cells, key=order):
         cells.setdefault(cell["device"], []).append(cell)
-    known = set(plugins.names("backends"))
-    found = []
+    backends_here = set(plugins.names("backends"))
+    capacities = []
     for device, rows in cells.items():
         whole = next(
             (
@@ -174,10 +174,10 @@ def own_devices(data: Data) -> list[Capacity]:
         backends = [
             name
             for name in sorted({row["backend"] for row in rows}, key=backend_place)
-            if name in known
+            if name in backends_here
         ]
         if backends:
-            found.append(
+            capacities.append(
                 Capacity(
                     device,
                     data.device_name(whole),
@@ -188,12 +188,12 @@ def own_devices(data: Data) -> list[Capacity]:
                     whole["device_kind"] == "cpu",
                 )
             )
-    return found
+    return capacities
 
 
 def paper_devices(data: Data) -> list[Capacity]:
     """The devices of the paper's Table 1 as the registry has them."""
-    found = []
+    capacities = []
     for printed in data.published["table1_devices"]:
         entry = data.registry["devices"].get(printed["device"])
         if entry is None or not entry["memory_gib"] or not entry["backends"]:
@@ -201,13 +201,15 @@ def paper_devices(data: Data) -> list[Capacity]:
         memory = int(entry["memory_gib"]["value"] * registry.GIB)
         host = {"kind": entry["kind"], "memory_kind": entry["memory_kind"], "memory_bytes": memory}
         size, source = memory_model.capacity(None, memory_model.usable(host), memory)
-        found.append(Capacity(printed["device"], entry["name"], entry["backends"][0], size, source))
-    return found
+        capacities.append(
+            Capacity(printed["device"], entry["name"], entry["backends"][0], size, source)
+        )
+    return capacities
 
 
 def trainings(data: Data) -> list[Need]:
     """What the trainings of this run were predicted to need, each once, the fullest first."""
-    found: dict[tuple, Need] = {}
+    needs_of: dict[tuple, Need] = {}
     for cell in sorted((c for c in data.cells if c["trainer"]), key=order):
         total = words.number(cell["predicted_memory_bytes"])
         size = words.number(cell["capacity_bytes"])
@@ -216,7 +218,7 @@ def trainings(data: Data) -> list[Need]:
         values = {part: words.number(cell.get(f"predicted_{part}_bytes")) for part in PARTS}
         parts = {part: value for part, value in values.items() if value is not None}
         batch = words.number(cell["batch_size"])
-        apart = [said for said in variant(cell) if not said.startswith("near capacity")]
+        apart = [label for label in variant(cell) if not label.startswith("near capacity")]
         name = ", ".join(filter(None, (model(cell), f"batch {batch:.0f}" if batch else "", *apart)))
         capacity = Capacity(
             cell["device"],
@@ -238,7 +240,7 @@ def trainings(data: Data) -> list[Need]:
             cell,
         )
         same = (name, cell["device"], cell["backend"], cell["precision"], total, size)
-        known = found.get(same)
-        if known is None or (known.evidence != MEASURED and need.evidence == MEASURED):
-            found[same] = need
-    return sorted(found.values(), key=lambda need: -(need.share or 0.0))
+        earlier = needs_of.get(same)
+        if earlier is None or (earlier.evidence != MEASURED and need.evidence == MEASURED):
+            needs_of[same] = need
+    return sorted(needs_of.values(), key=lambda need: -(need.share or 0.0))

@@ -1,4 +1,4 @@
-"""Scenarios: what each training was asked for, what the memory model made of it, what was done."""
+"""Scenarios: which one each training asked for, which the memory model derived, which was run."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ NOT_RUN = ("unsupported", "skipped")
 
 
 def add(data: Data, book: Book) -> None:
-    """One table of the cells in which anything but `fits` was asked, derived or done."""
+    """One table of the cells in which anything but `fits` was asked for, derived or run."""
     cells = sorted((cell for cell in data.cells if cell["trainer"]), key=order)
     if not cells:
         book.note("No training cell is part of these results, so no scenario was derived.")
         return
-    told = [cell for cell in cells if _remarkable(cell)]
+    remarkable = [cell for cell in cells if _remarkable(cell)]
     plain = [cell for cell in cells if not _remarkable(cell)]
-    if told:
-        book.table("scenarios", "scenarios", table(data, told))
+    if remarkable:
+        book.table("scenarios", "scenarios", table(data, remarkable))
     if plain:
         shares = [share for cell in plain if (share := _share(cell)) is not None]
         most = f", the largest to {words.percent(max(shares))} of its capacity" if shares else ""
-        others = "other " if told else ""
+        others = "other " if remarkable else ""
         book.note(
             f"{words.count(len(plain), f'{others}training cell')} left the scenario to the "
             f"memory model: predicted to fit{most}."
@@ -77,7 +77,7 @@ def table(data: Data, cells: Sequence[Row]) -> Table:
                 "MiB",
                 True,
                 "what stays on the device of an offloaded "
-                "training: what its confirmed peak is held against",
+                "training: what its confirmed peak is compared with",
                 folds=True,
             ),
             Column("capacity", "MiB", True, "what the cell may use"),
@@ -138,6 +138,6 @@ def limit(cell: Row) -> Value:
 
 
 def unenforced(cell: Row) -> str:
-    """Why nothing keeps a cell to its capacity; empty when it is not told."""
-    told = cell.get("limit_reason") or cell.get("limit_how") or ""
-    return "" if told == MODEL_ONLY else str(told)
+    """Why nothing keeps a cell to its capacity; empty when no reason is recorded."""
+    reason = cell.get("limit_reason") or cell.get("limit_how") or ""
+    return "" if reason == MODEL_ONLY else str(reason)

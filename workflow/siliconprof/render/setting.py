@@ -42,14 +42,14 @@ def when(cells: Iterable[Row]) -> str:
 
 def statuses(cells: Iterable[Row]) -> str:
     """`18 ok, 4 unsupported`."""
-    found = Counter(cell["status"] for cell in cells)
-    return ", ".join(f"{n} {status}" for status, n in found.most_common())
+    counts = Counter(cell["status"] for cell in cells)
+    return ", ".join(f"{n} {status}" for status, n in counts.most_common())
 
 
 def commits(cells: Iterable[Row]) -> str:
     """The commits that made the records, shortened."""
-    found = sorted({cell["git_commit"] for cell in cells if cell["git_commit"]})
-    short = [c[:12] + (" with changes" if c.endswith("+changes") else "") for c in found]
+    hashes = sorted({cell["git_commit"] for cell in cells if cell["git_commit"]})
+    short = [c[:12] + (" with changes" if c.endswith("+changes") else "") for c in hashes]
     return words.listing(short) or "unknown (not a git checkout)"
 
 
@@ -112,8 +112,8 @@ def _cores(data: Data) -> str:
 
 def _device(device: Row) -> str:
     memory = f", {words.mebibytes(device['memory_bytes'])}" if device["memory_bytes"] else ""
-    known = "" if device["registry_id"] else "; not in the registry, so its peak is unknown"
-    return f"{device['name']} ({device['id']}, {device['kind']}{memory}{known})"
+    remark = "" if device["registry_id"] else "; not in the registry, so its peak is unknown"
+    return f"{device['name']} ({device['id']}, {device['kind']}{memory}{remark})"
 
 
 def cells_table(cells: Iterable[Row]) -> Table:
@@ -127,7 +127,9 @@ def cells_table(cells: Iterable[Row]) -> Table:
             Column("Status"),
             Column("Reason, or flags"),
             Column("Effective precision", help="proved by the error of a product"),
-            Column("Scenario", help="asked for, and what was run; else what the memory model says"),
+            Column(
+                "Scenario", help="asked for, and what was run; else what the memory model derives"
+            ),
             Column("points", "", True),
             Column("wall", "s", True, "the whole cell's process"),
             Column("in timed regions", "s", True, "warm-up and repeats"),

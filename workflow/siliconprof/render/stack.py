@@ -20,8 +20,8 @@ from siliconprof.render.stack_boxes import (
     backends_of,
     build,
     line_of,
+    line_text,
     ordered,
-    said,
     strands,
 )
 from siliconprof.render.variants import Row
@@ -141,22 +141,22 @@ def _lines(ax: Any, stack: Stack, places: dict[Box, Place], backends: Sequence[s
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
-    found = strands(stack, backends)
+    lines = strands(stack, backends)
     ports: dict[tuple[int, bool], float] = {}
     for is_upper in (True, False):
         by_box: dict[Box, list[int]] = {}
         far: list[float] = []  # where each line ends on its other side
-        for index, (upper, lower, _, _) in enumerate(found):
+        for index, (upper, lower, _, _) in enumerate(lines):
             by_box.setdefault(upper if is_upper else lower, []).append(index)
             far.append(places[lower if is_upper else upper].middle)
         for box, indices in by_box.items():
-            indices.sort(key=lambda i: (far[i], str(found[i][2])))
+            indices.sort(key=lambda i: (far[i], str(lines[i][2])))
             place = places[box]
             room = min(place.width - 0.12, 0.11 * (len(indices) - 1))
             for order, index in enumerate(indices):
                 share = order / (len(indices) - 1) - 0.5 if len(indices) > 1 else 0.0
                 ports[index, is_upper] = place.middle + share * room
-    for index, (upper, lower, backend, rows) in enumerate(found):
+    for index, (upper, lower, backend, rows) in enumerate(lines):
         x0, x1 = ports[index, True], ports[index, False]
         y0, y1 = places[upper].top + BOX_IN, places[lower].top
         bend = (y1 - y0) / 2
@@ -173,7 +173,7 @@ def _lines(ax: Any, stack: Stack, places: dict[Box, Place], backends: Sequence[s
             look = {"edgecolor": style.shade(backend), "linewidth": 1.3}
         line = PathPatch(path, facecolor="none", **look)
         ax.add_patch(line)
-        marks.tag(line, rows, said(upper, lower, backend, rows))
+        marks.tag(line, rows, line_text(upper, lower, backend, rows))
 
 
 def _fitting(text: str, room: float, size: float) -> str:
@@ -237,7 +237,7 @@ def _box(ax: Any, box: Box, rows: Sequence[Row], place: Place, narrow: bool) -> 
                 bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.6},
             )
         )
-    which = ", ".join(filter(None, (box.title, box.below, box.badge)))
+    text = ", ".join(filter(None, (box.title, box.below, box.badge)))
     devices = list(dict.fromkeys(str(row["device"]) for row in rows))
     listed = f" ({', '.join(devices)})" if box.layer == DEVICE and len(devices) > 1 else ""
-    marks.tag([frame, *texts], rows, f"{which}{listed}: {_counted(rows)} measured")
+    marks.tag([frame, *texts], rows, f"{text}{listed}: {_counted(rows)} measured")

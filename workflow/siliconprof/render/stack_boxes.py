@@ -1,8 +1,8 @@
 """What the drawing of the stack shows: which boxes there are and which lines join them.
 
 Five layers, from what is trained to what it runs on. A line joins two boxes where at least one
-cell was measured through both, in the colour of its backend; a grey one says that every cell that
-would have gone there is unsupported.
+cell was measured through both, in the colour of its backend; it is grey where every cell that
+would pass through both is unsupported.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def build(data: Data) -> Stack:
     for layer in range(len(LAYERS)):
         members: dict[Box, set[str]] = {}  # of a device's box the devices that it stands for
         for row, boxes in ways:
-            one = str(row["device"]) if layer == DEVICE else ""
-            members.setdefault(boxes[layer], set()).add(one)
-        joined.append(_joined({box: len(found) for box, found in members.items()}, layer))
+            device = str(row["device"]) if layer == DEVICE else ""
+            members.setdefault(boxes[layer], set()).add(device)
+        joined.append(_joined({box: len(devices) for box, devices in members.items()}, layer))
     stack = Stack()
     for row, boxes in ways:
         placed = [names.get(box, box) for names, box in zip(joined, boxes, strict=True)]
@@ -120,13 +120,13 @@ def framework_of(backend: str) -> str:
 
 def _versions(data: Data) -> dict[tuple, str]:
     """(source, host, framework) -> the version that its measured cells name; the first of them."""
-    found: dict[tuple, str] = {}
+    versions: dict[tuple, str] = {}
     for row in data.cells:
         version = row.get("framework_version")
         if version:
             framework = framework_of(row["backend"])
-            found.setdefault((row["source"], row["host"], framework), str(version))
-    return found
+            versions.setdefault((row["source"], row["host"], framework), str(version))
+    return versions
 
 
 def _vendor(data: Data, row: Row) -> str | None:
@@ -159,8 +159,8 @@ def _joined(counts: Mapping[Box, int], layer: int) -> dict[Box, Box]:
     for (title, badge), group in groups.items():
         if len(group) > 1:
             names = _few([box.title if layer == DEVICE else box.below for box in group])
-            said = f"{title}: {sum(counts[box] for box in group)} {JOINED[layer]}"
-            several |= dict.fromkeys(group, Box(layer, said, names, badge))
+            title_of_all = f"{title}: {sum(counts[box] for box in group)} {JOINED[layer]}"
+            several |= dict.fromkeys(group, Box(layer, title_of_all, names, badge))
     return several
 
 
@@ -189,29 +189,29 @@ def line_of(rows: Sequence[Row]) -> str | None:
 
 def backends_of(stack: Stack) -> list[str]:
     """Backends with a measured cell, in the page's order."""
-    found = {
+    backends = {
         row["backend"] for rows in stack.layers[0].values() for row in rows if row["status"] == OK
     }
-    return sorted(found, key=backend_place)
+    return sorted(backends, key=backend_place)
 
 
 def strands(stack: Stack, backends: Sequence[str]) -> list[tuple[Box, Box, str | None, list[Row]]]:
     """(upper box, lower box, backend or None where all is unsupported, its cells) of every line."""
-    found: list[tuple[Box, Box, str | None, list[Row]]] = []
+    lines: list[tuple[Box, Box, str | None, list[Row]]] = []
     for (upper, lower), rows in stack.pairs.items():
         kind = line_of(rows)
         if kind == OK:
             for name in backends:
                 own = [row for row in rows if row["backend"] == name and row["status"] == OK]
                 if own:
-                    found.append((upper, lower, name, own))
+                    lines.append((upper, lower, name, own))
         elif kind == UNSUPPORTED:
-            found.append((upper, lower, None, [r for r in rows if r["status"] == UNSUPPORTED]))
-    return found
+            lines.append((upper, lower, None, [r for r in rows if r["status"] == UNSUPPORTED]))
+    return lines
 
 
-def said(upper: Box, lower: Box, backend: str | None, rows: Sequence[Row]) -> str:
-    """What stands beside the pointer on a line."""
+def line_text(upper: Box, lower: Box, backend: str | None, rows: Sequence[Row]) -> str:
+    """What is shown beside the pointer on a line."""
     between = f"{upper.title} to {lower.title}"
     if backend is None:
         reasons = sorted({str(row["reason"]) for row in rows})

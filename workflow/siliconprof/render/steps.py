@@ -84,7 +84,7 @@ def draw_steps(data: Data, points: Sequence[Row], narrow: bool) -> Any:
 
 def _panel(ax: Any, data: Data, point: Row) -> None:
     highest = 0.0
-    for name, called, ink in (
+    for name, series_name, ink in (
         ("warmup_step_s", "warm-up steps", style.FAINT),
         ("step_s", "split steps", style.MUTED),
         ("unsplit_step_s", "unsplit steps", style.shade(point["backend"])),
@@ -97,7 +97,7 @@ def _panel(ax: Any, data: Data, point: Row) -> None:
         marks.tag(
             strokes.dots(ax, xs, ys, color=ink),
             point,
-            f"{hover.training(point)}: {len(values)} {called}, "
+            f"{hover.training(point)}: {len(values)} {series_name}, "
             + hover.of_several(values, "ms", 1e-3),
         )
         if name != "warmup_step_s":

@@ -17,7 +17,7 @@ def dots(
     log: bool = False,
     **look: Any,
 ) -> Any:
-    """Many points as one path, which comes back: markers would make the page large.
+    """Draw many points as one path and return it; markers would make the page large.
 
     Every point is a stroke of no visible length with round ends.
 
@@ -38,11 +38,13 @@ def thin(xs: Sequence[float], ys: Sequence[float], most: int) -> tuple[list[floa
     if len(xs) <= most:
         return list(xs), list(ys)
     stretch = -(-2 * len(xs) // most)
-    kept: list[int] = []
+    chosen: list[int] = []
     for start in range(0, len(xs), stretch):
-        indices = range(start, min(start + stretch, len(xs)))
-        kept += sorted({min(indices, key=ys.__getitem__), max(indices, key=ys.__getitem__)})
-    return [xs[i] for i in kept], [ys[i] for i in kept]
+        stretch_indices = range(start, min(start + stretch, len(xs)))
+        chosen += sorted(
+            {min(stretch_indices, key=ys.__getitem__), max(stretch_indices, key=ys.__getitem__)}
+        )
+    return [xs[i] for i in chosen], [ys[i] for i in chosen]
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:

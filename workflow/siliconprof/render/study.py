@@ -53,7 +53,7 @@ def add_elsewhere(part: Data, book: Book, prefix: str) -> None:
 
 
 def statements(data: Data) -> Table:
-    """Each printed statement, what our own trainings say of it, and what data sheets say."""
+    """Each printed statement beside the results of our own trainings and of data sheets."""
     table = Table(
         [
             Column("Statement"),
@@ -88,27 +88,27 @@ def statements(data: Data) -> Table:
 
 
 def _measured(data: Data, row: Row) -> Value:
-    """Ours of a statement: longer elevated norms, or how many times as fast one device is."""
-    found = [pair for pair in wide_deep.pairs(wide_deep.trainings(data))]
+    """Our measurement for a statement: longer elevated norms, or how many times as fast one is."""
+    trained_pairs = [pair for pair in wide_deep.pairs(wide_deep.trainings(data))]
     if row["unit"] != "times":
-        return _norms(data, found)
-    wanted = str(row["model"] or "")
+        return _norms(data, trained_pairs)
+    models_named = str(row["model"] or "")
     sides: list[tuple[str, Callable[[tuple[Row, Row]], Row]]] = [
-        (called, pick)
-        for called, pick in (("wide", lambda pair: pair[0]), ("deep", lambda pair: pair[1]))
-        if called in wanted or "both" in wanted
+        (name, pick)
+        for name, pick in (("wide", lambda pair: pair[0]), ("deep", lambda pair: pair[1]))
+        if name in models_named or "both" in models_named
     ]
-    said = []
-    for called, pick in sides:
-        models = [pick(pair) for pair in found if not has_no_speed(pick(pair))]
+    ratios = []
+    for name, pick in sides:
+        models = [pick(pair) for pair in trained_pairs if not has_no_speed(pick(pair))]
         a, b = (
             [m for m in models if m["device"] == row[side]] for side in ("device_a", "device_b")
         )
         for fast in a:
             for slow in b:
                 if _alike(fast, slow):
-                    said.append(f"{called}: {_ratio(fast, slow)}")
-    return Value("; ".join(said), mark="measured") if said else missing(NO_PAIR)
+                    ratios.append(f"{name}: {_ratio(fast, slow)}")
+    return Value("; ".join(ratios), mark="measured") if ratios else missing(NO_PAIR)
 
 
 def _alike(a: Row, b: Row) -> bool:
@@ -126,17 +126,17 @@ def _ratio(fast: Row, slow: Row) -> str:
     return f"{words.significant(times)} × ({sides}, {fast['precision']})"
 
 
-def _norms(data: Data, found: list[tuple[Row, Row]]) -> Value:
-    said = []
-    for wide, deep in found:
+def _norms(data: Data, trained_pairs: list[tuple[Row, Row]]) -> Value:
+    differences = []
+    for wide, deep in trained_pairs:
         ends = [wide_deep.elevated_until(data, row) for row in (wide, deep)]
         if ends[0] is not None and ends[1] is not None:
             more = f"{ends[1] - ends[0]:+d}".replace("-", "−")
-            said.append(
+            differences.append(
                 f"{more} steps ({words.backend_name(deep)}, {deep['device']}, "
                 f"{deep['precision']}) {beside.origin(deep)}"
             )
-    return Value("; ".join(said), mark="measured") if said else missing(NO_NORMS)
+    return Value("; ".join(differences), mark="measured") if differences else missing(NO_NORMS)
 
 
 def _by_sheets(data: Data, row: Row) -> Value:

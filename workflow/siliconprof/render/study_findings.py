@@ -25,8 +25,8 @@ def grid(data: Data) -> Finding | None:
     lines = []
     for row in rows:
         where = f"{row['device']}, {place_name(row)}" if several else place_name(row)
-        said = f"{row['workload']} on {where}: {_bounds(data, row)}."
-        lines.append(Line(said, doubtful=_is_open(data, row)))
+        sentence = f"{row['workload']} on {where}: {_bounds(data, row)}."
+        lines.append(Line(sentence, doubtful=_is_open(data, row)))
     return told("Small transformers: launches or memory", lines, "grid")
 
 
@@ -44,8 +44,8 @@ def _shapes(data: Data, backend: Row) -> list[Row]:
 def _is_open(data: Data, backend: Row) -> bool:
     """Whether a limit is found in no shape and undecided in any."""
     shapes = _shapes(data, backend)
-    count = [bound.answers(shapes, limit) for limit in bound.LIMITS]
-    unsure = any(found[bound.UNKNOWN] and not found[bound.YES] for found in count)
+    counts = [bound.answers(shapes, limit) for limit in bound.LIMITS]
+    unsure = any(outcomes[bound.UNKNOWN] and not outcomes[bound.YES] for outcomes in counts)
     return unsure or backend.get("verdict") in (None, bound.INCONCLUSIVE)
 
 
@@ -57,20 +57,20 @@ def _bounds(data: Data, backend: Row) -> str:
         return verdict
     count = {limit: bound.answers(shapes, limit) for limit in bound.LIMITS}
     answers = [
-        f"{limit}-bound in {found[bound.YES] or 'none'}"
-        + (f" (undecided in {found[bound.UNKNOWN]})" if found[bound.UNKNOWN] else "")
-        for limit, found in count.items()
+        f"{limit}-bound in {n_of[bound.YES] or 'none'}"
+        + (f" (undecided in {n_of[bound.UNKNOWN]})" if n_of[bound.UNKNOWN] else "")
+        for limit, n_of in count.items()
     ]
-    said = f"{', '.join(answers)} of {words.count(len(shapes), 'model shape')}"
+    text = f"{', '.join(answers)} of {words.count(len(shapes), 'model shape')}"
     if verdict == bound.INCONCLUSIVE:
-        said += f" ({verdict})"
-    told_of = [limit for limit in count if count[limit][bound.YES]] or ["launch"]
-    for limit in told_of:
+        text += f" ({verdict})"
+    limits_found = [limit for limit in count if count[limit][bound.YES]] or ["launch"]
+    for limit in limits_found:
         most = bound.heaviest(shapes, limit)
         if why := most.shape.get(f"{limit}_why"):
             where = f"with {_size(most.shape)}, " if most.weighs or most.alone else ""
-            said += f"; {where}{why}"
-    return said
+            text += f"; {where}{why}"
+    return text
 
 
 class Evaluated(NamedTuple):
@@ -107,39 +107,39 @@ def wide_and_deep(data: Data) -> Finding | None:
 
 
 def _against(data: Data, wide: Row, deep: Row) -> Line | None:
-    one, other = last_evaluation(data, wide), last_evaluation(data, deep)
-    if one is None or other is None or one.step != other.step:
+    wide_end, deep_end = last_evaluation(data, wide), last_evaluation(data, deep)
+    if wide_end is None or deep_end is None or wide_end.step != deep_end.step:
         return None
     (better, low), (worse, high) = sorted(
-        ((wide, one), (deep, other)), key=lambda pair: pair[1].loss
+        ((wide, wide_end), (deep, deep_end)), key=lambda pair: pair[1].loss
     )
     gap = high.loss - low.loss
     places = " (".join([words.backend_name(wide), f"{wide['device']}, {wide['precision']})"])
     if words.significant(low.loss, 4) == words.significant(high.loss, 4):
-        said = f"both end with the same evaluation loss, {words.significant(low.loss, 4)} nat"
+        outcome = f"both end with the same evaluation loss, {words.significant(low.loss, 4)} nat"
     else:
-        said = (
+        outcome = (
             f"{_named(better)} ends with the lower evaluation loss, {_loss(low)} against "
             f"{_loss(high)} of {_named(worse)}: {words.significant(gap, 2)} nat less"
         )
-    moved = [abs(found.change) for found in (low, high) if found.change is not None]
-    if moved and gap < max(moved):
-        said += (
+    changes = [abs(end.change) for end in (low, high) if end.change is not None]
+    if changes and gap < max(changes):
+        outcome += (
             f", which is less than a loss still changed between its last two evaluations "
-            f"({words.significant(max(moved), 2)})"
+            f"({words.significant(max(changes), 2)})"
         )
-    said += f"; {ONE_SEED}"
+    outcome += f"; {ONE_SEED}"
     steps = [step for row in (wide, deep) if (step := Step.of(row))]
     if len(steps) == 2:
         fast, slow = sorted(steps, key=lambda step: step.middle)
-        said += (
+        outcome += (
             "; no difference beyond noise in their step times"
             if fast.overlaps(slow)
             else f"; a step of {slow.row['workload']} takes {ratio_words(slow, fast)} as long as "
             f"one of {fast.row['workload']}{remarks(*steps)}"
         )
     doubtful = any("contended" in (row.get("flags") or "") for row in (wide, deep))
-    return Line(f"After {words.count(low.step, 'step')} on {places}, {said}.", doubtful)
+    return Line(f"After {words.count(low.step, 'step')} on {places}, {outcome}.", doubtful)
 
 
 def _named(row: Row) -> str:
@@ -154,8 +154,8 @@ def _size(row: Row) -> str:
     return f"{words.count(int(layers), 'layer')} of width {width:.0f}" if layers and width else ""
 
 
-def _loss(found: Evaluated) -> str:
+def _loss(evaluated: Evaluated) -> str:
     """`3.50 nat (perplexity 33.1)`."""
-    perplexity = found.perplexity
+    perplexity = evaluated.perplexity
     beside = f" (perplexity {words.significant(perplexity)})" if perplexity else ""
-    return f"{words.significant(found.loss, 4)} nat{beside}"
+    return f"{words.significant(evaluated.loss, 4)} nat{beside}"

@@ -98,10 +98,10 @@ def readable(fill: str) -> str:
     return max((INK, PAPER, DARK_INK), key=worst)
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(first: str, second: str) -> float:
     """Contrast ratio of two colours, 1 to 21, as WCAG 2.2 defines it."""
     lights = []
-    for colour_ in (one, other):
+    for colour_ in (first, second):
         shares = [part / 255 for part in bytes.fromhex(colour_[1:])]
         red, green, blue = (
             s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares
@@ -272,7 +272,7 @@ def legend(
     left: float = 0.0,
     width: float | None = None,
 ) -> None:
-    """Samples with their names in rows, as wide as the figure unless told otherwise, in inches."""
+    """Samples with their names in rows, as wide as the figure unless a width is given, in inches."""
     width = figure.get_size_inches()[0] if width is None else width
     height = legend_height(entries, width)
     ax = axes(figure, left, top, width, height)
@@ -318,10 +318,10 @@ def sample(marker: str | None = None, line: Any = "none", **style: Any) -> Any:
 
 def backends(rows: Iterable[Any], size: float) -> list[Entry]:
     """Legend entries of the backends of rows, each once, in their colours."""
-    named = {words.backend_name(row): row["backend"] for row in rows}
+    backend_of = {words.backend_name(row): row["backend"] for row in rows}
     return [
         (sample("o", color=shade(backend), markersize=size), name)
-        for name, backend in named.items()
+        for name, backend in backend_of.items()
     ]
 
 
@@ -331,12 +331,15 @@ def devices(rows: Iterable[Any], name: Callable[[Any], str], size: float) -> lis
     Args:
         name: what a row's device is called.
     """
-    named = {row["device"]: name(row) for row in rows}
-    if len(named) < 2:
+    name_of = {row["device"]: name(row) for row in rows}
+    if len(name_of) < 2:
         return []
     return [
-        (sample(device_mark(device), color=MUTED, markersize=size, markerfacecolor="none"), said)
-        for device, said in named.items()
+        (
+            sample(device_mark(device), color=MUTED, markersize=size, markerfacecolor="none"),
+            device_name,
+        )
+        for device, device_name in name_of.items()
     ]
 
 

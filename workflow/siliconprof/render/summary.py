@@ -27,7 +27,7 @@ HEADLINES = 5  # what a reader takes in at once
 
 
 def findings(data: Data) -> list[Finding]:
-    """All findings of this host that its data support, the most asked for first.
+    """All findings of this host that its data support, the most important first.
 
     Which is faster, what less precision buys, how much of the hardware is used, whether all compute
     the same, and how far to trust it: these come first, then LoRA, the gaps, and one for each study.
@@ -48,8 +48,8 @@ def findings(data: Data) -> list[Finding]:
         peaks.finding,
         products,
     )
-    found = [finding for finding in (make(data) for make in makers) if finding]
-    return found if any(finding.title != headlines.NOISE for finding in found) else []
+    results = [finding for finding in (make(data) for make in makers) if finding]
+    return results if any(finding.title != headlines.NOISE for finding in results) else []
 
 
 def _where(data: Data, step: Step, kind: Family) -> str:
@@ -66,16 +66,16 @@ def backends(data: Data) -> Finding | None:
         names = (name(fast), name(slow))
         line = _against(fast, slow, where, name)
         shared = where.replace(" (", ", ").removesuffix(")")
-        plain = tuple(said.replace(" (manual)", "") for said in names)
-        made = overall.Comparison(fast, slow, (plain[0], plain[1]), shared, line)
-        groups.setdefault(tuple(sorted(plain)), []).append(made)
+        plain = tuple(side.replace(" (manual)", "") for side in names)
+        comparison = overall.Comparison(fast, slow, (plain[0], plain[1]), shared, line)
+        groups.setdefault(tuple(sorted(plain)), []).append(comparison)
 
-    for kind, found in steps(data).items():
-        for fast, slow in _best_of_devices(found):
+    for kind, family_steps in steps(data).items():
+        for fast, slow in _best_of_devices(family_steps):
             add(fast, slow, f"{kind.name} ({manner(fast.row)})", _device_and_backend)
     title = "Devices and backends" if groups else "Backends"
-    for kind, found in steps(data).items():
-        for fast, slow in pairs(found, "backend"):
+    for kind, family_steps in steps(data).items():
+        for fast, slow in pairs(family_steps, "backend"):
             add(fast, slow, _where(data, fast, kind), _software)
     return overall.finding(title, [("", group) for group in groups.values()], "training")
 
@@ -90,10 +90,10 @@ def _software(step: Step) -> str:
     return words.backend_name(step.row) + manual
 
 
-def _best_of_devices(found: Sequence[Step]) -> Iterator[tuple[Step, Step]]:
+def _best_of_devices(family_steps: Sequence[Step]) -> Iterator[tuple[Step, Step]]:
     """(fastest device's best step, another device's best step) at equal work, done alike."""
     groups: dict[tuple, dict[str, Step]] = {}
-    for step in found:
+    for step in family_steps:
         row = step.row
         alike = (*WORK, *CIRCUMSTANCES)
         key = tuple(row.get(x) for x in alike if x not in ("device", "backend", "threads"))
@@ -108,23 +108,23 @@ def _best_of_devices(found: Sequence[Step]) -> Iterator[tuple[Step, Step]]:
 def _against(fast: Step, slow: Step, where: str, name: Callable[[Step], str]) -> Line:
     """Two step times in words."""
     if fast.overlaps(slow):
-        said = (
+        text = (
             f"no difference beyond noise between {name(fast)} and {name(slow)}, "
             f"{words.duration(fast.middle)} and {words.duration(slow.middle)}"
         )
     else:
-        said = (
+        text = (
             f"{name(slow)} takes {ratio_words(slow, fast)} as long as {name(fast)}, "
             f"{words.duration(slow.middle)} against {words.duration(fast.middle)} a step"
         )
-    return compared(f"{where}: {said}", fast, slow)
+    return compared(f"{where}: {text}", fast, slow)
 
 
 def precisions(data: Data) -> Finding | None:
     """What mixed precision changes, per backend."""
     groups: dict[tuple[str, str], list[overall.Comparison]] = {}
-    for kind, found in steps(data).items():
-        for full, mixed in pairs(found, "precision", "fp32"):
+    for kind, family_steps in steps(data).items():
+        for full, mixed in pairs(family_steps, "precision", "fp32"):
             name = mixed.row["precision"]
             if not name.startswith("amp-"):
                 continue
@@ -132,25 +132,25 @@ def precisions(data: Data) -> Finding | None:
                 f"{kind.name} on {words.backend_name(mixed.row)} ({manner(mixed.row, 'precision')})"
             )
             if full.overlaps(mixed):
-                said = f"no difference beyond noise between {name} and fp32"
+                text = f"no difference beyond noise between {name} and fp32"
             elif mixed.middle < full.middle:
-                said = f"{name} is faster, fp32 takes {ratio_words(full, mixed)} as long"
+                text = f"{name} is faster, fp32 takes {ratio_words(full, mixed)} as long"
             else:
-                said = f"{name} is slower, it takes {ratio_words(mixed, full)} as long as fp32"
+                text = f"{name} is slower, it takes {ratio_words(mixed, full)} as long as fp32"
             place = (_software(mixed), name)
             shared = f"{kind.name}, {manner(mixed.row, 'precision')}"
-            line = compared(f"{where}: {said}", full, mixed)
-            made = overall.Comparison(full, mixed, ("fp32", name), shared, line)
-            groups.setdefault(place, []).append(made)
-    named = [(f"On {backend}, ", group) for (backend, _), group in groups.items()]
-    return overall.finding("Mixed precision", named, "training")
+            line = compared(f"{where}: {text}", full, mixed)
+            comparison = overall.Comparison(full, mixed, ("fp32", name), shared, line)
+            groups.setdefault(place, []).append(comparison)
+    with_prefix = [(f"On {backend}, ", group) for (backend, _), group in groups.items()]
+    return overall.finding("Mixed precision", with_prefix, "training")
 
 
 def trainers(data: Data) -> Finding | None:
     """What the Trainer costs over the bare loop, in ms a step."""
     lines = []
-    for kind, found in steps(data).items():
-        for plain, other in pairs(found, "trainer", "plain"):
+    for kind, family_steps in steps(data).items():
+        for plain, other in pairs(family_steps, "trainer", "plain"):
             where = (
                 f"{kind.name} on {words.backend_name(plain.row)}, {manner(plain.row, 'trainer')}"
             )
@@ -159,13 +159,13 @@ def trainers(data: Data) -> Finding | None:
             low, high = (other.low - plain.high) * 1e3, (other.high - plain.low) * 1e3
             span = f"{_signed(extra)} ms [{_signed(low)}, {_signed(high)}]"
             if plain.overlaps(other):
-                said = f"no difference beyond noise between {name} and plain ({span} a step)"
+                text = f"no difference beyond noise between {name} and plain ({span} a step)"
             else:
-                said = (
+                text = (
                     f"{name} changes a step of {words.duration(plain.middle)} by {span} over "
                     "the plain loop"
                 )
-            lines.append(compared(f"{where}: {said}", plain, other))
+            lines.append(compared(f"{where}: {text}", plain, other))
     return told("Trainer", lines, "training")
 
 
@@ -184,7 +184,7 @@ def products(data: Data) -> Finding | None:
         if key not in best or point["flop_per_s"] > best[key]["flop_per_s"]:
             best[key] = point
     lines = []
-    for (device, backend, asked), point in sorted(
+    for (device, backend, precision_), point in sorted(
         best.items(), key=lambda item: -item[1]["flop_per_s"]
     ):
         middle, low, high = interval(point)
@@ -192,7 +192,7 @@ def products(data: Data) -> Finding | None:
         caution = words.caution(point)
         lines.append(
             Line(
-                f"{backend} on {device}, {asked}: {words.scaled(middle, 'FLOP/s')} "
+                f"{backend} on {device}, {precision_}: {words.scaled(middle, 'FLOP/s')} "
                 f"[{words.scaled(low, 'FLOP/s')}, {words.scaled(high, 'FLOP/s')}] at "
                 f"{words.shape(point)}{f' ({caution})' if caution else ''}."
             )
@@ -210,23 +210,23 @@ def losses(data: Data) -> Finding | None:
             if not len(difference) or not np.isfinite(difference).all():
                 continue
             at = int(difference.argmax())
-            said = (
+            text = (
                 f"{words.scientific(float(difference[0]))} at the first step, at most "
                 f"{words.scientific(float(difference[at]))} (step {at + 1} of {len(difference)})"
                 if difference[at]
                 else f"equal at all of {words.count(len(difference), 'step')}"
             )
-            rows.append(f"{family(other).name}: {label(other)} against {label(baseline)}: {said}.")
+            rows.append(f"{family(other).name}: {label(other)} against {label(baseline)}: {text}.")
             if other["precision"] == baseline["precision"] == "fp32":
                 both = True
                 worst_fp32 = max(worst_fp32, float(difference[at]))
     if not rows:
         return None
     if both:
-        said = f"differ by at most {words.scientific(worst_fp32)} of their value at any step"
+        text = f"differ by at most {words.scientific(worst_fp32)} of their value at any step"
         sentence = (
             f"From equal data, seed and weights, fp32 losses of {_frameworks(data)} "
-            f"{said if worst_fp32 else 'are equal at every step that both have taken'}."
+            f"{text if worst_fp32 else 'are equal at every step that both have taken'}."
         )
         return Finding("Losses", sentence, rows, "training")
     return told("Losses", [Line(row) for row in rows], "training")
@@ -245,7 +245,7 @@ def _frameworks(data: Data) -> str:
 
 def not_measured(data: Data) -> list[str]:
     """What could not be measured, and why: cells, devices, backends."""
-    said = []
+    lines = []
     reasons: dict[tuple[str, str], list[Row]] = {}
     for cell in data.cells:
         if cell["status"] != "ok":
@@ -255,13 +255,13 @@ def not_measured(data: Data) -> list[str]:
     for (status, reason), cells in reasons.items():
         names = list(dict.fromkeys(f"{c['workload']}/{c['backend']}" for c in cells))
         shown = words.listing(names) if len(names) <= 4 else f"{', '.join(names[:3])} and others"
-        said.append(f"{words.count(len(cells), 'cell')} {status}: {reason} ({shown}).")
+        lines.append(f"{words.count(len(cells), 'cell')} {status}: {reason} ({shown}).")
     for name, state in sorted(data.host["backends"].items()):
         if not state["available"]:
             mend = f" To mend: {state['mend']}." if state["mend"] else ""
-            said.append(f"Backend {name}: {state['reason']}.{mend}")
+            lines.append(f"Backend {name}: {state['reason']}.{mend}")
     for missing in data.matrix["not_measured"]:
         entry = data.registry["devices"].get(missing["device"])
         name = entry["name"] if entry else missing["device"]
-        said.append(f"Device {name}: {missing['reason']}.")
-    return said
+        lines.append(f"Device {name}: {missing['reason']}.")
+    return lines

@@ -32,9 +32,9 @@ _INVISIBLE = re.compile(r'<path d="[^"]*"(?: clip-path="[^"]*")? style="fill: no
 
 def view(svg: str) -> tuple[float, ...]:
     """The four numbers of an SVG's view box, in points."""
-    found = re.search(r'viewBox="([^"]*)"', svg)
-    assert found, "matplotlib writes a view box"
-    return tuple(float(number) for number in found[1].split())
+    match = re.search(r'viewBox="([^"]*)"', svg)
+    assert match, "matplotlib writes a view box"
+    return tuple(float(number) for number in match[1].split())
 
 
 def standalone(svg: str, margin: float) -> str:
@@ -82,7 +82,7 @@ def inline(svg: str, label: str, first_id: int = 0) -> str:
 def _unclipped(svg: str) -> str:
     """The same without clips that cut nothing off, which is nearly all of them.
 
-    Half the width of a line may overlap the edge by a quarter of a point, which nobody sees.
+    Half the width of a line may overlap the edge by a quarter of a point, which is invisible.
     """
     boxes = {
         name: [
@@ -92,17 +92,17 @@ def _unclipped(svg: str) -> str:
         for name, rect in _BOX.findall(svg)
     }
 
-    def kept(found: re.Match[str]) -> str:
-        clip, path = _CLIP.search(found[0]), _D.search(found[0])
+    def without_needless_clip(match: re.Match[str]) -> str:
+        clip, path = _CLIP.search(match[0]), _D.search(match[0])
         if not clip or not path or clip[1] not in boxes:
-            return found[0]
+            return match[0]
         numbers = [float(number) for number in _NUMBER.findall(path[1])]
         if not numbers:
-            return found[0]
+            return match[0]
         left, top, width, height = boxes[clip[1]]
-        width_of_line = _WIDTH.search(found[0])
+        width_of_line = _WIDTH.search(match[0])
         stroke = float(width_of_line[1]) if width_of_line else 1.0
-        edge = min(0.3 - stroke / 2, 0.05) if _STROKE.search(found[0]) else 0.05
+        edge = min(0.3 - stroke / 2, 0.05) if _STROKE.search(match[0]) else 0.05
         xs, ys = numbers[0::2], numbers[1::2]
         inside = (
             min(xs) >= left - edge
@@ -110,9 +110,9 @@ def _unclipped(svg: str) -> str:
             and min(ys) >= top - edge
             and max(ys) <= top + height + edge
         )
-        return found[0].replace(clip[0], "") if inside else found[0]
+        return match[0].replace(clip[0], "") if inside else match[0]
 
-    return re.sub(r"<path [^>]*/>", kept, svg)
+    return re.sub(r"<path [^>]*/>", without_needless_clip, svg)
 
 
 def ids(svg: str) -> int:
@@ -121,7 +121,7 @@ def ids(svg: str) -> int:
 
 
 def numbered(svg: str, number: int) -> str:
-    """The same with the ids of the page's so-manyth drawing."""
+    """The same with the ids of the page's drawing of this number."""
     return re.sub(rf'( id="|href="#|url\(#){ID}', rf"\g<1>f{number}-", svg)
 
 
@@ -134,10 +134,10 @@ class Styles:
     def shared(self, svg: str) -> str:
         """The same with classes for styles; those that name an element of the drawing stay."""
 
-        def name(found: re.Match[str]) -> str:
-            if "url(" in found[1]:
-                return found[0]
-            return f' class="{self._names.setdefault(found[1], f"s{_base36(len(self._names))}")}"'
+        def name(match: re.Match[str]) -> str:
+            if "url(" in match[1]:
+                return match[0]
+            return f' class="{self._names.setdefault(match[1], f"s{_base36(len(self._names))}")}"'
 
         return re.sub(r' style="([^"]*)"', name, svg)
 
@@ -151,19 +151,19 @@ def _base36(number: int) -> str:
     return (_base36(more) if more else "") + DIGITS[digit]
 
 
-def _themed(found: re.Match[str]) -> str:
-    name = style.VARIABLE_OF.get(found[0])
-    return f"var(--{name})" if name else found[0]
+def _themed(match: re.Match[str]) -> str:
+    name = style.VARIABLE_OF.get(match[0])
+    return f"var(--{name})" if name else match[0]
 
 
 def _parts(svg: str) -> Iterator[str]:
     """Tags, and texts between them as they are, without metadata and comments, made short."""
     at = 0
-    for found in _TOKEN.finditer(svg):
-        if text := svg[at : found.start()].strip("\n "):
+    for match in _TOKEN.finditer(svg):
+        if text := svg[at : match.start()].strip("\n "):
             yield text
-        at = found.end()
-        tag = found[0]
+        at = match.end()
+        tag = match[0]
         if tag[1] in "!?" or tag.startswith("<metadata"):
             continue
         yield tag if marks.is_mark(tag) else _short(tag)
@@ -180,17 +180,17 @@ def _short(tag: str) -> str:
 
 def _flat(parts: Iterator[str], ids_: Mapping[str, str]) -> Iterator[str]:
     """The same without groups that say nothing, and without what is invisible."""
-    kept: list[bool] = []
+    is_kept: list[bool] = []
     for part in parts:
         if part.startswith("<g") and part.endswith("/>"):
             continue  # nothing was drawn, such as an empty label
         if part.startswith("<g"):
             part = part if marks.is_mark(part) else _renamed(part, ids_)
-            kept.append(part != "<g>")
-            if not kept[-1]:
+            is_kept.append(part != "<g>")
+            if not is_kept[-1]:
                 continue
         elif part == "</g>":
-            if not kept.pop():
+            if not is_kept.pop():
                 continue
         elif part[0] == "<":
             if _INVISIBLE.fullmatch(part):
@@ -205,8 +205,8 @@ def _renamed(tag: str, ids_: Mapping[str, str]) -> str:
     )
 
 
-def _tenth(found: re.Match[str]) -> str:
-    return f"{float(found[0]):.1f}".removesuffix(".0")
+def _tenth(match: re.Match[str]) -> str:
+    return f"{float(match[0]):.1f}".removesuffix(".0")
 
 
 def shorter(d: str) -> str:

@@ -43,7 +43,7 @@ class Column:
     numeric: bool = False
     help: str = ""  # what the number is, for the pointer
     below: str = "range"  # what the small print under a value is
-    folds: bool = False  # left out of the page, and said below it, when all rows agree
+    folds: bool = False  # when all rows agree, left out of the page and named in a note below
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Table:
         self.row_cells.append(marks.cells(of))
 
     def on_page(self) -> Table:
-        """Without the columns that say the same in every row; a note below says it once.
+        """Without the columns whose rows are all equal; a note below has their value.
 
         The files keep every column.
         """
@@ -80,18 +80,18 @@ class Table:
             same = {(row[index].text, row[index].badge, row[index].reason) for row in self.rows}
             if column.folds and len(self.rows) > 1 and len(same) == 1:
                 hidden.add(index)
-                said, _, reason = same.pop()
-                if reason or said != words.DASH:
-                    notes.append(f"{column.head}, all rows: {reason or said}.")
+                shared_text, _, reason = same.pop()
+                if reason or shared_text != words.DASH:
+                    notes.append(f"{column.head}, all rows: {reason or shared_text}.")
         if not hidden:
             return self
 
-        def kept(items: Sequence[Any]) -> list[Any]:
+        def visible(items: Sequence[Any]) -> list[Any]:
             return [item for index, item in enumerate(items) if index not in hidden]
 
         return Table(
-            kept(self.columns),
-            [kept(row) for row in self.rows],
+            visible(self.columns),
+            [visible(row) for row in self.rows],
             notes,
             self.row_classes,
             self.row_cells,
@@ -217,30 +217,30 @@ def _letter(index: int) -> str:
 _IN_MARKDOWN = {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {c: f"\\{c}" for c in "\\`*|"}
 
 
-def markdown(said: str) -> str:
+def markdown(plain: str) -> str:
     """A text in Markdown, in one line: neither HTML nor emphasis, code, a link or a new column."""
-    text_ = "".join(_IN_MARKDOWN.get(letter, letter) for letter in _one_line(said))
+    text_ = "".join(_IN_MARKDOWN.get(letter, letter) for letter in _one_line(plain))
     return text_.replace("](", "]\\(")
 
 
-def _one_line(said: str) -> str:
+def _one_line(plain: str) -> str:
     """The text without line breaks; thin spaces stay."""
-    return re.sub(r"\s*[\t\r\n]\s*", " ", said)
+    return re.sub(r"\s*[\t\r\n]\s*", " ", plain)
 
 
-def _harmless(said: str) -> str:
+def _harmless(plain: str) -> str:
     """A text that a spreadsheet does not take for a formula: an apostrophe stands before it.
 
     Records come from other hosts, and a reason or a name in one may begin with `=`, `+`, `-` or
     `@` (OWASP, "CSV Injection"). Numbers stay as they are, so do the tables of `results/tables`.
     """
-    if said[:1] not in ("=", "+", "-", "@", "\t", "\r"):
-        return said
+    if plain[:1] not in ("=", "+", "-", "@", "\t", "\r"):
+        return plain
     try:
-        float(said)
+        float(plain)
     except ValueError:
-        return f"'{said}"
-    return said
+        return f"'{plain}"
+    return plain
 
 
 _IN_LATEX = {
@@ -257,9 +257,9 @@ _IN_LATEX = {
 }
 
 
-def _latex(said: str) -> str:
+def _latex(plain: str) -> str:
     """A text in LaTeX, every character as itself."""
-    return "".join(_IN_LATEX.get(letter, letter) for letter in _one_line(said))
+    return "".join(_IN_LATEX.get(letter, letter) for letter in _one_line(plain))
 
 
 def _badged(value: Value) -> str:
@@ -291,18 +291,18 @@ def missing(reason: str) -> Value:
 
 def quantity(value: Any, reason: str, scale: float = 1.0, digits: int = 3, **more: Any) -> Value:
     """A number divided by `scale`, or a dash with the reason why there is none."""
-    found = words.number(value)
-    if found is None:
+    number = words.number(value)
+    if number is None:
         return missing(reason)
-    return Value(words.significant(found / scale, digits), sort=found / scale, **more)
+    return Value(words.significant(number / scale, digits), sort=number / scale, **more)
 
 
 def integer(value: Any, reason: str) -> Value:
     """A count, digits grouped from 10 000, or a dash with the reason why there is none."""
-    found = words.number(value)
-    if found is None:
+    number = words.number(value)
+    if number is None:
         return missing(reason)
-    return Value(words.grouped(found), sort=found)
+    return Value(words.grouped(number), sort=number)
 
 
 def ranged(

@@ -15,10 +15,10 @@ from siliconprof.render.grid_points import MS, Grid, devices_said, log_ticks, pl
 from siliconprof.render.variants import Row
 
 PANELS_PER_FIGURE = 6
-HOLLOW_SAID = (
-    " Hollow are points of which one iteration took the tool longer than min_run_time: one "
-    "iteration is then all that it times, and nothing is repeated on purpose, the doubt that seed "
-    "003 has of its own numbers."
+HOLLOW_NOTE = (
+    " Hollow dots are points of which one iteration took longer than min_run_time: the tool then "
+    "times one iteration alone and repeats nothing on purpose, which is the doubt that seed 003 "
+    "has about its own numbers."
 )
 AGREE = 0.05  # what is drawn as the band in which both timings agree
 
@@ -54,28 +54,28 @@ def add(data: Data, book: Book, grid: Grid, prefix: str) -> None:
             partial(draw, part),
             workload=grid.workload,
             device=devices_said(data, grid.points),
-            hollow=HOLLOW_SAID if any(map(is_short, chain(*part))) else "",
-            said=" ".join(map(said, part)),
+            hollow=HOLLOW_NOTE if any(map(is_short, chain(*part))) else "",
+            said=" ".join(map(agreement, part)),
         )
     for why, names in silent.items():
         book.note(f"No timing by blocked_autorange for {words.listing(names)}: {why}.")
 
 
-def said(points: Sequence[Row]) -> str:
+def agreement(points: Sequence[Row]) -> str:
     """How far both timings of one place are apart, and how often the tool had too little time."""
-    found = sorted(value for point in points if (value := ratio(point)))
-    near = sum(abs(value - 1) <= AGREE for value in found)
+    ratios = sorted(value for point in points if (value := ratio(point)))
+    near = sum(abs(value - 1) <= AGREE for value in ratios)
     short = [point for point in points if is_short(point)]
-    ends = list(dict.fromkeys(words.significant(found[i]) for i in (0, -1)))
+    ends = list(dict.fromkeys(words.significant(ratios[i]) for i in (0, -1)))
     span = f", from {ends[0]} to {ends[1]}" if len(ends) > 1 else ""
-    told = (
-        f"{place_name(points[0])}: ratio {words.significant(median(found))}, the median of "
-        f"{words.count(len(found), 'point')}{span}; {near} of them "
+    sentence = (
+        f"{place_name(points[0])}: ratio {words.significant(median(ratios))}, the median of "
+        f"{words.count(len(ratios), 'point')}{span}; {near} of them "
         f"within {words.whole_percent(AGREE)}"
     )
     if not short:
-        return f"{told}; min_run_time was never shorter than one iteration."
-    return f"{told}; in {len(short)} of them min_run_time was shorter than one iteration."
+        return f"{sentence}; min_run_time was never shorter than one iteration."
+    return f"{sentence}; in {len(short)} of them min_run_time was shorter than one iteration."
 
 
 def draw(panels: Sequence[Sequence[Row]], narrow: bool) -> Any:
@@ -103,10 +103,10 @@ def draw(panels: Sequence[Sequence[Row]], narrow: bool) -> Any:
     for index, points in enumerate(panels):
         row, column = divmod(index, columns)
         x, y = column * (panel + left + gap), head + row * (title + high + foot)
-        said = style.write(
+        place_text = style.write(
             figure, x, y + title / 2, place_name(points[0]), weight="bold", va="center"
         )
-        marks.tag(said, points)
+        marks.tag(place_text, points)
         ax = style.axes(figure, x + left, y + title, panel, high)
         _panel(ax, points)
         ax.set_ylabel("ratio", size=style.SMALL_PT)
@@ -117,14 +117,14 @@ def draw(panels: Sequence[Sequence[Row]], narrow: bool) -> Any:
 def _panel(ax: Any, points: Sequence[Row]) -> None:
     xs = [float(seconds(point) or 0) for point in points]
     ys = [float(ratio(point) or 0) for point in points]
-    given = sorted(
+    min_run_times = sorted(
         {
             value
             for point in points
             if (value := words.number(point.get("autorange_min_run_time_s")))
         }
     )
-    shown = [value for value in given if min(xs) / 20 < value < max(xs) * 20]
+    shown = [value for value in min_run_times if min(xs) / 20 < value < max(xs) * 20]
     low, high = min([*xs, *shown]) / 1.5, max([*xs, *shown]) * 1.5
     ax.set_xscale("log")
     ax.set_xlim(low, high)
@@ -135,17 +135,17 @@ def _panel(ax: Any, points: Sequence[Row]) -> None:
     for value in shown:
         ax.axvline(value, color=style.MUTED, linewidth=0.9, dashes=(1, 1))
     ink = style.colour(points[0])
-    enough = [i for i, point in enumerate(points) if not is_short(point)]
-    if enough:
+    long_enough = [i for i, point in enumerate(points) if not is_short(point)]
+    if long_enough:
         drawn = strokes.dots(
-            ax, [xs[i] for i in enough], [ys[i] for i in enough], 3.0, True, color=ink
+            ax, [xs[i] for i in long_enough], [ys[i] for i in long_enough], 3.0, True, color=ink
         )
-        told = hover.of_several([ys[i] for i in enough], "×")
+        ratios_text = hover.of_several([ys[i] for i in long_enough], "×")
         marks.tag(
             drawn,
             points,
             f"{place_name(points[0])}: blocked_autorange over our median, "
-            f"{words.count(len(enough), 'point')}, {told}",
+            f"{words.count(len(long_enough), 'point')}, {ratios_text}",
         )
     for i, point in enumerate(points):
         if is_short(point):

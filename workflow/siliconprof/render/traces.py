@@ -28,7 +28,7 @@ class Traces:
     training_steps: pd.DataFrame
     curves: pd.DataFrame = field(default_factory=pd.DataFrame)
     evaluations: pd.DataFrame = field(default_factory=pd.DataFrame)
-    _timed: dict[tuple, pd.DataFrame] = field(default_factory=dict)  # courses asked for so far
+    _timed: dict[tuple, pd.DataFrame] = field(default_factory=dict)  # courses made so far
 
     @cached_property
     def _series(self) -> dict[tuple, pd.DataFrame]:
@@ -104,12 +104,12 @@ def point_key(row: Mapping[str, Any]) -> tuple:
 def _by_point(frame: pd.DataFrame) -> dict[tuple, pd.DataFrame]:
     if frame.empty:
         return {}
-    found = {}
+    frames = {}
     for name, part in frame.groupby([*KEY, "point"], sort=False):
         names: tuple[Any, ...] = tuple(name)
         ordered = part.sort_values("step", kind="stable").reset_index(drop=True)
-        found[(*names[:-1], int(names[-1]))] = ordered
-    return found
+        frames[(*names[:-1], int(names[-1]))] = ordered
+    return frames
 
 
 def _by_cell(frame: pd.DataFrame) -> dict[tuple, pd.DataFrame]:

@@ -33,7 +33,7 @@ HATCH = {"trace": "//////"}
 ROWS_PER_FIGURE = 24
 ROW_IN = 0.235
 CHECK = "mechanism check"
-OFFLOAD_SAID = (
+OFFLOAD_NOTE = (
     f" “Offload” on a CPU is a {CHECK}, not a cost of offloading: there is nothing to offload to."
 )
 LINES = {  # through the dot of an unsplit step, by what is known of its error: width, words
@@ -62,7 +62,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
                 "training-phases",
                 partial(draw, data, chunk),
                 family=kind.label + part,
-                offload=OFFLOAD_SAID if any(map(has_no_speed, chunk)) else "",
+                offload=OFFLOAD_NOTE if any(map(has_no_speed, chunk)) else "",
             )
     if any(points for points, _ in families.values()):
         book.table(f"{prefix}training-times", "training-times", times_table(families))
@@ -165,22 +165,22 @@ def _bars(
     reach = longest
     for y, row in enumerate(rows):
         if row.get("step_median_s") is None:
-            _say_status(ax, y, row, width)
+            _status_label(ax, y, row, width)
             continue
-        start, whose = 0.0, f"{model(row)}, {name(row, False)}"
+        start, training = 0.0, f"{model(row)}, {name(row, False)}"
         for phase in phases:
-            said = f"{whose}: {phase} {hover.quartiles(row, phase)}"
-            start = _segment(ax, y, row, phase, start, row.get(f"{phase}_median_s"), said)
+            hover_text = f"{training}: {phase} {hover.quartiles(row, phase)}"
+            start = _segment(ax, y, row, phase, start, row.get(f"{phase}_median_s"), hover_text)
         middle = row["unsplit_step_median_s"]
         end = start
         if middle is not None:
             origin = str(uncertainty.origin(row))
             low, high = _ends(row)
-            said = f"{whose}: unsplit step {hover.median(row, 'unsplit_step')}"
+            hover_text = f"{training}: unsplit step {hover.median(row, 'unsplit_step')}"
             marks.tag(
                 ax.plot([low, high], [y, y], color=style.INK, linewidth=LINES[origin][0]), row
             )
-            marks.tag(ax.plot([middle], [y], "o", color=style.INK, markersize=2.6), row, said)
+            marks.tag(ax.plot([middle], [y], "o", color=style.INK, markersize=2.6), row, hover_text)
             end = max(start, high)
         total = words.duration(middle if middle is not None else row["step_median_s"])
         check = ("\n" if narrow else ", ") + CHECK if has_no_speed(row) else ""
@@ -196,8 +196,8 @@ def _bars(
             ),
             row,
         )
-        said = max((total + check).split("\n"), key=len)
-        room = style.text_in(said + " ", style.SMALL_PT) / width
+        longest_line = max((total + check).split("\n"), key=len)
+        room = style.text_in(longest_line + " ", style.SMALL_PT) / width
         reach = max(reach, (end + longest * 0.025) / (1 - min(room, 0.7)))
     ax.set_xlim(0, reach)
     style.plain_ticks(ax.xaxis, 5, MS)
@@ -211,11 +211,11 @@ def _shares(ax: Any, rows: Sequence[Row], phases: Sequence[str], narrow: bool, n
         total = sum(row.get(f"{phase}_median_s") or 0.0 for phase in PHASES)
         if not total:
             continue
-        start, whose = 0.0, f"{model(row)}, {name(row, False)}"
+        start, training = 0.0, f"{model(row)}, {name(row, False)}"
         for phase in phases:
             share = (row.get(f"{phase}_median_s") or 0.0) / total
-            said = f"{whose}: {phase} {words.percent(share)} of the phases"
-            before, start = start, _segment(ax, y, row, phase, start, share, said)
+            hover_text = f"{training}: {phase} {words.percent(share)} of the phases"
+            before, start = start, _segment(ax, y, row, phase, start, share, hover_text)
             if share >= LABELLED_SHARE:
                 dark = PHASE_STEP[phase] == 100
                 marks.tag(
@@ -236,16 +236,16 @@ def _shares(ax: Any, rows: Sequence[Row], phases: Sequence[str], narrow: bool, n
 
 
 def _ends(row: Row) -> tuple[float, float]:
-    """Of the line through the dot: a process's error where it is known, else its own spread."""
-    known = uncertainty.origin(row) == uncertainty.BETWEEN
-    low, high = ("low", "high") if known else ("q25", "q75")
+    """Ends of the line through the dot: a process's error where known, else its own spread."""
+    between = uncertainty.origin(row) == uncertainty.BETWEEN
+    low, high = ("low", "high") if between else ("q25", "q75")
     return row[f"unsplit_step_{low}_s"], row[f"unsplit_step_{high}_s"]
 
 
 def _segment(
-    ax: Any, y: float, row: Row, phase: str, start: float, length: float | None, said: str
+    ax: Any, y: float, row: Row, phase: str, start: float, length: float | None, hover_text: str
 ) -> float:
-    """One phase of a bar; where it ends comes back."""
+    """Draw one phase of a bar and return where it ends."""
     if not length:
         return start
     marks.tag(
@@ -260,27 +260,27 @@ def _segment(
             hatch=HATCH.get(phase),
         ).patches,
         row,
-        said,
+        hover_text,
     )
     return start + length
 
 
-def _say_status(ax: Any, y: float, row: Row, width: float) -> None:
+def _status_label(ax: Any, y: float, row: Row, width: float) -> None:
     """A cell without a time says why where its bar would be."""
-    said = f"{row['status']}: {row['reason']}" if row.get("reason") else "no time measured"
+    status_text = f"{row['status']}: {row['reason']}" if row.get("reason") else "no time measured"
     limit = int(width / style.text_in("x", style.SMALL_PT))
     marks.tag(
         ax.text(
             0,
             y,
-            " " + words.shortened(said, limit),
+            " " + words.shortened(status_text, limit),
             va="center",
             style="italic",
             size=style.SMALL_PT,
             color=style.MUTED,
         ),
         row,
-        f"{hover.training(row)}: {said}",
+        f"{hover.training(row)}: {status_text}",
     )
 
 
@@ -295,7 +295,7 @@ NAMES = [
 
 
 def names(row: Row) -> list[Value | str | None]:
-    """The cells that say which training cell a row is."""
+    """The table cells that name the training cell of a row."""
     check = has_no_speed(row)
     workload = Value(
         row["workload"],
@@ -359,7 +359,7 @@ def _why_no_phase(row: Row, phase: str) -> str:
 
 
 def rates_table(data: Data, families: dict[Family, tuple[list[Row], list[Row]]]) -> Table:
-    """Throughput and efficiency; every efficiency says of what."""
+    """Throughput and efficiency; every efficiency names its reference."""
     table = Table(
         [
             *NAMES,
@@ -425,7 +425,7 @@ def best_products(data: Data) -> dict[tuple, float]:
 
 
 def product_key(row: Row) -> tuple:
-    """Mixed precision multiplies in its 16-bit format, so it is held against that."""
+    """Mixed precision multiplies in its 16-bit format, so it is compared with that."""
     place = (row["source"], row["host"], row["device"], row["backend"])
     return (*place, PEAK_OF_PRECISION[row["precision"]])
 

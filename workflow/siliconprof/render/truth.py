@@ -16,7 +16,7 @@ HEADS = {
     "sleep": Column("Known sleep", help="a sleep of 20 ms, as it was measured"),
     "twice_the_work": Column("Twice the work", help="how many times as long it takes"),
     "synchronisation": Column(
-        "Waited for", help="share of the time until a result could be read that was timed, at least"
+        "Waited for", help="least share of the time until a result could be read that was timed"
     ),
     "precision": Column("Precision", help="largest error of a product against float64"),
     "results": Column("Results", help="largest error of a result against float64"),
@@ -25,11 +25,11 @@ HEADS = {
 
 
 def add(own: Data, book: Book) -> None:
-    """One row per device, backend and precision; nothing where no cell has made a check."""
-    checked = [cell for cell in own.cells if cell.get("clock_check")]
+    """One row per device, backend and precision; a note where no cell has made a check."""
+    checked_cells = [cell for cell in own.cells if cell.get("clock_check")]
     book.heading("Are these numbers true?", anchor="truth")
-    if checked:
-        book.table("truth", "truth", table(own, checked))
+    if checked_cells:
+        book.table("truth", "truth", table(own, checked_cells))
     else:
         book.note("No cell of this host has checked its clock and its arithmetic.")
 
@@ -47,10 +47,10 @@ def table(data: Data, cells: Sequence[Row]) -> Table:
         Column("Precision"),
         Column("Cells", "", True),
     ]
-    found = Table([*columns, *HEADS.values()])
+    result = Table([*columns, *HEADS.values()])
     for (host, _, _, precision), members in groups.items():
         first = members[0]
-        found.add(
+        result.add(
             text(host),
             text(data.device_name(first)),
             text(words.backend_name(first)),
@@ -59,20 +59,20 @@ def table(data: Data, cells: Sequence[Row]) -> Table:
             *(outcome(name, members) for name in cell_columns.NAMES),
             of=members,
         )
-    return found
+    return result
 
 
 def outcome(name: str, cells: Sequence[Row]) -> Value:
     """`ok` with the figures below it, how many failed, or why it was not checked."""
-    made = [cell for cell in cells if cell[f"{name}_check"] in ("ok", "failed")]
-    failed = [cell for cell in made if cell[f"{name}_check"] == "failed"]
-    if not made:
+    checked = [cell for cell in cells if cell[f"{name}_check"] in ("ok", "failed")]
+    failed = [cell for cell in checked if cell[f"{name}_check"] == "failed"]
+    if not checked:
         reasons = {cell[f"{name}_check_reason"] for cell in cells} - {None}
         return missing("; ".join(sorted(reasons)) or "the cell failed before")
-    below, title = figures(name, made), f"checked in {len(made)} of {len(cells)}"
+    below, title = figures(name, checked), f"checked in {len(checked)} of {len(cells)}"
     if failed:
-        said = f"{len(failed)} of {len(made)} failed"
-        return Value(said, sort=len(failed), below=below, title=title, mark="bad")
+        verdict = f"{len(failed)} of {len(checked)} failed"
+        return Value(verdict, sort=len(failed), below=below, title=title, mark="bad")
     return Value("ok", sort=0, below=below, title=title)
 
 
@@ -91,16 +91,18 @@ def figures(name: str, cells: Sequence[Row]) -> str:
     if name == "twice_the_work":
         ratios = {"product": values("twice_product_ratio"), "sum": values("twice_sum_ratio")}
         return ", ".join(
-            f"{what} {span([f'{r:.2f}' for r in found])}" for what, found in ratios.items() if found
+            f"{what} {span([f'{r:.2f}' for r in measured])}"
+            for what, measured in ratios.items()
+            if measured
         )
     if name == "synchronisation":
         return words.whole_percent(values("waited_share")[0])
     if name == "drift":
         changes = [ratio - 1 for ratio in values("worst_drift_ratio")]
-        again = sum(values("attempts_given_up"))
-        most = max(changes, key=abs, default=None)
-        said = [] if most is None else [f"{100 * most:+.0f}{words.THIN}%".replace("-", "−")]
-        return ", ".join(said + ([f"{again:.0f} measured again"] if again else []))
+        n_repeated = sum(values("attempts_given_up"))
+        largest = max(changes, key=abs, default=None)
+        drift = [] if largest is None else [f"{100 * largest:+.0f}{words.THIN}%".replace("-", "−")]
+        return ", ".join(drift + ([f"{n_repeated:.0f} measured again"] if n_repeated else []))
     errors = values("product_error" if name == "precision" else "worst_result_error")
     return words.scientific(errors[-1]) if errors else ""
 

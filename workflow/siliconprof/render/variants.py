@@ -118,34 +118,34 @@ def precision(row: Mapping[str, Any]) -> str:
 
 
 def zero_stage(row: Mapping[str, Any]) -> str:
-    """The ZeRO stage of an offloaded cell as ` stage 2`; empty when not told."""
+    """The ZeRO stage of an offloaded cell as ` stage 2`; empty when not recorded."""
     return f" stage {int(row['zero_stage'])}" if row.get("zero_stage") else ""
 
 
 def variant(row: Mapping[str, Any]) -> list[str]:
     """What sets a training cell apart from the plain training of its model."""
-    said = []
+    parts = []
     if row.get("lora_rank"):
-        said.append(f"LoRA {int(row['lora_rank'])}")
+        parts.append(f"LoRA {int(row['lora_rank'])}")
     applied = row.get("scenario_applied") or row["scenario"]
     if applied == "offload":
-        said.append(f"offload{zero_stage(row)}")
+        parts.append(f"offload{zero_stage(row)}")
     elif applied == "near-capacity":
         batch = row.get("batch_size") if row.get("batch_size_found") else None
-        said.append("near capacity" + (f", batch {int(batch)}" if batch else ""))
+        parts.append("near capacity" + (f", batch {int(batch)}" if batch else ""))
     if row["scenario"] not in ("auto", applied):
-        said.append(f"asked for {row['scenario']}")
+        parts.append(f"asked for {row['scenario']}")
     if row.get("gradient_checkpointing"):
-        said.append("checkpointed")
+        parts.append("checkpointed")
     if row.get("allocator") not in (None, "default"):
-        said.append(f"allocator: {row['allocator']}")
+        parts.append(f"allocator: {row['allocator']}")
     if row.get("weights") not in (None, "random"):
-        said.append(str(row["weights"]))
+        parts.append(str(row["weights"]))
     if row.get("probes_off"):
-        said.append("no probes")
+        parts.append("no probes")
     if row.get("twin"):
-        said.append(stem(row))
-    return said
+        parts.append(stem(row))
+    return parts
 
 
 def as_slug(text: str) -> str:
@@ -156,10 +156,10 @@ def as_slug(text: str) -> str:
 def work_apart(row: Mapping[str, Any]) -> str:
     """`, LoRA 8` of trainings that compute something else than the plain one; empty for it."""
     rank, weights = row.get("lora_rank"), row.get("weights")
-    said = [f"LoRA {int(rank)}"] if rank else []
+    parts = [f"LoRA {int(rank)}"] if rank else []
     if weights not in (None, "random"):
-        said.append(str(weights))
-    return "".join(f", {word}" for word in said)
+        parts.append(str(weights))
+    return "".join(f", {word}" for word in parts)
 
 
 def label(row: Mapping[str, Any], lines: bool = False) -> str:
@@ -186,8 +186,8 @@ def backend_place(backend: str) -> tuple[int, str]:
     return _place(backend, BACKEND_ORDER)
 
 
-def _place(value: str | None, known: tuple[str, ...]) -> tuple[int, str]:
-    return (known.index(value) if value in known else len(known), value or "")
+def _place(value: str | None, listed: tuple[str, ...]) -> tuple[int, str]:
+    return (listed.index(value) if value in listed else len(listed), value or "")
 
 
 def _device(row: Mapping[str, Any]) -> tuple:

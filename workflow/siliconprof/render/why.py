@@ -24,31 +24,31 @@ from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, missing
 from siliconprof.render.traces import point_key
 from siliconprof.render.variants import Row, as_slug, has_no_speed
-from siliconprof.render.why_gaps import MOST_TOLD, MS, NAMES, Gap
+from siliconprof.render.why_gaps import MOST_SHOWN, MS, NAMES, Gap
 
 FOLD_ABOVE = 8
-UNTOLD = "not among the lines of attribution.csv"
+NOT_LISTED = "not among the lines of attribution.csv"
 METHODS = {  # what a side spends; the numbers behind each stand in the tables and in the CSV file
     PRODUCTS: "the products of a real step as they were timed in bursts on both sides in {timed} of "
     "{of}, shapes that were not timed at the mean rate of those that were; in {rest} coarser, the "
-    "step's operations over the fastest product of each side, so at least so long, and at most the "
+    "step's operations over the fastest product of each side, a lower bound; the upper bound is the "
     "whole step",
     MEMORY: "the optimizer's passes and kept activations, by the memory model, over the bandwidth "
-    "of memory and caches measured with the side's backend. What products read is theirs; kept "
-    "activations may be among it, so the range begins with the optimizer alone",
+    "of memory and caches measured with the side's backend. What products read counts as theirs and "
+    "may include kept activations, so the range begins with the optimizer alone",
     LAUNCHES: "operators of a step by formula, counted in torch and MLX, times one launch of many; "
-    "the products that were timed bring their own. Where a backend queues, the number is what "
+    "products that were timed include their own launches. Where a backend queues, the number is what "
     "launches cost if nothing hides them, and the range begins at 0",
     PAGE_FAULTS: "minor faults of a step times the cost of a first touch on that host",
-    SWAP: "known only where there was no major fault: nothing measures what one costs",
+    SWAP: "known only where there was no major fault: the cost of one is not measured",
     OFFLOAD: "gradients to the host and weights back, over the measured copies",
-    CLOCKS: "where the hardware says that it held its clock down, by how much the clock's median "
+    CLOCKS: "where the hardware reports that it held its clock down, how far the clock's median "
     "lies below its highest",
 }
 
 
 def add(data: Data, book: Book, everyone: Data) -> None:
-    """Sentences and a figure for each family, then tables of all pairs and what was lacking.
+    """Sentences and a figure for each family, then tables of all pairs and what was not available.
 
     Args:
         data: of this host.
@@ -60,17 +60,17 @@ def add(data: Data, book: Book, everyone: Data) -> None:
             "Nothing to explain: no two trainings of equal work were measured on this host. Two "
             "backends, devices, precisions or trainers of one training workload are needed."
         )
-    for (kind, rank), found in why_gaps.by_family(gaps).items():
-        shown = found[:MOST_TOLD]
+    for (kind, rank), family_gaps in why_gaps.by_family(gaps).items():
+        shown = family_gaps[:MOST_SHOWN]
         lora = f", LoRA {rank}" if rank else ""
         book.figure(
             f"why-{kind.slug}{as_slug(lora)}",
             "why",
             partial(why_figure.draw, shown),
             family=f"{kind.label}{lora}",
-            shown=f"the {len(shown)} most telling of {words.count(len(found), 'pair')}"
-            if len(shown) < len(found)
-            else words.count(len(found), "pair"),
+            shown=f"the {len(shown)} most telling of {words.count(len(family_gaps), 'pair')}"
+            if len(shown) < len(family_gaps)
+            else words.count(len(family_gaps), "pair"),
         )
         sentences = [_cautioned(gap) for gap in shown]
         book.listing(sentences[:1], f"{kind.name}{lora}, in words:", more=sentences[1:])
@@ -111,9 +111,9 @@ def _besides(data: Data, book: Book, gaps: Sequence[Gap]) -> None:
         names = words.listing(dict.fromkeys(f"{p['workload']}/{p['backend']}" for p in checks))
         lacking.append(f"{names}: in no pair, a mechanism check has no speed.")
     in_pairs = {point_key(row) for gap in gaps for row in gap.of}
-    alone = [p for p in data.training() if point_key(p) not in in_pairs and p not in checks]
-    if alone:
-        names = words.listing(dict.fromkeys(f"{p['workload']}/{p['backend']}" for p in alone))
+    unpaired = [p for p in data.training() if point_key(p) not in in_pairs and p not in checks]
+    if unpaired:
+        names = words.listing(dict.fromkeys(f"{p['workload']}/{p['backend']}" for p in unpaired))
         lacking.append(f"{names}: in no pair, no other training here did the same work a step.")
     if lacking:
         book.listing(lacking, "Not available, and so part of what is unexplained, or in no pair:")
@@ -131,9 +131,9 @@ def _by_sweep(gap: Gap) -> bool:
 
 
 def _cautioned(gap: Gap) -> str:
-    said = f"{why_gaps.sentence(gap)}{why_gaps.by_phase(gap)}"
+    sentence = f"{why_gaps.sentence(gap)}{why_gaps.by_phase(gap)}"
     caution = words.caution(*gap.of)
-    return f"{said} ({caution.capitalize()}.)" if caution else said
+    return f"{sentence} ({caution.capitalize()}.)" if caution else sentence
 
 
 # -- tables ----------------------------------------------------------------------------------------
@@ -173,9 +173,9 @@ def _badge(row: Row) -> str:
 def _part(line: Row | None) -> Value:
     """A part in ms, its range below, its methods for the pointer."""
     if line is None:
-        return missing(UNTOLD)
+        return missing(NOT_LISTED)
     if line["seconds"] is None:
-        return missing(line["reason"] or UNTOLD)
+        return missing(line["reason"] or NOT_LISTED)
     low, high = line["low_s"], line["high_s"]
     below = ""
     if low is not None and high is not None and high - low > 1e-3 * abs(line["seconds"]):
@@ -232,8 +232,8 @@ def finding(data: Data) -> Finding | None:
     for gap in why_gaps.read(data):
         if gap.apart & {"device", "backend"} and not gap.apart & {"trainer", "precision"}:
             caution = words.caution(*gap.of)
-            said = f"{gap.family.name}: {why_gaps.sentence(gap)}"
-            said += f" ({caution.capitalize()}.)" if caution else ""
-            lines.append((gap.telling, Line(said, doubtful="contended" in caution)))
-    ordered = [line for _, line in sorted(lines, key=lambda told_: told_[0])]
+            sentence = f"{gap.family.name}: {why_gaps.sentence(gap)}"
+            sentence += f" ({caution.capitalize()}.)" if caution else ""
+            lines.append((gap.telling, Line(sentence, doubtful="contended" in caution)))
+    ordered = [line for _, line in sorted(lines, key=lambda pair: pair[0])]
     return told("Why", ordered, "why")

@@ -72,18 +72,18 @@ def draw(gaps: Sequence[Gap], narrow: bool) -> Any:
 def _title(gap: Gap, width: float) -> str:
     """Who is slower than whom by how much; in lines where it is too long for one."""
     slow, fast = gap.name(gap.slow), gap.name(gap.fast)
-    said = f"{milliseconds(gap.gap['seconds'])} a step more, {gap.verdict}"
-    one = f"{slow} against {fast}: {said}"
-    if style.text_in(one) <= width:
-        return one
-    two = f"{slow} against {fast}:"
-    if style.text_in(two) <= width:
-        return f"{two}\n{said}"
-    return f"{slow}\nagainst {fast}:\n{said}"
+    gap_text = f"{milliseconds(gap.gap['seconds'])} a step more, {gap.verdict}"
+    one_line = f"{slow} against {fast}: {gap_text}"
+    if style.text_in(one_line) <= width:
+        return one_line
+    first_line = f"{slow} against {fast}:"
+    if style.text_in(first_line) <= width:
+        return f"{first_line}\n{gap_text}"
+    return f"{slow}\nagainst {fast}:\n{gap_text}"
 
 
 def _seconds(gap: Gap, kind: str, part: str) -> float:
-    """A part of a gap, 0 where nobody knows it."""
+    """A part of a gap, 0 where it is unknown."""
     return next((p["seconds"] or 0.0 for p in gap.parts(kind) if p["part"] == part), 0.0)
 
 
@@ -109,14 +109,16 @@ def _pair(ax: Any, gap: Gap, phases: Sequence[str], causes: Sequence[str]) -> No
             ends[seconds >= 0] += seconds
             _part(ax, y, gap, name, start, seconds, ink, reach)
     line = gap.gap
-    said = f"{gap.name(gap.slow)} against {gap.name(gap.fast)}: {milliseconds(line['seconds'])}"
+    hover_text = (
+        f"{gap.name(gap.slow)} against {gap.name(gap.fast)}: {milliseconds(line['seconds'])}"
+    )
     marks.tag(
         [
             ax.plot([line["low_s"], line["high_s"]], [0.5, 0.5], color=style.INK, linewidth=0.8),
             ax.plot([line["seconds"]], [0.5], "|", color=style.INK, markersize=8),
         ],
         gap.of,
-        said,
+        hover_text,
     )
     ax.axvline(0, color=style.MUTED, linewidth=0.5)
     ax.set_xlim(low - 0.01 * reach * (low < 0), high + 0.02 * reach)
@@ -137,7 +139,7 @@ def _part(
         return
     of: list[Row] = gap.of
     share = seconds / gap.gap["seconds"] if gap.gap["seconds"] else 0.0
-    said = (
+    hover_text = (
         f"{gap.name(gap.slow)} against {gap.name(gap.fast)}: {name} {milliseconds(seconds)} "
         f"({words.whole_percent(share)} of the gap)"
     )
@@ -151,7 +153,7 @@ def _part(
             **(BROKEN if ink == UNKNOWN else WHOLE),
         ).patches,
         of,
-        said,
+        hover_text,
     )
     if abs(seconds) >= LABELLED * reach:
         marks.tag(

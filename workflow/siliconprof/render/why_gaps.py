@@ -1,4 +1,4 @@
-"""Gaps between trainings as the page tells them: the lines of attribution.csv by pair, in words."""
+"""Gaps between trainings as the page shows them: the lines of attribution.csv by pair, in words."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ NAMES = {
     LEFT: "unexplained",
 }
 WORTH_A_WORD = 0.02  # of a gap
-WIDE = 0.1  # of an estimate: a range so much wider is told with it
-MOST_TOLD = 4  # pairs of a family that have a sentence and a bar
+WIDE = 0.1  # of an estimate: a range so much wider is given with it
+MOST_SHOWN = 4  # pairs of a family that have a sentence and a bar
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class Gap:
     def apart(self) -> set[str]:
         """The axes in which both sides differ."""
         axes = ("host", "device", "backend", "trainer", "precision")
-        found = {axis for axis in axes if self.fast[axis] != self.slow[axis]}
-        return found | ({"variant"} if variant(self.fast) != variant(self.slow) else set())
+        axes_apart = {axis for axis in axes if self.fast[axis] != self.slow[axis]}
+        return axes_apart | ({"variant"} if variant(self.fast) != variant(self.slow) else set())
 
     @property
     def telling(self) -> tuple:
@@ -102,8 +102,8 @@ class Gap:
         """`mlx · plain · fp32`, with device and host where there are several."""
         where = [row["host"]] if "host" in self.apart else []
         where += [row["device"]] if self.several_devices or "device" in self.apart else []
-        said = [*where, words.backend_name(row), row["trainer"], precision(row), *variant(row)]
-        return " · ".join(said)
+        parts = [*where, words.backend_name(row), row["trainer"], precision(row), *variant(row)]
+        return " · ".join(parts)
 
     @property
     def ratio(self) -> float:
@@ -122,23 +122,23 @@ def read(data: Data, everyone: bool = False) -> list[Gap]:
     for line in data.attribution:
         grouped.setdefault(line["pair"], []).append(line)
     several = len({point["device"] for point in points.values()}) > 1
-    found = []
+    gaps = []
     for lines in grouped.values():
-        fast, slow = (points.get(point_key(named)) for named in sides(lines[0]))
+        fast, slow = (points.get(point_key(side)) for side in sides(lines[0]))
         if fast and slow:
             own = {fast["source"], slow["source"]} == {"this host"}
             if not everyone or not own:
-                found.append(Gap(fast, slow, lines, several))
-    return sorted(found, key=lambda gap: (gap.family.order, gap.telling))
+                gaps.append(Gap(fast, slow, lines, several))
+    return sorted(gaps, key=lambda gap: (gap.family.order, gap.telling))
 
 
 def by_family(gaps: Iterable[Gap]) -> dict[tuple[Family, Any], list[Gap]]:
     """(family, what else sets its work apart) -> its gaps, in their order."""
-    found: dict[tuple[Family, Any], list[Gap]] = {}
+    grouped: dict[tuple[Family, Any], list[Gap]] = {}
     for gap in gaps:
         rank = gap.fast.get("lora_rank")
-        found.setdefault((gap.family, int(rank) if rank else None), []).append(gap)
-    return found
+        grouped.setdefault((gap.family, int(rank) if rank else None), []).append(gap)
+    return grouped
 
 
 def milliseconds(seconds: float) -> str:
@@ -155,18 +155,19 @@ def sentence(gap: Gap) -> str:
     """A gap and its causes in words with numbers; a gap within noise has none."""
     line = gap.gap
     head = (
-        f"{gap.name(gap.slow)} takes {milliseconds(line['seconds'])} (both 95 % intervals allow "
-        f"{_ends(line)}) more a step than {gap.name(gap.fast)}, {words.significant(gap.ratio)} times as long"
+        f"{gap.name(gap.slow)} takes {milliseconds(line['seconds'])} more a step than "
+        f"{gap.name(gap.fast)} (both 95 % intervals allow {_ends(line)} ms), "
+        f"{words.significant(gap.ratio)} times as long"
     )
     if gap.verdict == NO_GAP:
         return f"{head}: no difference beyond noise, so there is nothing to explain."
     longer, shorter = _causes(gap)
-    told = [
-        f"{words.listing(parts)}{said}"
-        for parts, said in ((longer, ""), (shorter, " less by the slower side"))
+    texts = [
+        f"{words.listing(parts)}{suffix}"
+        for parts, suffix in ((longer, ""), (shorter, " less by the slower side"))
         if parts
     ] or [f"no estimate gives a cause 2 % of it{_blind(gap)}"]
-    return f"{head}: {'; '.join(told)}; {_left(gap)}{_untimed(gap)}."
+    return f"{head}: {'; '.join(texts)}; {_left(gap)}{_untimed(gap)}."
 
 
 def _ends(line: Row) -> str:
@@ -177,12 +178,12 @@ def _ends(line: Row) -> str:
 def _blind(gap: Gap) -> str:
     """Why no estimate could tell both sides apart, where that is so."""
     if gap.apart == {"trainer"}:
-        return " (they know device, backend, precision and model, and not the trainer)"
+        return " (estimates depend on device, backend, precision and model, not on the trainer)"
     return ""
 
 
 def _untimed(gap: Gap) -> str:
-    """What makes a range wide: products that have a least time and nothing better."""
+    """What makes a range wide: products of which only a least time is known."""
     for line in gap.parts(CAUSE):
         coarse = (line["fast_how"] or "").startswith(COARSER)
         if line["part"] == PRODUCTS and coarse and line["high_s"] is not None:
@@ -192,9 +193,9 @@ def _untimed(gap: Gap) -> str:
 
 def _causes(gap: Gap) -> tuple[list[str], list[str]]:
     """Causes worth a word, the largest first: what the slower side spends more, and less."""
-    known = [line for line in gap.parts(CAUSE) if line["seconds"] is not None]
+    estimated = [line for line in gap.parts(CAUSE) if line["seconds"] is not None]
     worth = sorted(
-        (line for line in known if abs(line["share"] or 0.0) >= WORTH_A_WORD),
+        (line for line in estimated if abs(line["share"] or 0.0) >= WORTH_A_WORD),
         key=lambda line: -abs(line["seconds"]),
     )
     longer = [
@@ -232,8 +233,8 @@ def _range_of_less(line: Row) -> str:
     less = {"seconds": -line["seconds"], "low_s": None, "high_s": None}
     if line["low_s"] is not None and line["high_s"] is not None:
         less |= {"low_s": -line["high_s"], "high_s": -line["low_s"]}
-    said = _range(less)
-    return f" ({said.removeprefix('; ')})" if said else ""
+    text = _range(less)
+    return f" ({text.removeprefix('; ')})" if text else ""
 
 
 def _left(gap: Gap) -> str:
@@ -241,11 +242,11 @@ def _left(gap: Gap) -> str:
     left = gap.left
     ends = f" (with every range at its worst {_ends(left)})"
     if left["seconds"] < 0:
-        said = (
+        text = (
             f"the estimates give {milliseconds(-left['seconds'])} "
             f"({words.whole_percent(-left['share'])}) more than there is{ends}"
         )
-        return said if gap.verdict == OVER else f"{said}, within their ranges"
+        return text if gap.verdict == OVER else f"{text}, within their ranges"
     if left["share"] > 1.01:
         return f"{milliseconds(left['seconds'])}, more than the gap itself, unexplained{ends}"
     mostly = ", most of it," if gap.verdict == UNEXPLAINED else ""
@@ -256,12 +257,12 @@ def by_phase(gap: Gap) -> str:
     """Where in the step a gap lies; empty for one within noise."""
     if gap.verdict == NO_GAP:
         return ""
-    told = [
+    parts = [
         f"{line['part']} {words.significant(line['seconds'] / MS)}"
         for line in gap.parts(PHASE)
         if line["seconds"] is not None
     ]
-    return f" By phase, in ms: {', '.join(told)}."
+    return f" By phase, in ms: {', '.join(parts)}."
 
 
 def lacking(gaps: Sequence[Gap]) -> list[str]:
@@ -280,12 +281,12 @@ def lacking(gaps: Sequence[Gap]) -> list[str]:
 
 def flagged_inputs(gaps: Iterable[Gap]) -> list[str]:
     """Cells that the estimates rest on and that are flagged: `bandwidth flagged noisy`."""
-    said = [
+    methods = [
         how
         for gap in gaps
         for line in gap.parts(CAUSE)
         for how in (line["fast_how"], line["slow_how"])
         if how
     ]
-    found = (name for how in said for name in re.findall(r"\(([^()]* flagged [^()]*)\)", how))
-    return list(dict.fromkeys(found))
+    names = (name for how in methods for name in re.findall(r"\(([^()]* flagged [^()]*)\)", how))
+    return list(dict.fromkeys(names))

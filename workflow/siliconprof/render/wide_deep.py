@@ -15,7 +15,7 @@ from siliconprof.render.grid_points import MODEL
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged
 from siliconprof.render.traces import point_key
 from siliconprof.render.variants import Row
-from siliconprof.render.wide_deep_curves import MIB, MS, column, draw, smoothed_said, unusual
+from siliconprof.render.wide_deep_curves import MIB, MS, column, draw, smoothing_note, unusual
 from siliconprof.stats import training_course
 from siliconprof.stats.training_course import ELEVATED, aspect, pairs
 
@@ -25,19 +25,19 @@ LINES_PER_FIGURE = 8
 
 def trainings(data: Data) -> list[Row]:
     """Whole trainings that were measured, wide models first."""
-    found = data.whole_trainings(TRAINER)
-    devices = list(dict.fromkeys((row["source"], row["host"], row["device"]) for row in found))
+    rows = data.whole_trainings(TRAINER)
+    devices = list(dict.fromkeys((row["source"], row["host"], row["device"]) for row in rows))
 
     def place(row: Row) -> tuple[int, float]:
         return devices.index((row["source"], row["host"], row["device"])), -aspect(row)
 
-    return sorted(found, key=place)
+    return sorted(rows, key=place)
 
 
 def deeper(points: Sequence[Row]) -> str:
     """How many times the wide model's layers the deep one has in every pair; rounded down."""
-    found = [float(deep["n_layer"]) / float(wide["n_layer"]) for wide, deep in pairs(points)]
-    return f"at least {math.floor(10 * min(found)) / 10:g}" if found else "several"
+    ratios = [float(deep["n_layer"]) / float(wide["n_layer"]) for wide, deep in pairs(points)]
+    return f"at least {math.floor(10 * min(ratios)) / 10:g}" if ratios else "several"
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
@@ -73,7 +73,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
                 partial(draw, data, part),
                 device=data.device_name(part[0]),
                 precision=precision,
-                smoothed=smoothed_said(data, part),
+                smoothed=smoothing_note(data, part),
             )
     book.table(f"{prefix}wide-deep-results", "wide-deep-results", results_table(data, points))
     quotations(data, book, points)
@@ -107,8 +107,11 @@ def models_table(points: Sequence[Row]) -> Table:
     )
     models: dict[tuple, Row] = {}
     for point in points:
-        same = (point["workload"], *(point.get(n) for n in (*MODEL, "batch_size", "n_parameters")))
-        models.setdefault(same, point)
+        model_key = (
+            point["workload"],
+            *(point.get(n) for n in (*MODEL, "batch_size", "n_parameters")),
+        )
+        models.setdefault(model_key, point)
     ordered = sorted(models.values(), key=lambda row: -aspect(row))
     widest = ordered[0]
     for row in ordered:
@@ -133,15 +136,15 @@ def _count(value: Any) -> Value:
 
 def _matched(value: Value, row: Row, widest: Row, column_: str) -> Value:
     """A value with its distance from the widest model's below."""
-    ours, theirs = words.number(row.get(column_)), words.number(widest.get(column_))
-    if row is widest or not ours or not theirs:
+    own, reference = words.number(row.get(column_)), words.number(widest.get(column_))
+    if row is widest or not own or not reference:
         return value
-    off = f"{100 * (ours / theirs - 1):+.2f}".replace("-", "−")
-    return Value(value.text, value.sort, f"{off}{words.THIN}%")
+    difference = f"{100 * (own / reference - 1):+.2f}".replace("-", "−")
+    return Value(value.text, value.sort, f"{difference}{words.THIN}%")
 
 
 def results_table(data: Data, points: Sequence[Row]) -> Table:
-    """What came out of each training, and what it took."""
+    """The results of each training, and what it took."""
     result = Table(
         [
             Column("Model"),
@@ -219,10 +222,10 @@ def _final(row: Row) -> Value:
 def _evaluated(data: Data, row: Row) -> list[Value]:
     """Loss and perplexity after the last step."""
     frame = data.traces.evaluated(row)
-    known = None if frame is None else frame[frame["loss"].notna()]
-    if known is None or known.empty:
+    finite = None if frame is None else frame[frame["loss"].notna()]
+    if finite is None or finite.empty:
         return [missing("no evaluation came to a finite loss")] * 2
-    last, best = known.iloc[-1], known.iloc[int(known["loss"].to_numpy().argmin())]
+    last, best = finite.iloc[-1], finite.iloc[int(finite["loss"].to_numpy().argmin())]
     loss = quantity(last["loss"], "not finite", digits=4)
     below = f"{words.significant(float(best['loss']), 4)} at {int(best['step'])}"
     return [
@@ -237,15 +240,15 @@ def elevated_until(data: Data, row: Row) -> int | None:
     The norm is a running median, which a lone spike does not move; the level is the median over
     the second half of the run. Steps count from 1; 0 means never.
     """
-    found = training_course.elevated_until(column(data, row, "gradient_norm").tolist())
-    return None if found is None else int(found.middle)
+    course = training_course.elevated_until(column(data, row, "gradient_norm").tolist())
+    return None if course is None else int(course.middle)
 
 
 def _elevated(data: Data, row: Row) -> Value:
-    found = elevated_until(data, row)
-    if found is None:
+    step = elevated_until(data, row)
+    if step is None:
         return missing("no norm of every step, or too few steps")
-    return Value("never" if not found else str(found), sort=float(found))
+    return Value("never" if not step else str(step), sort=float(step))
 
 
 def _peak(row: Row) -> Value:
@@ -264,21 +267,21 @@ def _checkpoints(row: Row) -> Value:
         words.number(row.get(f"checkpoint_{part}"))
         for part in ("latest_step", "best_step", "bytes")
     )
-    said = [
-        f"{called} after {step:g}"
-        for called, step in (("latest", latest), ("best", best))
+    parts = [
+        f"{name} after {step:g}"
+        for name, step in (("latest", latest), ("best", best))
         if step is not None
     ]
-    if not said:
+    if not parts:
         return missing("none was kept: no folder was given for them")
-    return Value(", ".join(said), below=f"{words.mebibytes(size)} each" if size else "")
+    return Value(", ".join(parts), below=f"{words.mebibytes(size)} each" if size else "")
 
 
 def _resumed(row: Row) -> Value:
-    found = str(row.get("resumed_at") or "")
-    if not found:
+    steps = str(row.get("resumed_at") or "")
+    if not steps:
         return Value("never", sort="")
-    return Value(f"after step {words.listing(found.split(';'))}", sort=found)
+    return Value(f"after step {words.listing(steps.split(';'))}", sort=steps)
 
 
 def quotations(data: Data, book: Book, points: Sequence[Row]) -> None:
@@ -286,11 +289,11 @@ def quotations(data: Data, book: Book, points: Sequence[Row]) -> None:
     by_point: dict[tuple, list[Row]] = {}
     for text in data.texts:
         by_point.setdefault(point_key(text), []).append(text)
-    told = [point for point in points if by_point.get(point_key(point))]
-    if not told:
+    writers = [point for point in points if by_point.get(point_key(point))]
+    if not writers:
         book.note("No text was written by these models: it takes a data set with a tokenizer.")
         return
-    several = len({point["device"] for point in told}) > 1
+    several = len({point["device"] for point in writers}) > 1
     book.quotes(
         "What the final weights write, beginning with the words in bold (blank lines left out):",
         [
@@ -303,7 +306,7 @@ def quotations(data: Data, book: Book, points: Sequence[Row]) -> None:
                     for text in by_point[point_key(point)]
                 ],
             )
-            for point in told
+            for point in writers
         ],
     )
 
@@ -314,11 +317,11 @@ def _dense(text: object) -> str:
 
 
 def _manner(text: Row) -> str:
-    """How a text was drawn, and that there is nothing to see where it is so."""
+    """How a text was sampled, and whether it is nothing but white space."""
     value = words.number(text["temperature"])
-    said = ["temperature not recorded" if value is None else f"temperature {value:g}"]
+    parts = ["temperature not recorded" if value is None else f"temperature {value:g}"]
     if value == 0:
-        said.append("always the likeliest token")
+        parts.append("always the likeliest token")
     if not str(text["text"] or "").strip():
-        said.append("nothing but white space")
-    return ", ".join(said)
+        parts.append("nothing but white space")
+    return ", ".join(parts)

@@ -100,15 +100,15 @@ def smoothed(values: np.ndarray) -> np.ndarray:
     return np.array(training_course.smoothed(values.tolist()))
 
 
-def smoothed_said(data: Data, points: Sequence[Row]) -> str:
-    """What the strong lines are, where they are smoothed."""
+def smoothing_note(data: Data, points: Sequence[Row]) -> str:
+    """A note on the strong lines where they are smoothed; empty where none is."""
     longest = max((len(column(data, point, "loss")) for point in points), default=0)
     if stretch(longest) == 1:
         return ""
     return f" Strong lines are means over {stretch(longest)} steps, pale ones the single steps."
 
 
-def _whose(point: Row) -> str:
+def _training_text(point: Row) -> str:
     return f"{name(point)} {point['precision']}"
 
 
@@ -116,7 +116,7 @@ def _course(column_: str, unit: str = "", log: bool = False, scale: float = 1.0)
     """A panel's drawing of one column of the curves: single steps pale, their means strong."""
 
     def draw_(ax: Any, data: Data, points: Sequence[Row], looks: dict[str, int]) -> bool:
-        found: list[np.ndarray] = []
+        finite_values: list[np.ndarray] = []
         for pale in (True, False):
             for point in points:
                 values = column(data, point, column_) / scale
@@ -133,13 +133,13 @@ def _course(column_: str, unit: str = "", log: bool = False, scale: float = 1.0)
                     linewidth=0.5 if pale else 1.1,
                     dashes=(1, 0) if pale else _dash(looks, point),
                 )
-                known = shown[np.isfinite(shown)]
-                ends = " to ".join(words.significant(float(known[i]), 4) for i in (0, -1))
-                marks.tag(line, point, "" if pale else f"{_whose(point)}: {ends}{unit}")
-                found.append(values[np.isfinite(values)])
-        if not found:
+                finite = shown[np.isfinite(shown)]
+                ends = " to ".join(words.significant(float(finite[i]), 4) for i in (0, -1))
+                marks.tag(line, point, "" if pale else f"{_training_text(point)}: {ends}{unit}")
+                finite_values.append(values[np.isfinite(values)])
+        if not finite_values:
             return False
-        together = np.concatenate(found)
+        together = np.concatenate(finite_values)
         _scale(ax, together, log)
         return True
 
@@ -168,16 +168,16 @@ def _scale(ax: Any, values: np.ndarray, log: bool) -> None:
 
 
 def _evaluations(ax: Any, data: Data, points: Sequence[Row], looks: dict[str, int]) -> bool:
-    found = []
+    all_losses = []
     for point in points:
         frame = data.traces.evaluated(point)
         if frame is None or not frame["loss"].notna().any():
             continue
-        known = frame[frame["loss"].notna()]
+        finite = frame[frame["loss"].notna()]
         ink = style.shade(point["backend"])
-        losses = known["loss"].to_numpy(dtype=float)
+        losses = finite["loss"].to_numpy(dtype=float)
         line = ax.plot(
-            known["step"].tolist(),
+            finite["step"].tolist(),
             losses.tolist(),
             "-o",
             color=ink,
@@ -188,14 +188,14 @@ def _evaluations(ax: Any, data: Data, points: Sequence[Row], looks: dict[str, in
         marks.tag(
             line,
             point,
-            f"{_whose(point)}: evaluation loss "
+            f"{_training_text(point)}: evaluation loss "
             f"{words.significant(float(losses[-1]), 4)} nat after step "
-            f"{int(known['step'].iloc[-1])}",
+            f"{int(finite['step'].iloc[-1])}",
         )
-        found.append(losses)
-    if found:
-        _scale(ax, np.concatenate(found), False)
-    return bool(found)
+        all_losses.append(losses)
+    if all_losses:
+        _scale(ax, np.concatenate(all_losses), False)
+    return bool(all_losses)
 
 
 def unusual(data: Data, point: Row) -> list[int]:
@@ -203,8 +203,8 @@ def unusual(data: Data, point: Row) -> list[int]:
     frame = data.traces.curve(point)
     if frame is None or "unusual" not in frame:
         return []
-    found = frame["unusual"].astype(str).isin(("True", "1", "1.0"))
-    return np.flatnonzero(found.to_numpy()).tolist()
+    is_unusual = frame["unusual"].astype(str).isin(("True", "1", "1.0"))
+    return np.flatnonzero(is_unusual.to_numpy()).tolist()
 
 
 def _step_times(ax: Any, data: Data, points: Sequence[Row], looks: dict[str, int]) -> bool:
@@ -219,7 +219,9 @@ def _step_times(ax: Any, data: Data, points: Sequence[Row], looks: dict[str, int
         drawn = strokes.dots(
             ax, xs, ys, 1.8, color=style.shade(point["backend"], 100 if filled else 45)
         )
-        marks.tag(drawn, point, f"{_whose(point)}: step {hover.quartiles(point, 'unsplit_step')}")
+        marks.tag(
+            drawn, point, f"{_training_text(point)}: step {hover.quartiles(point, 'unsplit_step')}"
+        )
         marked = unusual(data, point)
         rung = [(step + 1, float(values[step])) for step in marked]
         rings = ax.plot(
@@ -231,7 +233,7 @@ def _step_times(ax: Any, data: Data, points: Sequence[Row], looks: dict[str, int
             markerfacecolor="none",
             markeredgewidth=0.7,
         )
-        marks.tag(rings, point, f"{_whose(point)}: steps of unusual length")
+        marks.tag(rings, point, f"{_training_text(point)}: steps of unusual length")
         highest = max(highest, max(ys))
     if highest:
         ax.set_ylim(0, highest * 1.08)
@@ -248,11 +250,11 @@ def _sampled(column_: str) -> Any:
             frame = data.traces.sampled(point)
             if frame is None or column_ not in frame or frame[column_].notna().sum() < 2:
                 continue
-            kept = frame[frame[column_].notna()]
-            values = (kept[column_] / MIB).tolist()
-            xs, ys = strokes.thin(kept["t_s"].tolist(), values, MOST_POINTS)
+            samples = frame[frame[column_].notna()]
+            values = (samples[column_] / MIB).tolist()
+            xs, ys = strokes.thin(samples["t_s"].tolist(), values, MOST_POINTS)
             line = ax.plot(xs, ys, color=style.shade(point["backend"]), dashes=_dash(looks, point))
-            marks.tag(line, point, f"{_whose(point)}: " + hover.of_several(values, "MiB"))
+            marks.tag(line, point, f"{_training_text(point)}: " + hover.of_several(values, "MiB"))
             highest, end = max(highest, max(ys)), max(end, xs[-1])
         if highest:
             ax.set_ylim(0, highest * 1.06)

@@ -15,7 +15,7 @@ STATUS_WORDS = {
     "oom": "ran out of memory",
     "failed": "failed",
     "timeout": "ran past its time limit",
-    "unsupported": "cannot run so",
+    "unsupported": "cannot run this way",
     "skipped": "skipped",
 }
 FLAG_WORDS = {
@@ -28,18 +28,18 @@ FLAG_WORDS = {
     "their end; the others stand.",
     "loss_not_finite": "The training diverged: losses became NaN or infinite; the times stand.",
     "points_missing": "Some points of the sweep were not measured; each has its reason.",
-    "incomplete": "The record lacks what tells its points apart; those points are in no figure and no "
-    "table, the rest of it is.",
+    "incomplete": "The record lacks what tells its points apart; those points are in no figure or "
+    "table, the rest of the record is.",
     "older_schema": "The record is of an older shape and was read as one of today's: what it did not "
     "record is missing, and nothing was put in its place.",
     "crashed_at_exit": "The measuring process crashed after it had left its whole result, in the "
     "teardown of a library; the numbers stand.",
     "restarted": "The measuring process died in the middle of a point, as MLX does on a CPU when "
-    "memory runs out; that point has it as its reason, another process measured the rest.",
+    "memory runs out; that point gives this as its reason, and another process measured the rest.",
     "clock": "The host's clock is coarse or slow to read, or measured a known sleep as shorter or "
     "much longer than it was: trust no time here.",
-    "not_proportional": "Twice the work did not take 1.8 to 2.2 times as long when the cell began, in "
-    "none of several attempts: something else than the work is timed, or the host was too busy.",
+    "not_proportional": "When the cell began, twice the work took 1.8 to 2.2 times as long in none of "
+    "several attempts: something else than the work is timed, or the host was too busy.",
     "not_synchronised": "Results were not there when the clock was stopped: these are the times of "
     "handing work over, not of doing it.",
     "drift": "The second half of the repeats differs from the first by more than 5 %, and by more "
@@ -47,18 +47,18 @@ FLAG_WORDS = {
     "change_point": "Somewhere among the repeats their level changes by more than 5 %.",
     "code_changed": "A module was edited while this was measured: the record names the code that "
     "was there at the start.",
-    "split_differs": "The phases of a step sum to something else than the whole step, by more than "
-    "5 %: trust the whole and not its parts.",
-    "forward_differs": "A forward pass by itself takes another time than inside the step, by more "
+    "split_differs": "The sum of a step's phases differs from the whole step by more than 5 %: trust "
+    "the whole and not its parts.",
+    "forward_differs": "The time of a forward pass by itself differs from that inside the step by more "
     "than 25 %: where forward ends and backward begins is in doubt.",
     "throttled": "The hardware slowed itself down while this was measured, for heat or to protect "
     "itself.",
     "power_capped": "The GPU's clock was held down by its power limit while this was measured.",
     "near_capacity_missed": "The training held less of its memory than predicted, or more than "
-    "there was: it says nothing of working near capacity.",
+    "there was: it says nothing about working near capacity.",
     "on_battery": "Measured on battery, which may lower the clocks.",
     "offload_on_cpu": "On a CPU the device's memory is the host's: this checks that offloading "
-    "works and says nothing of its cost.",
+    "works and says nothing about its cost.",
     "low_power_mode": "The system was set to save power, which lowers the clocks.",
     "governor": "The CPU's governor holds its clock at the lowest.",
     "above_peak": "A throughput lies above the data sheet's peak: either the work was not finished when "
@@ -168,7 +168,7 @@ def shortened(text: str, limit: int) -> str:
 def blas_remark(row: Mapping[str, Any]) -> str:
     """`reference BLAS` of a CPU cell that multiplied with one; empty for every other.
 
-    Many times slower than a tuned library, so a number of such a cell says nothing of its backend.
+    Many times slower than a tuned library, so a number of such a cell says nothing about its backend.
     """
     slow = row.get("device_kind") == "cpu" and str(row.get("blas")).startswith(REFERENCE_BLAS)
     return REFERENCE_BLAS if slow else ""
@@ -192,9 +192,9 @@ def flags(cell: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def caution(*cells: Mapping[str, Any]) -> str:
-    """What the reader of a comparison must know of the cells in it; empty when nothing."""
+    """What a reader must know about the cells of a comparison; empty when there is nothing."""
     codes = {code for cell in cells for code in (cell.get("flags") or "").split(";")}
-    said = [
+    remarks = [
         word
         for code, word in (
             ("contended", "contended"),
@@ -204,4 +204,4 @@ def caution(*cells: Mapping[str, Any]) -> str:
         )
         if code in codes
     ]
-    return f"flagged {listing(said)}" if said else ""
+    return f"flagged {listing(remarks)}" if remarks else ""
