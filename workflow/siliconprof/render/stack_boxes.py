@@ -13,23 +13,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from siliconprof import plugins
+from siliconprof.analyse import throughputs
 from siliconprof.render import words
 from siliconprof.render.data import Data
 from siliconprof.render.variants import Row, backend_place
 from siliconprof.store.records import HERE
+from siliconprof.workloads.base import KernelWorkload
 
+FAMILY_ORDER = ("GPT-2", "Whisper", "Transformers", "MLP, CNN, LSTM")  # then others, operations
 LAYERS = ("Workload", "Trainer", "Framework", "Backend", "Device")
-KIND_OF_MODULE = {  # in this order; anything else is an operation
-    "gpt2": "GPT-2",
-    "whisper": "Whisper",
-    "transformer_lm": "Transformers",
-    "transformer_grid": "Transformers",
-    "optimizer_sweep": "Transformers",
-    "mlp": "MLP, CNN, LSTM",
-    "cnn": "MLP, CNN, LSTM",
-    "lstm": "MLP, CNN, LSTM",
-}
-OPERATIONS = "Single operations"
 TRAINERS = {
     None: "no trainer",
     "plain": "plain loop",
@@ -87,7 +79,7 @@ def build(data: Data) -> Stack:
 
 def way(data: Data, row: Row, versions: dict[tuple, str]) -> list[Box]:
     """The five boxes of one cell."""
-    backend, kind = row["backend"], KIND_OF_MODULE.get(row["module"], OPERATIONS)
+    backend, kind = row["backend"], family_of(row)
     trainer = DEEPSPEED if row.get("offloads") else TRAINERS.get(row["trainer"], row["trainer"])
     framework = framework_of(backend)
     version = row.get("framework_version") or versions.get((row["source"], row["host"], framework))
@@ -108,6 +100,12 @@ def way(data: Data, row: Row, versions: dict[tuple, str]) -> list[Box]:
             badge,
         ),
     ]
+
+
+def family_of(row: Row) -> str:
+    """What a cell's workload belongs to; its module where the plug-in is not here."""
+    workload = throughputs.workload_of(row)
+    return str(row["module"]) if workload is None else str(workload.family)
 
 
 def framework_of(backend: str) -> str:
@@ -221,8 +219,13 @@ def line_text(upper: Box, lower: Box, backend: str | None, rows: Sequence[Row]) 
 
 def ordered(stack: Stack) -> list[list[Box]]:
     """Boxes of each layer from left to right: under what they are joined with, on the mean."""
-    kinds = [*dict.fromkeys(KIND_OF_MODULE.values()), OPERATIONS]
-    layers = [sorted(stack.layers[0], key=lambda box: kinds.index(box.title))]
+
+    def family_place(box: Box) -> tuple[bool, int, str]:
+        known = box.title in FAMILY_ORDER
+        place = FAMILY_ORDER.index(box.title) if known else len(FAMILY_ORDER)
+        return (box.title == KernelWorkload.family, place, box.title)
+
+    layers = [sorted(stack.layers[0], key=family_place)]
     for boxes in stack.layers[1:]:
         above = {box: index for index, box in enumerate(layers[-1])}
         means = {}

@@ -84,6 +84,7 @@ PARAMETERS: Mapping[str, Any] = {
 class ClassicWorkload(TrainingWorkload):
     """A network of seed 004; each is a module that lists its layers."""
 
+    family = "MLP, CNN, LSTM"
     frameworks = ("torch", "mlx")
     trainers = ("epochs",)
     swept = ("batch_sizes",)

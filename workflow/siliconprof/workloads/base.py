@@ -98,6 +98,7 @@ TRAINING_PARAMETERS: Mapping[str, Any] = {
 class Workload:
     """Base of all workloads."""
 
+    family: ClassVar[str] = "Other models"  # what the page groups it under
     kind: ClassVar[str]  # training: driven by a trainer; kernels: times operations itself
     frameworks: ClassVar[tuple[str, ...]]  # torch, mlx
     PARAMETERS: ClassVar[Mapping[str, Any]] = {}  # name -> JSON Schema, description, default
@@ -399,6 +400,7 @@ class KernelWorkload(Workload):
     """Operations timed without a trainer, many points in one process."""
 
     kind = "kernels"
+    family = "Single operations"
     QUANTITIES = {
         "step_s": Quantity("time", "s", "lower", series=True),
         "flop_per_s": Quantity("operations", "FLOP/s", "higher"),

@@ -38,6 +38,7 @@ UNLABELLED = -100  # both frameworks' losses leave such labels out
 class Plugin(TrainingWorkload):
     """gpt2"""
 
+    family = "GPT-2"
     frameworks = ("torch", "mlx")
     LIBRARIES = {"torch": ("transformers", "peft", "numpy"), "mlx": ("mlx-lm", "numpy")}
     POINT = {

@@ -48,6 +48,7 @@ MODEL_PARAMETERS = {
 class Plugin(KernelWorkload):
     """optimizer_sweep"""
 
+    family = "Transformers"
     frameworks = transformer_lm.Plugin.frameworks
     swept = ("sweep",)
     LIBRARIES = transformer_lm.Plugin.LIBRARIES

@@ -48,6 +48,7 @@ BLOCKED_AUTORANGE = (
 class Plugin(KernelWorkload):
     """transformer_grid"""
 
+    family = "Transformers"
     frameworks = ("torch", "mlx")
     swept = SWEPT
     LIBRARIES = transformer_lm.Plugin.LIBRARIES

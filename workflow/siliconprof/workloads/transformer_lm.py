@@ -39,6 +39,7 @@ SOLVED = ("n_layer", "n_embd", "d_ff")  # by a parameter budget
 class Plugin(TrainingWorkload):
     """transformer_lm"""
 
+    family = "Transformers"
     frameworks = ("torch", "mlx")
     trainers = ("plain", "training_run")
     LIBRARIES = {"torch": ("numpy",), "mlx": ("numpy",)}

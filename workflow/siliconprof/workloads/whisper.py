@@ -44,6 +44,7 @@ UNLABELLED = -100  # both frameworks' losses leave such labels out
 class Plugin(TrainingWorkload):
     """whisper"""
 
+    family = "Whisper"
     frameworks = ("torch", "mlx")
     LIBRARIES = {"torch": ("transformers", "numpy"), "mlx": ("mlx-audio", "numpy")}
     POINT = {
