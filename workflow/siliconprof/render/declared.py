@@ -46,6 +46,7 @@ class Shown(NamedTuple):
     unit: str
     scale: float
     series: bool
+    better: str
 
     def ends(self, point: Row) -> tuple[float | None, float | None, float | None]:
         """(median or value, ends of its 95 % interval) in the unit shown; None where unknown."""
@@ -95,7 +96,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
             continue
         first = quantities[0]
         for device in dict.fromkeys(point["device"] for point in points):
-            timed = [p for p in points if p["device"] == device and first.ends(p)[0]]
+            timed = [p for p in points if p["device"] == device and (first.ends(p)[0] or 0) > 0]
             for start in range(0, len(timed), ROWS_PER_FIGURE):
                 book.figure(
                     f"{prefix}{module}-{device}" + (f"-{start}" if start else ""),
@@ -106,7 +107,6 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
                     device=data.device_name(timed[0]),
                 )
         book.table(f"{prefix}{module}", "declared", table(points, quantities), module=module)
-
     for probe in probes(data):
         book.table(
             f"{prefix}probe-{probe}", "declared-probe", probe_table(data, probe), probe=probe
@@ -123,7 +123,7 @@ def probe_table(data: Data, probe: str) -> Table:
             Column("Device", folds=True),
             Column("Backend"),
             Column("Precision", folds=True),
-            *(Column(one.label, one.unit, True) for one in quantities),
+            *(Column(one.label, one.unit, True, _help(one)) for one in quantities),
         ]
     )
     for row in sorted(rows, key=lambda row: (row["workload"], row["backend"], row["precision"])):
@@ -142,7 +142,7 @@ def probe_table(data: Data, probe: str) -> Table:
 def in_units(quantities: Mapping[str, Quantity], rows: Sequence[Row]) -> Iterator[Shown]:
     """The quantities that any row has, each in a unit that suits its typical value."""
     for name, one in quantities.items():
-        plain = Shown(name, one.label, one.unit, 1.0, one.series)
+        plain = Shown(name, one.label, one.unit, 1.0, one.series, one.better)
         values = [value for row in rows if (value := plain.ends(row)[0]) is not None]
         if values:
             unit, scale = _unit(one.unit, statistics.median(values))
@@ -197,7 +197,9 @@ def draw(points: Sequence[Row], of: Shown, narrow: bool) -> Any:
     rows = [[p for p in points if label(p, workloads) == name] for name in labels]
     marks.tag_labels(ax.yaxis, rows)
     style.log_ticks(ax.xaxis, low, high)
-    ax.set_xlabel(f"{of.label} / {of.unit}" if of.unit else of.label, size=style.SMALL_PT)
+    better = f" ({of.better} is better)" if of.better else ""
+    quantity_text = f"{of.label} / {of.unit}" if of.unit else of.label
+    ax.set_xlabel(f"{quantity_text}{better}", size=style.SMALL_PT)
     for at, row in enumerate(rows):
         for point in row:
             place = backends.index((point["backend"], point["precision"])) + 0.5
@@ -257,7 +259,8 @@ def _parameter(value: Any, one: Parameter) -> Value:
 
 
 def _help(one: Shown) -> str:
-    return "median, 95 % interval" if one.series else ""
+    better = f"{one.better} is better" if one.better else ""
+    return "; ".join(filter(None, ["median, 95 % interval" if one.series else "", better]))
 
 
 def _quantity(point: Row, one: Shown) -> Value:
