@@ -31,6 +31,7 @@ LONGEST = (
     "test_fuzz",
     "test_incremental",
     "test_offload",
+    "test_extending",
 )
 # One iteration or two of everything: tests look at behaviour, not at numbers.
 QUICK = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,15 @@ def test_the_workload_has_its_table_with_every_quantity(extended: Checkout) -> N
         assert any(f",{params['rows']},{params['columns']}," in line for line in lines)
     assert "Softmax over rows" not in page(extended)
     assert 'id="table-softmax"' in page(extended)
+
+
+@pytest.mark.slow
+def test_the_plugins_keep_the_contract_of_their_kind(extended: Checkout) -> None:
+    """As the guide says to check them."""
+    shutil.copytree(ROOT / "tests", extended.path / "tests", dirs_exist_ok=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0"]
+    names = "softmax or context_switches"
+    extended.run(*command, "tests/test_plugins.py", "-k", names, env={"PYTHONPATH": "workflow"})
 
 
 @pytest.mark.slow

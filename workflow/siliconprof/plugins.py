@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from siliconprof.errors import UserError, in_one_line
+
 PACKAGE_DIR = Path(__file__).resolve().parent
 KINDS = ("backends", "workloads", "trainers", "probes", "captures")
 
@@ -39,7 +41,17 @@ def load(kind: str, name: str) -> Any:
 
     Raises:
         LookupError: there is no plug-in of that name.
+        UserError: its file cannot be imported, or has no class `Plugin`.
     """
     if name not in names(kind):
         raise LookupError(f"no {kind} plug-in '{name}'; there are: {', '.join(names(kind))}")
-    return importlib.import_module(module_name(kind, name)).Plugin
+    module = module_name(kind, name)
+    file = f"{'/'.join(module.split('.')[1:])}.py"
+    try:
+        return importlib.import_module(module).Plugin
+    except AttributeError as error:
+        if error.name == "Plugin":
+            raise UserError(f"{file}: has no class Plugin") from None
+        raise UserError(f"{file}: cannot be imported ({in_one_line(error)})") from error
+    except Exception as error:
+        raise UserError(f"{file}: cannot be imported ({in_one_line(error)})") from error

@@ -96,7 +96,8 @@ class TorchBackend(Backend):
         """See `Backend.relative_error`."""
         wide = reference(*(value.cpu().double() for value in inputs))
         error = result.cpu().double() - wide
-        return float(error.square().mean().sqrt() / wide.square().mean().sqrt())
+        scale = float(wide.square().mean().sqrt()) or 1.0
+        return float(error.square().mean().sqrt()) / scale
 
     def from_host(self, values: list[Any]) -> Any:
         """See `Backend.from_host`."""

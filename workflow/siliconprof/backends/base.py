@@ -256,7 +256,7 @@ class Backend:
         """Have a lazy framework start on a value without waiting; nothing to do in an eager one."""
 
     def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
-        """Root mean square error of a result against float64, over the reference's own.
+        """Root mean square error of a result against float64, over the reference's own if not 0.
 
         Args:
             reference: computes the exact result, in operators that torch and MLX share, from the

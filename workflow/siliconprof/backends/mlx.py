@@ -269,8 +269,8 @@ class Plugin(Backend):
         with mx.stream(mx.cpu):
             wide = reference(*(value.astype(mx.float64) for value in inputs))
             error = mx.sqrt(mx.mean(mx.square(result.astype(mx.float64) - wide)))
-            scale = mx.sqrt(mx.mean(mx.square(wide)))
-            return (error / scale).item()
+            scale = mx.sqrt(mx.mean(mx.square(wide))).item() or 1.0
+            return error.item() / scale
 
     def from_host(self, values: list[Any]) -> Any:
         """See `Backend.from_host`."""

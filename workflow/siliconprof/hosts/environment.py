@@ -17,7 +17,7 @@ SENT_COMMIT = ".siliconprof-collect/commit"
 
 
 def git_commit(checkout: Path) -> str | None:
-    """The checkout's commit, with `+changes` when tracked files differ; None outside git.
+    """The checkout's commit, `+changes` where tracked files or the code differ; None outside git.
 
     A copy that `siliconprof collect` sent has the commit in a file: git would look in the folders
     above.
@@ -42,7 +42,9 @@ def git_commit(checkout: Path) -> str | None:
     commit = git("rev-parse", "HEAD")
     if commit is None:
         return None
-    return commit + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
+    differs = git("status", "--porcelain", "--untracked-files=no")
+    added = git("status", "--porcelain", "--untracked-files=normal", "--", "workflow")
+    return commit + ("+changes" if differs or added else "")
 
 
 def power_source() -> str | None:

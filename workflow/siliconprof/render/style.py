@@ -7,6 +7,7 @@ so that figures on the page follow its light and dark theme; in the files it is 
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from matplotlib import rcParams
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from siliconprof import plugins
 from siliconprof.render import words
 
 WIDE_IN, NARROW_IN = 7.0, 3.7  # of the page's text on a desk and on a phone
@@ -44,8 +46,11 @@ HUES = {  # light page, dark page
     "torch-mps": ("#a8527f", "#e29cc3"),
     "mlx": ("#c25400", "#f59350"),  # theirs, darker: words stand in it and on it
     "other": ("#6a5d9e", "#a99ce0"),
+    "other-2": ("#6b6b00", "#c2c24a"),
+    "other-3": ("#8c3b2e", "#e58b7b"),
     "grey": ("#59636d", "#9aa5b0"),
 }
+OTHERS = ("other", "other-2", "other-3")  # of backends that are not named here
 RAMP = (  # small to large, light page and dark page; lightness alone tells them apart too
     ("#d9a800", "#f4d35e"),
     ("#86a93b", "#a8cf63"),
@@ -112,7 +117,16 @@ def contrast(first: str, second: str) -> float:
 
 def shade(backend: str, step: int = 100) -> str:
     """A step of a backend's colour."""
-    return _mix(HUES.get(backend, HUES["other"])[0], PAPER, step)
+    return _mix(HUES[_hue(backend)][0], PAPER, step)
+
+
+def _hue(backend: str) -> str:
+    """A backend's own hue, else one of those for others: in turn for the plug-ins found."""
+    if backend in HUES:
+        return backend
+    others = [name for name in plugins.names("backends") if name not in HUES]
+    place = others.index(backend) if backend in others else zlib.crc32(backend.encode())
+    return OTHERS[place % len(OTHERS)]
 
 
 def colour(row: Any) -> str:
