@@ -35,11 +35,21 @@ RESULTS = Path("results")
 REGISTRY = Path("config/devices.yaml")
 BUNDLE_SCHEMAS = [f"workflow/schemas/{name}.schema.yaml" for name in ("manifest", "record", "host")]
 BUILTIN_TEXT = "workflow/siliconprof/datasets/data/builtin_text.txt"
-# Plug-ins that a stage loads by name, for all of which it says something: the parameters of every
-# model, the code and the packages of every cell, which device would do for a training.
+# Plug-ins that a stage loads by name: tables have a column for what each workload declares, the page
+# shows what each probe does, and a cell depends on the code and the libraries of all its plug-ins.
 PLUGINS_OF = {
-    "analyse.aggregate": ("workloads",),
-    "render.page": ("backends", "workloads", "trainers"),
+    **dict.fromkeys(
+        (
+            "analyse.aggregate",
+            "analyse.ceilings",
+            "analyse.expected",
+            "analyse.attribution",
+            "claims.judge",
+            "remote.bundle",
+        ),
+        ("workloads",),
+    ),
+    "render.page": ("backends", "workloads", "trainers", "probes"),
     "cells.matrix": ("backends", "workloads", "trainers", "probes", "captures"),
 }
 
