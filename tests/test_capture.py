@@ -211,7 +211,7 @@ def test_a_tool_says_whether_it_is_here_and_what_it_looks_at(name: str) -> None:
             assert reason is None or reason
             assert all(isinstance(word, str) for word in tool.command(plugin, Path("folder")))
     schema = validation.load_schema("config")["properties"]["workloads"]["additionalProperties"]
-    assert f"`{name}`" in schema["properties"]["capture"]["description"]
+    assert name in schema["properties"]["capture"]["items"]["enum"]
 
 
 # -- tools that cannot be here -----------------------------------------------------------------
