@@ -226,7 +226,11 @@ def test_points_are_named_by_what_tells_them_apart(tmp_path: Path) -> None:
     made = point(SMALL, 4, 1.0, forward_only_over_forward=2.0)
     made["params"] |= {"n_trainable_parameters": 7, "audio_s_per_step": 30.0}
     made["times"] |= {"unsplit_step_s": [0.5] * 3, "forward_s": [0.2] * 3}
-    session = SimpleNamespace(points=[made], flag=lambda code, detail: flags.append((code, detail)))
+    session = SimpleNamespace(
+        points=[made],
+        flag=lambda code, detail: flags.append((code, detail)),
+        workload=plugins.load("workloads", "transformer_grid"),
+    )
     quality.split_flags(session)  # type: ignore[arg-type]
     which = "(n_layer=2 n_embd=64 n_head=4 d_ff=168 seq_len=64 batch_size=4)"
     assert flags == [

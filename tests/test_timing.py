@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from siliconprof import plugins
 from siliconprof.session import quality, timing
 from siliconprof.session.session import Session
 from siliconprof.session.timing import Pace, PhaseClock, Plan, StepTimes
@@ -120,7 +121,8 @@ def test_phases_that_do_not_sum_to_the_step_are_flagged(
 ) -> None:
     """By more than 5 % either way, in medians, and from 20 ms on: shorter steps cost too much."""
     cell: Any = None
-    session = Session(cell, cell, cell, lambda _: None)
+    workload = plugins.load("workloads", "gpt2")
+    session = Session(cell, cell, workload, lambda _: None)
     split_s = unsplit_s * (1 + differs)
     session.points = [
         {
@@ -134,7 +136,7 @@ def test_phases_that_do_not_sum_to_the_step_are_flagged(
     ]
     quality.split_flags(session)
     said = [flag["detail"] for flag in session.flags if flag["code"] == "split_differs"]
-    text = f"the sum of the phases differs from the whole step by {differs:+.1%}"
+    text = f"the sum of the phases (batch_size=8) differs from the whole step by {differs:+.1%}"
     assert said == [text] * flagged
     assert len(session.flags) == flagged
 

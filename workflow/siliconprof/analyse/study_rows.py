@@ -92,10 +92,7 @@ def common_settings(cell: Mapping[str, Any]) -> Columns:
     if cell["module"] not in plugins.names("workloads"):
         return columns
     plugin = plugins.load("workloads", cell["module"])
-    try:
-        shared = plugin(cell["parameters"]).common_settings()
-    except Exception:
-        return columns  # a record of another version, with other parameters, of whatever type
+    shared = plugin.common_settings(cell["parameters"])
     return columns | {name: single(shared.get(name)) for name in plugin.POINT}
 
 

@@ -21,8 +21,8 @@ FORWARD_DIFFERS_ABOVE = 0.25
 
 
 def label(session: Session, point: Mapping[str, Any]) -> str:
-    """A point's parameters as ` (batch=1 k=64 …)`; empty for the only one of its cell."""
-    if len(session.points) == 1:
+    """A point's parameters as ` (batch=1 k=64 …)`; empty for a training's only one."""
+    if session.workload.kind == "training" and len(session.points) == 1:
         return ""
     declared = session.workload.POINT
     own = {k: v for k, v in point["params"].items() if k not in declared or not declared[k].derived}

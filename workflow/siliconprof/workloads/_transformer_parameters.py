@@ -31,7 +31,10 @@ OPTIMIZER_POINT: Mapping[str, Parameter] = {
 
 def with_betas(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters, and AdamW's two betas by the names that `OPTIMIZER_POINT` has for them."""
-    return {**parameters, **dict(zip(("beta1", "beta2"), parameters["betas"], strict=True))}
+    betas = parameters.get("betas")
+    if not isinstance(betas, list | tuple) or len(betas) != 2:
+        return {**parameters}
+    return {**parameters, "beta1": betas[0], "beta2": betas[1]}
 
 
 SHAPE_PARAMETERS: Mapping[str, Any] = {

@@ -130,9 +130,14 @@ class Workload:
         """Whether a point's calls take operands in turn, together too many for any cache."""
         return False
 
-    def common_settings(self) -> Mapping[str, Any]:
-        """Values of `POINT` that all points of a cell share; a point's own `params` go first."""
-        return self.parameters
+    @classmethod
+    def common_settings(cls, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What `POINT` names and all points of a cell share; the points' own `params` go first.
+
+        Args:
+            parameters: of the cell, perhaps of another version of the workload.
+        """
+        return parameters
 
     def packages(self, framework: str) -> tuple[str, ...]:
         """Distributions, beside the framework's, whose version the workload's numbers depend on."""

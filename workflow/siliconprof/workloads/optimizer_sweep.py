@@ -21,7 +21,7 @@ from siliconprof.stats import training_course
 from siliconprof.store.cell import canonical_json
 from siliconprof.workloads import transformer_lm
 from siliconprof.workloads._transformer_parameters import SHAPE_POINT, with_betas
-from siliconprof.workloads.base import KernelWorkload
+from siliconprof.workloads.base import KernelWorkload, TrainingWorkload
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
@@ -54,6 +54,7 @@ class Plugin(KernelWorkload):
     LIBRARIES = transformer_lm.Plugin.LIBRARIES
     POINT = {
         **transformer_lm.Plugin.POINT,
+        **{name: TrainingWorkload.POINT[name] for name in ("batch_size", "n_parameters")},
         "n_layer": SHAPE_POINT["n_layer"],
         "n_embd": SHAPE_POINT["n_embd"],
         "tokens_per_step": Parameter("integer", label="tokens in a step", derived=True),
@@ -126,9 +127,10 @@ class Plugin(KernelWorkload):
         """See `Workload.describe_point`."""
         return transformer_lm.Plugin.describe_point(row)
 
-    def common_settings(self) -> Mapping[str, Any]:
+    @classmethod
+    def common_settings(cls, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `Workload.common_settings`."""
-        return with_betas(self.parameters)
+        return with_betas(parameters)
 
     def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
         """See `Workload.memory_bytes`: of one training; there is one at a time."""

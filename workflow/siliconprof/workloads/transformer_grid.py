@@ -23,7 +23,7 @@ from siliconprof.session.timing import PhaseClock
 from siliconprof.stats import statistics
 from siliconprof.workloads import transformer_lm
 from siliconprof.workloads._transformer_parameters import SHAPE_POINT, with_betas
-from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, KernelWorkload
+from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, KernelWorkload, TrainingWorkload
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
@@ -54,6 +54,7 @@ class Plugin(KernelWorkload):
     LIBRARIES = transformer_lm.Plugin.LIBRARIES
     POINT = {
         **transformer_lm.Plugin.POINT,
+        **{name: TrainingWorkload.POINT[name] for name in ("batch_size", "n_parameters")},
         **SHAPE_POINT,
         "tokens_per_step": Parameter("integer", label="tokens in a step", derived=True),
         "samples_per_step": Parameter(
@@ -138,9 +139,10 @@ class Plugin(KernelWorkload):
         """See `Workload.describe_point`."""
         return transformer_lm.Plugin.describe_point(row)
 
-    def common_settings(self) -> Mapping[str, Any]:
+    @classmethod
+    def common_settings(cls, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `Workload.common_settings`."""
-        return with_betas(self.parameters)
+        return with_betas(parameters)
 
     def settings(self) -> tuple[list[dict[str, Any]], int]:
         """(combinations of the lists that are models, number of the other combinations)."""

@@ -44,8 +44,11 @@ class Plugin(TrainingWorkload):
     trainers = ("plain", "training_run")
     LIBRARIES = {"torch": ("numpy",), "mlx": ("numpy",)}
     POINT = {
-        **TrainingWorkload.POINT,
-        **{name: one._replace(identifies=False) for name, one in SHAPE_POINT.items()},
+        **{
+            name: one._replace(identifies=False)
+            for name, one in {**TrainingWorkload.POINT, **SHAPE_POINT}.items()
+        },
+        "batch_size": TrainingWorkload.POINT["batch_size"],
         **OPTIMIZER_POINT,
     }
     PARAMETERS = {
@@ -80,9 +83,17 @@ class Plugin(TrainingWorkload):
         """Sequences per training step."""
         return int(self.parameters["batch_size"])
 
-    def common_settings(self) -> Mapping[str, Any]:
-        """See `Workload.common_settings`; the sizes are those that a budget was solved for."""
-        return with_betas(self.parameters) | {name: getattr(self, name) for name in SHAPE_POINT}
+    @classmethod
+    def common_settings(cls, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See `Workload.common_settings`; the sizes are those that a budget was solved for.
+
+        Beside a budget the parameters' own are defaults that nobody used.
+        """
+        try:
+            model = cls(parameters)
+        except Exception:  # of another version, of whatever type
+            return with_betas(parameters) | dict.fromkeys(SHAPE_POINT)
+        return with_betas(parameters) | {name: getattr(model, name) for name in SHAPE_POINT}
 
     @classmethod
     def problems(
