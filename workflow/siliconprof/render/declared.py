@@ -33,6 +33,12 @@ WITH_EXHIBIT = (
     "vjp",
 )
 PROBES_WITH_EXHIBIT = ("clocks", "energy", "interference", "memory", "page_faults")
+PLACE = (
+    Column("Workload", folds=True),
+    Column("Device", folds=True),
+    Column("Backend"),
+    Column("Precision", folds=True),
+)
 ROWS_PER_FIGURE = 40
 TINY = 1e-3  # a number below it is written with an exponent
 NOT_MEASURED = "the record does not hold it"
@@ -119,24 +125,23 @@ def probe_table(data: Data, probe: str) -> Table:
     quantities = list(in_units(_quantities(probe), rows))
     result = Table(
         [
-            Column("Workload"),
-            Column("Device", folds=True),
-            Column("Backend"),
-            Column("Precision", folds=True),
+            *PLACE,
             *(Column(one.label, one.unit, True, _help(one)) for one in quantities),
         ]
     )
     for row in sorted(rows, key=lambda row: (row["workload"], row["backend"], row["precision"])):
         reason = str(row.get("reason") or row.get("means") or NOT_MEASURED)
         result.add(
-            row["workload"],
-            row["device"],
-            words.backend_name(row),
-            row["precision"],
+            *_place(row),
             *(quantity(row.get(one.name), reason, one.scale) for one in quantities),
             of=row,
         )
     return result
+
+
+def _place(row: Row) -> tuple[str, str, str, str]:
+    """What stands below `PLACE`."""
+    return row["workload"], row["device"], words.backend_name(row), row["precision"]
 
 
 def in_units(quantities: Mapping[str, Quantity], rows: Sequence[Row]) -> Iterator[Shown]:
@@ -224,10 +229,7 @@ def table(points: Sequence[Row], quantities: Sequence[Shown]) -> Table:
     parameters = _parameters(points)
     result = Table(
         [
-            Column("Workload", folds=True),
-            Column("Device", folds=True),
-            Column("Backend"),
-            Column("Precision", folds=True),
+            *PLACE,
             *(Column(one.label, one.unit, one.type != "string") for one in parameters.values()),
             *(Column(one.label, one.unit, True, _help(one)) for one in quantities),
         ]
@@ -235,10 +237,7 @@ def table(points: Sequence[Row], quantities: Sequence[Shown]) -> Table:
     for point in points:
         params = json.loads(point["params"]) if point.get("params") else {}
         result.add(
-            point["workload"],
-            point["device"],
-            words.backend_name(point),
-            point["precision"],
+            *_place(point),
             *(_parameter(params.get(name), one) for name, one in parameters.items()),
             *(_quantity(point, one) for one in quantities),
             of=point,

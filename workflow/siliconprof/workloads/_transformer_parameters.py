@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from siliconprof.declarations import Parameter
+from siliconprof.declarations import Parameter, Quantity
 from siliconprof.workloads import _wide_deep
+from siliconprof.workloads.base import TrainingWorkload
 
 # Parameters of the points of the grid and the sweep; one that all points share is of the cell.
 SHAPE_POINT: Mapping[str, Parameter] = {
@@ -26,6 +27,18 @@ OPTIMIZER_POINT: Mapping[str, Parameter] = {
     "beta1": Parameter("number", label="beta 1", identifies=False),
     "beta2": Parameter("number", label="beta 2", identifies=False),
     "max_gradient_norm": Parameter("number", label="clipped at a norm of", identifies=False),
+}
+# Of a point that is a training of its own, or one step of it, timed whole.
+SWEPT_POINT: Mapping[str, Parameter] = {
+    **{name: TrainingWorkload.POINT[name] for name in ("batch_size", "n_parameters")},
+    "tokens_per_step": Parameter("integer", label="tokens in a step", derived=True),
+    "samples_per_step": Parameter(
+        "integer", label="samples in a step", identifies=False, derived=True
+    ),
+}
+WHOLE_STEP: dict[str, Quantity] = {
+    name: TrainingWorkload.QUANTITIES[name]
+    for name in ("unsplit_step_s", "flop_per_s", "tokens_per_s")
 }
 
 

@@ -13,15 +13,19 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.declarations import Parameter, Quantity
 from siliconprof.errors import UserError
 from siliconprof.session import memory_limit, sweep
 from siliconprof.session.timing import PhaseClock
 from siliconprof.stats import training_course
 from siliconprof.store.cell import canonical_json
 from siliconprof.workloads import transformer_lm
-from siliconprof.workloads._transformer_parameters import SHAPE_POINT, with_betas
-from siliconprof.workloads.base import KernelWorkload, TrainingWorkload
+from siliconprof.workloads._transformer_parameters import (
+    SHAPE_POINT,
+    SWEPT_POINT,
+    WHOLE_STEP,
+    with_betas,
+)
+from siliconprof.workloads.base import KernelWorkload
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
@@ -54,19 +58,11 @@ class Plugin(KernelWorkload):
     LIBRARIES = transformer_lm.Plugin.LIBRARIES
     POINT = {
         **transformer_lm.Plugin.POINT,
-        **{name: TrainingWorkload.POINT[name] for name in ("batch_size", "n_parameters")},
+        **SWEPT_POINT,
         "n_layer": SHAPE_POINT["n_layer"],
         "n_embd": SHAPE_POINT["n_embd"],
-        "tokens_per_step": Parameter("integer", label="tokens in a step", derived=True),
-        "samples_per_step": Parameter(
-            "integer", label="samples in a step", identifies=False, derived=True
-        ),
     }
-    QUANTITIES = {
-        "unsplit_step_s": Quantity("step", "s", "lower", series=True),
-        "flop_per_s": Quantity("operations", "FLOP/s", "higher"),
-        "tokens_per_s": Quantity("tokens", "1/s", "higher"),
-    }
+    QUANTITIES = WHOLE_STEP
     PARAMETERS = {
         **MODEL_PARAMETERS,
         "batch_size": {

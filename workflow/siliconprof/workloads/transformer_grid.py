@@ -15,15 +15,19 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.declarations import Parameter, Quantity
 from siliconprof.errors import in_one_line
 from siliconprof.memory import footprint, memory_model
 from siliconprof.session import sweep
 from siliconprof.session.timing import PhaseClock
 from siliconprof.stats import statistics
 from siliconprof.workloads import transformer_lm
-from siliconprof.workloads._transformer_parameters import SHAPE_POINT, with_betas
-from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, KernelWorkload, TrainingWorkload
+from siliconprof.workloads._transformer_parameters import (
+    SHAPE_POINT,
+    SWEPT_POINT,
+    WHOLE_STEP,
+    with_betas,
+)
+from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, KernelWorkload
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
@@ -54,18 +58,10 @@ class Plugin(KernelWorkload):
     LIBRARIES = transformer_lm.Plugin.LIBRARIES
     POINT = {
         **transformer_lm.Plugin.POINT,
-        **{name: TrainingWorkload.POINT[name] for name in ("batch_size", "n_parameters")},
+        **SWEPT_POINT,
         **SHAPE_POINT,
-        "tokens_per_step": Parameter("integer", label="tokens in a step", derived=True),
-        "samples_per_step": Parameter(
-            "integer", label="samples in a step", identifies=False, derived=True
-        ),
     }
-    QUANTITIES = {
-        "unsplit_step_s": Quantity("step", "s", "lower", series=True),
-        "flop_per_s": Quantity("operations", "FLOP/s", "higher"),
-        "tokens_per_s": Quantity("tokens", "1/s", "higher"),
-    }
+    QUANTITIES = WHOLE_STEP
     PARAMETERS = {
         **{
             name: {
