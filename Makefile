@@ -12,18 +12,27 @@ PINS := $(wildcard envs/*.txt) pyproject.toml
 WORKERS ?= 2
 PYTEST = PATH="$(abspath $(BIN)):$$PATH" python -m pytest \
     --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+OFFLOAD_OPS = PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow \
+    python -m siliconprof.hosts.offload_ops
 # more for snakemake: make report ARGS="--configfile config/paper.yaml"
 ARGS ?=
+
+# It takes the docstrings that some libraries read.
+unexport PYTHONOPTIMIZE
 
 .PHONY: report env dev-env offload-ops test test-fast lint format docs bench clean-env
 .DEFAULT_GOAL := report
 
 report: env
-	PATH="$(abspath $(BIN)):$$PATH" snakemake --cores 1 report $(ARGS)
+	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow \
+	    python -m siliconprof.pipeline.cli run --cores 1 report $(ARGS)
 	@echo "The report is $(CURDIR)/results/report.html"
 
+# The checkout may have been moved or copied with its environment.
 env: $(VENV)/.installed-$(ENV)
+	@$(BIN)/python envs/relocatable.py
 dev-env: $(VENV)/.installed-dev
+	@$(BIN)/python envs/relocatable.py
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { \
@@ -33,6 +42,7 @@ $(BIN)/python:
 $(VENV)/.installed-$(ENV): $(BIN)/python $(PINS)
 	$(BIN)/python -m pip install --quiet -r envs/$(ENV).txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(if $(filter cuda,$(ENV)),$(OFFLOAD_OPS) || true)
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed-$(ENV) envs/dev.txt
@@ -46,16 +56,16 @@ test-fast: dev-env
 	$(PYTEST) -m "not slow"
 
 lint: dev-env
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	PATH="$(abspath $(BIN)):$$PATH" snakefmt --check Snakefile workflow/rules
-	$(BIN)/mypy
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	PATH="$(abspath $(BIN)):$$PATH" python -m snakefmt --check Snakefile workflow/rules
+	$(BIN)/python -m mypy
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow python -m siliconprof.pipeline.lint
 
 format: dev-env
-	$(BIN)/ruff check --fix .
-	$(BIN)/ruff format .
-	PATH="$(abspath $(BIN)):$$PATH" snakefmt Snakefile workflow/rules
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
+	PATH="$(abspath $(BIN)):$$PATH" python -m snakefmt Snakefile workflow/rules
 
 docs: dev-env
 	PYTHONPATH=workflow $(BIN)/python -m siliconprof.cells.config_docs >config/README.md
@@ -63,9 +73,10 @@ docs: dev-env
 bench: dev-env
 	PATH="$(abspath $(BIN)):$$PATH" python benchmarks/pipeline.py
 
-# DeepSpeed's compiled Adam for scenario offload; without it torch's own AdamW updates on the host
+# DeepSpeed's compiled Adam for scenario offload, built with ENV=cuda at once; without it, as where
+# there is no compiler, torch's own AdamW updates on the host and the cells are flagged
 offload-ops: env
-	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow python -m siliconprof.hosts.offload_ops
+	$(OFFLOAD_OPS)
 
 clean-env:
 	rm -rf $(VENV)

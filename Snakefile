@@ -43,7 +43,7 @@ rule measured:
 
 
 onstart:
-    snakefile.started(workflow.dag_settings)
+    snakefile.started(workflow.dag_settings, workflow.dag)
 
 
 onerror:

@@ -223,7 +223,10 @@ class Scratch:
     # -- what lies here ------------------------------------------------------------------------
 
     def record_files(self) -> list[Path]:
-        return sorted((self.path / "results/records").rglob("*.json"))
+        """Those that are there, while a run may take folders away."""
+        walk = os.walk(self.path / "results/records")
+        files = (Path(folder, name) for folder, _, names in walk for name in names)
+        return sorted(path for path in files if path.suffix == ".json")
 
     def finished(self) -> dict[Path, str]:
         """Records of today's config that are whole -> SHA-256 of the file."""

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from random import Random
 
-from fault_checkout import PAGE, ROOT, Scratch, require, until
+from fault_checkout import PAGE, ROOT, TABLES, Scratch, require, until
 from fault_disk import commands, mounted, refused
 from fault_kinds import CHILD, ELSEWHERE, Log
 from siliconprof.errors import UserError
@@ -169,6 +169,46 @@ def read_only(base: Scratch, folder: Path, rng: Random, log: Log) -> None:
             log.settle()
     require(scratch.record_files() == before, "records are gone")
     scratch.complete()
+
+
+# -- files of the future -------------------------------------------------------------------------
+
+AHEAD = {
+    "the host": ("results/hosts/*.json",),
+    "the config": ("config/*.yaml", "config/*/*"),
+    "the code": ("workflow/**/*.py", "workflow/**/*.yaml", "workflow/rules/*"),
+    "the page's template": ("report/*",),
+    "records": ("results/records/**/*.json",),
+    "tables": ("results/tables/*.csv", "results/matrix.json"),
+    "data": ("results/data/*/*",),
+}
+
+
+def dated_ahead(base: Scratch, folder: Path, rng: Random, log: Log, count: int = 1) -> None:
+    """Files carry a time of the future: nothing stops, an edit counts, nothing else is remade."""
+    scratch = base.copy(folder)
+    registry = scratch.path / "config/devices.yaml"
+    for number in range(count):
+        for kinds in (list(AHEAD), rng.sample(sorted(AHEAD), 3)):
+            for kind in kinds:
+                log.inject(f"dated ahead: {kind}")
+                ahead_s = time.time() + rng.uniform(60, 400 * DAY_S)
+                for pattern in AHEAD[kind]:
+                    for path in scratch.path.glob(pattern):
+                        os.utime(path, (ahead_s, ahead_s))
+            before = scratch.finished()
+            status, said = scratch.snakemake()
+            require(status == 0 and "Nothing to be done" in said, f"remade:\n{said[-3000:]}")
+            registry.write_text(registry.read_text(encoding="utf-8") + f"# {number}\n")
+            os.utime(registry, (time.time() + DAY_S,) * 2)
+            shown, done = scratch.snakemake(TABLES, "-n"), scratch.snakemake()
+            require(done[0] == 0, f"failed:\n{done[1][-3000:]}")
+            for _, said in (shown, done):
+                require("rule aggregate:" in said, f"an edit was missed:\n{said[-3000:]}")
+                require("rule measure:" not in said, f"measured anew:\n{said[-3000:]}")
+            scratch.intact(before)
+            scratch.complete()
+            log.settle()
 
 
 # -- the clock -----------------------------------------------------------------------------------

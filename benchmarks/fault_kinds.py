@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 import traceback
 import zipfile
@@ -24,7 +25,42 @@ import psutil
 from fault_checkout import PAGE, Broken, Overlaps, Scratch, kill, require, until
 
 ELSEWHERE = "results/elsewhere"  # the records of no run, on the same disk
+LINUX = sys.platform == "linux"  # elsewhere daemons that have left the cell's group are not found
 SUPERVISOR, CHILD = "siliconprof.measure", "siliconprof.measure.worker"
+# A cell that leaves one daemon by fork and setsid, one by two forks, one in a session of its own.
+DAEMONS = '''\
+"""A workload that leaves processes behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+
+from siliconprof.workloads.base import KernelWorkload
+
+
+class Plugin(KernelWorkload):
+    """daemons"""
+
+    frameworks = ("torch", "mlx")
+    REQUIRED = ()
+    PARAMETERS = {}
+
+    def measure(self, session):
+        subprocess.Popen(["sleep", "600"], start_new_session=True)
+        for n_forks in (1, 2):
+            if os.fork() == 0:
+                os.setsid()
+                if n_forks == 2 and os.fork():
+                    os._exit(0)
+                while True:
+                    time.sleep(60)
+        time.sleep(0.5)
+        times = {"step_s": [0.5, 0.5]}
+        point = {"params": {"note": "daemons"}, "times": times, "flops": None, "bytes": None}
+        session.add_point(point | {"memory": session.memory()})
+'''
 # How Snakemake is ended, in turn: by chance one of them might never come.
 ENDINGS = (signal.SIGKILL, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 
@@ -79,20 +115,40 @@ def workload_of(process: psutil.Process) -> str | None:
 
 
 def kills(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> None:
-    """Snakemake, supervisor and child are killed, several in one run, over and over again."""
+    """Snakemake, supervisor and child are killed, several in one run, over and over again.
+
+    One of the cells leaves daemons, which must end with it, and with whatever of it is killed.
+    """
     scratch = base.copy(folder, products=6)
+    (scratch.path / "workflow/siliconprof/workloads/daemons.py").write_text(DAEMONS)
+    daemons = {"module": "daemons", "device_kinds": ["cpu"]}
+    scratch.configure(workloads=scratch.config["workloads"] | {"daemons": daemons})
     left, seed = count, 0
     endings = cycle(ENDINGS)
     with Overlaps(scratch) as overlaps:
         while left > 0:
             seed += 1
             scratch.configure(seed=seed)  # all cells are due again, and the old records lie there
+            log.inject("daemons that a cell leaves")
             allowed: set[str] = set()
             while left > 0 and len(scratch.finished()) < len(scratch.config["workloads"]):
                 left -= _run_with_kills(scratch, rng, log, left, allowed, endings)
             scratch.complete(frozenset(allowed))
             overlaps.none()
+            _daemons_flagged(scratch)
             log.settle()
+
+
+def _daemons_flagged(scratch: Scratch) -> None:
+    """See that the record of the cell that leaves daemons says so; that none lives has been seen.
+
+    Raises:
+        Broken: it does not.
+    """
+    (path,) = (path for path in scratch.finished() if "daemons" in path.parts)
+    made = json.loads(path.read_text())
+    codes = [flag["code"] for flag in made["flags"]]
+    require("left_processes" in codes or made["status"] != "ok" or not LINUX, f"flags: {codes}")
 
 
 def _run_with_kills(
@@ -118,7 +174,8 @@ def _run_with_kills(
         while not scratch.processes(word) and time.monotonic() < look_until:
             time.sleep(0.02)
         time.sleep(rng.uniform(0.0, 0.7))
-        for victim in scratch.processes(word)[:1]:
+        found = scratch.processes(word)  # a supervisor and its guard, a child and its forks
+        for victim in rng.sample(found, min(len(found), 1)):
             workload = workload_of(victim)
             if workload is None:
                 continue

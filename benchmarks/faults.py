@@ -3,7 +3,8 @@
 A scratch checkout with very short cells is measured; then copies of it are hurt at random moments:
 kill -9 of Snakemake, of supervisors and of measuring processes, of every later stage and of
 `pack` and `import`; SIGINT and SIGTERM; a full and a read-only disk (Linux, as root); a
-wall clock that jumps (Linux, with a C compiler); files cut off or ending in zeros; two pipelines at once. After each: the rerun
+wall clock that jumps (Linux, with a C compiler); cells that leave daemons; files cut off, ending
+in zeros or dated ahead; two pipelines at once. After each: the rerun
 completes, records that were finished are as they were (by hash), nothing goes on running, no two
 cells were measured at once, and the tables are those that the records give elsewhere.
 
@@ -52,6 +53,7 @@ def whole(n_kills: int) -> list[Work]:
         (kinds.stage_kills, {}),
         (kinds.carrying_kills, {"count": 4}),
         (damage.cut_off_files, {}),
+        (damage.dated_ahead, {"count": 4}),
         (kinds.two_in_one_checkout, {"count": 8}),
         (kinds.two_checkouts, {"count": 4}),
         (damage.record_lengths, {"step": 1}),

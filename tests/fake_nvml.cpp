@@ -15,7 +15,7 @@ enum { OK = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, LIBRARY_
        VERSION_MISMATCH = 25 };
 std::mutex lock;
 std::map<std::string, double> shown;
-double energy_mj = 0, changed_s = 0;
+double energy_mj = 0, changed_s = 0, worked_from_s = 0, worked_to_s = 0;
 
 double now_s() {
   using namespace std::chrono;
@@ -57,6 +57,12 @@ void fake_reset() {
   shown.clear();
   energy_mj = 1e9;
   changed_s = now_s();
+  worked_from_s = worked_to_s = 0;
+}
+void fake_work(double seconds) {  // the GPU has worked so long until now
+  std::lock_guard<std::mutex> held(lock);
+  worked_to_s = now_s();
+  worked_from_s = worked_to_s - seconds;
 }
 int nvmlInitWithFlags(unsigned) {
   std::lock_guard<std::mutex> held(lock);
@@ -93,7 +99,12 @@ int nvmlDeviceGetTemperatureV(void*, Temperature* to) {
   return give("temperature_c", &to->temperature);
 }
 int nvmlDeviceGetPerformanceState(void*, unsigned* to) { return give("pstate", to); }
-int nvmlDeviceGetUtilizationRates(void*, Utilization* to) { return give("busy_percent", &to->gpu); }
+int nvmlDeviceGetUtilizationRates(void*, Utilization* to) {
+  int error = give("busy_percent", &to->gpu);
+  double worked = worked_to_s - std::fmax(worked_from_s, now_s() - 1);  // of the last second
+  if (!error && worked > 0) to->gpu = unsigned(std::fmin(100, to->gpu + 100 * worked));
+  return error;
+}
 // The name before driver 535; the newer one is missing here, as it is in such a driver.
 int nvmlDeviceGetCurrentClocksThrottleReasons(void*, unsigned long long* to) {
   return give("reasons", to);

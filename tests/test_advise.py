@@ -71,7 +71,7 @@ def test_without_results_there_is_published_and_predicted_evidence_only(tmp_path
 
 
 def test_what_does_not_fit_is_said_and_comes_last(tmp_path: Path) -> None:
-    found = asked("--model", "gpt2-xl", "--batch", "16", *nowhere(tmp_path))
+    found = asked("--model", "gpt2-xl", "--batch", "12", *nowhere(tmp_path))
     scenarios = [line["scenario"] for line in found["devices"]]
     first = scenarios.index("cannot")
     assert set(scenarios[first:]) == {"cannot"} and "fits" in scenarios[:first]

@@ -7,14 +7,16 @@ import itertools
 import json
 import mmap
 import os
+import time
 from typing import Any
 
 import pytest
-from conftest import QUICK, Checkout, copy_project
+from conftest import QUICK, Checkout, copy_project, record_problems
 from quiet import MACHINE
 from siliconprof import plugins
+from siliconprof.analyse import ceilings
 from siliconprof.backends import _streams
-from siliconprof.backends.base import Unsupported
+from siliconprof.backends.base import Backend, Unsupported
 from siliconprof.hosts import caches, machine
 from siliconprof.probes import page_faults
 from siliconprof.session.session import Session
@@ -27,6 +29,7 @@ from siliconprof.workloads import bandwidth, first_touch
 CPU_BACKENDS = ("torch-cpu", "mlx")
 SMALL, LARGE = 2**16, 2**20
 # Bytes of every kernel at the small size: values in whole steps, times width, read and written.
+KERNELS = ("copy", "triad", "reduction")
 COUNTED = {"copy": 2 * 8192 * 4, "triad": 3 * 5440 * 4, "reduction": (16384 + 256) * 4}
 FAULTING = {"kernels": ["copy"], "working_sets_bytes": [3 * 2**25], "caches": ["warm"]}
 # What a kernel would give that was left out: the memory as it was, or what went in.
@@ -228,6 +231,110 @@ def test_what_moves_no_values_has_no_precision() -> None:
             assert (refusal is not None) == (precision in refused), (module, precision)
 
 
+# -- a card whose calls are shorter than their launch ------------------------------------------
+
+
+class Extent:
+    """So many values somewhere, which nobody looks at."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __getitem__(self, part: slice) -> Extent:
+        return Extent(len(range(*part.indices(self.count))))
+
+
+class Card(Backend):
+    """A GPU with HBM on a virtual clock: launches go to a queue, and only waiting waits for it."""
+
+    name = "card"
+    framework = "torch"
+    cache_bytes, cached_bytes_per_s = 50 * 2**20, 11e12
+    bytes_per_s = 4.8e12
+    launch_s, wait_s = 4e-6, 10e-6
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = self.free_s = 0.0  # of the host, and when the queue is empty
+        monkeypatch.setattr(time, "perf_counter", self.read)
+        monkeypatch.setattr(time, "sleep", lambda s: setattr(self, "now_s", self.now_s + s))
+
+    def read(self) -> float:
+        self.now_s += 5e-8
+        return self.now_s
+
+    def synchronize(self) -> None:
+        self.now_s = max(self.now_s, self.free_s) + self.wait_s
+
+    def last_level_cache(self) -> tuple[int, str]:
+        return self.cache_bytes, "played"
+
+    def repeated_normal(self, count: int, seed: int) -> Extent:
+        self.held_bytes = 4 * count
+        return Extent(count)
+
+    def relative_error(self, result: Any, reference: Any, *inputs: Any) -> float:
+        return 0.0
+
+    def stream(self, kernel: str) -> _streams.Stream:
+        def run(into: Extent, *inputs: Extent) -> Extent:
+            cached = self.held_bytes <= self.cache_bytes
+            rate = self.cached_bytes_per_s if cached else self.bytes_per_s
+            moved = 4 * sum(part.count for part in (into, *inputs))
+            self.now_s += self.launch_s
+            self.free_s = max(self.now_s, self.free_s) + moved / rate
+            return into
+
+        return _streams.Stream(lambda flat: flat, run, lambda *_: None, 0, "played")
+
+
+class CardWithEvents(Card):
+    """The same, whose marks are in the queue as CUDA's events are."""
+
+    def mark(self) -> float:
+        self.now_s += 1e-6
+        self.free_s = max(self.now_s, self.free_s)
+        return self.free_s
+
+
+@pytest.mark.parametrize("card", [Card, CardWithEvents])
+def test_the_ceilings_of_a_fast_card_are_its_own_and_not_its_launches(
+    card: type[Card], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four caches are copied in 42 µs, a wait takes 10 and a launch 4: the set has to grow."""
+    asked = dataclasses.replace(
+        cell("torch-cuda", "bandwidth", sweep_factor=16, burst=0),  # as in the default config
+        device_kind="gpu",
+        device_memory_bytes=141 * 10**9,
+        timing=QUICK | {"iterations": 5},
+    )
+    played = Session(asked, card(monkeypatch), Trial(asked).workload, lambda message: None)
+    played.workload.measure(played)
+    rows = [
+        point["params"]
+        | {"rate": point["bytes"] / statistics.median(point["times"]["step_s"])}
+        | {name: point.get(name) for name in ("calls_per_time", "launch_bound")}
+        for point in played.points
+    ]
+    best = {
+        kind.quantity: max((row for row in rows if kind.counts(row)), key=lambda row: row["rate"])
+        for kind in ceilings.kinds_of_format(rows, Card.cache_bytes)
+        if kind.module == "bandwidth"
+    }
+    for kernel in KERNELS:
+        memory = best[f"{kernel}_bandwidth"]
+        assert memory["rate"] == pytest.approx(Card.bytes_per_s, rel=0.05), memory
+        assert memory["working_set_bytes"] <= 141e9 / 8
+        assert not memory["launch_bound"]
+    cache = best["cache_bandwidth"]
+    assert cache["rate"] > 1.05 * best["memory_bandwidth"]["rate"]
+    assert cache["working_set_bytes"] == Card.cache_bytes // 2
+    assert cache["calls_per_time"] > 50  # of a few µs each
+    assert {row["launch_bound"] for row in rows if row["working_set_bytes"] < 2**20} == {True}
+    assert record_problems(played.points, "points") == []
+    in_calls_s = (p["calls_per_time"] * sum(p["times"]["step_s"]) for p in played.points)
+    assert played.timed_s >= sum(in_calls_s)
+
+
 # -- transfers ---------------------------------------------------------------------------------
 
 
@@ -316,14 +423,14 @@ def test_huge_pages_show_in_the_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     assert flagged == (["faults_differ"] if told and "[never]" not in told else [])
 
 
-def test_a_mapping_is_small_beside_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_touch, "free_bytes", lambda: 16 * 512 * mmap.PAGESIZE)
+def test_a_mapping_is_small_beside_the_available_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_touch, "available_bytes", lambda: 16 * 512 * mmap.PAGESIZE)
     asked = session(cell("mlx", "first_touch", pages=[2048, 512]))
     asked.workload.measure(asked)
     assert [point["params"]["pages"] for point in asked.points] == [512]
     assert [flag["code"] for flag in asked.flags] == ["not_measured"]
     none = session(cell("mlx", "first_touch", pages=[2048]))
-    with pytest.raises(Unsupported, match="2048 pages .* free memory"):
+    with pytest.raises(Unsupported, match="2048 pages .* available memory"):
         none.workload.measure(none)
 
 

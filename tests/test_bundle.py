@@ -103,7 +103,6 @@ def a_host(label: str, fingerprint: str = OTHER_FINGERPRINT) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "label": label,
-        "hostname": f"{label}.example",
         "fingerprint": fingerprint,
         "fingerprint_parts": {
             "machine_id_sha256": None,
@@ -417,7 +416,8 @@ def test_no_name_is_left_in_an_anonymised_bundle(named, here, tmp_path, monkeypa
     packed = bundle_check.read_bundle(tmp_path / "a.zip")
     (label,) = packed.hosts
     assert packed.manifest["anonymised"] is True
-    for line in (f"marias-laptop -> {label}", f"{NAMED} -> {label}", "mgarcia -> user-"):
+    assert "2 records of older versions redacted, in the bundle alone" in said
+    for line in (f"marias-laptop -> {label}", "the machine's id -> "):
         assert f"replaced: {line}" in said
     (reason,) = (d["reason"] for d in packed.records.values() if d["cell"]["workload"] == "product")
     for kept in (
@@ -469,7 +469,7 @@ def test_a_host_that_is_called_like_something_else(there, tmp_path):
     assert member == f"records/{done.hosts[0]}/cpu-x/mlx/product/auto/fp32.json"
     assert found[member]["reason"] == "MLX on the host"
     assert found[member]["environment"]["hostname"].startswith("host-")
-    assert any("not replaced inside texts: host, mlx" in line for line in done.lines())
+    assert any("not replaced inside texts: mlx" in line for line in done.lines())
 
 
 def test_a_user_who_is_called_like_a_key(there, tmp_path, monkeypatch):
@@ -478,8 +478,7 @@ def test_a_user_who_is_called_like_a_key(there, tmp_path, monkeypatch):
     data = a_record(a_cell(workload="third"))
     data["reason"] = 'about ~5 s; File "/srv/Secret Project/of ours/run.py", line 5'
     put(there, data)
-    done = bundle.pack(there, None, tmp_path / "a.zip", anonymous="once")
-    assert any("not replaced inside texts" in line and "max" in line for line in done.notes)
+    bundle.pack(there, None, tmp_path / "a.zip", anonymous="once")
     found = list(bundle_check.read_bundle(tmp_path / "a.zip").records.values())
     assert len(found) == 3 and all(one["method"] == data["method"] for one in found)
     (reason,) = (one["reason"] for one in found if one["cell"]["workload"] == "third")
@@ -767,7 +766,7 @@ def test_versions_that_cannot_be_read(packed, here):
     assert refusal(packed, here) == [
         f"{MEMBER.replace('product', 'another')!r}: record of method version {method}; this "
         f"version reads 1 to {method - 1}; a newer checkout reads it",
-        f"{MEMBER!r}: record of schema version {newest}; this version reads 1, 2, "
+        f"{MEMBER!r}: record of schema version {newest}; this version reads 1, 2, 3, "
         f"{newest - 1}; a newer checkout reads it",
     ]
     for key, value, what in (
@@ -808,6 +807,8 @@ def test_records_that_are_not_what_they_say(packed, here):
         "huge": lambda content: resealed(content, accounting={"wall_s": 1e308}),
         "negative": lambda content: resealed(content, points=[a_point(-1.0)]),
         "ages": lambda content: resealed(content, points=[a_point(1e10)]),
+        "counts": lambda content: resealed(content, points=[a_point(1.0) | {"flops": 0.5}]),
+        "tokens": lambda content: resealed(content, points=[a_point(1.0) | {"params": {"m": -64}}]),
         "late": lambda content: resealed(content, started_at="9999-99-99<b>"),
         "deep": lambda content: b"[" * 2000,
         "list": lambda content: b"[]",
@@ -835,7 +836,11 @@ def test_records_that_are_not_what_they_say(packed, here):
     assert said["huge"] == ["damaged: 1e+308 is too large"]
     assert said["negative"] == ["points.0.times.step_s.0: is -1.0; expected at least 0"]
     assert "expected at most" in said["ages"][0]
-    assert said["late"][0].startswith("started_at: is '9999-99-99<b>'; expected text that matches")
+    assert said["counts"] == ["points.0.flops: is 0.5; expected at least 1"]
+    assert said["tokens"] == ["points.0.params.m: is -64; expected at least 0"]
+    assert said["late"][0].startswith(
+        "started_at: is '9999-99-99<b>'; expected a date-time that exists"
+    )
     assert said["deep"] == ["damaged: nested too deeply"]
     assert said["list"] == ["damaged: not a JSON object"]
     assert len(said["off-schema"]) == 2 and "surprise: unknown key" in said["off-schema"][0]
@@ -957,11 +962,11 @@ def test_a_damaged_record_here_is_set_aside_when_replaced(here, remeasured):
 
 def test_one_label_for_two_machines_is_refused(here, there, packed, tmp_path):
     bundle.import_bundle(packed, here)
-    put_host(there, a_host("far", "d" * 64) | {"hostname": "twin.example"})
+    put_host(there, a_host("far", "d" * 64))
     bundle.pack(there, None, tmp_path / "twin.zip")
     before = tree(here)
     for replace in (False, True):  # the records that stay would be those of two machines
-        with pytest.raises(UserError, match="'far' is another machine .*far.example.*twin.exam"):
+        with pytest.raises(UserError, match="'far' is another machine here: give"):
             bundle.import_bundle(tmp_path / "twin.zip", here, replace)
         assert tree(here) == before
 

@@ -64,7 +64,8 @@ def bandwidth(memory: float, cached: float, **axes: Any) -> dict[str, Any]:
                     continue
                 rate = (cached if warm else memory) * (1.1 if kernel == "triad" else 1.0)
                 params = {"kernel": kernel, "working_set_bytes": size, "cache": cache}
-                made["points"].append(point(params, size / rate, bytes=size))
+                bound = warm and memory > 1e12  # 8 MiB from a GPU's cache take less than a launch
+                made["points"].append(point(params, size / rate, bytes=size, launch_bound=bound))
     made["method"] = {
         "bandwidth": {
             "last_level_cache_bytes": CACHE_BYTES,
@@ -214,6 +215,9 @@ def test_a_ceiling_is_the_best_that_was_measured_and_says_where(results: Path) -
     assert memory["how"] == "triad, 128 MiB, warm"
     cache = ceiling(results, "cache_bandwidth", backend="torch-cpu", precision="fp32")
     assert float(cache["value"]) == pytest.approx(66e9, rel=1e-2)
+    assert "launch" not in cache["how"]
+    bound = ceiling(results, "cache_bandwidth", device="h200", source="this host")
+    assert bound["how"].endswith("warm; launch-bound: at least this")
     fault = ceiling(results, "page_fault", backend="torch-cpu")
     assert (float(fault["value"]), fault["unit"], fault["how"]) == (250e-9, "s", "4096 pages")
 

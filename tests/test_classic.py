@@ -47,7 +47,7 @@ COUNTS = {"n_train": 100, "n_validation": 40, "n_test": 50}
 class NoClock:
     """The clock of a step that nobody times."""
 
-    split = False
+    split, waits = False, True
 
     def edge(self, phase: str) -> None:
         """A phase ends."""
@@ -331,7 +331,9 @@ def test_whole_epochs_are_measured(folder: Path) -> None:
         size = point["params"]["batch_size"]
         assert 100 - (steps - 1) * size == rest
         kinds, times, epoch = point["steps"]["kind"], point["times"], point["epoch"]
-        assert len(kinds) == len(point["loss"]) == 2 * steps
+        assert len(kinds) == len(point["loss"])
+        assert kinds[2 * steps :] == ["free-running"] * 3 * point["free_running_steps"]
+        kinds = kinds[: 2 * steps]
         assert [at for at, kind in enumerate(kinds) if kind == "partial"] == [
             steps - 1,
             2 * steps - 1,
@@ -387,7 +389,11 @@ def test_steps_are_extrapolated_to_an_epoch_and_say_so() -> None:
     assert epoch["means"] == "extrapolated"
     assert (epoch["steps"], epoch["validation_steps"]) == (8, 6)  # each with a smaller last one
     assert point["steps"]["kind"] == (
-        ["warm-up"] + ["split", "unsplit"] * 3 + ["partial"] + ["unsplit"] * 6
+        ["warm-up"]
+        + ["split", "unsplit"] * 3
+        + ["partial"]
+        + ["unsplit"] * 6
+        + ["free-running"] * 3 * point["free_running_steps"]
     )
     assert epoch["measured_steps"] == len(times["unsplit_step_s"]) == 9
     assert epoch["train_s"] == [8 * float(np.median(times["unsplit_step_s"]))]
@@ -465,8 +471,11 @@ def test_every_batch_size_has_an_energy_window_of_its_own(monkeypatch: pytest.Mo
     for point in session.points:
         found = point["energy"]
         (source,) = found["sources"]
-        steps = point["steps"]["kind"].count("energy")
-        assert steps == found["steps"] == len(point["times"]["energy_step_s"]) > 0
+        steps, runs = (
+            point["steps"]["kind"].count("free-running"),
+            point["times"]["free_running_step_s"],
+        )
+        assert steps == found["steps"] == len(runs) * point["free_running_steps"] > 0
         assert source["energy_j"] == pytest.approx(10 * found["window_s"], rel=0.2)
         per_step = source["energy_j"] / steps
         assert source["energy_per_sample_j"] == pytest.approx(

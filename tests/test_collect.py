@@ -180,7 +180,9 @@ def test_two_hosts_side_by_side_and_only_what_is_new_later(project, network, col
     assert {key.split("/")[0] for key in records} == {"studio-7", "server-9"} and len(records) == 4
     for key, record in records.items():
         assert record["status"] == "ok", record["reason"]
-        assert record["environment"]["hostname"] == record["cell"]["host"] == key.split("/")[0]
+        assert record["cell"]["host"] == key.split("/")[0]
+    nodes = {(r["cell"]["host"], r["environment"]["node"]) for r in records.values()}
+    assert len(nodes) == len({node for _, node in nodes}) == 2  # one each, by its id
     (first, end), (second, other_end) = (
         span(record) for record in records.values() if record["cell"]["workload"] == "wait"
     )
@@ -287,7 +289,7 @@ def test_what_is_not_ours_or_not_sound_is_refused(project, network, collected):
         python.chmod(0o755)
     host_file = project.path / "results" / "hosts" / "studio-7.json"
     host = json.loads(host_file.read_text())
-    host_file.write_text(json.dumps(host | {"fingerprint": "0" * 64, "hostname": "its-elder"}))
+    host_file.write_text(json.dumps(host | {"fingerprint": "0" * 64}))
     stranger = network[1].with_name("stranger")
     known = network[1].with_name("known_hosts").read_text()
     stranger.write_text(known.replace(server.address, "198.18.255.1"))
@@ -327,7 +329,7 @@ def test_what_is_not_ours_or_not_sound_is_refused(project, network, collected):
         "failed: its bundle holds records of server-9: a host may send its"
     )
     assert said["studio-7"].startswith(
-        "failed: 'studio-7' was another machine before (hostname its-"
+        "failed: 'studio-7' was another machine before: give this one a"
     )
     host_file.write_text(json.dumps(host))
     assert precious.read_text() == "years of work" and project.stamps() == stamps

@@ -243,7 +243,7 @@ def test_two_hosts_of_one_folder(tmp_path):
         for index in range(5):
             factor = slower * math.exp(noise.gauss(0, NOISE))
             made = matmul(host=host, **axes[host])
-            put(tmp_path, process(made, factor, index, hostname=f"{host}.example"))
+            put(tmp_path, process(made, factor, index, node=host))
     put(tmp_path, process(training(0.1, host="far", **axes["far"]), 1.0, 9))
     status, document = compared(f"{tmp_path}@desk", f"{tmp_path}@far")
     assert status == 0
@@ -392,7 +392,7 @@ def test_bad_input_is_one_line_and_status_2(tmp_path):
     done = command("compare", "a", "b", "--threshold", "much", cwd=tmp_path)
     assert done.returncode == 2 and "much: expected a percentage" in done.stderr
     (path,) = (tmp_path / "a" / "records").rglob("*.json")
-    path.write_text(path.read_text().replace("desk.example", "moon.example"))
+    path.write_text(path.read_text().replace("Linux-6.1", "Linux-6.2"))
     assert "does not match its own `sha256`" in bad(tmp_path, "a", "b")
 
 

@@ -444,7 +444,6 @@ def host_of(label: str, driver: dict[str, str], *devices: dict[str, Any]) -> dic
     return {
         "schema_version": 1,
         "label": label,
-        "hostname": label,
         "fingerprint": sha256,
         "fingerprint_parts": {
             "machine_id_sha256": None,

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from pathlib import Path
 
 from conftest import ROOT
 from siliconprof import closure, plugins
 from siliconprof.hosts import environment
+from siliconprof.measure import inherited
 
 # What a module is installed as, where that is another name.
-DISTRIBUTIONS = {"pynvml": "nvidia-ml-py"}
+DISTRIBUTIONS = {"PIL": "pillow", "pynvml": "nvidia-ml-py", "yaml": "pyyaml"}
 # These read, check or fetch files; no number comes from them.
-NOT_IN_NUMBERS = {"huggingface-hub", "jsonschema", "yaml"}
+NOT_IN_NUMBERS = {"fsspec", "huggingface-hub", "jsonschema", "pyyaml"}
 
 
 def test_a_cuda_cell_sees_its_own_gpu_only():
@@ -21,6 +23,35 @@ def test_a_cuda_cell_sees_its_own_gpu_only():
     assert cuda.environment(1, "fp32", {}) == {"CUDA_VISIBLE_DEVICES": "1"}
     given = {"CUDA_VISIBLE_DEVICES": "4, GPU-8932f937"}  # as a scheduler hands GPUs out
     assert cuda.environment(1, "fp32", given) == {"CUDA_VISIBLE_DEVICES": "GPU-8932f937"}
+    for given in (
+        {"CUDA_VISIBLE_DEVICES": ""},
+        {"CUDA_VISIBLE_DEVICES": "4"},
+        {"CUDA_VISIBLE_DEVICES": " , "},
+    ):  # the rest is hidden
+        assert cuda.environment(1, "fp32", given) == {"CUDA_VISIBLE_DEVICES": ""}
+
+
+ASKED_BY_NOBODY = """
+CUDA_LAUNCH_BLOCKING PYTORCH_NO_CUDA_MEMORY_CACHING PYTORCH_ENABLE_MPS_FALLBACK PYTORCH_ALLOC_CONF
+PYTORCH_CUDA_ALLOC_CONF PYTORCH_MPS_HIGH_WATERMARK_RATIO PYTORCH_MPS_LOW_WATERMARK_RATIO
+MLX_MAX_OPS_PER_BUFFER LOCAL_RANK RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
+"""
+
+
+def test_a_shell_s_variables_are_taken_out_or_told() -> None:
+    asked_by_nobody = ASKED_BY_NOBODY.split()
+    chosen = ["CUBLAS_WORKSPACE_CONFIG", "TORCH_CUBLASLT_UNIFIED_WORKSPACE", "OMP_PROC_BIND"]
+    shell = dict.fromkeys([*asked_by_nobody, *chosen], "1") | {
+        "CUDA_VISIBLE_DEVICES": "",
+        "HOME": "/",
+    }
+    kept = inherited.without(shell)
+    assert kept.keys() == {*chosen, "CUDA_VISIBLE_DEVICES", "HOME"}
+    told = inherited.account(shell, {})
+    assert told == {
+        "taken_out": sorted(asked_by_nobody),
+        "left": dict.fromkeys(sorted(chosen), "1"),
+    }
 
 
 def test_mlx_is_told_before_its_import_what_fp32_means():
@@ -40,6 +71,19 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
             found |= {arg.value for arg in node.args if isinstance(arg, ast.Constant)}
     return {name.split(".")[0] for name in found}
+
+
+def test_everything_imported_is_pinned():
+    """What another package brings along today it may leave out tomorrow."""
+    files = (ROOT / "workflow").rglob("*.py")
+    foreign = set().union(*map(imported, files)) - {*sys.stdlib_module_names, "siliconprof"}
+    assert {"torch", "scipy", "pynvml", "markupsafe"} <= foreign
+    needed = {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in foreign}
+    pinned = set()
+    for name in ("apple", "base", "cpu", "cuda"):
+        text = (ROOT / "envs" / f"{name}.txt").read_text(encoding="utf-8")
+        pinned |= {pin.replace("_", "-").lower() for pin in re.findall(r"(?m)^([\w-]+).*==", text)}
+    assert needed - pinned == set()
 
 
 def test_a_record_has_the_version_of_all_that_its_numbers_depend_on():

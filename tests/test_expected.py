@@ -406,7 +406,6 @@ def test_whole_trainings_in_tables(tmp_path: Path) -> None:
         "learning_rate": 0.01,
         "betas": [0.9, 0.95],
         "weight_decay": 0.1,
-        "n_layer": None,
         "max_gradient_norm": 1.0,
         "decay_steps": 90,
     }
@@ -466,7 +465,7 @@ def test_solved_sizes_are_those_of_the_model_that_was_trained(tmp_path: Path) ->
             "transformer_lm", name, trainer="training_run", parameters=model.parameters | more
         )
         | {"points": [trained]}
-        for name, more in (("deep", {}), ("of-another-version", {"n_head": 0}))
+        for name, more in (("deep", {}), ("of-another-version", {"n_head": 997}))
     ]
     results = make(tmp_path, cells)
     (row,) = of_cell(results, "points", "deep")

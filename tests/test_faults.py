@@ -14,12 +14,14 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,8 @@ import psutil
 import pytest
 from conftest import QUICK, Checkout, copy_project
 from siliconprof.errors import UserError
-from siliconprof.measure import lock
+from siliconprof.measure import descendants, lock
+from siliconprof.measure import processes as processes_of_host
 from siliconprof.pipeline import startup
 from siliconprof.store import record, temporary
 from siliconprof.store.cell import Cell
@@ -76,6 +79,8 @@ class Plugin(KernelWorkload):
         getattr(self, self.parameters["mode"])()
         if WRONG:
             raise ArithmeticError("wrong since the edit")
+        if self.parameters["mode"] == "measures_nothing":
+            return
         self.trace("spans", f"{began} {time.time()}")
         params = {"note": "faulty", "omp_num_threads": os.environ["OMP_NUM_THREADS"]}
         session.add_point(
@@ -97,7 +102,36 @@ class Plugin(KernelWorkload):
     def fine(self):
         pass
 
-    diverges = fine
+    diverges = measures_nothing = fine
+
+    def floods(self):
+        """50 MB of stdout in one line, the beginning and end of which are known."""
+        print("the beginning", end="")
+        for _ in range(50):
+            print("\\N{GREEK SMALL LETTER OMEGA}" * 500_000, end="")
+        print(" the end", flush=True)
+
+    def floods_lines(self):
+        print("the beginning")
+        for number in range(1_000):
+            print(f"line {number:44}\\n" * 1_000, end="")
+        print("x" * 500 + " the end", flush=True)
+        os._exit(3)
+
+    def leaves_daemons(self):
+        """One by fork and setsid, one by two forks, one in a session of its own."""
+        nap = [sys.executable, "-c", "import time; time.sleep(600)"]
+        subprocess.Popen(nap, start_new_session=True)
+        for n_forks in (1, 2):
+            child = os.fork()
+            if child:
+                continue
+            os.setsid()
+            if n_forks == 2 and os.fork():
+                os._exit(0)
+            while True:  # all that it was given stays open
+                time.sleep(60)
+        self.sleeps()
 
     def sleeps(self):
         end = time.monotonic() + self.parameters["seconds"]
@@ -156,7 +190,7 @@ def hosts_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What this host is, found once: looking imports every framework."""
     copy = copy_project(tmp_path_factory.mktemp("host") / "project")
     copy.configure(host="desk", workloads={"one": {"module": "matmul", "shapes": [[1, 2, 2, 2]]}})
-    copy.snakemake("--dry-run", CELLS)
+    copy.stage("pipeline.cli", "doctor")
     return copy.path / "results" / "hosts"
 
 
@@ -173,7 +207,8 @@ def project(checkout: Checkout, hosts_folder: Path) -> Iterator[Checkout]:
         yield checkout
     finally:
         for process in processes(checkout):
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def processes(project: Checkout, word: str = "") -> list[psutil.Process]:
@@ -283,8 +318,9 @@ def child_asleep(project: Checkout) -> psutil.Process:
     """The one measuring process of a copy, once its workload sleeps."""
     path = progress_file(project)
     until(lambda: path.exists() and "asleep" in path.read_text())
-    (child,) = processes(project, "siliconprof.measure.worker")
-    return child
+    found = processes(project, "siliconprof.measure.worker")  # a fork has the same command line
+    assert len({tuple(process.cmdline()) for process in found}) == 1
+    return min(found, key=lambda process: process.create_time())
 
 
 def lock_is_free(project: Checkout) -> bool:
@@ -316,6 +352,8 @@ FAULTS = {
     "segfaults": ("failed", rf"killed by signal 11 \(SIGSEGV\); {REACHED}.*"),
     "exits": ("failed", rf"exit status 3; {REACHED}; cannot go on"),
     "kills_itself": ("failed", rf"killed by signal 9 \(SIGKILL\); {REACHED}.*"),
+    "measures_nothing": ("failed", "it came to its end without a point: nothing was measured"),
+    "leaves_daemons": ("ok", None),
     "hangs": ("timeout", rf"still running after its limit of 4 s; {REACHED}"),
 }
 
@@ -340,6 +378,12 @@ def test_every_fault_leaves_a_record_and_the_report_is_made(project):
     assert made["diverges"]["points"][0]["loss"] == [1.0, None]
     assert "loss_not_finite" in {flag["code"] for flag in made["diverges"]["flags"]}
     assert 4 <= made["hangs"]["accounting"]["child_wall_s"] < 8
+    flagged = {mode: flag["detail"] for mode, r in made.items() for flag in r["flags"]
+               if flag["code"] == "left_processes"}  # fmt: skip
+    assert flagged.keys() == {"leaves_daemons"}
+    assert re.fullmatch(
+        r"3 ended(: |, )\S+ \(PID \d+\)(, \S+ \(PID \d+\)){2}", flagged["leaves_daemons"]
+    )
     folder = project.path / "results"
     for path in (folder / "records").rglob("*.json"):
         content = record.read(path)  # against the schema and its own hash
@@ -363,6 +407,52 @@ def test_every_fault_leaves_a_record_and_the_report_is_made(project):
     before = project.stamps()
     assert "Nothing to be done" in project.snakemake("report").stderr
     assert project.stamps() == before
+
+
+# -- output ------------------------------------------------------------------------------------
+
+PEAK = """
+import re, resource, sys
+from siliconprof.measure.supervise import main
+status = main(sys.argv[1:])
+try:  # of this process alone; the other counts what it was before `exec`
+    kib = re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]
+except OSError:
+    kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(int(kib) / 1024)
+sys.exit(status)
+"""
+
+
+def test_output_is_bounded_in_the_log_and_in_memory(project):
+    """50 MB of it, with newlines and without."""
+    logs, peaks_mib, made = {}, {}, {}
+    for mode in ("fine", "floods", "floods_lines"):
+        command = [sys.executable, "-c", PEAK, *arguments(cell(mode, mode))]
+        done = project.run(*command, env={"PYTHONPATH": "workflow"})
+        logs[mode], peaks_mib[mode] = done.stderr, float(done.stdout.splitlines()[-1])
+        made[mode] = record.read(project.path / f"{mode}.json")
+    assert peaks_mib["floods"] < peaks_mib["fine"] + 15 > peaks_mib["floods_lines"]
+    for log in (logs["floods"], logs["floods_lines"]):
+        assert log.startswith("the beginning") and " the end\n" in log
+        assert 2.0e6 < len(log.encode()) < 2.1e6
+        before, n_bytes, after = re.split(r"\n\[siliconprof: (\d+) bytes of .* left out.*\]\n", log)
+        end = after.rpartition(" the end\n")[0]  # what follows is the supervisor's own
+        total = len(f"{before}{end} the end\n".encode()) + int(n_bytes)
+        assert 50e6 < total < 51e6 and "\ufffd" not in log
+    assert made["floods"]["status"] == "ok"
+    lines = logs["floods_lines"].splitlines()
+    assert f"line {999:44}" in lines and f"line {0:44}" in lines and f"line {500:44}" not in lines
+    assert made["floods_lines"]["reason"] == f"exit status 3; {REACHED}; {'x' * 200}"
+
+
+def test_a_record_is_not_ok_without_a_point(project):
+    good = measure(project, cell("fine"))
+    path = project.path / "empty.json"
+    empty = good | {"points": []}
+    path.write_text(json.dumps(empty | {"sha256": record.content_sha256(empty)}))
+    with pytest.raises(UserError, match=r"empty.json: damaged record: status: ok, and .* no point"):
+        record.read(path)
 
 
 # -- memory ------------------------------------------------------------------------------------
@@ -569,10 +659,10 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
         os.close(lock._presence.pop())
     finally:
         lock.started()
-    with lock.one_job("desk/cpu", tmp_path / "kept", lambda: None) as waited_s:
+    with lock.one_job("desk/cpu", tmp_path / "kept", lambda: None, print) as waited_s:
         assert waited_s < 1
     with pytest.raises(UserError, match=f"host.lock: .* no locks.*{LOCK_VARIABLE}"):
-        with lock.alone(lambda: None, tmp_path / "host.lock"):
+        with lock.alone(lambda: None, print, "desk/cpu", tmp_path / "host.lock"):
             pass
 
 
@@ -589,7 +679,7 @@ def test_an_edited_table_is_set_aside_and_a_persons_own_stays(tmp_path, capsys):
 
     made[0].write_text("edited")
     startup.remake_damaged(tmp_path)
-    assert not any(path.exists() for path in made)
+    assert [path.exists() for path in made] == [False, False, True]  # a sound page stands
     assert notes.read_text() == hidden.read_text() == "mine"
     (kept,) = (tmp_path / "set-aside").rglob("*.csv")
     assert kept.read_text() == "edited" and f"set aside as {kept}" in capsys.readouterr().err
@@ -623,9 +713,9 @@ def test_the_child_ends_with_its_supervisor(project):
     assert not lock_is_free(project)
     supervisor.kill()
     supervisor.wait(5)
-    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, 2)
+    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, 5)
     until(lambda: lock_is_free(project), 2)
-    assert processes(project) == []
+    until(lambda: not processes(project), 5)  # what was killed is the guard; the rest ends itself
     assert not (project.path / "faulty.json").exists()
 
 
@@ -637,6 +727,143 @@ def test_an_interrupted_supervisor_ends_its_child(project, number):
     assert supervisor.wait(5) == 130
     assert processes(project) == [] and lock_is_free(project)
     assert not (project.path / "faulty.json").exists()
+
+
+# -- what a cell leaves ------------------------------------------------------------------------
+
+HOLDER = r"PID {pid}, desk/cpu/mlx/{name}/auto/fp32 of \S+, since \d\d:\d\d:\d\d"
+
+
+def flags(made: dict[str, Any]) -> set[str]:
+    return {flag["code"] for flag in made["flags"]}
+
+
+def test_daemons_end_with_their_cell_and_the_next_begins(project):
+    first = begin_measure(project, cell("leaves_daemons", "first", seconds=3))
+    child = child_asleep(project)
+    assert len(child.parent().children(recursive=True)) >= 4  # also what has lost its parent
+    second = begin_measure(project, cell("fine", "second"))
+    said = project.path.parent / "output.txt"
+    waits = "waiting for " + HOLDER.format(pid=child.ppid(), name="first")
+    until(lambda: re.search(waits, said.read_text()))
+    assert first.wait(20) == 0
+    assert of_workload(project, "first") == []
+    assert second.wait(20) == 0 and processes(project) == []
+    assert len(re.findall("waiting for", said.read_text())) == 1
+    made = {name: record.read(project.path / f"{name}.json") for name in ("first", "second")}
+    assert {r["status"] for r in made.values()} == {"ok"}
+    assert "left_processes" in flags(made["first"]) - flags(made["second"])
+
+
+@pytest.mark.skipif(not LINUX, reason="only Linux has a reaper of what others leave")
+@pytest.mark.parametrize("victim", ["guard", "supervisor", "waiting"])
+def test_a_killed_supervisor_leaves_neither_daemons_nor_an_overlap(project, victim):
+    first = begin_measure(project, cell("leaves_daemons", "first", seconds=60))
+    child = child_asleep(project)
+    supervisor, left = child.parent(), child.parent().children(recursive=True)
+    assert supervisor.ppid() == first.pid
+    second = begin_measure(project, cell("fine", "second"))
+    until(lambda: "waiting for" in (project.path.parent / "output.txt").read_text())
+    {"guard": first, "supervisor": supervisor, "waiting": second}[victim].kill()
+    if victim == "waiting":
+        second.wait(5)
+        until(lambda: not of_workload(project, "second"), 5)
+        assert all(p.is_running() for p in left)
+        first.terminate()
+        assert first.wait(10) == 130 and processes(project) == []
+        return
+    until(lambda: of_workload(project, "second", "siliconprof.measure.worker"))
+    assert of_workload(project, "first", "siliconprof.measure.worker") == []
+    assert not psutil.wait_procs(left, timeout=0)[1]
+    assert second.wait(20) == 0 and first.wait(5) != 0
+    assert processes(project) == []
+    assert record.read(project.path / "second.json")["status"] == "ok"
+    assert not (project.path / "first.json").exists()
+
+
+def of_workload(project: Checkout, workload: str, word: str = "") -> list[psutil.Process]:
+    """What runs for a cell of this workload."""
+    named = f'"workload":"{workload}"'
+    found = []
+    for process in processes(project, word):
+        with suppress(psutil.Error):
+            if named in " ".join(process.cmdline()):
+                found.append(process)
+    return found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\xff\x00",
+        b"[" * 2048,
+        b"{}",
+        b'{"pid": 1e99, "name": 3}',
+        b'{"child": [1, {}]}',
+        json.dumps({"pid": os.getpid(), "name": "\x1b[2J" * 400, "since": -1}).encode(),
+        json.dumps({"host": socket.gethostname(), "child": [os.getpid(), "0"]}).encode(),
+    ],
+    ids=["no text", "no end", "nothing", "no PID", "no child", "a terminal's codes", "no orphan"],
+)
+def test_what_others_write_into_the_lock_file_is_not_believed(tmp_path, line):
+    path = tmp_path / "host.lock"
+    path.write_bytes(line)
+    told: list[str] = []
+    with lock.alone(lambda: None, told.append, "desk/cpu", path) as held:
+        assert told == [] and held.waited_s < 1
+        path.write_bytes(line)  # anybody may, also while it is held
+        with pytest.raises(TimeoutError), lock.alone(enough, told.append, "desk/gpu", path):
+            pass
+    assert re.fullmatch(
+        r"waiting for (PID \d+, [ -~]{1,300}, since [\d:]{8}|another process)", told[0]
+    )
+
+
+def enough() -> None:
+    raise TimeoutError
+
+
+@contextmanager
+def like_a_worker(supervisor: int) -> Iterator[subprocess.Popen]:
+    """A process with the command line of a measuring process."""
+    words = ["siliconprof.measure.worker", "--supervisor", str(supervisor)]
+    command = [sys.executable, "-c", "import time; time.sleep(60)", *words]
+    with subprocess.Popen(command, start_new_session=True) as process:
+        try:
+            until(lambda: words[1] in processes_of_host.command(process.pid))
+            yield process
+        finally:
+            process.kill()
+
+
+def test_an_orphan_of_the_last_holder_is_waited_for_and_ended(tmp_path):
+    """But not what still has a supervisor, whatever the file says."""
+    path, told = tmp_path / "host.lock", []
+    for supervisor, is_orphan in ((os.getpid(), False), (2**22 + 1, True)):  # beyond any process id
+        with like_a_worker(supervisor) as process:
+            now = processes_of_host.look(process.pid)
+            line = {"host": socket.gethostname(), "child": [now.pid, now.started]}
+            path.write_text(json.dumps(line))
+            with lock.alone(lambda: None, told.append, "desk/cpu", path) as held:
+                assert (held.waited_s > 2) == is_orphan
+                assert process.poll() == (-signal.SIGKILL if is_orphan else None)
+    says = f"waiting for PID {process.pid}, a measuring process whose supervisor has died"
+    assert told == [says]
+
+
+@pytest.mark.skipif(shutil.which("ps") is None, reason="there is no ps")
+def test_processes_where_there_is_no_proc(monkeypatch):
+    with like_a_worker(os.getpid()) as process:
+        named = processes_of_host.command(process.pid)
+        monkeypatch.setattr(processes_of_host, "PROC", Path("/nowhere"))
+        found = processes_of_host.look(process.pid)
+        assert (found.pid, found.parent, found.group) == (process.pid, os.getpid(), process.pid)
+        assert found.started and found in processes_of_host.living()
+        assert processes_of_host.command(process.pid)[-1] == named[-2] == str(os.getpid())
+        assert descendants.of_cell(process.pid, adopted=False) == [found]
+        killed, left = descendants.end(lambda: descendants.of_cell(process.pid, False), 0)
+        assert killed == [found] and left == []
+    assert processes_of_host.look(process.pid) is None
 
 
 # -- the lock ----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import io
 import json
 import math
 import os
+import re
 import signal
 import sys
 import zipfile
@@ -49,6 +50,7 @@ from siliconprof.render import figures
 from siliconprof.store import (
     documents,
     matrix_file,
+    names,
     noise_floors,
     record,
     records,
@@ -201,6 +203,8 @@ RECORD_FILES = [json.dumps(sealed(data)).encode() for data in RECORDS]
 
 
 FREE = (
+    "cell",
+    "started_at",
     "environment",
     "method",
     "probes",
@@ -291,6 +295,9 @@ NAMES = [
     "hosts/" + "x" * 300 + ".json",
     "records/FAR/cpu-x/torch-cpu/product/auto/fp32.json",
     "hosts/é.json",
+    f"hosts/{'x' * 65}.json",
+    "hosts/{x}.json",
+    "hosts/.far.json",
     "manifest.json/x",
 ]
 
@@ -869,6 +876,103 @@ def refused_as_it_is(read: Callable[[Path], Any], path: Path) -> str:
     with no_hang(), pytest.raises(UserError) as error:
         read(path)
     return str(error.value)
+
+
+def with_cell(data: Mapping[str, Any], **cell: Any) -> dict[str, Any]:
+    """The record of a cell of which something is another."""
+    return {**data, "cell": data["cell"] | cell}
+
+
+def with_parameters(data: Mapping[str, Any], **parameters: Any) -> dict[str, Any]:
+    """The record of a cell that was told something else."""
+    return with_cell(data, parameters=data["cell"]["parameters"] | parameters)
+
+
+def with_point(data: Mapping[str, Any], **point: Any) -> dict[str, Any]:
+    """The record with something else in its first point."""
+    return {**data, "points": [{**data["points"][0], **point}, *data["points"][1:]]}
+
+
+TRAINED = next(data for data in RECORDS if data["cell"]["module"] == "gpt2")
+PARAMS = TRAINED["points"][0]["params"]
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (
+            with_parameters(TRAINED, batch_size=[4]),
+            "cell.parameters.batch_size: is [4]; expected integer or string",
+        ),
+        (with_parameters(TRAINED, size=7), "cell.parameters.size: is 7; expected string"),
+        (with_parameters(TRAINED, learning_rate=0), "expected more than 0"),
+        (
+            with_parameters(
+                TRAINED, of_workload={"module": "gpt2", "parameters": {"seq_len": "x"}}
+            ),
+            "cell.parameters.of_workload.parameters.seq_len: is 'x'; expected integer",
+        ),
+        (with_parameters(TRAINED, dataset_vocab_size=[]), "dataset_vocab_size: is []; expected"),
+        (with_cell(TRAINED, module="a/b"), "cell.module: is 'a/b'; expected text that matches"),
+        (with_cell(TRAINED, trainer={}), "cell.trainer: is {}; trainer plug-in, by name, or null"),
+        (with_cell(TRAINED, workload="w" * 65), "expected text of at most 64 characters"),
+        (with_cell(TRAINED, host="../up"), "cell.host: is '../up'; expected text that matches"),
+        (TRAINED | {"started_at": "9999-99-99T99:99:99+00:00"}, "started_at: is '9999-99-99T99"),
+        (
+            TRAINED | {"started_at": "2026-02-30T00:00:00+00:00"},
+            "started_at: is '2026-02-30T00:00:00+00:00'; expected a date-time that exists",
+        ),
+        (
+            with_point(TRAINED, times={"step_s": [0.0, 1e-99]}),
+            "points.0.times.step_s: has 1e-99; expected seconds, 0 or at least 1e-12",
+        ),
+        (with_point(TRAINED, times={"step_s": [1e10]}), "expected at most 1000000000.0"),
+        (
+            with_point(TRAINED, params=PARAMS | {"note": "x" * 1001}),
+            "points.0.params.note: is 'xxx",
+        ),
+        (with_point(TRAINED, params=PARAMS | {"batch_size": "x"}), "batch_size: is 'x'; expected"),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
+)
+def test_a_record_s_types_lengths_and_dates(tmp_path: Path, data: Any, why: str) -> None:
+    """Checked where it is read, in one line that says where, what and what was expected."""
+    line = refused(record.read, tmp_path / "fp32.json", json.dumps(sealed(data)))
+    assert why in line, line
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        TRAINED,
+        with_cell(TRAINED, module="of-a-later-checkout", parameters={"batch_size": [4]}),
+        with_parameters(TRAINED, size="of-a-later-checkout", of_a_later_checkout=[]),
+        TRAINED | {"started_at": "1970-01-01T00:00:09+00:00"},
+        TRAINED | {"started_at": "2199-12-31T23:59:59+00:00"},
+        with_point(TRAINED, times={"step_s": [0.0, 1e-9]}),
+    ],
+)
+def test_what_another_checkout_or_a_wrong_clock_wrote_is_read(tmp_path: Path, data: Any) -> None:
+    """Nothing measured is lost: what is not known here is no mistake, nor is a clock's date."""
+    path = tmp_path / "fp32.json"
+    path.write_text(json.dumps(sealed(data)), encoding="utf-8")
+    assert record.read(path)["cell"] == data["cell"]
+
+
+def test_names_become_files_that_lie_where_they_should() -> None:
+    """A slug is a plain name of its own for every text, and a slug already stays what it is."""
+    texts = [text for text in fuzz.VALUES if isinstance(text, str)]
+    texts += ["Net", "net", "a.b", "a/b", "a b", "..", ".", "-x", "x" * 161, "x" * 162, "CON:"]
+    slugs = {text: names.slug(text) for text in dict.fromkeys(texts)}
+    assert len({slug.casefold() for slug in slugs.values()}) == len(slugs)
+    for text, slug in slugs.items():
+        assert re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,159}", slug), text
+        assert names.slug(slug) == slug
+    assert slugs["a.b"] == "a.b" and slugs["net"] == "net"
+    assert registry.generic_id("a" * 300) != registry.generic_id("a" * 301)
+    assert registry.ID.fullmatch(registry.generic_id("a" * 300))
+    label = names.cut("x" * 300)
+    assert re.fullmatch(names.LABEL, label)
 
 
 # -- no code in data -----------------------------------------------------------------------------

@@ -495,7 +495,8 @@ def test_a_mac_whose_torch_lacks_mps_keeps_mlx(
 
 def cards(*names: str, gib: float = 23.6, error: str | None = None) -> dict[str, Any]:
     size = int(gib * GIB)
-    return {"devices": [{"name": n, "memory_bytes": size, "error": error} for n in names]}
+    card = {"memory_bytes": size, "compute_capability": "8.9", "error": error}
+    return {"devices": [card | {"name": name} for name in names]}
 
 
 def test_two_equal_cards_and_mlx_on_cuda(
@@ -516,9 +517,27 @@ def test_two_equal_cards_and_mlx_on_cuda(
     assert first["registry_id"] == second["registry_id"] == "rtx-4090"
     assert [first["index"], second["index"]] == [0, 1]
     assert first["backends"] == ["torch-cuda", "mlx"] and first["driver"] == "555.42.06"
+    assert first["compute_capability"] == "8.9" and cpu["compute_capability"] is None
     assert cpu["kind"] == "cpu" and cpu["backends"] == ["torch-cpu", "mlx"]
     assert made["backends"]["torch-cuda"]["devices"] == ["rtx-4090", "rtx-4090-2"]
     assert made["driver"]["cuda_runtime"] == "12.8"
+
+
+def test_an_amd_gpu_is_not_offered(
+    devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build for ROCm answers to torch.cuda's calls, but the backend refuses it later."""
+    answers = {
+        "torch": TORCH_CPU | {"rocm_runtime": "6.4.43482"},
+        "torch-cuda": cards("AMD Radeon RX 7900 XTX"),
+        "mlx": MLX_CPU,
+        "numpy": {"blas": None},
+    }
+    pretend(monkeypatch, answers)
+    made = as_host(devices)
+    assert [device["kind"] for device in made["devices"]] == ["cpu"]
+    reason = made["backends"]["torch-cuda"]["reason"]
+    assert "AMD" in reason and "NVIDIA" in reason and "Apple" in reason
 
 
 def test_an_old_card_beside_a_new_one_is_listed_and_not_used(
@@ -549,6 +568,22 @@ def test_a_card_under_a_torch_without_cuda_is_told_how_to_be_used(
     assert (gpu["id"], gpu["backends"], gpu["driver"]) == ("h200", [], "580.159.03")
     state = made["backends"]["torch-cuda"]
     assert state["reason"] == "this torch is built without CUDA" and "cuda.txt" in state["mend"]
+
+
+@pytest.mark.parametrize("hidden", ["", "-1", " "])
+def test_a_gpu_that_is_hidden_stays_hidden(
+    hidden: str, devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nvidia-smi lists it whatever CUDA_VISIBLE_DEVICES says; torch is not to blame."""
+    answers = {"torch": TORCH_CUDA, "mlx": MLX_CPU, "numpy": {"blas": None}}
+    files = {"/proc/driver/nvidia/version": NVIDIA_VERSION}
+    query = "nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader,nounits"
+    pretend(monkeypatch, answers, {query: "NVIDIA H200, 143771, 580.159.03\n"}, files)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    made = as_host(devices)
+    assert [device["kind"] for device in made["devices"]] == ["cpu"]
+    state = made["backends"]["torch-cuda"]
+    assert (state["reason"], state["mend"]) == ("CUDA_VISIBLE_DEVICES hides every GPU", None)
 
 
 def test_a_broken_torch_leaves_mlx_standing(
@@ -712,7 +747,7 @@ def test_all_mistakes_of_the_registry_are_listed_at_once(tmp_path: Path) -> None
         registry.load(path)
     lines = str(refused.value).splitlines()
     for expected in (
-        "devices.RTX 4090 Ti: bad id; expected lower-case letters, digits and single hyphens, "
+        "devices.RTX 4090 Ti: bad id; expected at most 64 lower-case letters, digits and single hyphens, "
         "such as rtx-4090-ti",
         "devices.RTX 4090 Ti.power: unknown key",
         "devices.twin.match: matches the same hosts as rtx-3090",
@@ -795,8 +830,12 @@ def test_the_doctor_says_why_and_how(
     pretend(
         monkeypatch,
         answers,
-        {query: "NVIDIA GeForce RTX 5090, 32607, 470.1\n", "pmset -g": " lowpowermode         1\n"},
-        {"/proc/driver/nvidia/version": NVIDIA_VERSION, governor: "powersave\n"},
+        {query: "NVIDIA GeForce RTX 5090, 32607, 470.1\n"},
+        {
+            "/proc/driver/nvidia/version": NVIDIA_VERSION,
+            governor: "powersave\n",
+            doctor.environment.PLATFORM_PROFILE: "low-power\n",
+        },
     )
     monkeypatch.setattr(doctor.environment, "power_source", lambda: "battery")
     monkeypatch.setattr(os, "getloadavg", lambda: (9.0, 9.0, 9.0))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +24,8 @@ from siliconprof.cells import config, plan
 from siliconprof.hosts import host_file, registry
 
 pytestmark = pytest.mark.slow
+
+TABLE = "results/tables/cells.csv"
 
 TINY: dict[str, Any] = {
     "host": "desk",
@@ -96,6 +100,89 @@ def test_a_second_run_does_nothing_here_or_in_a_clone(measured, project):
         assert checkout.stamps() == before
 
 
+def snapshot(project: Checkout) -> dict[str, tuple[int, int]]:
+    """Path -> time and size of all that lies here, but for Snakemake's own folder."""
+    found = {}
+    for part in project.path.iterdir():
+        if part.name != ".snakemake":
+            for path in (part, *part.rglob("*")):
+                status = path.lstat()
+                found[path.relative_to(project.path).as_posix()] = (
+                    status.st_mtime_ns,
+                    status.st_size,
+                )
+    return found
+
+
+def due(project: Checkout, target: str) -> set[str]:
+    """The rules that a run would have jobs of, by a dry run, which writes nothing."""
+    before = snapshot(project)
+    said = project.snakemake("-n", target).stdout
+    assert snapshot(project) == before
+    return set(re.findall(r"^(\w+) +\d+$", said, re.M)) - {"total"}
+
+
+def made(project: Checkout, target: str) -> set[str]:
+    """Run; the rules that it had jobs of."""
+    run = project.snakemake(target)
+    return set(re.findall(r"^(?:local)?rule (\w+):$", run.stdout + run.stderr, re.M))
+
+
+def test_a_dry_run_writes_nothing_and_shows_what_is_due(checkout, project):
+    checkout.configure(**TINY)
+    assert due(checkout, TABLE) >= {"matrix", "prepare", "measure", "aggregate"}
+    shutil.rmtree(project.path / "results/hosts")
+    reconfigure(project, lambda config: config["workloads"].pop("nano-2"))
+    assert due(project, TABLE) == {"matrix", "aggregate"}
+
+
+def test_a_quick_fact_alone_makes_nothing_again(project):
+    host = project.path / "results/hosts/desk.json"
+    before = json.loads(host.read_text())
+    project.environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    assert due(project, "report") == made(project, "report") == set()
+    after = json.loads(host.read_text())
+    assert after["quick_facts_sha256"] != before["quick_facts_sha256"]
+    assert after == before | {"quick_facts_sha256": after["quick_facts_sha256"]}
+    cpu = after["cpu"] | {"model": "another"}  # what the page tells
+    host.write_text(json.dumps(after | {"cpu": cpu}))
+    assert due(project, TABLE) == {"matrix", "aggregate"}
+
+
+def put_ahead(project: Checkout, *patterns: str, days: float = 2) -> None:
+    """Date files ahead, as a clock that was wrong leaves them."""
+    ahead_s = time.time() + days * 86400
+    for pattern in patterns:
+        for path in project.path.glob(pattern):
+            os.utime(path, (ahead_s, ahead_s))
+
+
+def test_files_of_the_future_stop_nothing_and_hide_no_edit(project):
+    """Of the host, the code, the config, the page's template; then all that runs have made."""
+    registry_file, stamps = project.path / "config/devices.yaml", project.stamps()
+    code = ("workflow/schemas/*", "workflow/siliconprof/*/*.py", "config/**/*", "report/*")
+    put_ahead(project, "results/hosts/*", *code)
+    assert due(project, TABLE) == set()
+
+    registry_file.write_text(registry_file.read_text() + "# an edit\n")
+    put_ahead(project, "config/devices.yaml")
+    rules = {"matrix", "aggregate"}
+    assert due(project, TABLE) == rules and made(project, TABLE) == rules  # no "clock skew"
+
+    put_ahead(project, "results/**/*.*", "results/**/.snakemake_timestamp")
+    registry_file.write_text(registry_file.read_text() + "# another\n")
+    assert due(project, TABLE) == rules and made(project, TABLE) == rules
+    assert due(project, TABLE) == set() and project.stamps() == stamps
+
+    # Killed after the cells' table was made, and before what is made of it.
+    put_ahead(project, "results/tables/cells.csv")
+    cells = project.path / TABLE
+    cells.write_text(cells.read_text().replace("desk", "disk"))
+    shutil.rmtree(cells.parent / ".seals")
+    put_ahead(project, TABLE)
+    assert due(project, "results/report.html") >= {"ceilings", "render"}
+
+
 def test_new_axes_run_exactly_the_new_cells(project):
     def grow(config):
         config["workloads"]["product"]["precisions"] = ["fp32", "bf16"]
@@ -106,7 +193,28 @@ def test_new_axes_run_exactly_the_new_cells(project):
         }
 
     reconfigure(project, grow)
+    # Left by torchrun and by a search for a mistake: nothing of it may reach the cells, which
+    # would wait for others or train otherwise.
+    alien = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "192.0.2.1",
+             "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "none", "PYTHONOPTIMIZE": "2",
+             "ACCELERATE_USE_FSDP": "true", "CUDA_LAUNCH_BLOCKING": "1",
+             "MLX_MAX_OPS_PER_BUFFER": "1"}  # fmt: skip
+    chosen = {"OMP_SCHEDULE": "static", "OMP_NUM_THREADS": "1", "MKL_DEBUG_CPU_TYPE": "/a/path"}
+    before = project.stamps()
+    project.environment |= alien | chosen
     assert rerun(project) == {"mlx/product/bf16", "mlx/nano-3/fp32", "torch-cpu/nano-2-hf/fp32"}
+    for name, record in project.records().items():
+        variables = record["environment"]["variables"]
+        if name not in before:
+            assert record["status"] == "ok", record["reason"]
+            assert set(variables["taken_out"]) >= alien.keys()
+            assert variables["left"].items() >= {"OMP_SCHEDULE": "static"}.items()
+            assert variables["left"]["MKL_DEBUG_CPU_TYPE"] is None
+            assert "OMP_NUM_THREADS" not in variables["left"]  # the cell has its own
+            (flag,) = [f for f in record["flags"] if f["code"] == "environment_variables"]
+            assert "OMP_SCHEDULE" in flag["detail"]
+        else:
+            assert not set(variables["taken_out"]) & alien.keys()
 
 
 def test_a_shape_added_to_a_sweep_reruns_that_cell_alone(project):
@@ -201,8 +309,7 @@ def test_what_a_stage_loads_was_declared(project, tmp_path):
 
 def jobs_due(project: Checkout) -> set[str]:
     """The rules that a run would have jobs of, up to the table of cells."""
-    said = project.snakemake("-n", "results/tables/cells.csv").stdout
-    return set(re.findall(r"^(\w+) +\d+$", said, re.M)) - {"total", "matrix", "aggregate"}
+    return due(project, TABLE) - {"matrix", "aggregate"}
 
 
 def test_a_persons_own_files_are_looked_at(checkout, tmp_path, monkeypatch):
@@ -325,3 +432,40 @@ def test_every_stage_refuses_the_code_of_another_checkout(project, measured):
     # The rules set the path themselves, so a run is not led astray.
     (project.path / "results/tables/cells.csv").unlink()
     project.snakemake("results/tables/cells.csv", env=foreign)
+
+
+def test_a_page_stands_whatever_becomes_of_the_next(project):
+    """A diverged training is shown; then a template, and one exhibit's code, are broken on purpose."""
+    wild = TINY["workloads"]["nano-2"] | {"learning_rate": 1e9, "backends": ["mlx", "torch-cpu"]}
+    own = TINY | {"workloads": {"wild": wild, "launch": TINY["workloads"]["launch"]}}
+    again = ("report", "--configfile", "config/own.yaml")
+    (project.path / again[2]).write_text(json.dumps(own), encoding="utf-8")
+    project.snakemake(*again)
+    page, template = project.path / "results/report.html", project.path / "report/page.html.j2"
+    assert re.search(r"diverged: NaN or infinite at step \d", page.read_text(encoding="utf-8"))
+    assert f"snakemake --cores 1 {' '.join(again)}" in page.read_text(encoding="utf-8")
+    before = {path.name: path.read_bytes() for path in project.path.glob("results/figures/*.*")}
+    assert any(name.startswith("loss-") for name in before)
+
+    whole = template.read_text(encoding="utf-8")
+    template.write_text("{{ nothing_of_this_name }}", encoding="utf-8")
+    assert project.snakemake(*again, check=False).returncode
+    stale = page.read_text(encoding="utf-8")
+    assert 'id="stale"' in stale and "nothing_of_this_name" in stale and "at step" in stale
+    after = {path.name: path.read_bytes() for path in project.path.glob("results/figures/*.*")}
+    assert after == before
+
+    template.write_text(whole, encoding="utf-8")
+    code = project.path / "workflow/siliconprof/render/losses.py"
+    raised = '    if any(row["backend"] == "mlx" for row in data.training()):\n        raise KeyError(0)\n'
+    first = "    groups = loss_groups(data)\n"
+    text = code.read_text(encoding="utf-8")
+    assert text.count(first) == 1
+    code.write_text(text.replace(first, raised + first), encoding="utf-8")
+    culprit = "/mlx/wild/auto/fp32.json is left out: KeyError: 0 (render/losses.py:"
+    for expected in ("Finished jobid", "Nothing to be done"):
+        done = project.snakemake(*again, check=False)
+        assert done.returncode and expected in done.stderr
+        assert culprit in done.stderr and "results/report.html: the page stands" in done.stderr
+    boxed = html.unescape(page.read_text(encoding="utf-8"))
+    assert culprit in boxed and 'id="stale"' not in boxed and 'id="launch"' in boxed

@@ -18,7 +18,7 @@ import yaml
 from conftest import QUICK, Checkout, copy_project
 from siliconprof.hosts import machine
 from siliconprof.store import record
-from test_render import base_record, training
+from test_render import base_record, matmul, training
 
 COMMANDS = (
     "x; touch pwned",
@@ -163,7 +163,6 @@ def hostile(data: dict[str, Any]) -> dict[str, Any]:
     """A record of another host whose every text is an attack; it is valid."""
     data["cell"] |= {"host": "far", "device": "cpu-far"}
     data["environment"] |= {
-        "hostname": LABELS,
         "system": LABELS,
         "python": LABELS,
         "git_commit": LABELS,
@@ -173,8 +172,9 @@ def hostile(data: dict[str, Any]) -> dict[str, Any]:
         "device_name": LABELS,
         "blas": LABELS,
     }
-    data["flags"] = [{"code": LABELS, "detail": LABELS}]
-    data["probes"] = {LABELS: {"available": False, "means": LABELS, "reason": LABELS}}
+    name = LABELS[:64]  # the most that a record takes as one
+    data["flags"] = [{"code": name, "detail": LABELS}]
+    data["probes"] = {name: {"available": False, "means": LABELS, "reason": LABELS}}
     return data
 
 
@@ -201,7 +201,7 @@ def run(project: Checkout) -> tuple[Checkout, str]:
     words = {"source": "folder", "path": f"./{folder.name}", "vocab_size": 300, "max_bytes": 20000}
     project.configure(**TINY | {"report": {"title": SHOWN}, "datasets": {"words": words}})
     results = project.path / "results"
-    far = hostile(base_record("matmul", "product"))
+    far = hostile(base_record("matmul", "product")) | {"points": matmul()["points"]}
     put(results, far, "far", "cpu-far", "torch-cpu", "product", "auto", "fp32.json")
     failed = hostile(training(0.01)) | {"status": "failed", "reason": LABELS, "points": []}
     put(results, failed, "far", "cpu-far", "torch-cpu", "gpt2-nano-plain", "auto", "fp32.json")

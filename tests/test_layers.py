@@ -170,7 +170,7 @@ def test_reading_the_snakefile_loads_no_framework() -> None:
     """Every job of a cluster parses the Snakefile again: that must not cost an import of torch."""
     found = loaded("siliconprof.pipeline.snakefile")
     assert "siliconprof" in found
-    assert found & (FRAMEWORKS | {"pandas", "matplotlib", "numpy"}) == set()
+    assert found & (FRAMEWORKS | {"pandas", "matplotlib", "numpy", "scipy"}) == set()
 
 
 def test_the_supervisor_needs_the_standard_library_only() -> None:

@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import yaml
 from conftest import QUICK, ROOT, Checkout, copy_project
 from siliconprof import plugins
 from siliconprof.cells import config, plan
@@ -141,7 +142,7 @@ def test_what_the_layers_keep_is_counted_tensor_by_tensor(
     predicted = sum(ledger.saved_bytes(stage) for stage in workload.stages(ledger))
     kept = (kept_in_mlx if backend == "mlx" else kept_in_torch)(opened, workload, fused)
     # With adapters the first of only two layers keeps less: nothing before it is trained.
-    assert predicted == pytest.approx(kept, rel=0.05 if own else 0.02)
+    assert predicted == pytest.approx(kept, rel=0.05 if own else NEAR)
 
 
 def some_batch(workload: Any) -> dict[str, Any]:
@@ -153,6 +154,9 @@ def some_batch(workload: Any) -> dict[str, Any]:
     ids = drawn.integers(0, 300, (4, workload.target_len), dtype=np.int32)
     features = drawn.standard_normal((4, 80, 100 * workload.clip_seconds), dtype=np.float32)
     return {"input_features": features, "decoder_input_ids": ids, "labels": ids}
+
+
+NEAR = 0.03  # of what layers keep, see `kept_in_mlx`
 
 
 def kept_in_torch(backend: Any, workload: Any, fused: bool) -> int:
@@ -180,22 +184,28 @@ def kept_in_torch(backend: Any, workload: Any, fused: bool) -> int:
 def kept_in_mlx(backend: Any, workload: Any, fused: bool) -> int:
     """Bytes that become active when the loss is evaluated and its gradient is still due.
 
-    The least of some readings: a stream's thread drops the last temporaries (2 % more) when
-    `synchronize` has already returned, on a busy host some milliseconds later.
+    The least of some forward passes. Whether a cast takes its input's memory, and keeps all of it
+    though its result is half as long, depends on whether the stream's thread has let go of that
+    input, and so on who is scheduled: 2.2 % more were seen on a busy host, in all of the passes.
     """
     mx = backend.mx
-    stepper = backend.stepper(workload, 0)
-    gc.collect()
-    before = mx.get_active_memory()
-    arrays = stepper.arrays(some_batch(workload))
-    loss, gradients = stepper.loss_and_gradients(stepper.parameters, arrays)
-    mx.eval(loss)
-    mx.synchronize()
+
+    def active() -> int:
+        """A stream's thread drops a task's temporaries when it takes the next task."""
+        mx.eval(mx.zeros(1) + 1)
+        mx.synchronize()
+        return int(mx.get_active_memory())
+
     readings = []
-    for _ in range(20):
-        readings.append(int(mx.get_active_memory() - before))
-        time.sleep(0.01)
-    del gradients
+    for _ in range(5):
+        stepper = backend.stepper(workload, 0)
+        gc.collect()
+        before = active()
+        arrays = stepper.arrays(some_batch(workload))
+        loss, gradients = stepper.loss_and_gradients(stepper.parameters, arrays)
+        mx.eval(loss)
+        readings.append(active() - before)
+        del stepper, arrays, loss, gradients
     return min(readings)
 
 
@@ -740,7 +750,10 @@ def test_a_cgroup_of_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_gpus_are_limited_by_their_framework() -> None:
-    """Shares as torch documents them: of the device's memory, and of Metal's recommendation."""
+    """Shares as torch documents them: of the device's memory, and of Metal's recommendation.
+
+    There torch counts heaps: room for one of each kind is added.
+    """
     asked: list[tuple[Any, ...]] = []
     cuda = plugins.load("backends", "torch-cuda")()
     cuda.device = "cuda:0"
@@ -762,4 +775,75 @@ def test_gpus_are_limited_by_their_framework() -> None:
         assert kept["enforced"] and kept["limit_bytes"] == limit
         by_share = "set_per_process_memory_fraction" in kept["how"]
         assert by_share or (limit == 48 * GIB and "the GPU's own memory" in kept["how"])
-    assert asked == [(0.25, "cuda:0"), (0.5,)]
+    assert asked == [(0.25, "cuda:0"), ((6 * GIB + 1064 * 2**20) / (12 * GIB),)]
+
+
+# -- what a GPU's libraries take ---------------------------------------------------------------------
+
+
+def gpu_cell(backend: str, capability: str | None) -> Cell:
+    """The default experiment's cell near capacity, on a GPU."""
+    shipped = yaml.safe_load((ROOT / "config" / "config.yaml").read_text())["workloads"]
+    entry = dict(shipped["gpt2-nano-near-capacity"])
+    own = {k: v for k, v in entry.items() if k in plugins.load("workloads", "gpt2").PARAMETERS}
+    return cell(
+        backend=backend,
+        device_kind="gpu",
+        device_memory_bytes=24 * GIB,
+        scenario="near-capacity",
+        parameters=parameters(dataset_vocab_size=512, **own),
+        device_capability=capability,
+    )
+
+
+@pytest.mark.parametrize(
+    ("backend", "capability", "mib"),
+    [
+        ("torch-cuda", "8.9", 2 * 8.125),
+        ("torch-cuda", "9.0", 2 * 32),
+        ("torch-cuda", "12.0", 2 * 32),
+        ("torch-cuda", None, 2 * 32),
+        ("torch-mps", None, 0),
+    ],
+)
+def test_the_default_cell_near_capacity_has_room_beside_the_libraries(
+    backend: str, capability: str | None, mib: float
+) -> None:
+    """cuBLAS takes a workspace for each thread's handle, by the GPU's compute capability."""
+    trial = Trial(gpu_cell(backend, capability))
+    scenario = trial.scenario()
+    assert trial.refusal() is None and scenario["capacity_bytes"] == 2 * GIB
+    bare = footprint.Ledger(replace(trial.backend.habits, workspace_bytes=0), "fp32")
+    arrays = footprint.total(
+        bare.peak(trial.workload.stages(bare), trial.workload.largest_trained())
+    )
+    assert scenario["predicted_bytes"] - arrays == mib * 2**20
+    assert 0.7 * 2 * GIB < scenario["predicted_bytes"] <= 0.75 * 2 * GIB
+    offloaded = trial.workload.offloaded_memory_bytes("fp32", backend, capability)
+    assert offloaded["temporary"] >= mib * 2**20
+
+
+class Counters:
+    """torch.cuda's and torch.mps's counters."""
+
+    max_memory_reserved = staticmethod(lambda device: 900 * 2**20)
+    max_memory_allocated = staticmethod(lambda device: 800 * 2**20)
+    memory_reserved = staticmethod(lambda device: 850 * 2**20)
+    mem_get_info = staticmethod(lambda device: (22 * GIB, 24 * GIB))
+    driver_allocated_memory = staticmethod(lambda: 3 * GIB)
+    current_allocated_memory = staticmethod(lambda: 2 * GIB)
+
+
+def test_a_limited_training_says_what_arrays_leave_of_the_memory() -> None:
+    """Reserved and not used, CUDA's context, and on a Mac the rest of the heaps."""
+    for name, kind, said in (
+        ("torch-cuda", "cuda", ("up to 100 MiB more", "take 1198 MiB of the GPU besides")),
+        ("torch-mps", "mps", ("1024 MiB more than torch's arrays",)),
+    ):
+        backend = plugins.load("backends", name)()
+        backend.torch, backend.device = SimpleNamespace(**{kind: Counters}), kind
+        backend.step_peak_bytes = lambda step, standing: (800 * 2**20, "counted")
+        scenario = {"limit": {"enforced": True, "how": "by torch"}, "capacity_bytes": 2 * GIB}
+        scenario["confirmed_peak_bytes"] = None
+        memory_limit.held(SimpleNamespace(backend=backend, scenario=scenario), None, [])
+        assert all(words in scenario["limit"]["how"] for words in said)

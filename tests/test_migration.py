@@ -74,17 +74,17 @@ def test_a_record_is_read_as_one_of_today_and_nothing_is_invented(tmp_path):
         ({"status": "great"}, "damaged record: status: is 'great'", UserError),
         (
             {"schema_version": 0},
-            "record of schema version 0; this version reads 1, 2, 3",
+            "record of schema version 0; this version reads 1, 2, 3, 4",
             record.OlderRecord,
         ),
         (
             {"schema_version": True},
-            "record of schema version True; this version reads 1, 2, 3",
+            "record of schema version True; this version reads 1, 2, 3, 4",
             UserError,
         ),
         (
             {"schema_version": 9},
-            "record of schema version 9; this version reads 1, 2, 3",
+            "record of schema version 9; this version reads 1, 2, 3, 4",
             record.NewerRecord,
         ),
         (

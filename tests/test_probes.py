@@ -33,12 +33,13 @@ from siliconprof.hosts import machine
 from siliconprof.hosts.sensors import apple, linux, nvml, rapl
 from siliconprof.probes import clocks, interference, memory, page_faults
 from siliconprof.render.words import FLAG_WORDS
-from siliconprof.session import energy, measurement, sampler
+from siliconprof.session import energy, measurement, sampler, truth
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.sampler import Sampler
 from siliconprof.session.trial import Trial
 from siliconprof.store import record
 from siliconprof.store.cell import Cell
+from siliconprof.workloads import first_touch
 
 pytestmark = pytest.mark.alone  # sleeps, windows and clocks that are compared
 
@@ -261,6 +262,40 @@ def test_the_framework_s_own_counters_follow_its_arrays() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["torch-cuda", "torch-mps"])
+def test_a_driver_is_asked_once_a_second(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """cudaMemGetInfo takes the driver's locks: at 10 Hz it would stand in a launch's way."""
+    asked = []
+
+    def driver(device: Any = None) -> Any:
+        asked.append(time.monotonic())
+        return 2 if name == "torch-mps" else (3, 5)
+
+    current = {"all": {"current": 1}}
+    backend = plugins.load("backends", name)()
+    backend.device = name
+    backend.torch = SimpleNamespace(
+        cuda=SimpleNamespace(
+            memory_allocated=lambda device: 1,
+            memory_stats_as_nested_dict=lambda device: dict.fromkeys(
+                ("allocated_bytes", "reserved_bytes"), current
+            ),
+            mem_get_info=driver,
+        ),
+        mps=SimpleNamespace(current_allocated_memory=lambda: 1, driver_allocated_memory=driver),
+    )
+    monkeypatch.setattr(type(backend), "memory_limit_bytes", lambda self: None)
+    monkeypatch.setattr(memory, "DRIVER_INTERVAL_S", 0.2)
+    probe = memory.Plugin()
+    probe.start(backend)
+    samples = []
+    until(lambda: samples.append(probe.sample()) or len(asked) > 1)
+    assert asked[1] - asked[0] >= 0.2
+    column = f"{probe.backend.memory_prefix}_driver_bytes"
+    assert [s[column] for s in samples] == [None] * (len(samples) - 1) + [2]
+    assert len(samples) > 2 and all(s["device_memory_bytes"] == 1 for s in samples)
+
+
 @LINUX
 def test_the_allocator_s_own_faults_can_be_turned_off() -> None:
     """Blocks freed and fetched again fault each time; under `allocator_environment` they do not."""
@@ -352,6 +387,7 @@ class Nvidia:
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
         library.fake_set.argtypes = (ctypes.c_char_p, ctypes.c_double)
+        library.fake_work.argtypes = (ctypes.c_double,)
         library.fake_reset()
         self.show(
             power_mw=250_000,
@@ -483,7 +519,7 @@ def test_a_training_measures_the_energy_of_its_unsplit_steps(
     assert record_problems(found["points"], "points") == []
     sources = {source["name"]: source for source in point["energy"]["sources"]}
     window_s, steps = point["energy"]["window_s"], point["energy"]["steps"]
-    assert steps == point["steps"]["kind"].count("energy") > 0
+    assert steps == point["steps"]["kind"].count("free-running") > 0
     per_step = sources["nvml-counter"]["energy_per_step_j"]
     assert per_step == pytest.approx(250 * window_s / steps, rel=0.1)
     assert sources["nvml-counter"]["energy_per_sample_j"] == pytest.approx(per_step / 4)
@@ -492,7 +528,7 @@ def test_a_training_measures_the_energy_of_its_unsplit_steps(
     net = sources["nvml-counter"]["net_energy_per_step_j"]
     assert abs(net) < 0.25 * per_step  # this GPU draws the same at rest
     # Steps and samples are on one clock.
-    began_s = point["steps"]["started_s"][point["steps"]["kind"].index("energy")]
+    began_s = point["steps"]["started_s"][point["steps"]["kind"].index("free-running")]
     powers = [s["gpu_power_w"] for s in found["samples"] if 0 <= s["t_s"] - began_s <= window_s]
     assert len(powers) >= 3 and powers == pytest.approx([250] * len(powers), rel=0.01)
     assert found["probes"]["clocks"]["throttled"] is False
@@ -675,6 +711,21 @@ def test_a_gpu_busy_before_the_cell_began_is_flagged(gpu: Nvidia) -> None:
     assert any("35 % of the second before" in text for _, text in session.flags)
 
 
+@pytest.mark.parametrize("whose", ["this process", "the cell before"])
+def test_our_own_work_on_the_gpu_is_no_load_of_others(
+    whose: str, gpu: Nvidia, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVML averages over a second: what our own checks did just before is in a reading."""
+    if whose == "the cell before":
+        gpu.library.fake_work(1.0)
+    monkeypatch.setattr(truth, "before", lambda session: gpu.library.fake_work(1.0) or {})
+    found = measurement.measure(Trial(PRODUCTS), lambda message: None)
+    summary = found["probes"]["interference"]
+    assert summary["gpu_utilization_before_percent"] == 0
+    assert ("at rest" in summary["gpu_utilization_before_means"]) == (whose == "the cell before")
+    assert not [flag for flag in found["flags"] if "GPU was busy" in flag["detail"]]
+
+
 # -- RAPL and the rest of Linux ----------------------------------------------------------------
 
 
@@ -820,7 +871,9 @@ def test_savers_of_power_are_flagged_where_they_limit(
 ) -> None:
     monkeypatch.setattr(platform, "system", lambda: "Linux")
     monkeypatch.setattr(interference, "CPUFREQ", tmp_path)
-    monkeypatch.setattr(interference, "PLATFORM_PROFILE", str(tmp_path / "platform_profile"))
+    monkeypatch.setattr(
+        interference.environment, "PLATFORM_PROFILE", str(tmp_path / "platform_profile")
+    )
     for file, text in (
         ("scaling_driver", driver),
         ("scaling_governor", name),
@@ -991,7 +1044,33 @@ def test_a_mac_that_does_not_publish_its_pressure_has_a_reason(
     assert "notify_register_check answers 9" in clocks.Plugin.available()[1]
 
 
-def test_a_mac_s_swap_and_low_power_mode(mac: Mac, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("printed", "mode"),
+    [
+        (" lowpowermode         1\n", "low"),
+        (" lowpowermode         0\n", "automatic"),
+        (" powermode            0\n", "automatic"),
+        (" powermode            1\n", "low"),
+        (" powermode            2\n", "high"),
+        (" displaysleep         2\n", None),
+    ],
+)
+def test_a_mac_s_power_mode(
+    printed: str, mode: str | None, mac: Mac, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of Macs with and without a high power mode; only the low one is flagged."""
+    monkeypatch.setattr(machine, "run", lambda command, **_: printed)
+    monkeypatch.setattr(interference.environment, "power_source", lambda: "mains")
+    session = Sampled(on_its_gpu(monkeypatch))
+    found = run(session, 0.15, only=["interference"]).summaries["interference"]
+    assert found["power_mode"] == mode
+    assert found["low_power_mode"] == (None if mode is None else mode == "low")
+    assert ("low_power_mode" in session.codes()) == (mode == "low")
+    assert "powermode" in found["low_power_means"]
+
+
+def test_a_mac_s_swap_and_available_memory(mac: Mac) -> None:
+    """Inactive pages are to be had as free ones are: of those alone macOS keeps next to none."""
     mac.pressure(swapped=(100, 200))
     probe = page_faults.Plugin()
     probe.start(None)
@@ -1001,10 +1080,8 @@ def test_a_mac_s_swap_and_low_power_mode(mac: Mac, monkeypatch: pytest.MonkeyPat
         5 * mmap.PAGESIZE,
         7 * mmap.PAGESIZE,
     )
-    monkeypatch.setattr(interference.environment, "power_source", lambda: "mains")
-    session = Sampled(on_its_gpu(monkeypatch))
-    summary = run(session, 0.15, only=["interference"]).summaries["interference"]
-    assert summary["low_power_mode"] is True and "low_power_mode" in session.codes()
+    mac.library.fake_memory(500, 20_000)
+    assert first_touch.available_bytes() == 20_500 * mmap.PAGESIZE
 
 
 def test_samples_come_ten_times_a_second() -> None:

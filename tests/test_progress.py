@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from conftest import QUICK, Checkout
@@ -35,31 +39,53 @@ def test_a_terminal_sees_the_cell_and_a_file_does_not(checkout: Checkout):
         timing=QUICK | {"iterations": 300, "max_iterations": 300},
         workloads={"one": product, "two": product | {"shapes": [[1, 128, 128, 128]]}},
     )
-    piped = checkout.snakemake("results/tables/cells.csv")
-    assert "cell 1 of 2" not in piped.stdout + piped.stderr
+    command = [sys.executable, "-m", "snakemake", "--cores", "1", "results/tables/cells.csv"]
+    environment = dict(os.environ) | checkout.environment | {"TERM": "xterm", "COLUMNS": "120"}
+    where = {"cwd": checkout.path, "env": environment}
+    log = checkout.path / "said.txt"
+    with lock_held(checkout) as release, open(log, "w") as stream:
+        piped = subprocess.Popen(command, **where, stdout=stream, stderr=stream)
+        while not re.search(WAITS, log.read_text()) and piped.poll() is None:
+            time.sleep(0.1)
+        release()
+        assert piped.wait() == 0
+    assert len(re.findall(WAITS, log.read_text())) == 1
+    assert "cell 1 of 2" not in log.read_text()
     for record in (checkout.path / "results/records").rglob("*.json"):
         record.unlink()
     (checkout.path / "results/tables/cells.csv").unlink()
 
     reader, writer = pty.openpty()
-    command = [sys.executable, "-m", "snakemake", "--cores", "1", "results/tables/cells.csv"]
-    environment = dict(os.environ) | checkout.environment | {"TERM": "xterm", "COLUMNS": "120"}
-    process = subprocess.Popen(
-        command, cwd=checkout.path, env=environment, stdout=subprocess.DEVNULL, stderr=writer
-    )
-    os.close(writer)
-    seen = b""
-    while True:
-        try:
-            chunk = os.read(reader, 65536)
-        except OSError:  # Linux answers EIO once the other end is closed
-            break
-        if not chunk:
-            break
-        seen += chunk
+    seen, until_s = b"", time.monotonic() + 60
+    with lock_held(checkout) as release:
+        process = subprocess.Popen(command, **where, stdout=subprocess.DEVNULL, stderr=writer)
+        os.close(writer)
+        while True:
+            try:
+                chunk = os.read(reader, 65536)
+            except OSError:  # Linux answers EIO once the other end is closed
+                break
+            if not chunk:
+                break
+            seen += chunk
+            stays = re.search(rf"{WAITS}\r*\n", seen.decode(errors="replace"))
+            if stays or time.monotonic() > until_s:
+                release()
     os.close(reader)
     assert process.wait() == 0
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode(errors="replace"))
     assert re.search(r"cell 1 of 2  \S+ · mlx · (one|two) · auto · fp32", text), text
     assert re.search(r"cell 2 of 2 .* left", text), text
     assert "localrule measure" not in text
+    assert re.search(rf"{WAITS}\r*\n", text), text  # a line that stays
+
+
+WAITS = r"waiting for (PID \d+, .+, since [\d:]{8}|another process)"
+
+
+@contextmanager
+def lock_held(checkout: Checkout) -> Iterator[Callable[[], None]]:
+    """Hold the host's lock until the function that this yields is called."""
+    with open(checkout.environment["SILICONPROF_LOCK_FILE"], "w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield lambda: fcntl.flock(stream, fcntl.LOCK_UN)

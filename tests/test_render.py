@@ -74,7 +74,6 @@ def host_file(devices: Sequence[Mapping[str, Any]] = (CPU,)) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "label": "desk",
-        "hostname": "desk.example",
         "fingerprint": SHA,
         "fingerprint_parts": {
             "machine_id_sha256": None,
@@ -139,7 +138,7 @@ def base_record(module: str, workload: str, **axes: Any) -> dict[str, Any]:
         "timing": {},
     } | axes
     return {
-        "schema_version": 3,
+        "schema_version": 4,
         "method_version": 2,
         "cell": cell,
         "status": "ok",
@@ -170,7 +169,7 @@ def base_record(module: str, workload: str, **axes: Any) -> dict[str, Any]:
         "modules_loaded": [],
         "progress": None,
         "environment": {
-            "hostname": "desk.example",
+            "node": "0123456789ab",
             "system": "Linux-6.1",
             "python": "3.11.7",
             "git_commit": "c" * 40,
@@ -224,6 +223,7 @@ def training(step_s: float, losses: Sequence[float] = (6.0, 5.5, 5.25), **axes: 
             "times": {
                 "step_s": [1.02 * step_s * j for j in jitter],
                 "unsplit_step_s": [step_s * j for j in jitter],
+                "free_running_step_s": [step_s / 1.25] * 3,
                 "warmup_step_s": [step_s * 3, step_s],
                 **{
                     name: [share * 1.02 * step_s * j for j in jitter]
@@ -235,6 +235,7 @@ def training(step_s: float, losses: Sequence[float] = (6.0, 5.5, 5.25), **axes: 
             "loss": list(losses),
             "memory": {"device_bytes": None, "device_peak_bytes": None},
             "steps": course(step_s),
+            "free_running_steps": 4,
         }
     ]
     return made
@@ -1066,6 +1067,7 @@ def test_what_measuring_costs_is_told(study_page: Page) -> None:
     without = study_page.tables["table-probes-paired"][1]
     assert without[-1].startswith("+0.33") and "to" in without[-1]
     assert "Flagged: gpt2-nano torch-cpu · plain · fp32 · offload stage 2." in study_page.of("cost")
+    assert "takes 1.25 times as long as a free-running one, the median of" in study_page.of("cost")
 
 
 def test_every_model_size_has_its_theoretical_memory(study_page: Page) -> None:

@@ -211,6 +211,39 @@ def test_no_cell_came_to_be_measured(tmp_path: Path) -> None:
     assert "table-cells.csv" in written
 
 
+def test_long_names_leave_room_to_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of 64 characters, and one that is no file's: axes have a size and lie in the figure."""
+    drawn = tmp_path / "labels.txt"  # workers draw
+
+    def publish(
+        name: str, draw: figures.Draw, *_: Any, on_page: bool = True, **__: Any
+    ) -> figures.Drawn:
+        assert re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name)
+        for narrow in (False, True) if on_page else ():
+            figure = figures._marked(draw(narrow), "")
+            for ax in figure.axes:
+                x0, y0, x1, y1 = ax.get_position().extents
+                assert x1 > x0 >= 0 and y1 > y0, name
+                labels = [label.get_text() for label in ax.get_yticklabels()]
+                with open(drawn, "a", encoding="utf-8") as stream:
+                    stream.write("\n".join([*labels, ""]))
+        return "", ""
+
+    monkeypatch.setattr(figures, "publish", publish)
+    long = {"device": "gpu-" + "d" * 60, "host": "h" * 64, "trainer": "t" * 64}
+    own = [
+        training(0.01, workload="W" * 64, module="m" * 64),
+        training(0.02, workload="V" * 64, module="n" * 64, trainer="t" * 64),
+        named(matmul(), "P" * 64),
+        named(kernel_launch(), "L" * 64),
+        network("mlp", {32: 0.002, 128: 0.004}, workload="N" * 64),
+    ]
+    far = [training(0.03, workload="W" * 64, **long), named(matmul(**long), "P" * 64)]
+    page = render(make(tmp_path, own, far))
+    assert page.problems == []
+    assert "…\n" in drawn.read_text(encoding="utf-8")
+
+
 # -- many -------------------------------------------------------------------------------------------
 
 
@@ -316,7 +349,7 @@ EVIL = '<img src=x onerror="alert(1)">&amp; $x_1^2$ \\input{/etc/passwd} | ``` %
 
 def hostile() -> tuple[Path_, ...]:
     """Where a record may hold any words at all."""
-    return (("reason",), ("environment", "hostname"), ("environment", "backend", "device_name"))
+    return (("reason",), ("environment", "node"), ("environment", "backend", "device_name"))
 
 
 def test_words_of_records_are_words_everywhere(tmp_path: Path) -> None:
@@ -324,15 +357,16 @@ def test_words_of_records_are_words_everywhere(tmp_path: Path) -> None:
     flagged = training(0.01, workload="gpt2-flagged")
     flagged["flags"] = [{"code": "noisy", "detail": EVIL}]
     flagged["environment"] |= {
-        "hostname": EVIL,
+        "system": EVIL,
         "git_commit": EVIL,
         "backend": {"framework_version": EVIL, "device_name": EVIL},
     }
     launch = kernel_launch()
     launch["points"][0]["params"]["note"] = EVIL
     far = training(0.01, host="away")
-    far["environment"]["hostname"] = EVIL
-    own = [lost, flagged, launch, run("wide", 0.01), base_record("matmul", "empty")]
+    far["environment"]["system"] = EVIL
+    empty = without_result(base_record("matmul", "empty"), "failed", EVIL)
+    own = [lost, flagged, launch, run("wide", 0.01), empty]
     results = make(
         tmp_path,
         own,

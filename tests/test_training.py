@@ -13,7 +13,7 @@ from conftest import QUICK, ROOT, Checkout, copy_project
 from siliconprof import plugins
 from siliconprof.cells import config
 from siliconprof.stats import statistics
-from siliconprof.store import validation
+from siliconprof.store import redaction, validation
 
 pytestmark = pytest.mark.slow
 
@@ -77,8 +77,9 @@ def found(study: Checkout) -> dict[tuple[str, str, str], dict[str, Any]]:
 
 
 def losses(record: dict[str, Any]) -> list[float]:
+    """Of the ten steps that are timed one by one."""
     assert record["status"] == "ok", record["reason"]
-    return record["points"][0]["loss"]
+    return record["points"][0]["loss"][:10]
 
 
 def test_trainers_and_frameworks_give_the_same_losses_over_ten_steps(study: Checkout) -> None:
@@ -145,7 +146,9 @@ def test_steps_samples_and_faults_lie_on_one_clock(study: Checkout) -> None:
             continue
         (point,) = record["points"]
         steps = point["steps"]
-        assert steps["kind"] == ["warm-up"] * 2 + ["split", "unsplit"] * 4, key
+        assert steps["kind"] == (
+            ["warm-up"] * 2 + ["split", "unsplit"] * 4 + ["free-running"] * 12
+        ), key
         assert steps["started_s"] == sorted(steps["started_s"])
         assert all(len(values) == len(point["loss"]) for values in steps.values())
         if record["samples"]:
@@ -205,13 +208,20 @@ def test_loss_falls_on_the_built_in_text(checkout: Checkout) -> None:
     checkout.snakemake("aggregate", "--until", "aggregate")
     least = {"learns": 0.5, "adapts": 0.03}
     for key, record in checkout.records().items():
-        series = losses(record)
+        assert record["status"] == "ok", record["reason"]
+        series = record["points"][0]["loss"]
         fallen = statistics.median(series[:5]) - statistics.median(series[-10:])
         assert fallen > least[record["cell"]["workload"]], (key, fallen)
 
 
-def test_pretrained_weights_are_read_from_a_folder(checkout: Checkout, tmp_path: Path) -> None:
-    """As save_pretrained lays it out; the first loss is that of the model it came from."""
+def test_pretrained_weights_are_read_from_a_folder_and_a_revision_of_the_hub(
+    checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As save_pretrained lays it out; the first loss is that of the model it came from.
+
+    The hub's cache, in its own layout and without a network, holds two revisions: that model, and
+    its main branch with another one.
+    """
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -227,6 +237,13 @@ def test_pretrained_weights_are_read_from_a_folder(checkout: Checkout, tmp_path:
     )
     model = GPT2LMHeadModel(size)
     model.save_pretrained(tmp_path / "model")
+    repository = tmp_path / "hf" / "hub" / "models--maker--nano"
+    (repository / "refs").mkdir(parents=True)
+    for branch, commit, one in (("v1", "5" * 40, model), ("main", "6" * 40, GPT2LMHeadModel(size))):
+        (repository / "refs" / branch).write_text(commit)
+        one.save_pretrained(repository / "snapshots" / commit)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     entry = NANO | {
         "trainer": "plain",
         "weights": "pretrained",
@@ -234,13 +251,17 @@ def test_pretrained_weights_are_read_from_a_folder(checkout: Checkout, tmp_path:
         "weights_path": str(tmp_path / "model"),
         "vocab_size": 300,
     }
+    hub = entry | {"weights_path": "maker/nano", "backends": ["torch-cpu"]}
     checkout.configure(
         timing=QUICK,
         datasets={"words": {"source": "builtin", "vocab_size": 300, "max_bytes": 100_000}},
         workloads={
             "given": entry,
             "wrong": entry | {"size": "tiny"},
-            "absent": entry | {"weights_path": str(tmp_path / "nowhere")},
+            "absent": entry | {"weights_path": str(tmp_path / "nowhere"), "backends": ["mlx"]},
+            "hub-v1": hub | {"weights_revision": "v1"},
+            "hub-main": hub,
+            "hub-v2": hub | {"weights_revision": "v2"},
         },
     )
     checkout.snakemake("aggregate", "--until", "aggregate")
@@ -254,12 +275,20 @@ def test_pretrained_weights_are_read_from_a_folder(checkout: Checkout, tmp_path:
     for backend in ("torch-cpu", "mlx"):
         given = records["given", backend, "fp32"]
         assert losses(given)[0] == pytest.approx(expected, rel=1e-5)
-        assert given["method"]["weights"]["weights_path"] == str(tmp_path / "model")
+        assert given["method"]["weights"]["weights_path"] == redaction.PATH
         wrong = records["wrong", backend, "fp32"]
         assert wrong["status"] == "failed"
         assert "has shape (300, 64), the model's is (300, 128)" in wrong["reason"]
-        absent = records["absent", backend, "fp32"]
-        assert "no such folder" in absent["reason"] and "\n" not in absent["reason"]
+    absent = records["absent", "mlx", "fp32"]
+    assert "no such folder" in absent["reason"] and "\n" not in absent["reason"]
+    older, newest, unknown = (
+        records[name, "torch-cpu", "fp32"] for name in ("hub-v1", "hub-main", "hub-v2")
+    )
+    assert older["method"]["weights"]["weights_revision"] == "5" * 40
+    assert losses(older)[0] == pytest.approx(expected, rel=1e-5)
+    assert newest["method"]["weights"]["weights_revision"] == "6" * 40
+    assert losses(newest)[0] != pytest.approx(expected, rel=1e-4)
+    assert "weights_path 'maker/nano', weights_revision 'v2': neither" in unknown["reason"]
 
 
 def test_the_paper_s_experiment_has_every_row_of_its_tables() -> None:

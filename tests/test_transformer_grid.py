@@ -19,6 +19,7 @@ import psutil
 import pytest
 from conftest import QUICK, ROOT, Checkout
 from siliconprof import plugins
+from siliconprof.measure import supervise
 from siliconprof.session import memory_limit, sweep
 from siliconprof.session.session import Session
 from siliconprof.session.trial import Trial
@@ -67,15 +68,19 @@ def cell(backend: str, timing: Mapping[str, Any] | None = None, **parameters: An
     )
 
 
-def measure(folder: Path, asked: Cell, **more: Any) -> dict[str, Any]:
-    """Measure by hand with this checkout's code; what is kept lies in `kept`."""
+def measure(folder: Path, asked: Cell, search: Path | str = "", **more: Any) -> dict[str, Any]:
+    """Measure by hand with this checkout's code; what is kept lies in `kept`.
+
+    Args:
+        search: a further folder of modules.
+    """
+    path = os.pathsep.join(filter(None, [str(search), str(ROOT / "workflow")]))
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
     command = [sys.executable, "-m", "siliconprof.measure", "--cell", asked.to_json()]
     done = subprocess.run(
         [*command, "--output", "grid.json", "--keep", "kept"],
         cwd=folder,
-        env=inherited
-        | {"PYTHONPATH": str(ROOT / "workflow"), LOCK_VARIABLE: str(folder / "host.lock")},
+        env=inherited | {"PYTHONPATH": path, LOCK_VARIABLE: str(folder / "host.lock")},
         capture_output=True,
         text=True,
         check=False,
@@ -113,36 +118,80 @@ def address_space(mib: int) -> Callable[[], None]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="macOS ignores RLIMIT_AS")
-@pytest.mark.parametrize(("backend", "mib"), [("torch-cpu", 2048), ("mlx", 1024)])
-def test_a_point_out_of_memory_costs_only_itself(backend: str, mib: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("backend", "mib", "large"), [("torch-cpu", 2048, 80_000), ("mlx", 1024, 8_000)]
+)
+def test_a_point_out_of_memory_costs_only_itself(
+    backend: str, mib: int, large: int, tmp_path: Path
+) -> None:
     """Torch raises and goes on; MLX dies on its CPU, and another process goes on with the next.
 
-    The large batches need 1.3 GB for their logits alone.
+    Torch's large batch needs 1.3 GB for its logits alone. MLX's needs several arrays of 131 MB:
+    what is known of its crash is how full the address space was, and one array as large as the
+    space is refused long before it is full.
     """
     much: dict[str, Any] = {
         "n_layer": [1, 2],
         "n_embd": [16],
         "vocab_size": 256,
-        "batch_size": [2, 80_000],
+        "batch_size": [2, large],
     }
     made = measure(tmp_path, cell(backend, **much), preexec_fn=address_space(mib))
     assert made["status"] == "ok", made["reason"]
     points = by_size(made)
     assert points[1, 2]["status"] == "ok" and points[1, 2]["times"]["step_s"]
     assert points[2, 2]["status"] == "ok" and points[2, 2]["times"]["step_s"]
-    lost = points[1, 80_000]
+    lost = points[1, large]
     assert (lost["status"], lost["times"]) == ("oom", {})
-    assert lost["params"]["tokens_per_step"] == 16 * 80_000 and lost["flops"] > 0
+    assert lost["params"]["tokens_per_step"] == 16 * large and lost["flops"] > 0
     codes = {flag["code"]: flag["detail"] for flag in made["flags"]}
     assert codes["points_missing"].startswith("2 of 4 points: 2 oom")
     if backend == "mlx":
         assert "(SIGSEGV)" in lost["reason"] and "RLIMIT_AS" in lost["reason"]
         restarts = made["method"]["journal"]["restarts"]
-        assert ["batch_size=80000" in restart for restart in restarts] == [True, True]
+        assert [f"batch_size={large}," in restart for restart in restarts] == [True, True]
         assert codes["restarted"].startswith("2 of its processes died")
     else:
         assert "DefaultCPUAllocator: can't allocate memory" in lost["reason"]
         assert "journal" not in made["method"]
+
+
+# A context that is dead from the first step of batch 2 on, under the code of torch-cuda that asks.
+DEAD_CONTEXT = """\
+import sys
+if "siliconprof.measure.worker" in sys.orig_argv:
+    from siliconprof.backends import torch_cpu, torch_cuda
+    from siliconprof.workloads import transformer_grid
+    died = []
+    def work(self=None):
+        if died:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+    def point(self, session, model, facts, what, measured=transformer_grid.Plugin.point):
+        if (model.n_layer, model.batch_size) == (1, 2):
+            died.append(True)
+        work()
+        return measured(self, session, model, facts, what)
+    transformer_grid.Plugin.point = point
+    for name in ("synchronize", "release_memory"):
+        setattr(torch_cpu.Plugin, name, work)
+    torch_cpu.Plugin.lost = torch_cuda.Plugin.lost
+"""
+
+
+@pytest.mark.slow
+def test_a_device_that_is_lost_costs_one_point(tmp_path: Path) -> None:
+    """CUDA does nothing more after some errors: another process measures what follows."""
+    (tmp_path / "sitecustomize.py").write_text(DEAD_CONTEXT, encoding="utf-8")
+    asked = cell("torch-cpu", n_layer=[1], batch_size=[1, 2, 3])
+    made = measure(tmp_path, asked, search=tmp_path)
+    points = by_size(made)
+    assert [made["points"].index(points[1, n]) for n in (1, 2, 3)] == [0, 1, 2]
+    assert [made["status"], *(p["status"] for p in made["points"])] == ["ok", "ok", "failed", "ok"]
+    reason = points[1, 2]["reason"]
+    assert reason.startswith("RuntimeError: CUDA error: an illegal memory access was encountered;")
+    assert "lost to this process" in reason and "while: n_layer=1" in reason
+    assert len(made["method"]["journal"]["restarts"]) == 1
+    assert {flag["code"] for flag in made["flags"]} >= {"restarted", "points_missing"}
 
 
 def test_points_go_on_after_one_that_fails_and_when_all_do_the_cell_has(
@@ -380,7 +429,7 @@ def test_a_cluster_s_node_does_not_finish_what_another_began(
     for node, batches in (("node-a", [1]), ("node-a", [1, 2]), ("node-b", [1, 2, 3])):
         monkeypatch.setenv("SLURMD_NODENAME", node)
         made = measure(tmp_path, cell("mlx", n_layer=[1], batch_size=batches))
-        assert made["environment"]["scheduler_job"]["node"] == node
+        assert made["environment"]["node"] == supervise.node_id(node)
         assert [point["status"] for point in made["points"]] == ["ok"] * len(batches)
         taken_over.append(made["method"].get("journal", {}).get("points_taken_over", 0))
     assert taken_over == [0, 1, 0]

@@ -10,7 +10,7 @@ rule matrix:
         code=FLOW.code("cells.matrix"),
         registry="config/devices.yaml",
         schema="workflow/schemas/devices.schema.yaml",
-        hosts=FLOW.host_files,
+        hosts=FLOW.detected,
         focus=FLOW.focus,
     output:
         "results/matrix.json",
@@ -18,12 +18,15 @@ rule matrix:
         "results/logs/matrix.log",
     params:
         experiment=FLOW.asked,
+        hosts=FLOW.host_files,
+        # Not used, but a trigger: a host file is written anew for more than what it says.
+        facts=FLOW.facts,
         not_measured=FLOW.not_measured,
     shell:
         r"""
         python -m siliconprof.cells.matrix \
             --experiment {params.experiment:q} \
-            --host-file {input.hosts:q} \
+            --host-file {params.hosts:q} \
             --focus {input.focus:q} \
             --not-measured {params.not_measured:q} \
             --registry {input.registry:q} \
@@ -75,6 +78,7 @@ rule aggregate:
         "results/tables/models.csv",
         "results/tables/other_methods.csv",
         "results/tables/outside.csv",
+        "results/tables/left_out_aggregate.csv",
     log:
         "results/logs/aggregate.log",
     params:

@@ -5,7 +5,8 @@
 # in:   results/tables/{cells,points,probes,curves,evaluations}.csv, results/matrix.json,
 #       config/{devices,claims}.yaml, config/published/*.csv,
 #       results/noise-floor/{host}.json of the hosts that have one
-# out:  results/tables/{ceilings,checks,expected,scaling,attribution,claims}.csv
+# out:  results/tables/{ceilings,checks,expected,scaling,attribution,claims}.csv, and of each stage
+#       left_out_{stage}.csv: the records that it was done without
 
 
 rule ceilings:
@@ -21,6 +22,7 @@ rule ceilings:
     output:
         "results/tables/ceilings.csv",
         "results/tables/checks.csv",
+        "results/tables/left_out_ceilings.csv",
     log:
         "results/logs/ceilings.log",
     shell:
@@ -49,6 +51,7 @@ rule expected:
     output:
         "results/tables/expected.csv",
         "results/tables/scaling.csv",
+        "results/tables/left_out_expected.csv",
     log:
         "results/logs/expected.log",
     shell:
@@ -74,6 +77,7 @@ rule attribution:
         floors=FLOW.noise_floors,
     output:
         "results/tables/attribution.csv",
+        "results/tables/left_out_attribution.csv",
     log:
         "results/logs/attribution.log",
     shell:
@@ -109,6 +113,7 @@ rule claims:
         floors=FLOW.noise_floors,
     output:
         "results/tables/claims.csv",
+        "results/tables/left_out_claims.csv",
     log:
         "results/logs/claims.log",
     shell:

@@ -19,6 +19,7 @@ FLOW = snakefile.prepare(
     dry_run=snakefile.dry_run_asked(sys.argv),
     through=executor.of(workflow.exec_mode, sys.argv),
     checkpoints=checkpoints,
+    snakemake=workflow,
 )
 
 # Stages run this checkout's code, whatever is installed; each of them checks.

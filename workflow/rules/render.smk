@@ -2,7 +2,8 @@
 #
 # in:   results/tables/*.csv, results/matrix.json, config/published/*.csv, report/,
 #       results/noise-floor/{host}.json of the hosts that have one
-# out:  results/report.html, results/figures/, which `snakemake --report` shows with captions
+# out:  results/report.html, results/figures/, which `snakemake --report` shows with captions,
+#       results/left-out.json: what the page leaves out
 
 
 rule render:
@@ -21,21 +22,25 @@ rule render:
         claims=rules.claims.output,
         floors=FLOW.noise_floors,
     output:
-        page="results/report.html",
+        # Snakemake leaves both where they are until the stage replaces them, so that a page stands
+        # whatever happens. The list goes before, so that after a failure the page is due again.
+        page=update("results/report.html"),
         figures=report(
-            directory("results/figures"),
+            update(directory("results/figures")),
             patterns=["{name}.svg", "{name}.csv"],
             caption="../../report/provenance.rst",
             category=FLOW.shown.category,
             subcategory=FLOW.shown.subcategory,
             labels=FLOW.shown.labels,
         ),
+        left_out="results/left-out.json",
     log:
         "results/logs/render.log",
     # At most as many as `--cores` says: each draws a figure at a time.
     threads: 64
     params:
         shown=FLOW.shown,
+        again=FLOW.again,
     shell:
         r"""
         python -m siliconprof.render.page \
@@ -47,6 +52,7 @@ rule render:
             --template report \
             --figures {output.figures:q} \
             --output {output.page:q} \
+            --again {params.again:q} \
             --jobs {threads} \
             >{log:q} 2>&1
         """

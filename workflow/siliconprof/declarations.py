@@ -25,7 +25,7 @@ class Parameter(NamedTuple):
     """A parameter of a point, an entry of its `params` or a setting of its cell.
 
     Args:
-        type: as in JSON Schema: integer, number, string or boolean.
+        type: as in JSON Schema: integer, number, string or boolean; a number is zero or more.
         label: what tables and sentences call it.
         unit: such as `byte` or `s`; empty for counts and words.
         identifies: a point without it cannot be told from others, and is left out.

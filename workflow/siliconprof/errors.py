@@ -18,7 +18,9 @@ from typing import Any
 from siliconprof.lifetime import end_with_pipeline
 
 USER_ERROR_EXIT_STATUS = 2
-CANNOT_WRITE_STATUS = 74  # EX_IOERR of sysexits.h: what a measuring process ends with
+# What a measuring process ends with, of sysexits.h
+CANNOT_WRITE_STATUS = 74  # EX_IOERR
+DEVICE_LOST_STATUS = 75  # EX_TEMPFAIL
 # Control characters except line feed and tab, marks that change the direction of writing, and
 # halves of surrogate pairs.
 _NOT_SHOWN = re.compile(

@@ -80,6 +80,8 @@ def end_with(supervisor: int) -> None:
     def watch() -> None:
         while os.getppid() == supervisor if direct else exists(supervisor):
             time.sleep(WATCH_S)
+        if os.getpgrp() == os.getpid():  # a measuring process; what it started ends with it
+            os.killpg(0, signal.SIGKILL)
         os._exit(1)
 
     threading.Thread(target=watch, name="supervisor-watch", daemon=True).start()

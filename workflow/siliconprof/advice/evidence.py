@@ -205,7 +205,7 @@ def _near(
         (abs(math.log(float(point["flops"]) / flops)), index, point)
         for index, point in enumerate(results.trainings())
         if point["backend"] == backend
-        and point.get("flops")
+        and float(point.get("flops") or 0) > 0
         and point.get("flop_per_s")
         and registry.PEAK_OF_PRECISION[point["precision"]] == number_format
         and point["precision"].startswith("amp-") == amp

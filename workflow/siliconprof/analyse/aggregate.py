@@ -21,7 +21,8 @@ from siliconprof.analyse import cell_columns, other_methods, record_rows, study_
 from siliconprof.analyse.record_rows import KEY
 from siliconprof.errors import UserError, printable, stage
 from siliconprof.memory import memory_model
-from siliconprof.store import matrix_file, record, table_files
+from siliconprof.store import left_out, matrix_file, record, table_files
+from siliconprof.store.left_out import LeftOut
 from siliconprof.store.records import HERE, IMPORTED, REFERENCE, foreign_records, misnamed
 
 
@@ -95,6 +96,7 @@ def write_tables(
     }
     damaged = []
     doubles = []
+    strange: list[LeftOut] = []
     seen: dict[tuple[str, str], tuple[Path, str]] = {}
     for source, path in records:
         try:
@@ -111,13 +113,20 @@ def write_tables(
                     "two bundles in config/measured/"
                 )
             continue
-        cell = cell_columns.cell_row(source, path, data, history)
-        if not other_methods.is_todays(data):
-            tables["other_methods"].extend(other_methods.rows(source, cell, data))
+        try:
+            cell = cell_columns.cell_row(source, path, data, history)
+            if other_methods.is_todays(data):
+                lines_of = {name: list(rows(source, data)) for name, rows in rows_of.items()}
+                lines_of["cells"] = [cell]
+            else:
+                lines_of = {"other_methods": list(other_methods.rows(source, cell, data))}
+        except Exception as error:
+            if left_out.passed_on(error):
+                raise
+            strange.append(LeftOut("aggregate", path.as_posix(), left_out.explained(error)))
             continue
-        tables["cells"].append(cell)
-        for name, rows in rows_of.items():
-            tables[name].extend(rows(source, data))
+        for name, lines in lines_of.items():
+            tables[name].extend(lines)
     if damaged or doubles:
         raise UserError("\n".join([*damaged, *doubles]))
     output.mkdir(parents=True, exist_ok=True)
@@ -133,6 +142,7 @@ def write_tables(
     outside_rows = [{"record": path, "note": reason} for path, reason in outsiders.items()]
     table_files.write(output / "outside.csv", outside_rows, ["record", "note"])
     table_files.write(output / "models.csv", memory_model.model_table())
+    left_out.note("aggregate", output, strange)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

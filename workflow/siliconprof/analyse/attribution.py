@@ -26,7 +26,7 @@ from siliconprof.analyse.equal_work import by_phases, has_no_speed, work
 from siliconprof.analyse.record_rows import KEY
 from siliconprof.analyse.throughputs import Noise, device_of
 from siliconprof.errors import stage
-from siliconprof.store import noise_floors, table_files
+from siliconprof.store import left_out, noise_floors, table_files
 from siliconprof.store.records import HERE
 from siliconprof.store.table_files import Row
 
@@ -336,17 +336,8 @@ def verdict(gap: Part, unexplained: Part) -> str:
     return EXPLAINED if unexplained.high <= MOSTLY * gap.seconds else PERHAPS
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the table."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof.analyse.attribution",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--tables", type=Path, required=True, help="of aggregate and of ceilings")
-    parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
-    parser.add_argument("--output-dir", type=Path, required=True)
-    arguments = parser.parse_args(argv)
+def write(arguments: argparse.Namespace) -> None:
+    """Compute and write: the table."""
     cells, points, lines, probes = (
         table_files.rows(table_files.read(arguments.tables / f"{name}.csv"))
         for name in ("cells", "points", "ceilings", "probes")
@@ -359,6 +350,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     ]
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
     table_files.write(arguments.output_dir / "attribution.csv", rows, COLUMNS)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the table."""
+    parser = argparse.ArgumentParser(
+        prog="siliconprof.analyse.attribution",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--tables", type=Path, required=True, help="of aggregate and of ceilings")
+    parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
+    parser.add_argument("--output-dir", type=Path, required=True)
+    left_out.guarded("attribution", write, parser.parse_args(argv))
     return 0
 
 

@@ -34,7 +34,7 @@ from siliconprof.errors import stage
 from siliconprof.hosts import caches, registry
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
-from siliconprof.store import matrix_file, noise_floors, table_files
+from siliconprof.store import left_out, matrix_file, noise_floors, table_files
 from siliconprof.store.cell import AXES
 from siliconprof.store.table_files import Row
 
@@ -311,12 +311,15 @@ class Table:
         if not candidates:
             return line | {"reason": why_none(kind, cells, number_format)}
         value, point = (min if kind.least else max)(candidates, key=lambda pair: pair[0])
+        how = describe(point)
+        if str(point.get("launch_bound")) == "True":
+            how += "; launch-bound: at least this"
         deviation = self.noise.deviation(point, kind.series)
         return line | {
             "blas": point["blas"],
             "precision": point["precision"],
             "value": value,
-            "how": describe(point),
+            "how": how,
             "workload": point["workload"],
             "point": int(point["point"]),
             "record": point["record"],
@@ -391,19 +394,8 @@ def _key(row: Row) -> tuple:
     return (row["source"], *(row[axis] for axis in AXES))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write both tables."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof.analyse.ceilings",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--matrix", type=Path, required=True)
-    parser.add_argument("--tables", type=Path, required=True, help="folder of aggregate's tables")
-    parser.add_argument("--registry", type=Path, required=True)
-    parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
-    parser.add_argument("--output-dir", type=Path, required=True)
-    arguments = parser.parse_args(argv)
+def write(arguments: argparse.Namespace) -> None:
+    """Compute and write: both tables."""
     matrix = matrix_file.read(arguments.matrix)
     cells, points = (
         table_files.rows(table_files.read(arguments.tables / f"{name}.csv"))
@@ -418,6 +410,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
     table_files.write(arguments.output_dir / "ceilings.csv", lines, COLUMNS)
     table_files.write(arguments.output_dir / "checks.csv", checks, throughputs.COLUMNS)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write both tables."""
+    parser = argparse.ArgumentParser(
+        prog="siliconprof.analyse.ceilings",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--matrix", type=Path, required=True)
+    parser.add_argument("--tables", type=Path, required=True, help="folder of aggregate's tables")
+    parser.add_argument("--registry", type=Path, required=True)
+    parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
+    parser.add_argument("--output-dir", type=Path, required=True)
+    left_out.guarded("ceilings", write, parser.parse_args(argv))
     return 0
 
 

@@ -14,11 +14,14 @@ from siliconprof.store import record
 from siliconprof.store.records import HERE
 
 # In the order in which a reader asks: `checks` of a record, see `truth` and `quality`.
-NAMES = ("clock", "sleep", "twice_the_work", "synchronisation", "precision", "results", "drift")
+NAMES = ("clock", "sleep", "twice_the_work", "synchronisation", "marks", "precision", "drift")
 
 
-def of(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """`{name}_check`, `{name}_check_reason` and figures; None for what was not reached."""
+def of(checks: Mapping[str, Mapping[str, Any]], points: Sequence[Mapping]) -> dict[str, Any]:
+    """`{name}_check`, `{name}_check_reason` and figures; None for what was not reached.
+
+    A wrong result ends its cell before it is timed: its error here is a figure, and no verdict.
+    """
     columns: dict[str, Any] = {}
     for name in NAMES:
         check = checks.get(name, {})
@@ -26,23 +29,25 @@ def of(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             f"{name}_check": check.get("verdict"),
             f"{name}_check_reason": check.get("reason"),
         }
-    clock, sleep, results, drift = (
-        checks.get(name, {}) for name in ("clock", "sleep", "results", "drift")
+    clock, sleep, marks, drift = (
+        checks.get(name, {}) for name in ("clock", "sleep", "marks", "drift")
     )
     kernels = checks.get("twice_the_work", {}).get("kernels", [])
     shares = checks.get("synchronisation", {}).get("waited_shares", {})
     ratios = {kernel["kernel"]: kernel["ratio"] for kernel in reversed(kernels)}
+    errors = [point["result_error"] for point in points if point.get("result_error") is not None]
     return columns | {
         "clock_resolution_s": clock.get("resolution_s"),
         "clock_reading_cost_s": clock.get("reading_cost_s"),
         "sleep_asked_s": sleep.get("asked_s"),
         "sleep_measured_s": sleep.get("measured_s"),
+        "sleep_ratio": sleep.get("ratio"),
         "twice_product_ratio": ratios.get("product"),
         "twice_sum_ratio": ratios.get("sum"),
-        "twice_attempts": max((len(kernel["attempts"]) for kernel in kernels), default=None),
+        "marks_ratio": marks.get("ratio"),
         "waited_share": min(shares.values(), default=None),
-        "worst_result_error": results.get("worst_error"),
-        "results_compared": results.get("points"),
+        "worst_result_error": max(errors, default=None),
+        "results_compared": len(errors) or None,
         "worst_drift_ratio": drift.get("worst_ratio"),
         "attempts_given_up": drift.get("given_up"),
     }
@@ -98,6 +103,7 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
         else None,
         "allocator": parameters.get("allocator"),
         "offload": joined(data["method"].get("offload")),
+        "kernels": joined(data["method"].get("kernels")),
         "effective_precision": data["precision"]["effective"],
         "product_error": evidence.get("product_error"),
         "master_weights_dtype": evidence.get("master_weights"),
@@ -123,7 +129,6 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
         "open_s": accounting.get("open_s"),
         "measure_s": accounting.get("measure_s"),
         "timed_s": accounting.get("timed_s"),
-        "hostname": environment.get("hostname"),
         "system": environment.get("system"),
         "python": environment.get("python"),
         "framework_version": (environment.get("backend") or {}).get("framework_version"),
@@ -139,7 +144,7 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
         "record_sha256": data["sha256"],
         "earlier_records": len(earlier),
         "earlier_ok_record": _earlier_ok(earlier) if data["status"] != "ok" else None,
-        **of(data.get("checks") or {}),
+        **of(data.get("checks") or {}, data["points"]),
     }
 
 

@@ -22,7 +22,7 @@ from siliconprof.analyse.throughputs import Noise, metric
 from siliconprof.errors import stage
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.store import matrix_file, noise_floors, table_files
+from siliconprof.store import left_out, matrix_file, noise_floors, table_files
 from siliconprof.store.table_files import Row
 
 GRID = "transformer_grid"
@@ -117,19 +117,8 @@ def grid_points(cells: Sequence[Row], points: Sequence[Row]) -> list[Row]:
     ]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write both tables."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof.analyse.expected",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--matrix", type=Path, required=True)
-    parser.add_argument("--tables", type=Path, required=True, help="of aggregate and of ceilings")
-    parser.add_argument("--registry", type=Path, required=True)
-    parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
-    parser.add_argument("--output-dir", type=Path, required=True)
-    arguments = parser.parse_args(argv)
+def write(arguments: argparse.Namespace) -> None:
+    """Compute and write: both tables."""
     matrix = matrix_file.read(arguments.matrix)
     cells, points, lines = (
         table_files.rows(table_files.read(arguments.tables / f"{name}.csv"))
@@ -150,6 +139,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         list(scaling.rows(in_grids, limits, Noise(floors))),
         scaling.COLUMNS,
     )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write both tables."""
+    parser = argparse.ArgumentParser(
+        prog="siliconprof.analyse.expected",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--matrix", type=Path, required=True)
+    parser.add_argument("--tables", type=Path, required=True, help="of aggregate and of ceilings")
+    parser.add_argument("--registry", type=Path, required=True)
+    parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
+    parser.add_argument("--output-dir", type=Path, required=True)
+    left_out.guarded("expected", write, parser.parse_args(argv))
     return 0
 
 

@@ -9,10 +9,11 @@ from siliconprof import declarations
 from siliconprof.analyse import study_rows
 from siliconprof.hosts.sensors import sources
 from siliconprof.stats import statistics
+from siliconprof.store import table_files
 from siliconprof.store.cell import AXES, canonical_json
 from siliconprof.store.record import WORDS
 
-KEY = ("source", *AXES)
+KEY = table_files.KEY
 PARTS = ("weights", "gradients", "optimizer", "activations", "temporary")  # of predicted memory
 WARM_UP = "warmup_step_s"
 ENERGY = (
@@ -66,7 +67,10 @@ def point_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]
             **faults_per_step(data, point.get("steps")),
             "result_error": point.get("result_error"),
             "stopped_by": point.get("stopped_by"),
+            "free_running_steps": point.get("free_running_steps"),
             "forward_only_over_forward": point.get("forward_only_over_forward"),
+            "calls_per_time": point.get("calls_per_time"),
+            "launch_bound": point.get("launch_bound"),
             "burst_mean_s": point.get("burst_mean_s"),
             "burst_reason": point.get("burst_reason"),
             **launch_columns(point),
@@ -162,6 +166,9 @@ def rates(row: Mapping[str, Any]) -> dict[str, float | None]:
         "tokens_per_s": per_second(row["tokens_per_step"]),
         "burst_flop_per_s": statistics.over(row["flops"] or None, row["burst_mean_s"]),
         "split_over_unsplit": statistics.over(split or None, row["unsplit_step_median_s"]),
+        "unsplit_over_free_running": statistics.over(
+            row["unsplit_step_median_s"], row["free_running_step_median_s"]
+        ),
     }
 
 

@@ -93,7 +93,7 @@ class MlxStepper(Stepper):
         self.parameters = self.optimizer.apply_gradients(gradients, self.parameters)
         del gradients
         self.model.update(self.parameters)  # frees the arrays of this step that it held
-        mx.eval(self.parameters, self.optimizer.state, scalars)
+        (mx.eval if clock.waits else mx.async_eval)(self.parameters, self.optimizer.state, scalars)
         clock.edge("optimizer_s")
         return loss.item
 

@@ -145,6 +145,40 @@ class TorchBackend(Backend):
             "times_s": [float(seconds) for seconds in measurement.times],
         }
 
+    def step_kernels(self, step: Callable[[], Any]) -> dict[str, str]:
+        """See `Backend.step_kernels`: by the operators that torch dispatches.
+
+        Only fused attention is an operator of its own (aten/src/ATen/native/native_functions.yaml);
+        torch's "math" is its products and a softmax, as is a model's own attention.
+        """
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        seen: set[str] = set()
+
+        class Seen(TorchDispatchMode):
+            def __torch_dispatch__(
+                self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+            ) -> Any:
+                seen.add(func.name().removeprefix("aten::").split(".")[0])
+                return func(*args, **(kwargs or {}))
+
+        with Seen():
+            step()
+        attention = sorted(
+            name
+            for name in seen
+            if name.startswith("_scaled_dot_product") and not name.endswith("backward")
+        )
+        adamw = "for-loop"
+        if "_fused_adamw_" in seen:
+            adamw = "fused"
+        elif any(name.startswith("_foreach") for name in seen):
+            adamw = "foreach"
+        found = {"adamw": adamw}
+        if attention or "_softmax" in seen:
+            found["attention"] = ", ".join(attention) or "math"
+        return found
+
     def stepper(self, workload: Any, seed: int) -> Stepper:
         """See `Backend.stepper`."""
         return TorchStepper(self, workload, seed)

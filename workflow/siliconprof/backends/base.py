@@ -27,6 +27,10 @@ class Unsupported(Exception):
     """The backend cannot do what the cell asks; the message is the record's reason."""
 
 
+class DeviceLost(Exception):
+    """The device does nothing more for this process; the message says why."""
+
+
 class Stepper:
     """One training step in a framework, whole or split into its phases.
 
@@ -102,6 +106,8 @@ class Backend:
     writes_into: ClassVar[bool] = True  # a `Stream` writes into memory that exists already
     peak_means: ClassVar[str] = "no counter"  # what counts the peak, or why nothing does
     memory_means: ClassVar[str]  # what the counters count, or why there are none
+    # Why what `limit_memory` sets does not hold a process to it; None = beyond it allocating raises.
+    limit_yields: ClassVar[str | None] = None
     capture_ranges: ClassVar[tuple[str, ...]] = ()  # the kinds that `capture_range` supports
     queue_depth: ClassVar[int | None] = None  # launches under way before one waits; None = no end
     # Why compiling a kernel of one's own is one with its first launch; None = it is not.
@@ -118,6 +124,20 @@ class Backend:
             inherited: the environment that these variables are added to.
         """
         return {}
+
+    @classmethod
+    def unchecked(cls, device_kind: str) -> str | None:
+        """What its memory predictions lack on a kind of device; None = compared with peaks."""
+        return cls.habits.unchecked
+
+    @classmethod
+    def habits_on(cls, capability: str | None) -> Habits:
+        """Its `habits` on one device.
+
+        Args:
+            capability: an NVIDIA GPU's compute capability, as `9.0`; None = none, or unknown.
+        """
+        return cls.habits
 
     def import_framework(self) -> None:
         """Import the framework, and whatever must be loaded before it; examine no device."""
@@ -168,6 +188,10 @@ class Backend:
         """Seconds between two marks."""
         return end - start
 
+    def lost(self, error: Exception) -> str | None:
+        """Why nothing more can run in this process after an error; None = other work still can."""
+        return None
+
     # -- memory --------------------------------------------------------------------------
 
     def memory_bytes(self) -> int | None:
@@ -197,15 +221,30 @@ class Backend:
         """
         return self.peak_memory_bytes(), self.peak_means
 
+    def step_kernels(self, step: Callable[[], Any]) -> dict[str, str]:
+        """Which `attention` and which `adamw` a training step runs; empty where nothing tells.
+
+        Args:
+            step: one more training step, which is run.
+        """
+        return {}
+
     def limit_memory(self, limit_bytes: int) -> str | None:
         """Limit this process's arrays, in bytes; return how, or None where only the system can."""
         return None
 
-    def memory_counters(self) -> dict[str, int | None]:
+    def memory_counters(self, driver: bool = True) -> dict[str, int | None]:
         """Every counter that the framework has, in bytes: `allocated_bytes`, `reserved_bytes`,
         `driver_bytes`, or `active_bytes`, `cache_bytes`, `peak_bytes`. Always the same keys.
+
+        Args:
+            driver: ask the driver too, which is slow and waits for its locks; else its count is None.
         """
         return {}
+
+    def beside_arrays(self) -> str | None:
+        """What is taken of the device beside the framework's arrays, and how much; None = unknown."""
+        return None
 
     def memory_limit_bytes(self) -> int | None:
         """What the device's driver recommends to stay below, or its whole memory; None on a CPU."""

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from siliconprof.backends import _cuda_driver
 from siliconprof.backends._mlx_stepper import MlxStepper
 from siliconprof.backends._streams import DRAWN, Stream, Transfer, mlx_stream, mlx_transfer
 from siliconprof.backends.base import Backend, Stepper, Unsupported
 from siliconprof.hosts import blas
-from siliconprof.memory.footprint import Habits
+from siliconprof.memory.footprint import UNCHECKED, Habits
 
-METAL_SOURCE = ""  # an empty body; the generated kernel has a signature and returns
+EMPTY_SOURCE = ""  # of a kernel's body; MLX generates the signature around it
 
 
 def version() -> str:
@@ -77,13 +78,18 @@ class Plugin(Backend):
         "amp-fp16": "MLX has no autocast and no gradient scaler",
         "amp-bf16": None,  # done by hand: fp32 master weights, bf16 compute, fp32 loss
     }
+    limit_yields = (
+        "by MLX's documentation mx.set_memory_limit is a guideline during the evaluation of a graph; "
+        "it raises only once the memory and swap of the machine are spent"
+    )
     capture_ranges = ("metal",)
     # With more than ten tasks under way `async_eval` waits for one (mlx/transforms.cpp), and a launch
     # is one at most: behind a slow product 20 were handed over at once on a CPU, 30 were not.
     queue_depth = 10
     compiles_at_launch = (
         "MLX compiles and loads a kernel of one's own at its first launch: that is in compile and "
-        "load"
+        "load. On CUDA the first process leaves its PTX on disk (MLX_PTX_CACHE_DIR), and later ones "
+        "only load it"
     )
 
     @classmethod
@@ -92,6 +98,11 @@ class Plugin(Backend):
     ) -> dict[str, str]:
         """See `Backend.environment`: read when MLX is imported; fp32 means fp32."""
         return {"MLX_ENABLE_TF32": "1" if precision == "tf32" else "0"}
+
+    @classmethod
+    def unchecked(cls, device_kind: str) -> str | None:
+        """See `Backend.unchecked`: its habits were counted on a CPU."""
+        return UNCHECKED if device_kind == "gpu" else None
 
     def import_framework(self) -> None:
         """See `Backend.import_framework`; the fast BLAS of `available` too."""
@@ -129,10 +140,12 @@ class Plugin(Backend):
         self.mx = mx
         self.precision = precision
         self.device = mx.Device(mx.cpu if device_kind == "cpu" else mx.gpu, index)
+        self.index = index
         mx.set_default_device(self.device)
         self.dtype = {"fp16": mx.float16, "bf16": mx.bfloat16}.get(precision, mx.float32)
         self.compute_dtype = mx.bfloat16 if precision == "amp-bf16" else self.dtype
         self._last: Any = None
+        self.wired_limit_bytes: int | None = None
 
     def describe(self) -> dict[str, Any]:
         """See `Backend.describe`."""
@@ -144,6 +157,7 @@ class Plugin(Backend):
             "framework_version": version(),
             "device": str(self.device),
             "device_name": info.get("device_name"),
+            "wired_limit_bytes": self.wired_limit_bytes,
             "enable_tf32": os.environ.get("MLX_ENABLE_TF32"),
             "compiled": False,
             **(blas.of_mlx() if self.device.type == self.mx.cpu else {"blas": None}),
@@ -180,13 +194,9 @@ class Plugin(Backend):
         if self.device.type != self.mx.gpu:
             return None
         self.mx.set_memory_limit(limit_bytes)
-        return (
-            "mx.set_memory_limit: by MLX's documentation a guideline during the evaluation of a "
-            "graph, beyond which it waits for running work; it raises only once the memory and "
-            "swap of the machine are spent"
-        )
+        return "mx.set_memory_limit, beyond which MLX frees its cache and waits for running work"
 
-    def memory_counters(self) -> dict[str, int | None]:
+    def memory_counters(self, driver: bool = True) -> dict[str, int | None]:
         """See `Backend.memory_counters`."""
         return {
             "active_bytes": self.mx.get_active_memory(),
@@ -196,10 +206,9 @@ class Plugin(Backend):
 
     def _device_info(self) -> dict[str, Any]:
         """MLX's information on the GPU in use; empty on a CPU."""
-        mx = self.mx
-        if self.device.type != mx.gpu:
+        if self.device.type != self.mx.gpu:
             return {}
-        return dict((getattr(mx, "device_info", None) or mx.metal.device_info)())
+        return dict(self.mx.device_info(self.device))
 
     def memory_limit_bytes(self) -> int | None:
         """See `Backend.memory_limit_bytes`; CUDA's has no recommendation."""
@@ -210,7 +219,13 @@ class Plugin(Backend):
         """See `Backend.last_level_cache`."""
         if self.device.type != self.mx.gpu:
             return super().last_level_cache()
-        return None, "MLX does not tell the caches of a GPU"
+        if self.mx.metal.is_available():
+            return None, "macOS tells neither the GPU's caches nor the system-level cache"
+        try:
+            size = _cuda_driver.l2_cache_bytes(self.index)
+        except (_cuda_driver.CudaError, OSError) as error:
+            return None, f"MLX does not tell the GPU's caches, nor does its driver: {error}"
+        return size, "cuDeviceGetAttribute: CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE"
 
     def gpu_address(self) -> tuple[str, str] | None:
         """See `Backend.gpu_address`."""
@@ -294,7 +309,7 @@ class Plugin(Backend):
         if self.device.type != self.mx.gpu:
             return super().transfer(direction, pinned, count, seed)
         if pinned:
-            return None, "memory is unified: MLX has no page-locked host memory"
+            return None, "MLX has no page-locked host memory that arrays are copied from or to"
         transfer = mlx_transfer(self.mx, direction, count, seed)
         return transfer, transfer.means
 
@@ -327,7 +342,7 @@ class Plugin(Backend):
         metal = mx.metal.is_available()
         make = mx.fast.metal_kernel if metal else mx.fast.cuda_kernel
         kernel = make(
-            name="siliconprof_empty", input_names=[], output_names=["out"], source=METAL_SOURCE
+            name="siliconprof_empty", input_names=[], output_names=["out"], source=EMPTY_SOURCE
         )
 
         def launch() -> Any:
@@ -356,5 +371,9 @@ class Plugin(Backend):
             self.mx.metal.stop_capture()
 
     def stepper(self, workload: Any, seed: int) -> Stepper:
-        """See `Backend.stepper`."""
+        """See `Backend.stepper`; on Metal its memory stays resident, as mlx-lm's trainer sets it."""
+        mx = self.mx
+        if self.device.type == mx.gpu and mx.metal.is_available():
+            self.wired_limit_bytes = self.memory_limit_bytes()
+            mx.set_wired_limit(self.wired_limit_bytes)
         return MlxStepper(self, workload, seed)

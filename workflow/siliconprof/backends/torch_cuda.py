@@ -5,13 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
+from siliconprof.backends import _cuda_driver
 from siliconprof.backends._streams import Transfer, torch_transfer
 from siliconprof.backends._torch import TorchBackend, refuse
+from siliconprof.errors import in_one_line
 from siliconprof.memory.footprint import UNCHECKED, Habits
 
-EMPTY_KERNEL = 'extern "C" __global__ void siliconprof_empty() {}'
+# cuBLAS's workspaces come out of torch's allocator, one for each handle and stream, and a thread has
+# a handle of its own: the forward pass's and autograd's. cuBLASLt uses the same by default. From
+# aten/src/ATen/cuda/CublasHandlePool.cpp: `parseChosenWorkspaceSize` (32 MiB on Hopper and
+# Blackwell, else ":4096:2:16:8"), `setWorkspaceForHandle`, `unified_cublas_and_lt_workspaces`.
+HANDLES = 2
+WORKSPACE_BYTES = 2**25
+SMALLER_WORKSPACE_BYTES = (2 * 4096 + 8 * 16) * 2**10  # before compute capability 9.0
 
 
 class Plugin(TorchBackend):
@@ -24,14 +33,13 @@ class Plugin(TorchBackend):
         "split steps: CUDA events at phase edges, read after the step; "
         "unsplit steps: perf_counter between two synchronisations"
     )
-    # Its AdamW walks all tensors at once; 8 MiB: cuBLAS's default workspace (32 on Hopper), from
-    # docs.nvidia.com/cuda/cublas, section 2.1.9, `cublasSetWorkspace`.
+    # Its AdamW walks all tensors at once.
     habits = Habits(
         cubes_fp32=True,
         rms_fused=True,  # `_fused_rms_norm` of torch's derivatives.yaml
         update_all=1,
         update_largest=0,
-        workspace_bytes=2**23,
+        workspace_bytes=HANDLES * WORKSPACE_BYTES,
         unchecked=UNCHECKED,
     )
     precisions = dict.fromkeys(("fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16"))
@@ -45,13 +53,22 @@ class Plugin(TorchBackend):
     queue_depth = 1000
 
     @classmethod
+    def habits_on(cls, capability: str | None) -> Habits:
+        """See `Backend.habits_on`; of an unknown GPU the larger workspaces."""
+        if capability is None or int(capability.split(".")[0]) >= 9:
+            return cls.habits
+        return replace(cls.habits, workspace_bytes=HANDLES * SMALLER_WORKSPACE_BYTES)
+
+    @classmethod
     def environment(
         cls, index: int, precision: str, inherited: Mapping[str, str]
     ) -> dict[str, str]:
         """See `Backend.environment`: one GPU and no other, since the Trainer takes all it sees."""
-        visible = inherited.get("CUDA_VISIBLE_DEVICES", "")
+        visible = inherited.get("CUDA_VISIBLE_DEVICES")
+        if visible is None:
+            return {"CUDA_VISIBLE_DEVICES": str(index)}
         names = [name.strip() for name in visible.split(",") if name.strip()]
-        return {"CUDA_VISIBLE_DEVICES": names[index] if index < len(names) else str(index)}
+        return {"CUDA_VISIBLE_DEVICES": names[index] if index < len(names) else ""}
 
     def available(self) -> tuple[bool, str]:
         """See `Backend.available`."""
@@ -115,6 +132,19 @@ class Plugin(TorchBackend):
         """See `Backend.seconds_between`; both events are done once the step is synchronised."""
         return start.elapsed_time(end) / 1e3  # the API returns milliseconds
 
+    def lost(self, error: Exception) -> str | None:
+        """See `Backend.lost`.
+
+        After an illegal address, an assertion, a launch failure and their kin "any further CUDA
+        work will return the same error" and "the process must be terminated and relaunched"
+        (CUDA runtime API, cudaError_t), so further work is asked for.
+        """
+        try:
+            self.synchronize()
+        except Exception as again:
+            return f"CUDA's context is lost to this process: {in_one_line(again)}"
+        return None
+
     def memory_bytes(self) -> int:
         """See `Backend.memory_bytes`: live tensors, not the cache."""
         return self.torch.cuda.memory_allocated(self.device)
@@ -140,17 +170,28 @@ class Plugin(TorchBackend):
         self.torch.cuda.set_per_process_memory_fraction(share, self.device)
         return (
             f"torch.cuda.set_per_process_memory_fraction({share:.4f}): beyond it the allocator "
-            "raises; CUDA's own context is not counted"
+            "raises; what it reserves counts, CUDA's own context does not"
         )
 
-    def memory_counters(self) -> dict[str, int | None]:
+    def beside_arrays(self) -> str:
+        """See `Backend.beside_arrays`."""
+        cuda, device = self.torch.cuda, self.device
+        cached = cuda.max_memory_reserved(device) - cuda.max_memory_allocated(device)
+        free, total = cuda.mem_get_info(device)
+        context = total - free - cuda.memory_reserved(device)
+        return (
+            f"the allocator reserved up to {cached / 2**20:.0f} MiB more than its arrays, and "
+            f"CUDA's context and other processes take {context / 2**20:.0f} MiB of the GPU besides"
+        )
+
+    def memory_counters(self, driver: bool = True) -> dict[str, int | None]:
         """See `Backend.memory_counters`."""
         statistics = self.torch.cuda.memory_stats_as_nested_dict(self.device)
-        free, total = self.torch.cuda.mem_get_info(self.device)
+        free, total = self.torch.cuda.mem_get_info(self.device) if driver else (0, 0)
         return {
             "allocated_bytes": statistics["allocated_bytes"]["all"]["current"],
             "reserved_bytes": statistics["reserved_bytes"]["all"]["current"],
-            "driver_bytes": total - free,
+            "driver_bytes": total - free if driver else None,
         }
 
     def memory_limit_bytes(self) -> int:
@@ -185,7 +226,7 @@ class Plugin(TorchBackend):
         """See `Backend.launch_means`.
 
         Lazy loading and what ends it are described in the CUDA programming guide, section 4.7:
-        `cuModuleGetFunction`, which torch calls when it compiles a kernel, loads it.
+        `cuModuleGetFunction`, which `_cuda_driver` calls, loads a kernel.
         """
         loading = os.environ.get("CUDA_MODULE_LOADING", "not set, lazy from CUDA 12.2 on")
         return {
@@ -197,9 +238,10 @@ class Plugin(TorchBackend):
         }
 
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
-        """See `Backend.empty_kernel`. Torch's function that compiles it is private, may vanish."""
+        """See `Backend.empty_kernel`; in torch's own context and on its current stream."""
+        self.torch.zeros(1, device=self.device)  # makes the context, if nothing has yet
+        stream = self.torch.cuda.current_stream(self.device).cuda_stream
         try:
-            kernel = self.torch.cuda._compile_kernel(EMPTY_KERNEL, "siliconprof_empty")
-        except Exception as error:
-            return None, f"torch could not compile an empty CUDA kernel: {error}"
-        return (lambda: kernel(grid=(1, 1, 1), block=(1, 1, 1), args=[])), "CUDA, compiled by NVRTC"
+            return _cuda_driver.empty_kernel(stream), "CUDA, PTX compiled by the driver"
+        except (_cuda_driver.CudaError, OSError, AttributeError) as error:
+            return None, f"the CUDA driver made no empty kernel: {error}"

@@ -6,7 +6,7 @@ MPS events have hung and come out reversed in some versions of torch, so they ar
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,10 @@ from siliconprof.backends._streams import Transfer, torch_transfer
 from siliconprof.backends._torch import TorchBackend, refuse
 from siliconprof.memory.footprint import UNCHECKED, Habits
 
+UNCOUNTED = "this torch counts no peak on MPS; the samples over time stand for it"
+# torch's limit counts whole heaps, used or not: one of each kind may be empty but for one array.
+# kXLargeHeap, kLargeHeap and kSmallHeap of aten/src/ATen/mps/MPSAllocator.h.
+HEAPS_BYTES = 2**30 + 2**25 + 2**23
 EMPTY_KERNEL = "kernel void siliconprof_empty(device float* x) {}"
 
 
@@ -42,7 +46,7 @@ class Plugin(TorchBackend):
         "amp-fp16": None,
         "amp-bf16": None,
     }
-    peak_means = "torch.mps has no peak counter; the samples over time stand for it"
+    peak_means = "torch.accelerator.max_memory_allocated over all steps"
     capture_ranges = ("metal",)
 
     def available(self) -> tuple[bool, str]:
@@ -73,24 +77,59 @@ class Plugin(TorchBackend):
         """See `Backend.memory_bytes`: live tensors, not the allocator's cache."""
         return self.torch.mps.current_allocated_memory()
 
+    def _statistics(self) -> dict[str, Any]:
+        """The allocator's own counts; empty before torch 2.13, where MPS does not answer."""
+        try:
+            return self.torch.accelerator.memory_stats()
+        except (AttributeError, RuntimeError):
+            return {}
+
+    def peak_memory_bytes(self) -> int | None:
+        """See `Backend.peak_memory_bytes`; the count that `current_allocated_memory` reads."""
+        return self._statistics().get("allocated_bytes.all.peak")
+
+    def reset_peak_memory(self) -> None:
+        """See `Backend.reset_peak_memory`."""
+        if self._statistics():
+            self.torch.accelerator.reset_peak_memory_stats()
+
+    def step_peak_bytes(
+        self, step: Callable[[], Any] | None, standing: Sequence[Any]
+    ) -> tuple[int | None, str]:
+        """See `Backend.step_peak_bytes`."""
+        peak_bytes = self.peak_memory_bytes()
+        return peak_bytes, UNCOUNTED if peak_bytes is None else self.peak_means
+
     def release_memory(self) -> None:
         """See `Backend.release_memory`."""
         self.torch.mps.empty_cache()
 
     def limit_memory(self, limit_bytes: int) -> str:
-        """See `Backend.limit_memory`; the share is one of Metal's recommended working-set size."""
-        share = limit_bytes / self.torch.mps.recommended_max_memory()
+        """See `Backend.limit_memory`; the share is one of Metal's recommended working-set size.
+
+        torch takes at most twice that (`default_high_watermark_upper_bound`).
+        """
+        share = min((limit_bytes + HEAPS_BYTES) / self.torch.mps.recommended_max_memory(), 2.0)
         self.torch.mps.set_per_process_memory_fraction(share)
         return (
             f"torch.mps.set_per_process_memory_fraction({share:.4f}) of Metal's recommended "
-            "working-set size: beyond it the allocator raises"
+            "working-set size: beyond it the allocator raises; it counts whole heaps of "
+            f"{HEAPS_BYTES / 2**20:.0f} MiB together, one of each kind, so it is that much more"
         )
 
-    def memory_counters(self) -> dict[str, int | None]:
+    def beside_arrays(self) -> str:
+        """See `Backend.beside_arrays`."""
+        mps = self.torch.mps
+        more = mps.driver_allocated_memory() - mps.current_allocated_memory()
+        return (
+            f"Metal holds {more / 2**20:.0f} MiB more than torch's arrays: parts of heaps, caches"
+        )
+
+    def memory_counters(self, driver: bool = True) -> dict[str, int | None]:
         """See `Backend.memory_counters`; torch.mps has no count of what it reserved."""
         return {
             "allocated_bytes": self.torch.mps.current_allocated_memory(),
-            "driver_bytes": self.torch.mps.driver_allocated_memory(),
+            "driver_bytes": self.torch.mps.driver_allocated_memory() if driver else None,
         }
 
     def memory_limit_bytes(self) -> int:

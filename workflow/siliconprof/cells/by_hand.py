@@ -12,6 +12,7 @@ Carry there the script, `workflow/`, and the folders of data that the script nam
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ from siliconprof.cells import matrix
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.hosts import host_file, registry
 from siliconprof.session.trial import Trial
-from siliconprof.store import documents, validation
+from siliconprof.store import documents, names, validation
 from siliconprof.store.cell import canonical_json
 
 # A record that lies there is not measured again; Ctrl-C ends the script and not the cell alone.
@@ -47,8 +48,11 @@ def host_from(path: Path, label: str, devices: registry.Registry) -> dict[str, A
     Raises:
         UserError: the file holds no facts of a host, or the label is none.
     """
-    if not host_file.LABEL.fullmatch(label) or label.lower() == "auto":
-        raise UserError(f"--label: {label!r} is no label; use letters, digits, '.', '_' and '-'")
+    if not re.fullmatch(names.LABEL, label) or label.lower() == "auto":
+        raise UserError(
+            f"--label: {label!r} is no label; use at most {names.LONGEST} letters, digits, '.', "
+            "'_' and '-'"
+        )
     remedy = f"make it there with `python -m siliconprof.hosts.detect --json >{path.name}`"
     try:
         facts = documents.read(path)
@@ -99,7 +103,7 @@ def script(plan: matrix.Matrix, host: Mapping[str, Any]) -> str:
             inputs |= {Path(path).as_posix() for path in planned.weights}
     label = host["label"]
     header = [
-        f"{len(commands)} cells of host '{label}' ({host['hostname']}); left out, with reasons at the "
+        f"{len(commands)} cells of host '{label}'; left out, with reasons at the "
         f"end: {len(left_out)}",
         f"carry to one folder there, and run it in that folder: this script, "
         f"{', '.join(['workflow/', *sorted(inputs)])}",

@@ -169,13 +169,13 @@ def lacks(label: str, entry: Mapping[str, Any], host: Mapping[str, Any]) -> dict
         )
         return {
             "device": entry["device"],
-            "reason": f"no backend can use it on node '{host['hostname']}' of label '{label}' "
+            "reason": f"no backend can use it on the node of label '{label}' "
             f"({reasons}); the next run looks again",
         }
     present = ", ".join(device["id"] for device in host["devices"]) or "none"
     return {
         "device": entry["device"],
-        "reason": f"node '{host['hostname']}', to which the resources of label '{label}' led, has "
+        "reason": f"the node to which the resources of label '{label}' led has "
         f"no such device ({present}); narrow cluster.{label}.resources in the config",
     }
 

@@ -14,7 +14,14 @@ from siliconprof import plugins
 from siliconprof.cells import advice_question, cluster
 from siliconprof.datasets import dataset_spec
 from siliconprof.errors import UserError
-from siliconprof.store.validation import load_schema, nearest, one_line, problems, too_large
+from siliconprof.store.validation import (
+    load_schema,
+    load_yaml,
+    nearest,
+    one_line,
+    problems,
+    too_large,
+)
 
 COMMON_WORKLOAD_KEYS = (
     "module",
@@ -27,6 +34,18 @@ COMMON_WORKLOAD_KEYS = (
     "timing",
     "capture",
 )
+
+
+def read(configfile: str) -> dict[str, Any]:
+    """A config file as it is written.
+
+    Raises:
+        UserError: it is missing, not YAML or not a mapping; one line.
+    """
+    content = load_yaml(configfile)
+    if not isinstance(content, dict):
+        raise UserError(f"{configfile}: is empty or no mapping; see config/README.md")
+    return content
 
 
 def workload_schema(common: Mapping[str, Any], module: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from siliconprof.datasets import (
 )
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.hosts import node_check
+from siliconprof.store import redaction
 from siliconprof.store.cell import canonical_json, identity
 from siliconprof.store.record import METHOD_VERSION
 
@@ -52,7 +53,8 @@ def _changes_of_cell(planned: PlannedCell, record: Mapping[str, Any]) -> list[st
     if node_check.refused(record):  # a node of another kind: tried again on the next
         return [str(record["reason"])]
     found = []
-    asked, then = json.loads(planned.identity_json), identity(record["cell"])
+    asked = redaction.cell(json.loads(planned.identity_json))
+    then = redaction.cell(identity(record["cell"]))
     for key in sorted(asked):
         found += _changes(key, then.get(key), asked[key])
     found += _changes("method version", record["method_version"], METHOD_VERSION)
@@ -124,13 +126,14 @@ def _weight_changes(planned: PlannedCell, record: Mapping[str, Any]) -> list[str
     used = record["method"].get("weights") or {}
     if not used.get("weights_sha256") or used["weights_revision"]:
         return []
+    folder = planned.cell.parameters["weights_path"]  # which no record names
     files = [Path(file) for file in planned.weights if not file.endswith(weights.INDEX)]
     if not files:
-        return [f"its weights are not in {used['weights_path']}"]
+        return [f"its weights are not in {folder}"]
     now = {path.name: _sha256(path, path.stat().st_mtime_ns) for path in files}
     if now == used["weights_sha256"]:
         return []
-    return [f"its weights in {used['weights_path']} changed"]
+    return [f"its weights in {folder} changed"]
 
 
 @cache

@@ -220,6 +220,7 @@ def _planned(
         parameters=parameters,
         timing=entry["timing"],
         device_usable=memory_model.usable(device),
+        device_capability=device.get("compute_capability"),
     )
     trial = Trial(cell)
     return PlannedCell(

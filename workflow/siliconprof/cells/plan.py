@@ -21,7 +21,6 @@ from siliconprof.errors import UserError, stage
 from siliconprof.hosts import host_file, registry
 from siliconprof.session import memory_limit
 from siliconprof.store import record
-from siliconprof.store.validation import load_yaml
 
 START_UP_S = {"torch": 6.0, "mlx": 3.0}  # imports and model, as seen on two cores; a guess
 RECORD_BYTES = 40_000  # a record with its copy in the history is twice this; a guess
@@ -81,7 +80,11 @@ def row(planned: matrix.PlannedCell, tokens: Mapping[str, str]) -> dict[str, Any
         "device_memory_bytes": scenario["device_memory_bytes"],
         "capacity_bytes": scenario["capacity_bytes"],
         "capacity_source": scenario["capacity_source"],
-        "limit": memory_limit.foreseen(scenario, cell.device_kind) if cell.trainer else None,
+        "limit": memory_limit.foreseen(
+            scenario, cell.device_kind, planned.trial.backend.limit_yields
+        )
+        if cell.trainer
+        else None,
         "expected_s": 0.0 if refusal else expected_seconds(planned, earlier),
         "expected_from": "last time" if earlier is not None else "guess",
     }
@@ -246,10 +249,7 @@ def load_experiment(configfile: str) -> dict[str, Any]:
     Raises:
         UserError: all mistakes, one line each.
     """
-    content = load_yaml(configfile)
-    if not isinstance(content, dict):
-        raise UserError(f"{configfile}: is empty or no mapping; see config/README.md")
-    return config.resolve(content, configfile)
+    return config.resolve(config.read(configfile), configfile)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -203,7 +203,7 @@ class Evidence:
         """
         if NO_SPEED_FLAG in (row.get("flags") or "").split(";"):
             return NO_SPEED
-        if not value or not math.isfinite(value):
+        if value is None or not 0 < value < math.inf:
             return none
         series = series or metric(row)
         deviation = self.noise.deviation(row, series)

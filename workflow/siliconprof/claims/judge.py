@@ -34,7 +34,7 @@ from siliconprof.claims.verdicts import NOT_TESTABLE, Outcome
 from siliconprof.errors import stage
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.store import matrix_file, noise_floors, table_files
+from siliconprof.store import left_out, matrix_file, noise_floors, table_files
 from siliconprof.store.records import HERE
 from siliconprof.store.table_files import Row
 
@@ -353,21 +353,8 @@ def _side_words(side: Mapping[str, Any], devices: Mapping[str, Any]) -> str:
     return f"{text} by {side['backend']}" if "backend" in side else text
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write claims.csv."""
-    parser = argparse.ArgumentParser(
-        prog="siliconprof.claims.judge",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--matrix", type=Path, required=True)
-    parser.add_argument("--tables", type=Path, required=True, help="folder of the results' tables")
-    parser.add_argument("--registry", type=Path, required=True)
-    parser.add_argument("--claims", type=Path, required=True, help="config/claims.yaml")
-    parser.add_argument("--published", type=Path, required=True, help="folder of published tables")
-    parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
-    parser.add_argument("--output-dir", type=Path, required=True)
-    arguments = parser.parse_args(argv)
+def write(arguments: argparse.Namespace) -> None:
+    """Compute and write: the table."""
     devices = registry.load(arguments.registry)
     published = Published(arguments.published, devices)
     claims = claims_file.load(arguments.claims, devices, published, QUANTITIES)
@@ -386,6 +373,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
     lines = [row_of(claim, evidence, consistent[claim.id]) for claim in claims]
     table_files.write(arguments.output_dir / "claims.csv", lines, COLUMNS)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write claims.csv."""
+    parser = argparse.ArgumentParser(
+        prog="siliconprof.claims.judge",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--matrix", type=Path, required=True)
+    parser.add_argument("--tables", type=Path, required=True, help="folder of the results' tables")
+    parser.add_argument("--registry", type=Path, required=True)
+    parser.add_argument("--claims", type=Path, required=True, help="config/claims.yaml")
+    parser.add_argument("--published", type=Path, required=True, help="folder of published tables")
+    parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
+    parser.add_argument("--output-dir", type=Path, required=True)
+    left_out.guarded("claims", write, parser.parse_args(argv))
     return 0
 
 

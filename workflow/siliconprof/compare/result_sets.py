@@ -22,7 +22,7 @@ from siliconprof.store.cell import AXES, canonical_json
 from siliconprof.store.validation import nearest
 
 WHOLE = ("unsplit_step_s", "step_s")  # the first of these that a point has is its time
-BESIDE = ("warmup_step_s", "forward_only_s", "energy_step_s")
+BESIDE = ("warmup_step_s", "forward_only_s", "free_running_step_s")
 ENVIRONMENT = ("system", "packages", "declared", "python", "power_source")
 OTHER_KEYS = ("commit", "python")  # that a condition may name besides axes and packages
 
@@ -69,9 +69,9 @@ class Measured:
         return figures
 
     @property
-    def machine(self) -> tuple[str, str]:
-        """Label and hostname: figures of one machine can be pairs."""
-        return self.cell["host"], self.newest["environment"]["hostname"]
+    def machine(self) -> tuple[str, str | None]:
+        """Label and node: figures of one machine can be pairs."""
+        return self.cell["host"], self.newest["environment"].get("node")
 
 
 @dataclass(frozen=True)

@@ -22,14 +22,17 @@ PREFIXES = ("", "transformer.", "model.")
 class Checkpoint:
     """Pretrained weights on disk: their description, and their arrays one by one."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, revision: str | None = None) -> None:
         """Find the files; a hub name is downloaded, or taken from the hub's cache.
+
+        Args:
+            revision: commit, tag or branch on the hub; None = its main branch.
 
         Raises:
             UserError: there is no such checkpoint, or it has no safetensors files.
         """
         self.path = path
-        self.folder, self.revision = locate(path)
+        self.folder, self.revision = locate(path, revision)
         self.files = _files(self.folder, path)
 
     def describe(self) -> dict[str, Any]:
@@ -105,14 +108,20 @@ def local_files(parameters: Mapping[str, Any]) -> list[str]:
     return [str(file) for file in [*files, *([index] if index.is_file() else [])]]
 
 
-def locate(path: str) -> tuple[Path, str | None]:
+def locate(path: str, revision: str | None = None) -> tuple[Path, str | None]:
     """(folder, commit or None) of a checkpoint.
 
     Raises:
-        UserError: it is neither a folder nor on the hub, or the hub cannot be reached.
+        UserError: it is neither a folder nor on the hub, the hub cannot be reached, or a revision
+            is asked of a folder.
     """
     folder = Path(path).expanduser()
     if folder.is_dir():
+        if revision is not None:
+            raise UserError(
+                f"weights_revision '{revision}': {path} is a folder here, which has one revision; "
+                "leave it out"
+            )
         return folder, None
     if folder.is_absolute() or path.startswith((".", "~")):
         raise UserError(
@@ -127,11 +136,14 @@ def locate(path: str) -> tuple[Path, str | None]:
             "install the pins in envs/"
         ) from None
     try:
-        snapshot = Path(snapshot_download(path, allow_patterns=["*.safetensors", "*.json"]))
+        snapshot = Path(
+            snapshot_download(path, revision=revision, allow_patterns=["*.safetensors", "*.json"])
+        )
     except Exception as error:  # the client's HTTP errors change from version to version
         message = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        at = f", weights_revision '{revision}'" if revision is not None else ""
         raise UserError(
-            f"weights_path '{path}': neither a folder here nor available from the hub or its "
+            f"weights_path '{path}'{at}: neither a folder here nor available from the hub or its "
             f"cache ({message}); correct it, or set weights: random"
         ) from error
     return snapshot, snapshot.name

@@ -9,6 +9,7 @@ time: a label stands for a kind of node, and the scheduler may assign another on
 from __future__ import annotations
 
 import argparse
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     host = host_file.detected(arguments.label, registry.load(arguments.registry))
     host_file.store(arguments.output, host)
     devices = ", ".join(device["id"] for device in host["devices"])
-    print(f"{arguments.label}: node {host['hostname']}: {devices}", file=sys.stderr)
+    print(f"{arguments.label}: node {socket.gethostname()}: {devices}", file=sys.stderr)
     return 0
 
 

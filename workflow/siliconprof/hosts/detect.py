@@ -15,7 +15,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -33,6 +32,7 @@ PROBE_LIMIT_S = 180.0  # a first import from a cold network disk takes a minute
 
 # Backends that are detected by their frameworks' own facts; any other is asked itself.
 PROBED = ("torch-cpu", "torch-cuda", "torch-mps", "mlx")
+NO_AMD = "this torch is built for AMD's GPUs, which are not supported: NVIDIA's and Apple's are"
 CUBLAS_PACKAGES = ("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12")
 
 # A part of a broken framework's message -> how to mend it; the first that matches counts.
@@ -46,11 +46,11 @@ MENDS = (
     (
         "no module named 'mlx",
         "install MLX: pip install mlx on a Mac, 'mlx[cpu]' on Linux, "
-        "'mlx[cuda12]' with an NVIDIA GPU",
+        "'mlx[cuda13]' with an NVIDIA GPU",
     ),
     (
         "libmlx",
-        "MLX's backend package is missing: pip install 'mlx[cpu]', or 'mlx[cuda12]' with "
+        "MLX's backend package is missing: pip install 'mlx[cpu]', or 'mlx[cuda13]' with "
         "an NVIDIA GPU",
     ),
     ("glibc", "the wheel needs a newer C library (MLX: glibc 2.35): use a newer distribution"),
@@ -124,6 +124,16 @@ def nvidia_driver() -> str | None:
     return listed[0]["driver"] if listed else None
 
 
+def all_hidden() -> bool:
+    """Whether CUDA_VISIBLE_DEVICES hides every GPU.
+
+    The first entry that is no device ends the list (CUDA programming guide, "CUDA Environment
+    Variables").
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible is not None and visible.split(",")[0].strip() in ("", "-1")
+
+
 def nvidia_smi() -> list[dict[str, Any]]:
     """NVIDIA's own list of GPUs, in its order; empty without the tool (`nvidia-smi(1)`)."""
     output = machine.run(
@@ -169,8 +179,9 @@ def _gpu(name: str, vendor: str, index: int, **facts: Any) -> dict[str, Any]:
         "index": index,
         "gpu_cores": facts.get("gpu_cores"),
         "driver": facts.get("driver"),
+        "compute_capability": facts.get("compute_capability"),
         "backends": [],
-    }
+    } | ({"emulated": facts["emulated"]} if facts.get("emulated") else {})
 
 
 def _gpus(answers: Mapping[str, Any], cpu: Mapping[str, Any], driver: Mapping[str, Any]) -> list:
@@ -187,6 +198,7 @@ def _gpus(answers: Mapping[str, Any], cpu: Mapping[str, Any], driver: Mapping[st
             working_set_bytes=_working_set_bytes(answers),
             gpu_cores=apple_gpu_cores(cpu["model"]),
             driver=driver["macos"],
+            emulated=(answers.get("torch-mps") or {}).get("emulated"),
         )
         chip["backends"] = [
             backend
@@ -194,7 +206,6 @@ def _gpus(answers: Mapping[str, Any], cpu: Mapping[str, Any], driver: Mapping[st
             if works(answers.get(name))
         ]
         return [chip]
-    vendor = "amd" if (answers.get("torch") or {}).get("rocm_runtime") else "nvidia"
     gpus: list[dict[str, Any]] = []
     others = [(name, name) for name in answers if name in plugins.names("backends")]
     asked = [("torch-cuda", "torch-cuda"), ("mlx", "mlx-gpu")]
@@ -204,8 +215,11 @@ def _gpus(answers: Mapping[str, Any], cpu: Mapping[str, Any], driver: Mapping[st
             break  # nvidia-smi ignores CUDA_VISIBLE_DEVICES and may order otherwise
         for index, device in enumerate(answers.get(name, {}).get("devices", ())):
             if index >= len(gpus):
-                facts = {key: device[key] for key in ("name", "memory_bytes")}
-                gpus.append(_gpu(vendor=vendor, index=index, driver=driver.get(vendor), **facts))
+                facts = {
+                    key: device.get(key) for key in ("name", "memory_bytes", "compute_capability")
+                }
+                facts |= {"driver": driver["nvidia"], "emulated": answers[name].get("emulated")}
+                gpus.append(_gpu(vendor="nvidia", index=index, **facts))
             if backend and not device["error"] and gpus[index]["name"] == device["name"]:
                 gpus[index]["backends"].append(backend)
     return gpus
@@ -243,12 +257,16 @@ def _cuda_state(answers: Mapping[str, Any]) -> dict[str, Any]:
     torch = answers["torch"]
     if not works(torch):
         return _state(torch, "torch", None)
-    if answers["nvidia-smi"]["devices"] and not (torch["cuda_runtime"] or torch["rocm_runtime"]):
+    if all_hidden():
+        return _state(None, "torch", "CUDA_VISIBLE_DEVICES hides every GPU")
+    if answers["nvidia-smi"]["devices"] and not torch["cuda_runtime"]:
         return {
             "available": False,
             "reason": "this torch is built without CUDA",
             "mend": "install the CUDA build: pip install -r envs/cuda.txt",
         }
+    if torch["rocm_runtime"]:
+        return _state(None, "torch", NO_AMD)
     return _state(answers.get("torch-cuda"), "torch", "no NVIDIA GPU or driver on this machine")
 
 
@@ -282,7 +300,7 @@ def detect() -> dict[str, Any]:
         answers = dict(zip(("torch", "mlx", "numpy"), first, strict=True))
         torch, mlx = answers["torch"], answers["mlx"]
         more = []
-        if torch.get("rocm_runtime") or (torch.get("cuda_runtime") and nvidia):
+        if torch.get("cuda_runtime") and nvidia and not all_hidden():
             more.append("torch-cuda")
         if machine.is_mac() and torch.get("mps_built"):
             more.append("torch-mps")
@@ -291,7 +309,7 @@ def detect() -> dict[str, Any]:
         others = [name for name in plugins.names("backends") if name not in PROBED]
         more += others
         answers.update(zip(more, pool.map(probe, more), strict=True))
-    answers["nvidia-smi"] = {"devices": nvidia_smi()}
+    answers["nvidia-smi"] = {"devices": [] if all_hidden() else nvidia_smi()}
     driver = {
         "nvidia": nvidia,
         "macos": system["distribution"] if machine.is_mac() else None,
@@ -320,7 +338,6 @@ def detect() -> dict[str, Any]:
         "backends": on_cpu,
     }
     return {
-        "hostname": socket.gethostname(),
         "fingerprint_parts": machine.fingerprint_parts(),
         "os": system,
         "cpu": cpu,
@@ -337,7 +354,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the detected devices and backends."""
     end_with_pipeline()
     parser = argparse.ArgumentParser(
-        prog="siliconprof.hosts.detect", description=__doc__.split("\n")[0]
+        prog="siliconprof.hosts.detect", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("--json", action="store_true", help="print the facts as one JSON object")
     facts = detect()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import socket
 import subprocess
 import sys
@@ -12,8 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import declarations
+from siliconprof.hosts import machine
 
 SENT_COMMIT = ".siliconprof-collect/commit"
+PLATFORM_PROFILE = "/sys/firmware/acpi/platform_profile"
+SAVING_PROFILES = ("low-power", "cool", "quiet")  # Documentation/ABI/testing/sysfs-platform_profile
+MAC_POWER_MODES = ("automatic", "low", "high")  # `pmset -g`: powermode 0, 1 and 2
 
 
 def git_commit(checkout: Path) -> str | None:
@@ -63,6 +68,24 @@ def power_source() -> str | None:
         except OSError:
             continue
     return None
+
+
+def power_mode() -> tuple[str | None, bool | None, str]:
+    """(power mode, whether it saves power, the setting read); None, None, why there is none.
+
+    Macs that have a high power mode print `powermode` in place of `lowpowermode`, which is 0 or 1.
+    """
+    if machine.is_mac():
+        printed = machine.run(["pmset", "-g"])
+        match = re.search(r"^\s*(powermode|lowpowermode)\s+([012])\b", printed, re.M)
+        if match is None:
+            return None, None, "pmset -g prints neither powermode nor lowpowermode"
+        mode = MAC_POWER_MODES[int(match[2])]
+        return mode, mode == "low", f"pmset -g {match[1]}"
+    profile = machine.read_text(PLATFORM_PROFILE).strip()
+    if not profile:
+        return None, None, f"no {PLATFORM_PROFILE}"
+    return profile, profile in SAVING_PROFILES, f"platform_profile is '{profile}'"
 
 
 def scheduler_job() -> dict[str, str] | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from siliconprof import plugins
-from siliconprof.hosts import blas
+from siliconprof.hosts import blas, machine
 
 ANSWER_MARK = "siliconprof-answer: "
 SMALL = 64  # rows and columns of the product that proves a device to work
@@ -74,7 +74,7 @@ def _torch() -> dict[str, Any]:
 
 
 def _torch_cuda() -> dict[str, Any]:
-    """Every GPU that torch's CUDA (or ROCm) path can multiply on."""
+    """Every GPU that torch's CUDA path can multiply on."""
     import torch
 
     torch.cuda.init()  # raises with the driver's message where `is_available` only says False
@@ -86,7 +86,11 @@ def _torch_cuda() -> dict[str, Any]:
     devices = []
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
-        facts = {"name": properties.name, "memory_bytes": properties.total_memory}
+        facts = {
+            "name": properties.name,
+            "memory_bytes": properties.total_memory,
+            "compute_capability": f"{properties.major}.{properties.minor}",
+        }
         devices.append({**facts, "error": _fault(multiply, index)})
     return _some_work(devices)
 
@@ -134,6 +138,9 @@ def _mlx_gpu() -> dict[str, Any]:
         size = facts.get("total_memory", facts.get("memory_size"))
         device = {"name": facts.get("device_name"), "memory_bytes": size}
         device["working_set_bytes"] = facts.get("max_recommended_working_set_size")  # Metal only
+        if "compute_capability_major" in facts:  # CUDA only, mlx/backend/cuda/device_info.cpp
+            major, minor = (facts[f"compute_capability_{part}"] for part in ("major", "minor"))
+            device["compute_capability"] = f"{major}.{minor}"
         devices.append({**device, "error": _fault(multiply, index)})
     return _some_work(devices)
 
@@ -170,9 +177,11 @@ PROBES: Mapping[str, Callable[[], dict[str, Any]]] = {
 def answer(name: str) -> dict[str, Any]:
     """A probe's facts, or `{"error": one line}`."""
     try:
-        return PROBES[name]() if name in PROBES else _plugin(name)
+        facts = PROBES[name]() if name in PROBES else _plugin(name)
     except Exception as error:  # a broken install raises anything
         return {"error": one_line(error)}
+    played = machine.emulated("torch") or machine.emulated("mlx")
+    return facts | ({"emulated": played} if played else {})
 
 
 def main(argv: list[str]) -> int:

@@ -25,7 +25,7 @@ from siliconprof.fingerprint import of as code_fingerprint
 from siliconprof.hosts import blas, detect, machine, offload_ops, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.plugins import PACKAGE_DIR
-from siliconprof.store import documents
+from siliconprof.store import documents, names, redaction
 from siliconprof.store.cell import canonical_json
 from siliconprof.store.record import write_atomically
 
@@ -33,7 +33,6 @@ SCHEMA_VERSION = 1
 REQUIRED = (
     "schema_version",
     "label",
-    "hostname",
     "fingerprint",
     "fingerprint_parts",
     "os",
@@ -48,7 +47,6 @@ REQUIRED = (
 DETECT_LIMIT_S = 600.0
 # The code that detects a host; `frameworks` imports MLX as its backend does, hence the second.
 DETECTOR = ("siliconprof.hosts.detect", "siliconprof.backends.mlx")
-LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 BLAS_LIBRARIES = (
     "libopenblas.so.0",
     "libblas.so.3",
@@ -86,7 +84,7 @@ def default_label() -> str:
     """The short hostname in lower case, for file names; `host` when no character remains."""
     short = socket.gethostname().split(".")[0].lower()
     label = re.sub(r"[^a-z0-9-]+", "-", short).strip("-")
-    return label if label not in ("", "auto") else "host"
+    return names.cut(label) if label not in ("", "auto") else "host"
 
 
 # -- quick facts that show whether the host file is up to date ------------------------------------
@@ -167,6 +165,7 @@ def load(path: Path | str) -> dict[str, Any]:
         raise UserError(
             f"{path}: damaged (no {', '.join(missing)}); delete it to have it made again"
         )
+    host.pop("hostname", None)  # of an older version; nothing uses it
     mistakes = _mistakes(host)
     if mistakes:
         raise UserError(f"{path}: damaged ({mistakes[0]}); delete it to have it made again")
@@ -224,9 +223,10 @@ def resolve(
             if saved["fingerprint"] != auto["fingerprint"]:
                 _refuse(auto_path, saved["label"], folder / f"{saved['label']}.json", parts)
             auto = saved
-    elif not LABEL.fullmatch(configured_label):
+    elif not re.fullmatch(names.LABEL, configured_label):
         raise UserError(
-            f"host: is '{configured_label}'; expected auto, or letters, digits, '.', '_' and '-'"
+            f"host: is '{configured_label}'; expected auto, or at most {names.LONGEST} letters, "
+            "digits, '.', '_' and '-'"
         )
     path = folder / f"{auto['label']}.json"
     old = load(path) if path.exists() else None
@@ -264,9 +264,7 @@ def _refuse(path: Path, label: str, host_path: Path, here: Mapping[str, str | No
         UserError: always.
     """
     try:
-        other = load(host_path)
-        there = other["fingerprint_parts"]
-        name = other["hostname"]
+        there = load(host_path)["fingerprint_parts"]
         differing = [key for key in here if there.get(key) != here[key]]
         differs = ", ".join(
             f"{key.replace('_', ' ')} {there.get(key)} there, {here[key]} here"
@@ -274,7 +272,7 @@ def _refuse(path: Path, label: str, host_path: Path, here: Mapping[str, str | No
             else "machine id"
             for key in differing
         )
-        detail = f": hostname {name}{f'; {differs}' if differs else ''}"
+        detail = f": {differs}" if differs else ""
     except UserError:
         detail = ""
     raise UserError(
@@ -339,10 +337,9 @@ def assemble(
         }
         for name, state in facts["backends"].items()
     }
-    return {
+    content = {
         "schema_version": SCHEMA_VERSION,
         "label": label,
-        "hostname": facts["hostname"],
         "fingerprint": fingerprint(facts["fingerprint_parts"]),
         "fingerprint_parts": dict(facts["fingerprint_parts"]),
         "os": facts["os"],
@@ -355,6 +352,15 @@ def assemble(
         "cpu_adam": facts["cpu_adam"],
         "quick_facts_sha256": quick_sha256,
     }
+    return redaction.host_file(content, redaction.own_hosts())
+
+
+def facts_sha256(host: Mapping[str, Any]) -> str:
+    """Hex SHA-256 of what a host file says of its host.
+
+    Not of how one sees that it is up to date: a quick fact alone changes no page.
+    """
+    return _sha256({key: value for key, value in host.items() if key != "quick_facts_sha256"})
 
 
 def identify(
@@ -439,6 +445,8 @@ def environment_slice(
         }
     if offloaded:
         part["cpu_adam"] = host.get("cpu_adam")
+    if device.get("emulated"):
+        part["emulated"] = device["emulated"]
     return part
 
 

@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,11 @@ def is_mac() -> bool:
 def sysctl(name: str) -> str:
     """A macOS kernel variable; "" when there is none."""
     return run(["sysctl", "-n", name]).strip()
+
+
+def emulated(framework: str) -> str | None:
+    """What plays a framework's devices, by the mark that tests put on its module; None if real."""
+    return getattr(sys.modules.get(framework), "emulated_device", None)
 
 
 def _number(text: str) -> int | None:

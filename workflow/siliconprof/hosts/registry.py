@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof.errors import UserError
+from siliconprof.store import names
 
 Registry = Mapping[str, Any]  # {"sources": {key: source}, "devices": {id: entry}}
 
-ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+ID = re.compile(rf"(?!.{{{names.LONGEST + 1}}})[a-z0-9]+(-[a-z0-9]+)*")
 GIB = 2**30
 # Drivers reserve some memory and vendors print round numbers (an 80 GB card answers 79.1 GiB,
 # a 141 GB one 140.4); the sizes in which one product is sold lie further apart.
@@ -54,8 +55,8 @@ def load(path: Path | str) -> dict[str, Any]:
     for key in bad_ids:
         slug = _slug(key)
         problems.append(
-            f"{prefix}devices.{key}: bad id; expected lower-case letters, digits and single "
-            f"hyphens{f', such as {slug}' if slug else ''}"
+            f"{prefix}devices.{key}: bad id; expected at most {names.LONGEST} lower-case "
+            f"letters, digits and single hyphens{f', such as {slug}' if slug else ''}"
         )
         entry_schema = {**schema["$defs"]["device"], "$defs": schema["$defs"]}
         entry = document["devices"][key]
@@ -153,7 +154,7 @@ def generic_id(name: str, kind: str = "gpu") -> str:
     """An id for a device without an entry: `cpu-amd-epyc`, `gpu-nvidia-geforce-rtx-5090`."""
     if kind == "cpu":
         name = CPU_NAME_NOISE.sub(" ", name)
-    return f"{kind}-{_slug(name) or 'unknown'}"
+    return names.cut(f"{kind}-{_slug(name) or 'unknown'}", names.LONGEST - len("-99"))
 
 
 def _slug(name: str) -> str:

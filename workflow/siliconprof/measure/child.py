@@ -8,13 +8,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from siliconprof.lifetime import pipeline_alive
-from siliconprof.measure import capture
+from siliconprof.measure import capture, descendants, inherited, lock
+from siliconprof.measure.output import Output
+from siliconprof.measure.processes import Process
 from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.session import exhaustion
 from siliconprof.session.trial import Trial
@@ -22,16 +24,17 @@ from siliconprof.store import documents
 
 PROGRESS_FILE_VARIABLE = "SILICONPROF_PROGRESS_FILE"
 POLL_S = 0.25
-TAIL_LINES = 200
+CHUNK_BYTES = 2**16  # what a pipe holds
+ENDS_WITHIN_S = 5.0  # a process that was killed, unless it is stuck in the kernel
 
 
 def child_environment(trial: Trial) -> dict[str, str]:
-    """The child's environment: the trial's own, and this checkout's code."""
+    """The child's environment: the trial's own, this checkout's code, and `inherited.without`."""
     package_parent = str(PACKAGE_DIR.parent)
-    inherited = os.environ.get("PYTHONPATH")
-    path = package_parent + (os.pathsep + inherited if inherited else "")
+    others = os.environ.get("PYTHONPATH")
+    path = package_parent + (os.pathsep + others if others else "")
     own = trial.environment(os.environ)
-    return dict(os.environ) | own | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    return inherited.without(os.environ) | own | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 def show(line: str) -> None:
@@ -49,11 +52,12 @@ class PipelineGone(Exception):
 
 
 class Child:
-    """The measuring process, the tail of its output and its latest progress.
+    """The measuring process and its latest progress.
 
     Args:
         result: the file that the process writes at its end.
-        lock_descriptor: the host's lock, which it inherits.
+        held: the host's lock, which notes the process.
+        output: takes in what it writes.
         launch: how it is started; a capture's process may run under a tool.
         journal_arguments: arguments of the worker that say where finished points are saved.
     """
@@ -62,10 +66,14 @@ class Child:
         self,
         trial: Trial,
         result: Path,
-        lock_descriptor: int,
+        held: lock.Held,
+        output: Output,
         launch: capture.Launch = capture.MEASURE,
         journal_arguments: Sequence[str] = (),
     ) -> None:
+        self._adopted = descendants.adopt()
+        self.output = output
+        output.begin()
         read_end, write_end = os.pipe()
         self.witness = exhaustion.Witness()
         self.process = subprocess.Popen(
@@ -88,11 +96,11 @@ class Child:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=(write_end, lock_descriptor),
+            pass_fds=(write_end,),
             start_new_session=True,
         )
         os.close(write_end)
-        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+        held.measuring(self.process.pid)
         self.progress: dict[str, Any] = {"doing": "start", "step": 0}
         self._ended = threading.Event()
         self._threads = [
@@ -117,11 +125,8 @@ class Child:
 
     def _read_output(self) -> None:
         assert self.process.stdout is not None
-        for line in iter(self.process.stdout.readline, b""):
-            text = line.decode(errors="replace")
-            self.tail.append(text)
-            sys.stderr.write(text)
-            sys.stderr.flush()
+        while chunk := os.read(self.process.stdout.fileno(), CHUNK_BYTES):
+            self.output.add(chunk)
 
     def _read_progress(self, descriptor: int) -> None:
         with os.fdopen(descriptor, encoding="utf-8", errors="replace") as stream:
@@ -135,12 +140,23 @@ class Child:
                     show(line)
 
     def kill(self) -> None:
-        """End the child and everything it started."""
-        try:
+        """End the process and its group."""
+        with suppress(ProcessLookupError, PermissionError):
+            # macOS gives EPERM for a group of dead processes that nobody has waited for
             os.killpg(self.process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass  # macOS gives EPERM for a group of dead processes that nobody has waited for
-        self._ended.wait()
+        self._ended.wait(ENDS_WITHIN_S)
+
+    def end(self) -> tuple[list[Process], list[Process]]:
+        """End it and everything that it started; what had to be killed, and what still lives."""
+        if not self._ended.is_set():
+            self.kill()
+        killed, left = descendants.end(
+            lambda: descendants.of_cell(self.process.pid, self._adopted), descendants.GRACE_S
+        )
+        until = time.monotonic() + ENDS_WITHIN_S
+        for thread in self._threads:  # what still lives may hold a pipe open
+            thread.join(max(until - time.monotonic(), 0))
+        return killed, left
 
     def wait(self, limit_s: float) -> tuple[int | None, float]:
         """(exit code, or None after a time-out; seconds it took).
@@ -155,13 +171,13 @@ class Child:
         timed_out = False
         while not self._ended.wait(POLL_S):
             self.witness.look(self.process.pid)
+            if self._adopted:
+                descendants.reap(but=self.process.pid)
             require_pipeline()
             if time.monotonic() - started > limit_s:
                 timed_out = True
                 self.kill()
                 break
-        for thread in self._threads:
-            thread.join(timeout=5)
         return None if timed_out else self.process.returncode, time.monotonic() - started
 
 

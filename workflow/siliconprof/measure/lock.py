@@ -1,8 +1,10 @@
 """One timed cell at a time on a host, whoever started it.
 
 Snakemake's resource keeps cells of one pipeline apart; this lock keeps apart two pipelines, or
-one and a cell started by hand. It is an advisory `flock`: it belongs to the open file, is
-inherited by the child, and so lasts until both the supervisor and the child are gone.
+one and a cell started by hand. It is an advisory `flock` of the supervisor alone. Its file says who
+holds it and which child is measured, so that whoever gets it after a supervisor was killed waits
+for that child to end; and whoever waits for the lock says for whom. All users may write the file:
+nothing in it is believed that the system does not confirm.
 
 Snakemake's own lock on a folder is a file, which outlives a Snakemake that was killed;
 `clear_stale` removes it when no living process can own it. Snakemake looks for others' locks and
@@ -17,9 +19,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import getpass
 import hashlib
+import json
+import math
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -27,12 +33,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from siliconprof.errors import UserError, writing
+from siliconprof.errors import UserError, printable, writing
+from siliconprof.measure import processes
+from siliconprof.store import documents
 
 NAME = "siliconprof.lock"
 LOCK_FILE_VARIABLE = "SILICONPROF_LOCK_FILE"
 POLL_S = 0.1
+WAITING = "waiting for"
+TELL_EVERY_S = 60.0  # of one that waits
+ENDS_WITHIN_S = 2.0  # a measuring process whose supervisor was killed; it looks twice a second
+LINE_BYTES = 2048
+LONGEST = 200  # characters of a name in the file
+WORKER = "siliconprof.measure.worker"
 SNAKEMAKE_FOLDER = Path(".snakemake")
 PRESENCE_NAME = "siliconprof.lock"  # in that folder; every pipeline there holds it, shared
 
@@ -68,15 +83,131 @@ def _flock(descriptor: int, how: int) -> bool:
     return True
 
 
+class Held:
+    """A lock file that this process has locked.
+
+    Attributes:
+        waited_s: seconds until then.
+    """
+
+    def __init__(self, descriptor: int, doing: str, waited_s: float) -> None:
+        self.waited_s = waited_s
+        self._descriptor = descriptor
+        self._line: dict[str, Any] = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "name": f"{doing[:LONGEST]} of {_user()}",
+            "since": int(time.time()),
+        }
+        self._write()
+
+    def measuring(self, child: int) -> None:
+        """Note the process that is being measured from now on."""
+        process = processes.look(child)
+        if process:
+            self._line["child"] = [process.pid, process.started]
+            self._write()
+
+    def end(self) -> None:
+        """Forget what was noted, unless the measured process has not ended."""
+        if _measured(self._line) is None:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
+
+    def _write(self) -> None:
+        content = json.dumps(self._line).encode()
+        with suppress(OSError):  # a full disk: only what others are told is missing
+            os.pwrite(self._descriptor, content.ljust(LINE_BYTES), 0)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's user without a name
+        return f"user {os.getuid()}"
+
+
+def _noted(descriptor: int) -> dict[str, Any]:
+    """What the holder of a lock file, or the one before, has noted; {} where it makes no sense."""
+    try:
+        line = documents.parsed(os.pread(descriptor, LINE_BYTES, 0))
+    except (OSError, ValueError):
+        return {}
+    return line if isinstance(line, dict) else {}
+
+
+def _measured(line: dict[str, Any]) -> int | None:
+    """The measuring process that a holder has noted, if it is one and lives."""
+    child = line.get("child")
+    if line.get("host") != socket.gethostname() or not isinstance(child, list) or len(child) != 2:
+        return None
+    pid, started = child
+    if type(pid) is not int or not 0 < pid < 2**31:
+        return None
+    process = processes.look(pid)
+    same = process is not None and process.started == started
+    return pid if same and WORKER in processes.command(pid) else None
+
+
+def _orphan(line: dict[str, Any]) -> int | None:
+    """That process, if the supervisor that its own command line names is gone."""
+    pid = _measured(line)
+    words = processes.command(pid) if pid is not None else []
+    with suppress(ValueError, IndexError):
+        if processes.look(int(words[words.index("--supervisor") + 1])) is None:
+            return pid
+    return None
+
+
+def _holder(descriptor: int) -> str:
+    """Who holds a lock file, for a person: `PID n, NAME, since HH:MM:SS`."""
+    line = _noted(descriptor)
+    pid = _locker(descriptor)
+    noted = line.get("pid")
+    if pid is None and type(noted) is int and 0 < noted < 2**31:
+        pid = noted  # on another host, or of a system that does not list locks
+    if pid is None:
+        return "another process"
+    since = os.fstat(descriptor).st_mtime
+    if pid == noted:
+        name = str(line.get("name"))
+        if line.get("host") != socket.gethostname():
+            name += f" on {line.get('host')}"
+        if type(line.get("since")) is int and 0 < line["since"] < since + 1:
+            since = line["since"]
+    else:
+        process = processes.look(pid)
+        name = process.name if process else "which has just ended"
+    shown = printable(name)[:LONGEST].replace("\n", " ")
+    return f"PID {pid}, {shown}, since {time.strftime('%H:%M:%S', time.localtime(since))}"
+
+
+def _locker(descriptor: int) -> int | None:
+    """The process that took the `flock` on a file, as Linux lists it; None where it does not."""
+    inode = os.fstat(descriptor).st_ino
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            words = line.split()  # `1: FLOCK ADVISORY WRITE 123 00:2a:456 0 EOF`
+            if words[1] == "FLOCK" and words[5].endswith(f":{inode}") and int(words[4]) > 0:
+                return int(words[4])
+    return None
+
+
 @contextmanager
 def alone(
-    check: Callable[[], None], path: Path | None = None, must: bool = True
-) -> Iterator[tuple[int, float]]:
-    """Hold a lock file; yields (descriptor to pass to the child, seconds waited).
+    check: Callable[[], None],
+    tell: Callable[[str], None],
+    doing: str,
+    path: Path | None = None,
+    must: bool = True,
+) -> Iterator[Held]:
+    """Hold a lock file, and wait for it and for the process that its last holder measured.
 
     Args:
         check: called while waiting, ten times a second; what it raises ends the wait, so that
             nobody queues for a pipeline that has died meanwhile.
+        tell: called when the wait begins and each minute, with whom it is for.
+        doing: what this process does with the lock, for others that wait.
         path: of the lock file; None for the host's, see `lock_file`.
         must: refuse to go on where the file system has no locks.
 
@@ -86,23 +217,41 @@ def alone(
     """
     path = path or lock_file()
     descriptor = _opened_for_all(path)
-    started = time.monotonic()
+    started, told_s = time.monotonic(), -math.inf
+
+    def wait(whom: Callable[[], str]) -> None:
+        nonlocal told_s
+        if time.monotonic() - told_s >= TELL_EVERY_S:
+            told_s = time.monotonic()
+            tell(f"{WAITING} {whom()}")
+        check()
+        time.sleep(POLL_S)
+
     try:
         while True:
             try:
                 locked = _flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                check()
-                time.sleep(POLL_S)
+                wait(lambda: _holder(descriptor))
         if must and not locked:
             raise UserError(
                 f"{path}: its file system has no locks, and without one two cells could be "
                 f"measured at once; name a file on a local disk in {LOCK_FILE_VARIABLE}"
             )
+        before, locked_s, told_s = _noted(descriptor), time.monotonic(), -math.inf
+        while (orphan := _orphan(before)) is not None:
+            wait(lambda: f"PID {orphan}, a measuring process whose supervisor has died")
+            if time.monotonic() - locked_s > ENDS_WITHIN_S:
+                with suppress(PermissionError, ProcessLookupError):
+                    os.kill(orphan, signal.SIGKILL)
         with suppress(OSError):
             os.utime(descriptor)  # old files in /tmp are cleared away, locked or not
-        yield descriptor, time.monotonic() - started
+        held = Held(descriptor, doing, time.monotonic() - started)
+        try:
+            yield held
+        finally:
+            held.end()
     finally:
         os.close(descriptor)
 
@@ -127,7 +276,9 @@ def _opened_for_all(path: Path) -> int:
 
 
 @contextmanager
-def one_job(cell_path: str, folder: Path, check: Callable[[], None]) -> Iterator[float]:
+def one_job(
+    cell_path: str, folder: Path, check: Callable[[], None], tell: Callable[[str], None]
+) -> Iterator[float]:
     """Hold the lock of a cell that is submitted to nodes; yields the seconds waited.
 
     A Snakemake that is killed leaves its jobs to the scheduler, and the next one submits the same
@@ -136,7 +287,7 @@ def one_job(cell_path: str, folder: Path, check: Callable[[], None]) -> Iterator
 
     Args:
         folder: shared by the nodes.
-        check: see `alone`.
+        check, tell: see `alone`.
 
     Raises:
         CannotWrite: the lock file cannot be opened; one line.
@@ -145,8 +296,8 @@ def one_job(cell_path: str, folder: Path, check: Callable[[], None]) -> Iterator
     with writing(locks):
         locks.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(cell_path.encode()).hexdigest()[:32]
-    with alone(check, locks / f"{name}.lock", must=False) as (_, waited_s):
-        yield waited_s
+    with alone(check, tell, cell_path, locks / f"{name}.lock", must=False) as held:
+        yield held.waited_s
 
 
 def start_alone(folder: Path = SNAKEMAKE_FOLDER) -> None:

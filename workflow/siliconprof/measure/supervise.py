@@ -10,6 +10,7 @@ standard library only, so that a bare host with just torch or mlx can take part.
 from __future__ import annotations
 
 import argparse
+import hmac
 import json
 import os
 import platform
@@ -17,7 +18,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,18 +26,22 @@ from typing import Any
 
 from siliconprof import fingerprint, plugins
 from siliconprof.cells import method
-from siliconprof.errors import CANNOT_WRITE_STATUS, CannotWrite, UserError
-from siliconprof.hosts import environment
-from siliconprof.measure import capture, lock, takeover
+from siliconprof.errors import CANNOT_WRITE_STATUS, DEVICE_LOST_STATUS, CannotWrite, UserError
+from siliconprof.hosts import environment, machine
+from siliconprof.measure import capture, descendants, inherited, lock, takeover
 from siliconprof.measure.child import Child, PipelineGone, require_pipeline, show
+from siliconprof.measure.output import Output
+from siliconprof.measure.processes import Process
 from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.session import exhaustion, memory_limit
 from siliconprof.session.timing import Plan
 from siliconprof.session.trial import Trial
-from siliconprof.store import journal, record, temporary
+from siliconprof.store import journal, record, redaction, temporary
 from siliconprof.store.cell import Cell
 
+NO_POINT = "it came to its end without a point: nothing was measured"
 CHECKOUT = PACKAGE_DIR.parent.parent
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def outcome(
@@ -58,7 +63,7 @@ def outcome(
         CannotWrite: the child could not write; the child's own line.
     """
     if code == CANNOT_WRITE_STATUS:  # no result of the cell: no record, so that it is tried again
-        raise CannotWrite(last_line(child))
+        raise CannotWrite(child.output.last_line)
     reached = f"while: {child.progress['doing']}, step {child.progress['step']}"
     if code is None:
         return {
@@ -73,7 +78,9 @@ def outcome(
             report["flags"] = [*report.get("flags", []), flag]
         return report
     died = {"died": child.process.pid}
-    tail, last = "".join(child.tail), last_line(child)
+    tail, last = child.output.tail, child.output.last_line
+    if code == DEVICE_LOST_STATUS:
+        return died | {"status": "failed", "reason": f"{last}; {reached}"}
     if code < 0:
         evidence = trace.evidence() if trace and -code == signal.SIGKILL else None
         evidence = evidence or exhaustion.evidence(child.process.pid, -code, child.witness, tail)
@@ -85,16 +92,10 @@ def outcome(
     return died | {"status": "failed", "reason": f"exit status {code}; {reached}; {last[:200]}"}
 
 
-def last_line(child: Child) -> str:
-    """The last line of a child's output that is not empty."""
-    lines = "".join(child.tail).splitlines()
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
-
 def compose(
     trial: Trial, result: Mapping[str, Any], declared: Mapping[str, Any], started: datetime
 ) -> dict[str, Any]:
-    """The record of a trial, from its child's result and what its supervisor knows.
+    """The record of a trial, from its child's result and what its supervisor knows, redacted.
 
     Args:
         result: as `supervise` returns it.
@@ -116,13 +117,21 @@ def compose(
                 "detail": f"edited while it was measured: {', '.join(changed)}",
             }
         )
+    emulated = result.get("emulated") or declared.get("emulated")
+    if emulated:
+        flags.append({"code": "emulated", "detail": f"{emulated}: no measurement"})
+    variables = inherited.account(os.environ, trial.environment(os.environ))
+    if variables["left"] and result.get("points"):
+        detail = f"set in the shell: {', '.join(variables['left'])}"
+        flags.append({"code": inherited.FLAG, "detail": detail})
     method: dict[str, Any] = {"timing": asdict(Plan.of(cell.timing))}
     captures = {}
     if capture.requested(cell):
         not_ok = f"not captured: the cell is {result['status']}"
         captures = {"captures": result.get("captures") or capture.not_taken(cell, not_ok)}
         method["captures"] = capture.METHOD
-    return captures | {
+    around, names = without_names(before["environment"])
+    composed = captures | {
         "schema_version": record.SCHEMA_VERSION,
         "method_version": record.METHOD_VERSION,
         "cell": json.loads(cell.to_json()),
@@ -139,10 +148,11 @@ def compose(
         "flags": flags,
         "dataset": result.get("dataset"),
         "method": method | result.get("method", {}),
-        "environment": before["environment"]
+        "environment": around
         | {
             "backend": result.get("backend"),
             "declared": dict(declared),
+            "variables": variables,
             "python": result.get("python") or platform.python_version(),
         },
         "code": before["code"],
@@ -150,6 +160,33 @@ def compose(
         "progress": result.get("progress"),
         "accounting": result.get("accounting") or {},
     }
+    if emulated:
+        composed["emulated"] = emulated
+    return redaction.record(composed, names)
+
+
+def without_names(around: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """(an environment whose node has an id instead of names, the network names of this host).
+
+    Args:
+        around: the result of `environment.capture`.
+    """
+    kept = {key: value for key, value in around.items() if key != "hostname"}
+    name, names = around["hostname"], {around["hostname"], *redaction.own_hosts()}
+    if "scheduler_job" in kept:
+        job = dict(kept["scheduler_job"])
+        name = job.pop("node")
+        kept["scheduler_job"] = job
+    return kept | {"node": node_id(name)}, names | {name}
+
+
+def node_id(name: str) -> str:
+    """A short id of a node, the same in all of its records; nobody else can try names for it.
+
+    It is an HMAC (RFC 2104) keyed with the machine's id or, in a container without one, the boot's.
+    """
+    key = machine.fingerprint_parts()["machine_id_sha256"] or machine.read_text(BOOT_ID)
+    return hmac.new(key.encode(), name.encode(), "sha256").hexdigest()[:12]
 
 
 def method_code(cell: Cell) -> dict[str, Any]:
@@ -163,10 +200,42 @@ def surroundings(cell: Cell) -> dict[str, Any]:
     return {"code": method_code(cell), "environment": environment.capture(CHECKOUT)}
 
 
+class Host:
+    """What the processes of one cell share while this one has the host to itself.
+
+    Attributes:
+        held: the host's lock.
+        output: of all of them.
+        killed, left: processes that they left and that were ended, or could not be.
+    """
+
+    def __init__(self, held: lock.Held) -> None:
+        self.held, self.output = held, Output()
+        self.killed: list[Process] = []
+        self.left: list[Process] = []
+
+    def end(self, child: Child) -> None:
+        """End a child and what it started, and remember what it left."""
+        killed, left = child.end()
+        self.killed += killed
+        self.left = left
+        if killed:
+            print(f"ended what the cell left: {descendants.named(killed)}", file=sys.stderr)
+
+    def flags(self) -> list[dict[str, Any]]:
+        """The record's flag on what was left, if anything was."""
+        if not self.killed:
+            return []
+        detail = f"{len(self.killed)} ended: {descendants.named(self.killed)}"
+        if self.left:
+            detail += f"; {len(self.left)} would not end: {descendants.named(self.left)}"
+        return [{"code": "left_processes", "detail": detail}]
+
+
 def run(
     trial: Trial,
     result: Path,
-    descriptor: int,
+    host: Host,
     launch: capture.Launch = capture.MEASURE,
     journal_arguments: Sequence[str] = (),
     spent_s: float = 0.0,
@@ -174,18 +243,18 @@ def run(
     """Run one child to its end: its outcome, its progress and how long it took.
 
     Args:
-        result, descriptor, launch, journal_arguments: see `Child`.
+        result, launch, journal_arguments: see `Child`.
         spent_s: seconds of the cell's time limit that earlier children have used.
 
     Raises:
         PipelineGone: the pipeline died; the child has been ended.
     """
     limit_s = Plan.of(trial.cell.timing).time_limit_s
-    child = Child(trial, result, descriptor, launch, journal_arguments)
+    child = Child(trial, result, host.held, host.output, launch, journal_arguments)
     try:
         code, wall_s = child.wait(limit_s - spent_s)
     finally:
-        child.kill()
+        host.end(child)
         trace = memory_limit.remove(child.process.pid)
     report = outcome(child, code, limit_s, result, trace)
     if trace is not None and "scenario" not in report:
@@ -198,15 +267,16 @@ def run(
 def run_on(
     trial: Trial,
     result: Path,
-    descriptor: int,
+    host: Host,
     points: journal.Journal,
     keep: Path | None,
     expected: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Run children until one comes to its end.
 
-    A child that dies in the middle of a point costs that point only: the point gets the child's
-    status and reason, and another child measures the rest, within the cell's time limit.
+    A child that dies or loses its device in the middle of a point costs that point only: the point
+    gets the child's status and reason, and another child measures the rest, within the cell's time
+    limit.
 
     Args:
         points: the cell's journal, in a file.
@@ -219,7 +289,7 @@ def run_on(
     limit_s = Plan.of(trial.cell.timing).time_limit_s
     own, restarts, spent_s = [os.getpid()], [], 0.0
     while True:
-        report = run(trial, result, descriptor, capture.MEASURE, arguments, spent_s)
+        report = run(trial, result, host, capture.MEASURE, arguments, spent_s)
         own.append(report.pop("pid"))
         spent_s += report["accounting"]["child_wall_s"]
         begun = points.begun_by(report["died"]) if "died" in report else None
@@ -233,6 +303,8 @@ def run_on(
     report["accounting"]["child_wall_s"] = spent_s
     if not report.get("points"):
         report["points"] = points.used_by(own)
+    if report["status"] == "ok" and not report["points"]:
+        report |= {"status": "failed", "reason": NO_POINT}
     if restarts:
         detail = f"{len(restarts)} of its processes died; samples and checks are of the last one"
         report["flags"] = [*report.get("flags", []), {"code": "restarted", "detail": detail}]
@@ -267,12 +339,11 @@ def supervise(
     if refusal:
         status, reason = refusal
         return {"status": status, "reason": reason, "surroundings": surroundings(cell)}
-    show(json.dumps({"doing": "wait for the host", "step": ""}))
     mine: AbstractContextManager[float] = nullcontext(0.0)
     if expected and keep:  # only on a cluster can another node have the same cell
-        mine = lock.one_job(cell.path, keep, require_pipeline)
-    locked = lock.alone(require_pipeline)
-    with mine as waited_before_s, locked as (descriptor, waited_s), temporary.scratch() as folder:
+        mine = lock.one_job(cell.path, keep, require_pipeline, tell)
+    locked = lock.alone(require_pipeline, tell, cell.path)
+    with mine as waited_before_s, locked as held, temporary.scratch() as folder:
         require_pipeline()
         result = folder / "result.json"
         before = surroundings(cell)
@@ -285,14 +356,23 @@ def supervise(
         )
         own = keep / cell.path if keep else None
         points = journal.opened(own or folder / "kept", cell, key)
-        report = run_on(trial, result, descriptor, points, own, expected)
-        report["surroundings"] = before
-        if report["status"] == "ok":
-            report["captures"] = capture.take(
-                cell, captures, lambda launch, result: run(trial, result, descriptor, launch)
-            )
-        report["accounting"]["waited_for_lock_s"] = waited_before_s + waited_s
+        host = Host(held)
+        with closing(host.output):
+            report = run_on(trial, result, host, points, own, expected)
+            report["surroundings"] = before
+            if report["status"] == "ok":
+                report["captures"] = capture.take(
+                    cell, captures, lambda launch, result: run(trial, result, host, launch)
+                )
+        report["flags"] = [*report.get("flags", []), *host.flags()]
+        report["accounting"]["waited_for_lock_s"] = waited_before_s + held.waited_s
         return report | {"journal": points}
+
+
+def tell(message: str) -> None:
+    """Say in the log and on the terminal what a cell waits for."""
+    print(message, file=sys.stderr)
+    show(json.dumps({"doing": message, "step": ""}))
 
 
 def trial_of(text: str, time_limit_s: float | None) -> Trial:
@@ -318,8 +398,19 @@ def trial_of(text: str, time_limit_s: float | None) -> Trial:
 
 
 def interrupt(signum: int, frame: object) -> None:
-    """SIGTERM ends the child as Ctrl-C does."""
+    """End the cell; a second signal does not disturb that."""
+    hear(signal.SIG_IGN)
     raise KeyboardInterrupt
+
+
+def hear(handler: Any) -> None:
+    """What an interrupt does from now on; what the caller has us ignore stays ignored.
+
+    SIGTERM, and a terminal that is closed, end a cell as Ctrl-C does.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -351,7 +442,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     trial = trial_of(arguments.cell, arguments.time_limit)
     cell = trial.cell
-    signal.signal(signal.SIGTERM, interrupt)
+    hear(interrupt)
     # Durations come from a clock that nobody sets, the date from the one that people read.
     started, began_s = datetime.now(UTC), time.monotonic()
     declared = json.loads(arguments.environment)
@@ -376,12 +467,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     result["accounting"] = (result.get("accounting") or {}) | {"wall_s": wall_s}
     result["planned_method"] = arguments.method
     # An interrupt during the moment that writing the record takes would lose the cell.
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, signal.SIG_IGN)
+    hear(signal.SIG_IGN)
     composed = compose(trial, result, declared, started)
     record.write(composed, arguments.output, arguments.history)
     if "journal" in result and arguments.keep:
         result["journal"].close(cell, bool(result.get("complete")))
     line = f"{cell.path}: {composed['status']}"
-    print(line + (f": {composed['reason']}" if composed["reason"] else ""), file=sys.stderr)
+    # The log stays on this host: it has the reason as it was.
+    print(line + (f": {result['reason']}" if composed["reason"] else ""), file=sys.stderr)
     return 0

@@ -16,7 +16,7 @@ from typing import Any
 
 from siliconprof.datasets import prepared
 from siliconprof.errors import UserError
-from siliconprof.store import record
+from siliconprof.store import record, redaction
 from siliconprof.store.cell import Cell, identity
 
 ANSWERS = "answers.txt"  # in the history: hashes of the records that this run may take over
@@ -77,7 +77,7 @@ def _answers(
         if not stored["method"].get("weights"):
             return False
     return (
-        identity(stored["cell"]) == json.loads(cell.identity_json())
+        redaction.cell(identity(stored["cell"])) == redaction.cell(json.loads(cell.identity_json()))
         and stored["code"]["fingerprint"] == code["fingerprint"]
         and stored["environment"]["declared"] == dict(declared)
         and stored["method_version"] == record.METHOD_VERSION

@@ -18,8 +18,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof.backends.base import Unsupported
-from siliconprof.errors import CANNOT_WRITE_STATUS, CannotWrite, UserError, in_one_line
+from siliconprof.backends.base import DeviceLost, Unsupported
+from siliconprof.errors import (
+    CANNOT_WRITE_STATUS,
+    DEVICE_LOST_STATUS,
+    CannotWrite,
+    UserError,
+    in_one_line,
+)
 from siliconprof.lifetime import end_with
 from siliconprof.session import exhaustion, measurement, sweep
 from siliconprof.session.trial import Trial
@@ -95,6 +101,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = {"status": "unsupported", "reason": str(error)}
     except CannotWrite as error:
         return _gives_up(error)
+    except DeviceLost as error:
+        print(error, flush=True)
+        os._exit(DEVICE_LOST_STATUS)  # a library's teardown may abort without its device
     except UserError as error:
         result = {"status": "failed", "reason": str(error)}
     except BaseException as error:

@@ -273,6 +273,7 @@ class Ledger:
                 _parts(saved + self.again_bytes(stage), 0, stage.work_bytes),
                 key=lambda parts: sum(parts.values()),
             )
+        activations["temporary"] += self.habits.workspace_bytes
         buckets = {"gradients": BUCKETS * largest * self.width}
         parts = {"weights": weights * self.width, "optimizer": 0} | activations | buckets
         return {name: math.ceil(value) for name, value in parts.items()}

@@ -53,6 +53,11 @@ def usable(device: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"bytes": int(UNIFIED_SHARE * device["memory_bytes"]), "source": UNIFIED_SOURCE}
 
 
+def budget_of(budget_gib: Any, device_kind: str) -> float | None:
+    """The budget of one kind of device, in GiB; a mapping has one for each."""
+    return budget_gib.get(device_kind) if isinstance(budget_gib, Mapping) else budget_gib
+
+
 def capacity(
     budget_gib: float | None, usable_part: Mapping[str, Any] | None, device_bytes: int | None
 ) -> tuple[int | None, str]:

@@ -47,6 +47,7 @@ class Nodes:
         self.not_measured = cluster.missing(experiment, devices)
         self.labels = cluster.chosen(experiment)
         self.focus: list[str] = []
+        self.facts_sha256 = None  # what a node is, a checkpoint finds, and its file is an input
         self._results = results
         self._checkpoints = checkpoints
         if checkpoints is not None:

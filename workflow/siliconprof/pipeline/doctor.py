@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,7 +56,6 @@ def report(host: Mapping[str, Any], devices: registry.Registry) -> dict[str, Any
     return {
         "host": {
             "label": host["label"],
-            "hostname": host["hostname"],
             "os": host["os"],
             "cpu": host["cpu"],
         },
@@ -107,14 +105,13 @@ def _now() -> dict[str, Any]:
     except OSError:
         load = None
     governor = machine.read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip()
-    low_power = re.search(r"lowpowermode\s+(\d)", machine.run(["pmset", "-g"]))
     return {
         "memory_available_bytes": psutil.virtual_memory().available,
         "swap_used_bytes": psutil.swap_memory().used,
         "disk_free_bytes": shutil.disk_usage(".").free,
         "load_average_1min": load,
         "power_source": environment.power_source(),
-        "low_power_mode": low_power[1] == "1" if low_power else None,
+        "low_power_mode": environment.power_mode()[1],
         "cpu_governor": governor or None,
         "cpp_compiler": next(filter(shutil.which, [os.environ.get("CXX", ""), *COMPILERS]), None),
     }
@@ -193,7 +190,8 @@ def _now_advice(host: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Adv
     if now["power_source"] == "battery":
         yield _advice("power", "on battery, where clocks are held down", "plug it in")
     if now["low_power_mode"]:
-        yield _advice("power", "low power mode holds clocks down", "sudo pmset -a lowpowermode 0")
+        mend = "on a Mac sudo pmset -a powermode 0, or lowpowermode 0; on Linux powerprofilesctl"
+        yield _advice("power", "low power mode holds clocks down", mend)
     if now["cpu_governor"] not in (None, "performance"):
         yield _advice(
             "CPU governor",
@@ -240,7 +238,7 @@ def as_text(document: Mapping[str, Any]) -> str:
     host, cpu, now = document["host"], document["host"]["cpu"], document["now"]
     system = host["os"]["distribution"] or host["os"]["system"]
     lines = [
-        f"Host {host['label']} (hostname {host['hostname']})",
+        f"Host {host['label']}",
         f"  {system}, {host['os']['machine']}, kernel {host['os']['release']}",
         f"  {cpu['model']}: {cpu['physical_cores'] or 'unknown'} cores, {cpu['logical_cores']} "
         f"threads, {cpu['usable_cores']} usable; {_gib(cpu['memory_bytes'])} of memory",
@@ -352,7 +350,9 @@ def examine(label: str) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the report; the exit status is always 0."""
-    parser = argparse.ArgumentParser(prog="siliconprof doctor", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="siliconprof doctor", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument(
         "--config",

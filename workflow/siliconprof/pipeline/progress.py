@@ -1,40 +1,76 @@
 """Live progress on a terminal: which cell of how many, what it is doing, about how long still.
 
-A handler on Snakemake's own log, attached when standard error is a terminal and silent
-otherwise. What a cell is doing comes from a small file that its supervisor rewrites.
+A handler on Snakemake's own log, attached when standard error is a terminal. What a cell is doing
+comes from a small file that its supervisor rewrites. What a cell waits for is printed, on a terminal
+or not: without a word nobody would know why nothing happens.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from siliconprof.errors import printable
 from siliconprof.measure.child import PROGRESS_FILE_VARIABLE
+from siliconprof.measure.lock import WAITING
 from siliconprof.store import documents
 
 SNAKEMAKE_LOGGER = "snakemake.logging"
+LOOK_EVERY_S = 1.0
 
 
 def attach() -> None:
-    """Show progress from now on, if anybody can see it."""
-    if not sys.stderr.isatty():
-        return
+    """Show progress from now on: all of it on a terminal, elsewhere what cells wait for."""
     descriptor, path = tempfile.mkstemp(prefix="siliconprof-", suffix=".progress")
     os.close(descriptor)
     os.environ[PROGRESS_FILE_VARIABLE] = path
+    if not sys.stderr.isatty():
+        atexit.register(Path(path).unlink, missing_ok=True)
+        _follow_waits(Path(path), lambda line: print(line, file=sys.stderr, flush=True))
+        return
     logger = logging.getLogger(SNAKEMAKE_LOGGER)
     for handler in logger.handlers:
         if isinstance(handler, logging.StreamHandler) and not isinstance(
             handler, logging.FileHandler
         ):
             handler.addFilter(worth_a_line)  # the live line shows the rest; the log file has all
-    logger.addHandler(ProgressHandler(Path(path)))
+    display = ProgressHandler(Path(path))
+    logger.addHandler(display)
+    _follow_waits(Path(path), display.print_above)
+
+
+def _follow_waits(path: Path, tell: Callable[[str], None]) -> None:
+    """Tell what cells wait for, whenever they say it, as long as the file exists."""
+
+    def watch() -> None:
+        told = 0
+        with suppress(OSError):
+            while True:
+                doing, written = _doing(path)[0], path.stat().st_mtime_ns
+                if doing.startswith(WAITING) and written != told:
+                    told = written
+                    tell(printable(doing).replace("\n", " "))
+                time.sleep(LOOK_EVERY_S)
+
+    threading.Thread(target=watch, name="waits", daemon=True).start()
+
+
+def _doing(path: Path) -> tuple[str, str]:
+    """What the cell is doing and how far it is; empty where that is not known."""
+    try:
+        message = documents.read(path)
+        return str(message["doing"]), str(message["step"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "", ""
 
 
 def worth_a_line(record: logging.LogRecord) -> bool:
@@ -118,15 +154,15 @@ class ProgressHandler(logging.Handler):
     def _render(self) -> Any:
         from rich.text import Text
 
-        try:
-            doing = documents.read(self.path)
-            what = f"{doing['doing']} {doing['step']}"
-        except (OSError, ValueError, KeyError, TypeError):
-            what = ""
+        what = " ".join(_doing(self.path)).strip()
         shown = printable(self.state.line(time.monotonic(), what)).replace("\n", " ")
         line = Text(shown, style="bold", no_wrap=True)
         line.truncate(max(self.console.width - 1, 20), overflow="ellipsis")
         return line
+
+    def print_above(self, line: str) -> None:
+        """Print a line that stays, above the one that moves."""
+        self.console.print(line, markup=False, highlight=False)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Follow one event of Snakemake's log; never let a display fault end a run."""

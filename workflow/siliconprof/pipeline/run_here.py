@@ -49,6 +49,7 @@ class Here:
 
     Args:
         main_process: whether to detect the host; else its host file is read.
+        dry_run: nothing is written.
 
     Raises:
         UserError: the host, or the config's devices or labels, are wrong.
@@ -60,15 +61,16 @@ class Here:
         devices: registry.Registry,
         results: Path,
         main_process: bool,
+        dry_run: bool,
     ) -> None:
         if main_process:
-            # In a dry run too: the file is an input, and without it a fresh clone has none to show.
-            host = host_file.resolve(results, experiment["host"], devices)
+            host = host_file.resolve(results, experiment["host"], devices, write=not dry_run)
         else:
             host = host_file.stored(results, experiment["host"])
         present = [device["id"] for device in host["devices"]]
         cluster.check(experiment, devices, host["label"], present)
         self.labels = [host["label"]]
+        self.facts_sha256 = host_file.facts_sha256(host)
         self._expansion = matrix.expand(experiment, devices, host)
         self._cells = self._expansion.by_path()
         elsewhere = [

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import gc
 import inspect
+import logging
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -26,7 +28,7 @@ from siliconprof.hosts import detect, host_file, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE, end_with_pipeline
 from siliconprof.measure import lock, takeover
 from siliconprof.measure.child import PROGRESS_FILE_VARIABLE
-from siliconprof.pipeline import cluster_run, progress, provenance, run_here, slurm, startup
+from siliconprof.pipeline import cluster_run, ending, progress, provenance, run_here, slurm, startup
 from siliconprof.session.timing import Plan
 from siliconprof.store import records, temporary, validation
 from siliconprof.store.cell import canonical_json
@@ -64,6 +66,8 @@ class Workflow:
     measuring: list[cluster_run.Measuring]
     detecting: list[cluster_run.Detecting]
     host_files: list[str]  # of the hosts that this run measures
+    detected: list[str]  # those of them that a rule of this run makes: nodes' of a cluster
+    facts: str | None  # changes with what is known of the one host of a run here
     focus: list[str]  # file of the host that the page is about, where the config decides
     not_measured: str  # devices with reasons, as JSON
     records: list[Callable[[Any], list[str]]]  # of those hosts; on a cluster it shows later which
@@ -74,6 +78,7 @@ class Workflow:
     template: list[str]  # the page's own files
     published: list[str]
     shown: provenance.Shown  # what Snakemake's own report says of figures and tables
+    again: str  # the command that makes it all again
     experiment_json: str
     datasets: Mapping[str, str]  # name -> canonical JSON of the entry
     dataset_patterns: Mapping[str, str]  # kind -> regular expression of its data sets' names
@@ -117,9 +122,13 @@ class Workflow:
 
         Args:
             targets: those that it was asked for; none is the page.
+
+        Raises:
+            SystemExit: the page leaves something out.
         """
-        if not targets or {"report", "results/report.html"} & {*targets}:
-            return "report: results/report.html"
+        if ending.wants_page(targets):
+            ending.say_what_is_missing()
+            return f"report: {ending.PAGE}"
         if "measured" in targets:
             labels = [Path(file).stem for file in self.host_files]
             return f"records: {', '.join(f'results/records/{label}/' for label in labels)}"
@@ -204,32 +213,51 @@ def _files(pattern: str) -> list[Path]:
 
 
 def prepare(
-    raw: Mapping[str, Any], main_process: bool, dry_run: bool, through: str | None, checkpoints: Any
+    raw: Mapping[str, Any],
+    main_process: bool,
+    dry_run: bool,
+    through: str | None,
+    checkpoints: Any,
+    snakemake: Any,
 ) -> Workflow:
     """Resolve config, host and matrix; exit with clear lines when something is wrong.
 
     Args:
         raw: Snakemake's `config`.
         main_process: false in jobs that parse the Snakefile again.
-        dry_run: nothing is set aside; only what the host is may be stored.
+        dry_run: nothing is written.
         through: the executor that jobs are submitted through; None when they stay here.
         checkpoints: Snakemake's.
+        snakemake: Snakemake's workflow, whose settings come after the parse.
     """
     try:
-        workflow = _prepare(raw, main_process, dry_run, through, checkpoints)
+        again = _command(snakemake.overwrite_configfiles)
+        workflow = _prepare(raw, main_process, dry_run, through, checkpoints, again)
     except UserError as error:
         _stop(error)
+    if main_process and not dry_run:
+        logging.getLogger(progress.SNAKEMAKE_LOGGER).addHandler(ending.NothingToDo(snakemake))
     gc.freeze()  # it all lives as long as the process, so the collector need not walk it again
     return workflow
 
 
-def started(settings: Any) -> None:
+_made_before: int | None = 0  # when the page was last made; 0 where the run is for no page
+
+
+def started(settings: Any, dag: Any) -> None:
     """Snakemake has its lock on this folder, and is about to run jobs.
 
     Args:
         settings: Snakemake's `DAGSettings`.
+        dag: Snakemake's `DAG`, which has decided what runs.
     """
     lock.started()
+    try:
+        startup.bring_to_now({str(path) for job in dag.needrun_jobs() for path in job.input})
+    except UserError as error:
+        _stop(error)
+    global _made_before
+    _made_before = ending.made_at() if ending.wants_page(settings.targets) else 0
     if forces_measuring(settings):
         takeover.offer([], RESULTS / "history")
     startup.hear_sigterm()
@@ -238,6 +266,8 @@ def started(settings: Any) -> None:
 def failed() -> None:
     """A run has failed."""
     startup.explain(RESULTS)
+    if _made_before != 0:
+        ending.mark_stale(_made_before)
 
 
 def check_readable(configfile: str) -> str:
@@ -247,8 +277,7 @@ def check_readable(configfile: str) -> str:
     # Snakemake reads it with this class, and libyaml's does the same ten times as fast.
     yaml.FullLoader = getattr(yaml, "CFullLoader", yaml.FullLoader)  # type: ignore[misc]
     try:
-        if not isinstance(validation.load_yaml(configfile), dict):
-            raise UserError(f"{configfile}: is empty or no mapping; see config/README.md")
+        config.read(configfile)
     except UserError as error:
         _stop(error)
     return configfile
@@ -325,14 +354,35 @@ def _focus(experiment: Mapping[str, Any], run: run_here.Here | cluster_run.Nodes
     return [f"results/hosts/{asked}.json"]
 
 
+def _command(configfiles: Collection[Any]) -> str:
+    """How a person makes the same again; a file elsewhere by its name, whoever's folder it is in."""
+    words = ["snakemake", "--cores", "1", "report"]
+    if configfiles:
+        here = Path.cwd()
+        files = [Path(os.path.abspath(file)) for file in configfiles]
+        words += ["--configfile"]
+        words += [
+            (
+                file.relative_to(here) if file.is_relative_to(here) else Path("…", file.name)
+            ).as_posix()
+            for file in files
+        ]
+    return shlex.join(words)
+
+
 def _prepare(
-    raw: Mapping[str, Any], main_process: bool, dry_run: bool, through: str | None, checkpoints: Any
+    raw: Mapping[str, Any],
+    main_process: bool,
+    dry_run: bool,
+    through: str | None,
+    checkpoints: Any,
+    again: str,
 ) -> Workflow:
     fingerprint.load_cache(RESULTS / "history" / fingerprint.CACHE)
     experiment, devices = _checked(raw, here=through is None)
     run: run_here.Here | cluster_run.Nodes
     if through is None:
-        run = run_here.Here(experiment, devices, RESULTS, main_process)
+        run = run_here.Here(experiment, devices, RESULTS, main_process, dry_run)
     else:
         # A job takes the files of the nodes as they are.
         run = cluster_run.Nodes(experiment, devices, RESULTS, checkpoints if main_process else None)
@@ -350,8 +400,8 @@ def _prepare(
         for path in records.misnamed(RESULTS):
             line = f"{path}: not a name that a record has; it is used in nothing"
             print(printable(line).replace("\n", "\\n"), file=sys.stderr)
-        _store_code_cache()
         if not dry_run:
+            _store_code_cache()
             startup.prepare(RESULTS, run.planned(), through)
             if through == slurm.EXECUTOR:
                 slurm.warn({label: experiment["cluster"][label] for label in run.labels})
@@ -360,12 +410,15 @@ def _prepare(
                 progress.attach()
         else:
             startup.settle_records(run.planned(), RESULTS, dry_run=True)
+            startup.show_set_back(RESULTS)
     return Workflow(
         experiment=experiment,
         cells=run.cells,
         measuring=run.measuring(),
         detecting=run.detecting(),
-        host_files=[f"results/hosts/{label}.json" for label in run.labels],
+        host_files=(host_files := [f"results/hosts/{label}.json" for label in run.labels]),
+        detected=host_files if through else [],
+        facts=run.facts_sha256,
         focus=_focus(experiment, run),
         not_measured=canonical_json(run.not_measured),
         records=run.records(),
@@ -376,6 +429,7 @@ def _prepare(
         template=[path.as_posix() for path in _files("report/*")],
         published=[path.as_posix() for path in _files("config/published/*.csv")],
         shown=provenance.Shown(RESULTS / "figures"),
+        again=again,
         experiment_json=canonical_json(experiment),
         datasets={
             name: canonical_json({"name": name} | entry)

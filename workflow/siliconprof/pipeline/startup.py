@@ -14,8 +14,11 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from siliconprof import closure
 from siliconprof.cells import freshness, matrix
@@ -23,7 +26,7 @@ from siliconprof.cells.matrix import PlannedCell
 from siliconprof.errors import CannotWrite, UserError, writing
 from siliconprof.measure import lock, takeover
 from siliconprof.pipeline import slurm
-from siliconprof.store import record, records, temporary
+from siliconprof.store import left_out, record, records, temporary
 
 ROOM_BYTES = 2**20  # less is not worth beginning with: the page alone takes more
 LONG_AGO_S = 1  # since 1970: older than any code; 0 is no time at all to Snakemake
@@ -48,12 +51,14 @@ def prepare(results: Path, planned: Sequence[PlannedCell], through: str | None =
         slurm.clear_left_jobs(cancel=killed)
     temporary.sweep(results)
     if lock.nobody_else():  # what another is writing at this moment is no damage
+        # Of a killed run: Snakemake would stop at copies of outputs that it has already made.
+        temporary.remove(lock.SNAKEMAKE_FOLDER / "backups")
         remake_damaged(results)
         remake_incomplete(planned)
         takeover.offer(settle_records(planned, results), results / "history")
     else:  # nobody knows what the other has deleted or forces
         takeover.offer([], results / "history")
-    set_back(_outputs(results))
+    set_back(results)
 
 
 def settle_records(
@@ -141,9 +146,12 @@ def remake_damaged(results: Path) -> None:
             "records is made again",
             file=sys.stderr,
         )
-    for path in derived if bad else ():
-        with writing(path):
-            path.unlink(missing_ok=True)
+    # A sound page stands until it is replaced; without the list beside it Snakemake finds it due.
+    page = results / "report.html"
+    for path in [results / left_out.FILE, *derived] if bad else ():
+        if path != page:
+            with writing(path):
+                path.unlink(missing_ok=True)
     for path in results.glob("data/*/*"):
         if path.is_file() and temporary.damaged(path):
             with writing(path):  # without dataset.json nothing is prepared
@@ -220,34 +228,107 @@ def explain(results: Path) -> None:
             print(error, file=sys.stderr)
 
 
-def _outputs(results: Path) -> Iterator[str | Path]:
-    """What rules make and Snakemake compares by time."""
-    yield results / "matrix.json"
-    yield results / "report.html"
-    for pattern in (
-        "tables/*.csv",
-        "data/*/*",
-        "figures/.snakemake_timestamp",
-        "reference/*/.snakemake_timestamp",
-    ):
-        yield from results.glob(pattern)
-    folder = results / "records"
-    yield from (f"{folder}/{name}" for name in records.listed(folder))
+# What rules make from records, each before what it is made of.
+DERIVED = (
+    "report.html",
+    left_out.FILE,
+    "figures/.snakemake_timestamp",
+    "tables/claims.csv",
+    "tables/left_out_claims.csv",
+    "tables/attribution.csv",
+    "tables/left_out_attribution.csv",
+    "tables/expected.csv",
+    "tables/scaling.csv",
+    "tables/left_out_expected.csv",
+    "tables/ceilings.csv",
+    "tables/checks.csv",
+    "tables/left_out_ceilings.csv",
+    "tables/*.csv",
+    "reference/*/.snakemake_timestamp",
+    "matrix.json",
+)
 
 
-def set_back(paths: Iterable[str | Path]) -> list[str | Path]:
-    """Make files of the future old ones; which they were.
+def _ahead(path: str | Path, now_s: float) -> bool:
+    """Whether a file or link carries a time that is still to come."""
+    try:
+        return os.lstat(path).st_mtime > now_s
+    except OSError:
+        return False  # gone
 
-    Nothing that is edited from now on is newer than they are, so Snakemake would keep them
-    whatever changes. Next to old ones it looks at the content of their inputs instead.
+
+def _outdated_times(results: Path) -> dict[str, float]:
+    """Path -> an old time, of what rules have made and a clock that was ahead has dated.
+
+    Nothing that is edited from now on is newer than those, so Snakemake would keep them whatever
+    changes. Next to old files it looks at the content of their inputs instead. What is made from
+    records gets times in the order against that of making, so that it looks at all of it.
     """
     latest_s = time.time() + SAME_TIME_S
-    found = []
-    for path in paths:
-        try:
-            if os.lstat(path).st_mtime > latest_s:
-                os.utime(path, (LONG_AGO_S, LONG_AGO_S), follow_symlinks=False)
-                found.append(path)
-        except OSError:
-            continue  # gone, or not ours to change
-    return found
+    derived = list(dict.fromkeys(path for part in DERIVED for path in sorted(results.glob(part))))
+    if not any(_ahead(path, latest_s) for path in derived):
+        derived = []
+    times = {path.as_posix(): float(LONG_AGO_S + place) for place, path in enumerate(derived)}
+    data = (path.as_posix() for path in results.glob("data/*/*"))
+    return times | {path: float(LONG_AGO_S) for path in data if _ahead(path, latest_s)}
+
+
+def set_back(results: Path) -> None:
+    """Date anew what carries a time of the future: records now, what is made of them long ago.
+
+    A record has been asked by `settle_records`, whatever its time; tables that are older than it
+    are compared with it.
+    """
+    now_s = time.time()
+    folder = results / "records"
+    names = (f"{folder}/{name}" for name in records.listed(folder))
+    times = {name: now_s for name in names if _ahead(name, now_s + SAME_TIME_S)}
+    for path, then_s in (_outdated_times(results) | times).items():
+        with suppress(OSError):  # gone, or not ours to change
+            os.utime(path, (then_s, then_s), follow_symlinks=False)
+
+
+def show_set_back(results: Path) -> None:
+    """Have Snakemake decide in a dry run, which changes no file, by the times of a real one."""
+    from snakemake import io
+
+    times, asked = _outdated_times(results), io._IOFile.mtime_uncached
+
+    async def mtime_uncached(self: Any, skip_storage: bool = False) -> Any:
+        then_s = times.get(str(self), times.get(f"{self}/.snakemake_timestamp"))
+        return io.Mtime(local=then_s) if then_s else await asked(self, skip_storage)
+
+    if times:
+        io._IOFile.mtime_uncached = mtime_uncached
+
+
+def bring_to_now(inputs: Iterable[str]) -> None:
+    """Give inputs of the future the time of now; what is due has been decided already.
+
+    Snakemake refuses what a job has made where it is older than an input ("clock skew"). An edit
+    from now on makes them newer again, and content that has not changed is no reason to remake.
+
+    Args:
+        inputs: of the jobs that are about to run.
+
+    Raises:
+        UserError: some are not ours to change, one line each.
+    """
+    now_s = time.time()
+    lines = []
+    for path in sorted(inputs):
+        carrier = f"{path}/.snakemake_timestamp"  # as Snakemake has it of a folder
+        file = carrier if os.path.exists(carrier) else path
+        for name in [file, os.path.realpath(file)] if os.path.islink(file) else [file]:
+            if _ahead(name, now_s):
+                try:
+                    os.utime(name, (now_s, now_s), follow_symlinks=False)
+                except OSError as error:
+                    written = datetime.fromtimestamp(os.lstat(name).st_mtime)
+                    lines.append(
+                        f"{name}: is dated {written:%Y-%m-%d %H:%M}, ahead of this host's clock, and "
+                        f"cannot be changed ({error.strerror}); set the clock, or have its owner "
+                        "`touch` it"
+                    )
+    if lines:
+        raise UserError("\n".join(lines))

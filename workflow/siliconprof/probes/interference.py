@@ -8,7 +8,6 @@ read before and after, and the worse of both counts.
 from __future__ import annotations
 
 import os
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,10 @@ from siliconprof.probes.base import Probe
 
 FLAG_ABOVE_CORES = 0.2  # foreign load, in cores, above which a record is flagged
 FLAG_ABOVE_GPU_PERCENT = 10.0  # load of the GPU while this process let it rest
+# NVML averages over 1/6 s to 1 s, depending on the product (nvmlUtilization_t in nvml.h).
+GPU_REST_S = 1.1
 GPU_INTERVAL_S = 1.0
 CPUFREQ = Path("/sys/devices/system/cpu/cpu0/cpufreq")
-PLATFORM_PROFILE = "/sys/firmware/acpi/platform_profile"
-SAVING_PROFILES = ("low-power", "cool", "quiet")  # Documentation/ABI/testing/sysfs-platform_profile
 REASONS = {
     "power_source": "None: no battery and no reading of mains power: a server or virtual machine",
     "cpu_governor": "None: no cpufreq: a virtual machine, or not Linux",
@@ -57,6 +56,20 @@ def own_busy_seconds() -> float:
     return time.process_time() + times.children_user + times.children_system
 
 
+class ForeignLoad:
+    """The load of the host's other processes, from here on."""
+
+    def __init__(self) -> None:
+        self.busy, self.own = busy_seconds(), own_busy_seconds()
+
+    def cores(self, wall_s: float) -> float | None:
+        """Cores that they have used on average over so many seconds; None where unknown."""
+        busy, own = busy_seconds(), own_busy_seconds()
+        if busy is None or self.busy is None or wall_s <= 0:
+            return None
+        return max(busy - self.busy - (own - self.own), 0.0) / wall_s
+
+
 def started() -> set[int]:
     """Ids of this process's living children; empty where they cannot be read."""
     lists = list(Path("/proc/self/task").glob("*/children"))
@@ -85,19 +98,6 @@ def power_source() -> str | None:
     return "mains" if battery.power_plugged else "battery"
 
 
-def low_power_mode() -> tuple[bool | None, str]:
-    """Whether low-power mode is on, None where unknown; the setting read, or why there is none."""
-    if machine.is_mac():
-        match = re.search(r"lowpowermode\s+(\d)", machine.run(["pmset", "-g"]))
-        if match is None:
-            return None, "pmset -g prints no lowpowermode"
-        return match[1] == "1", "pmset -g lowpowermode"
-    profile = machine.read_text(PLATFORM_PROFILE).strip()
-    if not profile:
-        return None, f"no {PLATFORM_PROFILE}"
-    return profile in SAVING_PROFILES, f"platform_profile is '{profile}'"
-
-
 def governor() -> tuple[str | None, str | None]:
     """(governor, driver) of the first CPU's clock; None where there is none."""
     values = (
@@ -122,24 +122,38 @@ class Plugin(Probe):
             return False, "no /proc/stat and no psutil: pip install psutil"
         return True, "processor time of the host less that of the cell"
 
-    def start(self, backend: Any) -> None:
-        """See `Probe.start`; the backend has been at rest, but for one small product."""
-        super().start(backend)
+    def at_rest(self, backend: Any) -> None:
+        """See `Probe.at_rest`: the GPU's load, in which no work of this process is.
+
+        That of the cell before this one may be: a load that flags is read again after a rest.
+        """
         self.gpu = sources.gpu(backend)
         self.gpu_before_percent = self.gpu.utilization_percent()
+        self.gpu_before_means = "before this process's first work on it"
+        if (self.gpu_before_percent or 0) > FLAG_ABOVE_GPU_PERCENT:
+            self.gpu_before_means += (
+                f", after {GPU_REST_S} s at rest: at first it was {self.gpu_before_percent:g} %"
+            )
+            time.sleep(GPU_REST_S)
+            self.gpu_before_percent = self.gpu.utilization_percent()
+
+    def start(self, backend: Any) -> None:
+        """See `Probe.start`."""
+        super().start(backend)
         self.next_gpu_s = 0.0
         self.most_processes: int | None = None
         self.most_bytes: int | None = None
         self.own_seen = False
         self.surroundings = [self._surroundings()]
-        self.busy, self.own = busy_seconds(), own_busy_seconds()
+        self.foreign = ForeignLoad()
 
     @staticmethod
     def _surroundings() -> dict[str, Any]:
-        saving, means = low_power_mode()
+        mode, saving, means = environment.power_mode()
         name, driver = governor()
         return {
             "power_source": power_source(),
+            "power_mode": mode,
             "low_power_mode": saving,
             "low_power_means": means,
             "cpu_governor": name,
@@ -181,16 +195,13 @@ class Plugin(Probe):
 
     def stop(self, wall_s: float) -> dict[str, Any]:
         """See `Probe.stop`."""
-        busy, own = busy_seconds(), own_busy_seconds()
+        cores = self.foreign.cores(wall_s)
         self.surroundings.append(self._surroundings())
         flags: list[tuple[str, str]] = []
-        cores = None
-        if busy is not None and self.busy is not None and wall_s > 0:
-            cores = max(busy - self.busy - (own - self.own), 0.0) / wall_s
-            if cores > FLAG_ABOVE_CORES:
-                flags.append(
-                    ("contended", f"other processes used {cores:.2f} cores while this was measured")
-                )
+        if cores is not None and cores > FLAG_ABOVE_CORES:
+            flags.append(
+                ("contended", f"other processes used {cores:.2f} cores while this was measured")
+            )
         return {
             "foreign_load_cores": cores,
             **self._gpu(flags),
@@ -213,7 +224,11 @@ class Plugin(Probe):
         before = self.gpu_before_percent
         if before is not None and before > FLAG_ABOVE_GPU_PERCENT:
             flags.append(
-                ("contended", f"the GPU was busy {before:g} % of the second before this began")
+                (
+                    "contended",
+                    f"the GPU was busy {before:g} % of the second before this began, "
+                    f"{self.gpu_before_means}",
+                )
             )
         if self.most_processes is None:
             means = "NVML lists no compute processes, not even this one"
@@ -226,6 +241,7 @@ class Plugin(Probe):
             )
         return {
             "gpu_utilization_before_percent": before,
+            "gpu_utilization_before_means": self.gpu_before_means,
             "gpu_foreign_processes": self.most_processes,
             "gpu_foreign_bytes": self.most_bytes,
             "gpu_means": means,
@@ -237,7 +253,9 @@ class Plugin(Probe):
         if after["power_source"] == "battery" or worst["power_source"] is None:
             worst["power_source"] = after["power_source"]
         if after["low_power_mode"]:
-            worst |= {key: after[key] for key in ("low_power_mode", "low_power_means")}
+            worst |= {
+                key: after[key] for key in ("power_mode", "low_power_mode", "low_power_means")
+            }
         if pins_lowest(after["cpu_governor"], after["cpu_governor_driver"]):
             worst |= {key: after[key] for key in ("cpu_governor", "cpu_governor_driver")}
         if worst["power_source"] == "battery":

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import Any
 
 from siliconprof.declarations import Quantity
 from siliconprof.hosts.sensors import linux
 from siliconprof.hosts.sensors.base import Readings
 from siliconprof.probes.base import Probe
+
+DRIVER_INTERVAL_S = 1.0
 
 
 def resident_bytes() -> int | None:
@@ -56,17 +59,22 @@ class Plugin(Probe):
         """See `Probe.start`."""
         super().start(backend)
         self.peak: dict[str, float] = {}
+        self.next_driver_s = 0.0
         self.at_start = self.sample()
         self.limit_bytes = backend.memory_limit_bytes()
 
     def sample(self) -> Readings:
-        """See `Probe.sample`."""
+        """See `Probe.sample`: the driver's count once a second and None in between."""
+        now_s = time.monotonic()
+        if driver := now_s >= self.next_driver_s:
+            self.next_driver_s = now_s + DRIVER_INTERVAL_S
+        counters = self.backend.memory_counters(driver)
         now: Readings = {
             "rss_bytes": resident_bytes(),
             "device_memory_bytes": self.backend.memory_bytes(),
         }
         prefix = self.backend.memory_prefix
-        now |= {f"{prefix}_{name}": v for name, v in self.backend.memory_counters().items()}
+        now |= {f"{prefix}_{name}": v for name, v in counters.items()}
         for name, value in now.items():
             if value is not None:
                 self.peak[name] = max(self.peak.get(name, 0), value)

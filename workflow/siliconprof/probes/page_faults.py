@@ -66,7 +66,7 @@ def swapped_pages() -> Callable[[], tuple[int, int]]:
         Unreadable: the system does not count them.
     """
     if machine.is_mac():
-        return apple.Swap().pages
+        return apple.VirtualMemory().swapped
     _vmstat()
     return _vmstat
 

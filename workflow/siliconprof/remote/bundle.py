@@ -2,6 +2,7 @@
 
     python -m siliconprof.remote.bundle pack --output F [--host LABEL ...] [--results D] [--force]
                                      [--without LIST] [--anonymise [kept|once]] [--sign KEY]
+                                     [--all-texts] [--yes]
     python -m siliconprof.remote.bundle import F [--replace] [--results D] [--signers F [--signer NAME]]
     python -m siliconprof.remote.bundle unpack-reference --bundle F --output-dir D
 
@@ -14,13 +15,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from siliconprof.errors import stage
+from siliconprof.errors import UserError, stage
 from siliconprof.remote import anonymise
 from siliconprof.remote.bundle_import import import_bundle, unpack_reference
 from siliconprof.remote.bundle_pack import pack, shas_of
 
+SHOWN, WIDTH = 20, 160  # texts before a bundle is written; characters of each
 VERBS = ("pack", "import", "unpack-reference")
 
 
@@ -55,9 +58,17 @@ def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
             nargs="?",
             const=anonymise.KEPT,
             choices=(anonymise.KEPT, anonymise.ONCE),
-            help="replace names of hosts, users and folders, and list them; kept (default): by the "
+            help="replace labels of hosts, and list them; kept (default): by the "
             f"same pseudonyms in every bundle, made with results/{anonymise.SALT_FILE}; once: by "
             "pseudonyms that no other bundle has",
+        )
+        parser.add_argument(
+            "--all-texts",
+            action="store_true",
+            help=f"list all reasons and details in it; default: the {SHOWN} most frequent",
+        )
+        parser.add_argument(
+            "--yes", action="store_true", help="do not ask on a terminal whether to write it"
         )
         parser.add_argument(
             "--sign", type=Path, metavar="KEY", help="sign it with this SSH key, in FILE.sig"
@@ -79,6 +90,30 @@ def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
         parser.add_argument("--signer", metavar="IDENTITY", help="accept this signer only")
 
 
+def look(output: Path, everything: bool, yes: bool, texts: Sequence[tuple[int, str]]) -> None:
+    """Show the texts of a bundle before it is written, and ask where a person is there to answer.
+
+    Args:
+        texts: (how often, text), the most frequent first.
+
+    Raises:
+        UserError: the answer is no.
+    """
+    shown = texts if everything else texts[:SHOWN]
+    if texts:
+        print(f"texts that go out, redacted ({len(texts)} kinds, numbers aside):")
+    for count, text in shown:
+        one_line = " ".join(text.split())
+        cut = one_line if len(one_line) <= WIDTH or everything else one_line[:WIDTH] + " ..."
+        print(f"{count:6} x  {cut}")
+    if len(shown) < len(texts):
+        print(f"          and {len(texts) - len(shown)} more: --all-texts")
+    if yes or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return
+    if input(f"write {output}? [y/N] ").strip().casefold() not in ("y", "yes"):
+        raise UserError(f"{output}: not written")
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb of the command line and return the exit status."""
     if arguments.verb == "pack":
@@ -90,6 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
             shas_of(arguments.without) if arguments.without else (),
             arguments.anonymise,
             arguments.sign,
+            partial(look, arguments.output, arguments.all_texts, arguments.yes),
         ).lines()
     elif arguments.verb == "import":
         lines = import_bundle(
@@ -109,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Pack, import or unpack a bundle."""
     parser = argparse.ArgumentParser(
-        prog="siliconprof.remote.bundle", description=__doc__.split("\n")[0]
+        prog="siliconprof.remote.bundle", description=(__doc__ or "").split("\n")[0]
     )
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     for verb in VERBS:

@@ -21,7 +21,8 @@ from typing import Any
 
 from siliconprof.errors import UserError
 from siliconprof.store import documents, record, validation
-from siliconprof.store.cell import AXES, NAME, RECORD
+from siliconprof.store.cell import AXES, RECORD
+from siliconprof.store.names import LABEL
 
 BUNDLE_VERSION = 1
 MANIFEST = "manifest.json"
@@ -31,7 +32,7 @@ MEMBERS_LIMIT = 100_000
 RATIO_LIMIT = 200  # records shrink about tenfold; deflate's own limit is near 1030
 RESERVED_LABEL = "auto"  # results/hosts/auto.json says which label is this host's
 
-_MEMBER = re.compile(rf"records/{RECORD.pattern}|hosts/{NAME}\.json|{re.escape(MANIFEST)}")
+_MEMBER = re.compile(rf"records/{RECORD.pattern}|hosts/{LABEL}\.json|{re.escape(MANIFEST)}")
 _READ_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,

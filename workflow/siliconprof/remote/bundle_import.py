@@ -21,7 +21,7 @@ from siliconprof.remote.bundle_check import (
     parsed,
     read_bundle,
 )
-from siliconprof.store import documents, record, records, temporary, validation
+from siliconprof.store import documents, record, records, redaction, temporary, validation
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,10 @@ def _state(path: Path, incoming: Mapping[str, Any]) -> str:
         return "differs"
     except UserError:
         return "damaged"
-    return "same" if existing["sha256"] == incoming["sha256"] else "differs"
+    if existing["sha256"] == incoming["sha256"]:
+        return "same"
+    redacted = redaction.record(documents.read(path))  # as `pack` redacts an older one
+    return "same" if record.content_sha256(redacted) == incoming["sha256"] else "differs"
 
 
 def _refuse_other_machines(bundle: Bundle, results: Path) -> None:
@@ -231,8 +234,7 @@ def _refuse_other_machines(bundle: Bundle, results: Path) -> None:
             here, there = hosts.load(path), parsed(bundle.files[name])
             if here["fingerprint"] != there["fingerprint"]:
                 message = (
-                    f"'{label}' is another machine here (hostname {here['hostname']}, in the "
-                    f"bundle {there['hostname']}): give one of the two another label, or delete "
+                    f"'{label}' is another machine here: give one of the two another label, or delete "
                     f"{path} and {results / 'records' / label}; nothing imported"
                 )
                 lines.append(f"{bundle.path}: {validation.one_line(message)}")

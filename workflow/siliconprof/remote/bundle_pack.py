@@ -8,7 +8,8 @@ import os
 import re
 import stat
 import zipfile
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,10 +28,13 @@ from siliconprof.remote.bundle_check import (
     place_problems,
     sha256,
 )
-from siliconprof.store import documents, record, temporary
+from siliconprof.store import documents, record, redaction, temporary
 from siliconprof.store.cell import AXES
 
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can say
+# Keys of texts that other programs may have written, or that quote them.
+_FREE = re.compile(r"(?:^|_)(?:reasons?|detail|restarts|message|mend|text|prompt|given_up)$")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ def pack(
     without: Collection[str] = (),
     anonymous: str | None = None,
     key: Path | None = None,
+    look: Callable[[Sequence[tuple[int, str]]], None] | None = None,
 ) -> Packed:
     """Write the records of some hosts, and their host files, into a bundle.
 
@@ -95,12 +100,13 @@ def pack(
         force: whether an existing `output` may be replaced.
         without: SHA-256 of records to leave out; a host of which none is left is left out whole,
             and a bundle may then be empty.
-        anonymous: KEPT or ONCE of `anonymise` to replace names; None to leave them.
+        anonymous: KEPT or ONCE of `anonymise` to replace labels; None to leave them.
         key: what to sign it with; None for no signature.
+        look: is shown the texts of the bundle, see `free_texts`, before it is written.
 
     Raises:
-        UserError: nothing to pack, `output` exists, damaged records (all of them), or it cannot
-            be signed; nothing was written.
+        UserError: nothing to pack, `output` exists, damaged records (all of them), it cannot be
+            signed, or `look` refuses; nothing was written.
     """
     signature = signatures.path_of(output)
     for path in (output, signature):  # an old signature would belong to another bundle
@@ -110,12 +116,15 @@ def pack(
     chosen = _chosen_hosts(results, local_labels, hosts)
     content = _gathered(results, chosen)
     content.exclude(without)
-    notes: list[str] = []
+    notes = _redacted(content)
     if anonymous is not None:
-        content, notes = _anonymised(
+        content, replaced = _anonymised(
             results, local_labels, content, anonymise.salt(results, anonymous)
         )
-        content.exclude(without)
+        notes += replaced
+    content.exclude(without)
+    if look is not None:
+        look(free_texts(map(documents.parsed, content.files.values())))
     inside = sorted({label_of(name) for name in content.records})
     manifest = _manifest(inside, content, anonymous is not None)
     packed = _zipped(content.files | {MANIFEST: manifest})
@@ -173,6 +182,48 @@ def _gathered(results: Path, chosen: Sequence[str]) -> _Content:
     return content
 
 
+def _redacted(content: _Content) -> list[str]:
+    """Redact the documents in place where that changes any; a line that says so.
+
+    Records of today were redacted before they were written; older ones have a hash of their own here,
+    and their files stay as they are.
+    """
+    changed = 0
+    for name, raw in content.files.items():
+        document = documents.parsed(raw)
+        if name in content.records:
+            redacted = redaction.record(document)
+            redacted["sha256"] = record.content_sha256(redacted)
+        else:
+            redacted = redaction.host_file(document)
+        if redacted != document:
+            content.files[name] = _json(redacted)
+            if name in content.records:
+                content.records[name] = record.as_today(redacted)
+                changed += 1
+    return [f"{changed} records of older versions redacted, in the bundle alone"] if changed else []
+
+
+def free_texts(values: Iterable[Any]) -> list[tuple[int, str]]:
+    """(how often, text) of reasons and details in JSON values, the most frequent first.
+
+    Texts that differ in numbers alone count as one, and the first of them stands for all.
+    """
+    number: Counter[str] = Counter()
+    example: dict[str, str] = {}
+    level = [("", value) for value in values]
+    for key, value in level:  # grows
+        if isinstance(value, dict):
+            level += value.items()
+        elif isinstance(value, list):
+            level += [(key, entry) for entry in value if isinstance(entry, str | dict | list)]
+        elif isinstance(value, str) and _FREE.search(key) and value:
+            alike = _NUMBER.sub("0", value)
+            example.setdefault(alike, value)
+            number[alike] += 1
+    return [(count, example[alike]) for alike, count in number.most_common()]
+
+
 def _anonymised(
     results: Path, local_labels: Sequence[str], content: _Content, salt: bytes
 ) -> tuple[_Content, list[str]]:
@@ -181,29 +232,20 @@ def _anonymised(
     Args:
         local_labels: labels of all hosts with records here; a record may name another host than its own.
     """
-    from siliconprof.hosts import host_file as host_files
-
     anonymiser = anonymise.Anonymiser(salt)
     stored = {name: documents.parsed(raw) for name, raw in content.files.items()}
     for label in local_labels:
         anonymiser.add_host(label)
     for path in (results / "hosts").glob("*.json"):
         if path.stem != RESERVED_LABEL:
-            host = host_files.load(path)
-            anonymiser.add_host(str(host["label"]), str(host["hostname"]))
+            anonymiser.add_host(path.stem)
     for data in content.records.values():
-        job = data["environment"].get("scheduler_job")
-        node = job.get("node") if isinstance(job, Mapping) else None
-        for name in (data["environment"].get("hostname"), node):
-            if isinstance(name, str) and name.casefold() not in anonymiser.names:
-                anonymiser.add_host(name)  # a node of a cluster
         cell = data["cell"]
         own = [str(cell.get(axis)) for axis in (*AXES[1:], "module", "trainer")]
         packages = data["environment"].get("packages")
         anonymiser.add_vocabulary([*own, *record.STATUSES, *(packages or ())])
     for document in stored.values():
-        anonymiser.add_vocabulary(set(anonymise.words_of_keys(document)))
-    anonymiser.add_users(text for document in stored.values() for text in anonymise.texts(document))
+        anonymiser.add_vocabulary(redaction.words_of_keys(redaction.contents(document)[1]))
     anonymised = _Content(excluded=content.excluded)
     result: dict[str, Any] = {}
     for name, document in stored.items():
@@ -217,7 +259,7 @@ def _anonymised(
         if member in result:
             raise UserError(f"{name}: once anonymised, another file has the same path, {member!r}")
         result[member] = data
-        anonymised.files[member] = (json.dumps(data, indent=1, sort_keys=True) + "\n").encode()
+        anonymised.files[member] = _json(data)
     notes = [f"replaced: {was} -> {now}" for was, now in sorted(anonymiser.replaced.items())]
     met = anonymiser.replaced.keys() | anonymiser.common
     common = [name for name in anonymiser.not_in_texts if name in met]
@@ -321,6 +363,10 @@ def _manifest(hosts: Sequence[str], content: _Content, anonymised: bool) -> byte
             for name, raw in sorted(content.files.items())
         ],
     }
+    return _json(document)
+
+
+def _json(document: Any) -> bytes:
     return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
 
 

@@ -7,19 +7,18 @@ the schema allows no character that a shell interprets, and every remote command
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from siliconprof.errors import UserError
-from siliconprof.hosts import host_file
-from siliconprof.store import validation
+from siliconprof.store import names, validation
 
 MAKE = "make"  # the `environment` that is set up by `make env`
 MAKE_PYTHON = "python3.11"  # as the Makefile wants it
 CONNECT_TIMEOUT_S = 10
-LABEL_LIMIT = 100  # characters; it becomes part of file names
 # What is sent, where it exists: enough to measure and to set up an environment.
 PARTS = (
     "Snakefile",
@@ -120,9 +119,9 @@ def load(path: Path, ssh_config: str | None = None) -> dict[str, Host]:
     content = {} if content is None else content  # all of it is comments
     problems = validation.problems(content, validation.load_schema("hosts"), f"{path}: ")
     for label in content if isinstance(content, dict) else ():
-        if not (host_file.LABEL.fullmatch(str(label)) and len(str(label)) <= LABEL_LIMIT):
+        if not re.fullmatch(names.LABEL, str(label)):
             problems.append(
-                f"{path}: {label!r}: is not a valid label; use at most {LABEL_LIMIT} letters, "
+                f"{path}: {label!r}: is not a valid label; use at most {names.LONGEST} letters, "
                 "digits, '.', '_' and '-'"
             )
     if problems:
@@ -175,6 +174,6 @@ def _beyond_schema(label: str, host: Host, entry: dict[str, str]) -> list[str]:
             "an absolute one"
         )
     for key in ("identity", "configfile"):
-        if key in entry and not Path(entry[key]).expanduser().is_file():
-            problems.append(f"{key}: {entry[key]}: no such file on this host")
+        if key in entry and not os.path.isfile(os.path.expanduser(entry[key])):
+            problems.append(f"{key}: {validation.one_line(entry[key])}: no such file on this host")
     return problems

@@ -188,8 +188,8 @@ def _same_machine(label: str, bundle: bundle_check.Bundle) -> None:
     before, now = host_file.load(path), bundle_check.parsed(member)
     if before["fingerprint"] != now["fingerprint"]:
         raise UserError(
-            f"'{label}' was another machine before (hostname {before['hostname']}, now "
-            f"{now['hostname']}): give this one a label of its own, or delete {path} and "
+            f"'{label}' was another machine before: give this one a label of its own, or delete "
+            f"{path} and "
             f"{RESULTS / 'records' / label}; nothing imported"
         )
 

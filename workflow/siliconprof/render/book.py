@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,9 @@ from siliconprof.pipeline import provenance
 from siliconprof.render import figures, marks, svg, words
 from siliconprof.render.crew import Crew
 from siliconprof.render.tables import Table, Value, markdown
+from siliconprof.store import left_out, table_files, temporary
+from siliconprof.store.left_out import LeftOut
+from siliconprof.store.names import slug
 
 # A page that draws everything of a thousand cells would be too large to open: beyond these, a
 # figure is files alone, named below those that are drawn, and a table shows its first rows.
@@ -72,8 +75,24 @@ class Section:
                 yield from block.items
 
 
+@dataclass(frozen=True)
+class Part:
+    """What draws a part of a section, of which data, and what the book was like before."""
+
+    add: Callable[[Any, Book], None]
+    data: Any
+    section: str
+    common: dict[str, Any]
+    origin: str
+
+
 class Book:
-    """Collects sections in the order in which they are written."""
+    """Collects sections in the order in which they are written.
+
+    Args:
+        folder: where figures and tables will lie as files; `staged` is where they are written.
+        page_folder: where the page will lie.
+    """
 
     def __init__(
         self,
@@ -82,17 +101,77 @@ class Book:
         folder: Path,
         page_folder: Path,
         workers: int = 1,
+        staged: Path | None = None,
     ) -> None:
         self.captions, self.source, self.folder = captions, source, folder
+        self.staged = staged or folder  # where files are written
         self.link = quote(Path(os.path.relpath(folder, page_folder)).as_posix())
         self.facets = marks.Facets()
         self.styles = svg.Styles()
         self.crew = Crew(workers)
-        self._drawing: list[tuple[Block, int]] = []  # figures, and which work draws each
+        # Figures, which work draws each, and the part that it is of.
+        self._drawing: list[tuple[Block, int, Part]] = []
+        self._part = Part(lambda data, book: None, None, "", {}, "")
+        self.left_out: list[LeftOut] = []
         self.sections: list[Section] = []
         self.numbers = {"figure": 0, "table": 0}
         self.common: dict[str, Any] = {}  # values that any text may name
         self.origin = ""  # what marks figures and tables that are not this host's
+
+    def part(self, add: Callable[[Any, Book], None], data: Any) -> None:
+        """Add what is drawn of some data; what cannot be drawn becomes a box that says so.
+
+        Args:
+            add: of the data and a book.
+            data: `siliconprof.render.data.Data`.
+
+        Raises:
+            Exception: one that is `left_out.passed_on`.
+        """
+        self._part = Part(add, data, self.sections[-1].title, dict(self.common), self.origin)
+        state = (len(self.sections), len(self.sections[-1].blocks), len(self._drawing))
+        before = (dict(self.numbers), self.sections[-1].drawn.copy())
+        try:
+            add(data, self)
+        except Exception as error:
+            if left_out.passed_on(error):
+                raise
+            del self.sections[state[0] :]
+            del self.sections[-1].blocks[state[1] :]
+            del self._drawing[state[2] :]
+            self.numbers, self.sections[-1].drawn = before
+            self.common, self.origin = dict(self._part.common), self._part.origin
+            blamed = left_out.culprits(data.cells, partial(self._attempt, _Trial(self, self._part)))
+            if blamed:
+                add(data.without([table_files.key(cell) for cell, _ in blamed]), self)
+            self.sections[-1].blocks += self._boxes(self._part, blamed, error)
+
+    def _attempt(self, trial: _Trial, cells: Sequence[Mapping[str, Any]]) -> Exception | None:
+        """The error of a part that is drawn of some cells alone, or None."""
+        data, kept = trial.part_of.data, {table_files.key(cell) for cell in cells}
+        every = {table_files.key(cell) for cell in data.cells}
+        trial.begin()
+        try:
+            trial.part_of.add(data.without(every - kept), trial)
+        except Exception as error:
+            if left_out.passed_on(error):
+                raise
+            return error
+        return None
+
+    def _boxes(
+        self,
+        part: Part,
+        blamed: Sequence[tuple[Mapping[str, Any], Exception]] | None,
+        error: Exception,
+        figure: str = "",
+    ) -> list[Block]:
+        """What a part, or one of its figures, leaves out, noted and as boxes."""
+        name = f"{part.section}, figure {figure}" if figure else part.section
+        lines = [LeftOut(name, cell["record"], left_out.explained(e)) for cell, e in blamed or ()]
+        lines = lines or [LeftOut(name, "", left_out.explained(error))]
+        self.left_out += lines
+        return [Block("box", str(line)) for line in lines]
 
     def words(self, kind: str, key: str, **values: Any) -> str:
         """A text of the captions with values filled in.
@@ -122,7 +201,8 @@ class Book:
         return self.numbers[kind]
 
     def figure(self, name: str, key: str, draw: figures.Draw, **values: Any) -> None:
-        """Draw and add a figure; `name` is that of its files."""
+        """Draw and add a figure; `name`, as a slug, is that of its files."""
+        name = slug(name)
         caption = self.words("figures", key, **values)
         alt = caption.split(". ")[0]
         block = Block(
@@ -138,8 +218,8 @@ class Book:
             self._add(block)
         else:
             self._leave_out(block)
-        work = partial(figures.publish, name, draw, alt, self.folder, self.origin, on_page=shown)
-        self._drawing.append((block, self.crew.do(work)))
+        work = partial(figures.publish, name, draw, alt, self.staged, self.origin, on_page=shown)
+        self._drawing.append((block, self.crew.do(work), self._part))
 
     def _has_room(self, key: str) -> bool:
         """Whether one more figure of a kind has room in this section of the page."""
@@ -168,11 +248,39 @@ class Book:
         Raises:
             UserError: a process that drew one ended without a word.
         """
-        for block, work in self._drawing:
-            drawn = self.crew.result(work)
+        for block, work, part in self._drawing:
+            try:
+                drawn = self.crew.result(work)
+            except Exception as error:
+                if left_out.passed_on(error):
+                    raise
+                drawn = self._drawn_without(block, part, error)
             block.svg = figures.placed(drawn, block.number, self.facets, self.styles)
         self._drawing.clear()
         self._write_index()
+
+    def _drawn_without(self, block: Block, part: Part, error: Exception) -> figures.Drawn:
+        """A figure that could not be drawn, without the records to blame, and a box below it."""
+        name = block.anchor.removeprefix("figure-")
+        trial = _Trial(self, part, name)
+        blamed = left_out.culprits(part.data.cells, partial(self._attempt, trial))
+        boxes = self._boxes(part, blamed, error, name)
+        for section in self.sections:
+            for index, other in enumerate(section.blocks):
+                if other is block or block in other.items:
+                    section.blocks[index + 1 : index + 1] = boxes
+                    if not blamed or not trial.caption:  # there is nothing left to draw
+                        if other is block:
+                            del section.blocks[index]
+                        else:
+                            other.items.remove(block)
+                        return "", ""
+                    break
+        block.text = trial.caption
+        on_page = any(block in section.blocks for section in self.sections)
+        return figures.publish(
+            name, trial.draw, trial.caption.split(". ")[0], self.staged, block.badge, on_page
+        )
 
     def _write_index(self) -> None:
         """Write the index by which `siliconprof.pipeline.provenance` finds figures and tables."""
@@ -189,7 +297,7 @@ class Book:
             for block in section.files()
         }
         text = json.dumps(index, indent=1, ensure_ascii=False) + "\n"
-        (self.folder / provenance.INDEX).write_text(text, encoding="utf-8")
+        self._write(provenance.INDEX, text)
 
     def _files(self, stem: str, **suffixes: str) -> list[tuple[str, str]]:
         """(format, where it lies seen from the page) of the files of one figure or table."""
@@ -199,14 +307,10 @@ class Book:
         """Add a table; `folded` puts it under a line that opens it."""
         caption = self.words("tables", key, **values)
         marked = f"[{self.origin}] {caption}" if self.origin else caption
-        stem = f"table-{name}"
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for suffix, text in (
-            ("csv", table.to_csv()),
-            ("md", f"{markdown(marked)}\n\n{table.to_markdown()}"),
-            ("tex", table.to_latex(marked, stem)),
-        ):
-            (self.folder / f"{stem}.{suffix}").write_text(text, encoding="utf-8")
+        stem = slug(f"table-{name}")
+        self._write(f"{stem}.csv", table.to_csv())
+        self._write(f"{stem}.md", f"{markdown(marked)}\n\n{table.to_markdown()}")
+        self._write(f"{stem}.tex", table.to_latex(marked, stem))
         shown = table.on_page()
         shown = shown.first(min(MOST_ROWS, MOST_VALUES // len(shown.columns)))
         if len(shown.rows) > FOLD_ABOVE and not folded:
@@ -227,6 +331,10 @@ class Book:
                 files=self._files(stem, CSV="csv", Markdown="md", LaTeX="tex"),
             )
         )
+
+    def _write(self, name: str, text: str) -> None:
+        self.staged.mkdir(parents=True, exist_ok=True)
+        (self.staged / name).write_text(text, encoding="utf-8")
 
     def heading(self, text: str, badge: str = "", anchor: str = "") -> None:
         """Add a heading within the section."""
@@ -262,3 +370,32 @@ class Book:
         more = items[headlines:]
         folded = words.count(len(more), "more finding")
         self._add(Block("findings", items=items[:headlines], more=more, folded=folded))
+
+
+class _Trial(Book):
+    """A book for a part that is done again to see what fails: nothing of it is kept.
+
+    Args:
+        wanted: the one figure that is drawn; none where the part itself fails.
+    """
+
+    def __init__(self, book: Book, part: Part, wanted: str = "") -> None:
+        super().__init__(book.captions, book.source, book.folder, book.folder)
+        self.part_of, self.wanted = part, wanted
+
+    def begin(self) -> None:
+        """Be as the book was before the part."""
+        self.common, self.origin = dict(self.part_of.common), self.part_of.origin
+        self.sections = [Section("", self.part_of.section, "")]
+        self.caption = ""
+
+    def figure(self, name: str, key: str, draw: figures.Draw, **values: Any) -> None:
+        """Draw the wanted figure for nobody; note its caption."""
+        caption = self.words("figures", key, **values)
+        if slug(name) == self.wanted:
+            self.caption, self.draw = caption, draw
+            with temporary.scratch() as folder:
+                figures.publish(name, draw, caption, folder, self.origin)
+
+    def _write(self, name: str, text: str) -> None:
+        """Nothing."""

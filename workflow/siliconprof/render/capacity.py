@@ -19,7 +19,6 @@ KINDS = (
     ("warm-up", "warm-up"),
     ("split", "split step"),
     ("unsplit", "unsplit step"),
-    ("energy", "step of the energy window"),
 )
 
 
@@ -93,7 +92,6 @@ def draw(point: Row, run: Run, narrow: bool) -> Any:
         "warm-up": style.FAINT,
         "split": style.MUTED,
         "unsplit": style.shade(point["backend"]),
-        "energy": style.shade(point["backend"], 60),
     }
     kinds = [(kind, name) for kind, name in KINDS if (run.course["kind"] == kind).any()]
     entries = [

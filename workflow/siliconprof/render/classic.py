@@ -86,7 +86,7 @@ def _figures(data: Data, book: Book, prefix: str, cases: Cases) -> None:
         group = [p for case, points in stepped.items() if case.network == name for p in points]
         group.sort(key=lambda point: (classic_figures.order_of_side(point), point["batch_size"]))
         book.figure(
-            f"{prefix}classic-phases-{slug(name)}",
+            f"{prefix}classic-phases-{name.lower() if name.isupper() else name}",
             "classic-phases",
             partial(training.draw, data, group, name=step_label),
             network=name,
@@ -174,11 +174,6 @@ def _foretold_note(data: Data, pairs: Sequence[ratios.Pair]) -> str:
     if sheets:
         parts.append(f"dashed: where the data sheets would{'' if products else ' put every dot'}")
     return f" {'; '.join(parts).capitalize()}." if parts else ""
-
-
-def slug(name: str) -> str:
-    """A name as part of a file name."""
-    return "".join(c if c.isalnum() else "-" for c in name.lower()).strip("-") or "network"
 
 
 def step_label(row: Row, lines: bool = False) -> str:

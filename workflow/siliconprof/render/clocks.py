@@ -96,6 +96,7 @@ def facts(data: Data, clocks: Sequence[Row], interference: Sequence[Row]) -> lis
                 "nothing here tells of mains or battery, as on servers and virtual machines",
             ),
         ),
+        ("Power mode", _tally(interference, "power_mode", "")),
         ("Low-power mode", _seen(interference, "low_power_mode", "low_power_means")),
         (
             "CPU governor",

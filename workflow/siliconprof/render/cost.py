@@ -31,7 +31,7 @@ MOST_NAMED = 6
 
 
 def add(data: Data, book: Book) -> None:
-    """Probes by backend; split over unsplit of every training; with and without any probe."""
+    """Probes by backend; what splitting steps and waiting after them costs; without any probe."""
     if data.probes:
         book.table("probes", "probes", probes_table(data.probes))
     else:
@@ -59,9 +59,30 @@ def add(data: Data, book: Book) -> None:
             if names
             else "None is flagged.",
         )
+    if waits := waiting(data):
+        book.note(waits)
     compared = pairs(data)
     if compared:
         book.table("probes-paired", "probes-paired", paired_table(compared))
+
+
+def waiting(data: Data) -> str | None:
+    """What waiting for the device after every step costs; None without a free-running step."""
+    ratios = {
+        ratio: row
+        for row in data.training()
+        if (ratio := words.number(row["unsplit_over_free_running"])) is not None
+    }
+    if not ratios:
+        return None
+    low, high = min(ratios), max(ratios)
+    return (
+        "An unsplit step, after which the device is waited for, takes "
+        f"{words.significant(float(np.median(list(ratios))), 3)} times as long as a free-running "
+        f"one, the median of {words.count(len(ratios), 'training')}: from "
+        f"{words.significant(low, 3)} ({hover.training(ratios[low])}) to "
+        f"{words.significant(high, 3)} ({hover.training(ratios[high])})."
+    )
 
 
 # -- probes ------------------------------------------------------------------------------------

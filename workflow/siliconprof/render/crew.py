@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -45,6 +46,13 @@ def rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
+@dataclass(frozen=True)
+class _Failed:
+    """What stands in the place of a result where work raised an error."""
+
+    error: Exception
+
+
 class Crew:
     """Hands out work; each piece is done by a process of its own, at most so many at a time."""
 
@@ -64,7 +72,10 @@ class Crew:
         """
         index = len(self._results)
         if self.workers < 2:
-            self._results.append(work())
+            try:
+                self._results.append(work())
+            except Exception as error:
+                self._results.append(_Failed(error))
             return index
         self._results.append(None)
         while len(self._running) >= self.workers:
@@ -83,11 +94,14 @@ class Crew:
         """What the work came to, waited for.
 
         Raises:
-            UserError: it, or other work, ended without a word; or whatever the work raised.
+            UserError: it, or other work, ended without a word; or whatever this work raised.
         """
         while any(index == pending for _, pending in self._running.values()):
             self._collect()
-        return self._results[index]
+        result = self._results[index]
+        if isinstance(result, _Failed):
+            raise result.error
+        return result
 
     def _collect(self) -> None:
         """Wait until something is done, and take it in."""
@@ -107,7 +121,7 @@ class Crew:
             worker.join()
             if error is not None:
                 error.add_note(f"in a process that drew a figure:\n{where}")
-                raise error
+                result = _Failed(error)
             self._results[index] = result
 
 

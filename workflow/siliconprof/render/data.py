@@ -7,7 +7,7 @@ measured in the way that its cell names is no result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.render import uncertainty
 from siliconprof.render.traces import Traces, key, point_key
 from siliconprof.render.variants import Family, Row, family, family_order, label, model, order, stem
-from siliconprof.store import matrix_file, noise_floors
+from siliconprof.store import matrix_file, noise_floors, table_files
 from siliconprof.store.records import HERE
 from siliconprof.store.table_files import read, rows
 
@@ -42,7 +42,6 @@ FROM_CELL = (
     "rss_at_start_bytes",
     "rss_peak_sampled_bytes",
     "started_at",
-    "hostname",
     "scenario_applied",
     "predicted_memory_bytes",
     "predicted_offloaded_bytes",
@@ -164,6 +163,18 @@ class Data:
         def selected(row: Mapping[str, Any]) -> bool:
             return row["source"] == source and host in (None, row["host"])
 
+        return self._selected(selected)
+
+    def without(self, cells: Collection[tuple]) -> Data:
+        """The same without some cells, named by their `traces.key`."""
+
+        def selected(row: Mapping[str, Any]) -> bool:
+            return table_files.key(row) not in cells
+
+        kept = [row for row in self.other_methods if selected(row)]
+        return replace(self._selected(selected), other_methods=kept)
+
+    def _selected(self, selected: Callable[[Mapping[str, Any]], bool]) -> Data:
         return replace(
             self,
             cells=[row for row in self.cells if selected(row)],

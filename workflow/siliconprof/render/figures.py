@@ -74,6 +74,7 @@ def placed(drawn: Drawn, number: int, facets: marks.Facets, styles: svg.Styles) 
 
 
 def _marked(figure: Figure, origin: str) -> Figure:
+    style.fit_labels(figure)
     if origin:
         figure.text(
             0,

@@ -32,7 +32,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     all_grids = grids(data)
     if not all_grids:
         if not prefix:
-            book.note(why_none(data, MODULE, "a grid of transformers"))
+            book.note(why_none(data, MODULE, "transformer grid"))
         return
     for grid in all_grids:
         where = devices_said(data, grid.points)

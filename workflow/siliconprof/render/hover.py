@@ -33,7 +33,7 @@ def seconds(
     middle: float, low: float | None = None, high: float | None = None, what: str = INTERVAL
 ) -> str:
     """`12.3 ms (95 % 11.9–12.8)`; the range in the unit of the middle."""
-    unit, scale = next((step for step in SECONDS if middle >= step[1]), SECONDS[-1])
+    unit, scale = next((step for step in SECONDS if abs(middle) >= step[1]), SECONDS[-1])
     return spanned(middle, low, high, unit, scale, what)
 
 
@@ -95,7 +95,7 @@ def interval_name(row: Mapping[str, Any], stem: str) -> str:
 
 def counts(values: Sequence[float], what: str) -> str:
     """`median 992 minor faults a step (range 0–8003)`."""
-    middle, low, high = (f"{value:.0f}" for value in (median_of(values), min(values), max(values)))
+    middle, low, high = map(words.whole, (median_of(values), min(values), max(values)))
     return f"median {middle} {what} ({RANGE} {low}–{high})"
 
 

@@ -99,7 +99,7 @@ def _relative(full: Row, adapted: Row, part: str) -> float | None:
 
 
 def _change(share: float) -> str:
-    return f"{'+' if share > 0 else '−'}{100 * abs(share):.0f}{words.THIN}%"
+    return f"{'+' if share > 0 else '−'}{words.whole_percent(abs(share))}"
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:

@@ -63,7 +63,28 @@ def relative_differences(data: Data, point: Row, baseline: Row) -> np.ndarray:
     theirs = np.array(data.traces.series(baseline, "loss"), dtype=float)
     n = min(len(ours), len(theirs))
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.abs(ours[:n] / theirs[:n] - 1)
+        return np.where(ours[:n] == theirs[:n], 0.0, np.abs(ours[:n] / theirs[:n] - 1))
+
+
+def diverged_at(values: Sequence[float | None]) -> int | None:
+    """The first step, counted from 1, whose loss was NaN or infinite; None where none was.
+
+    A record has neither, so that its tables miss such a loss.
+    """
+    finite = np.isfinite(np.array(values, dtype=float))
+    return None if finite.all() else int(finite.argmin()) + 1
+
+
+def divergence(values: Sequence[float | None]) -> str:
+    """`diverged: NaN or infinite at step 13`; empty where every loss is finite."""
+    step = diverged_at(values)
+    return "" if step is None else f"diverged: NaN or infinite at step {step}"
+
+
+def remark(values: Sequence[float | None]) -> str:
+    """` (diverged at step 13)`, after the name of a line; empty where every loss is finite."""
+    step = diverged_at(values)
+    return "" if step is None else f" (diverged at step {step})"
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
@@ -109,7 +130,7 @@ def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
     series = [relative_differences(data, point, baseline) for point in others]
     left, foot, head, gap = 0.46, 0.4, 0.28, 0.56
     labels = [
-        label(point) + (" (equal)" if not (values > 0).any() else "")
+        label(point) + _remark(data, point, values)
         for point, values in zip(others, series, strict=True)
     ]
     inks = [(style.colour(p), style.dashes(p)) for p in others]
@@ -132,6 +153,7 @@ def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
     for index, point in enumerate(group):
         values = data.traces.series(point, "loss")
         line = ax.plot(
+            range(1, len(values) + 1),
             values,
             color=style.colour(point),
             dashes=style.dashes(point),
@@ -139,15 +161,16 @@ def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
             solid_capstyle="round",
         )
         course = " to ".join(words.significant(v, 4) for v in (*values[:1], *values[-1:]))
-        marks.tag(
-            line,
-            point,
-            f"{hover.training(point)}: loss {course} nat in {words.count(len(values), 'step')}",
-        )
+        text = f"{hover.training(point)}: loss {course} nat in {words.count(len(values), 'step')}"
+        if divergence(values):
+            text += f", {divergence(values)}"
+            line += strokes.end_cross(ax, values, style.colour(point))
+        marks.tag(line, point, text)
+    _show_end(ax, [data.traces.series(point, "loss") for point in group])
     ax.set_xlabel("training step", size=style.SMALL_PT)
     ax.set_ylabel("cross-entropy / nat", size=style.SMALL_PT)
     style.plain_ticks(ax.xaxis, 4)
-    style.plain_ticks(ax.yaxis, 5)
+    style.linear_scale(ax, [v for point in group for v in data.traces.series(point, "loss")])
     ax.grid(axis="y")
     top, x = (head + height + foot, left) if narrow else (0.0, left + first + gap)
     style.write(
@@ -159,7 +182,7 @@ def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
         va="center",
     )
     ax = style.axes(figure, x, top + head, second, height)
-    ends = _differences(ax, others, series)
+    ends = _differences(ax, data, others, series)
     if entries:
         style.legend(figure, entries, top + head + height + foot)
     else:
@@ -169,8 +192,37 @@ def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
     return figure
 
 
+def _show_end(ax: Any, series: Sequence[Sequence[float]]) -> None:
+    """Give steps without a loss their room, and say it where the baseline has diverged.
+
+    Args:
+        series: losses, those of the baseline first.
+    """
+    steps = [diverged_at(values) for values in series]
+    if any(steps):
+        ax.set_xlim(1, max(2, *map(len, series)))
+    if steps[0]:
+        ax.text(
+            1,
+            0.97,
+            f"the baseline\ndiverged at step {steps[0]}",
+            transform=ax.transAxes,
+            ha="right",
+            va="top",
+            size=style.SMALL_PT,
+            color=style.MUTED,
+        )
+
+
+def _remark(data: Data, point: Row, differences: np.ndarray) -> str:
+    """What the name of a line says of it: that it diverged and when, or that it is the baseline's."""
+    # Of a baseline that diverged at once there is nothing to say.
+    equal = " (equal)" if len(differences) and (differences == 0).all() else ""
+    return remark(data.traces.series(point, "loss")) or equal
+
+
 def _differences(
-    ax: Any, others: Sequence[Row], series: Sequence[np.ndarray]
+    ax: Any, data: Data, others: Sequence[Row], series: Sequence[np.ndarray]
 ) -> list[tuple[float, float]]:
     """Draw lines on a log axis, without steps of exact equality; give the ends of the lines."""
     shown = [np.where(values > 0, values, np.nan) for values in series]
@@ -180,10 +232,11 @@ def _differences(
         low, top = 10 ** np.floor(np.log10(positive.min())), positive.max() * 2
     else:
         low, top = 1e-9, 1e-6
+        all_finite = all(np.isfinite(values).all() for values in series)
         ax.text(
             0.5,
             0.5,
-            "all losses are equal",
+            "all losses are equal" if all_finite else "equal where both are finite",
             transform=ax.transAxes,
             ha="center",
             size=style.SMALL_PT,
@@ -192,13 +245,16 @@ def _differences(
     ax.set_yscale("log")
     ax.set_ylim(low, top)
     longest = max((len(values) for values in series), default=1)
-    ax.set_xlim(0, max(longest - 1, 1))
+    ax.set_xlim(1, max(longest, 2))
     for point, values in zip(others, shown, strict=True):
-        line = ax.plot(values, color=style.colour(point), linewidth=1.0, dashes=style.dashes(point))
+        ink, dashes = style.colour(point), style.dashes(point)
+        line = ax.plot(range(1, len(values) + 1), values, color=ink, linewidth=1.0, dashes=dashes)
+        if divergence(data.traces.series(point, "loss")):
+            line += strokes.end_cross(ax, values.tolist(), ink)
         most = words.scientific(float(np.nanmax(values))) if np.isfinite(values).any() else "0"
         marks.tag(line, point, f"{hover.training(point)}: differs by at most {most} of the loss")
     ends: list[tuple[float, float]] = [
-        (len(values) - 1, float(drawn[-1]) if len(drawn) else low)
+        (len(values), float(drawn[-1]) if len(drawn) else low)
         for values, drawn in zip(series, finite, strict=True)
     ]
     ax.set_xlabel("training step", size=style.SMALL_PT)

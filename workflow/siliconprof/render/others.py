@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,7 @@ from siliconprof.render import (
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step
 from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value
+from siliconprof.render.tables import Column, Table, Value, missing
 from siliconprof.render.variants import (
     Family,
     Row,
@@ -49,19 +49,33 @@ from siliconprof.store.records import IMPORTED
 ROWS_PER_FIGURE = 40
 
 
-def add(data: Data, book: Book) -> None:
-    """One part for each host, then comparisons of equal work across hosts."""
+def parts(data: Data) -> Iterator[Callable[[Data, Book], None]]:
+    """What draws each host, then comparisons of equal work across hosts, then other methods."""
     hosts = data.hosts()
-    if not hosts:
-        if not data.other_methods:
-            book.note(
-                "No record of another host and no reference bundle lies beside these results. "
-                "“siliconprof import” brings records of another computer here."
-            )
-        other_methods.add(data, book)
-        return
     for source, host in hosts:
-        part = data.only(source, host)
+        yield partial(_host, source, host)
+    if hosts:
+        yield _across
+    elif not data.other_methods:
+        yield _nobody
+    yield other_methods.add
+
+
+def _nobody(data: Data, book: Book) -> None:
+    book.note(
+        "No record of another host and no reference bundle lies beside these results. "
+        "“siliconprof import” brings records of another computer here."
+    )
+
+
+def _across(data: Data, book: Book) -> None:
+    book.common["intervals"] = uncertainty.origin_text(data.points)
+    compare(data, book)
+
+
+def _host(source: str, host: str, data: Data, book: Book) -> None:
+    part = data.only(source, host)
+    if part.cells:
         badge = words.SOURCE_BADGES[source]
         prefix = f"{badge.replace(' ', '-')}-{host}-"
         book.heading(host, badge)
@@ -95,9 +109,6 @@ def add(data: Data, book: Book) -> None:
             launch.add(part, book, prefix, with_published=False)
         declared.add(part, book, prefix)
     book.origin = ""
-    book.common["intervals"] = uncertainty.origin_text(data.points)
-    compare(data, book)
-    other_methods.add(data, book)
 
 
 def _facts(part: Data) -> list[tuple[str, str]]:
@@ -114,7 +125,6 @@ def _facts(part: Data) -> list[tuple[str, str]]:
         }
     )
     return [
-        ("Network name", all_of("hostname")),
         ("System", all_of("system")),
         (
             "Devices",
@@ -300,7 +310,7 @@ def table(data: Data, steps: Sequence[Step]) -> Table:
 
 def losses(data: Data, groups: Sequence[Sequence[Row]]) -> Table:
     """Largest relative difference from the baseline of each group; equal checksums only."""
-    from siliconprof.render.losses import relative_differences
+    from siliconprof.render.losses import divergence, relative_differences
 
     result = Table(
         [
@@ -320,16 +330,23 @@ def losses(data: Data, groups: Sequence[Sequence[Row]]) -> Table:
             difference = relative_differences(data, point, baseline)
             if not len(difference):
                 continue
-            first, largest = float(difference[0]), float(difference.max())
+            why = divergence(data.traces.series(point, "loss")) or "the baseline has diverged"
             result.add(
                 family(point).name,
                 point["data_sha256"][:12],
                 Value(point["host"], badge=words.SOURCE_BADGES.get(point["source"], "")),
                 label(point),
                 f"{baseline['host']}: {label(baseline)}",
-                Value(words.scientific(first), first),
-                Value(words.scientific(largest), largest),
+                _difference(float(difference[0]), why),
+                _difference(float(difference.max()), why),
                 Value(str(len(difference)), float(len(difference))),
                 of=(point, baseline),
             )
     return result
+
+
+def _difference(value: float, why: str) -> Value:
+    """A relative difference, or why there is none."""
+    if words.number(value) is None:
+        return missing(why)
+    return Value(words.scientific(value), value)

@@ -10,22 +10,24 @@ The page is one file that opens without a network; its words and looks lie in `r
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from siliconprof.errors import UserError, stage
 from siliconprof.render.crew import most_workers, rare_collections
-from siliconprof.store import temporary, validation
+from siliconprof.store import left_out, temporary, validation
 from siliconprof.store.records import HERE
 
 
-def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
+def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> dict[str, Any]:
     """Write every section and return what the template needs beside them.
 
     Args:
         output: where the page will lie, from which its links lead.
+        again: the command that makes it all again; empty where no config file is named.
     """
     from siliconprof.render import (
         advice,
@@ -68,73 +70,80 @@ def build(data: Any, book: Any, command: str, output: Path) -> dict[str, Any]:
     )
 
     own = data.only(HERE)
+
+    def here(add: Callable[..., None], beside: bool = False) -> None:
+        """Draw what is about this host, on request beside everyone."""
+
+        def draw(some: Any, into: Any) -> None:
+            add(some.only(HERE), into, **({"everyone": some} if beside else {}))
+
+        book.part(draw, data)
+
     book.common["intervals"] = uncertainty.origin_text(own.points)
     book.section("summary", host=setting.host_line(data))
-    findings = summary.findings(own)
-    book.findings(findings, summary.HEADLINES)
-    if not findings:
-        book.note(
-            "There is nothing to compare: no two measured cells of this host answer a "
-            "question together."
-        )
-    glance.add(own, book)
-    absent = summary.not_measured(own)
-    if absent:
-        book.listing(absent, "Not measured, and why:")
+    here(summary.add_findings)
+    here(glance.add)
+    here(summary.add_absent)
     book.section("setting")
-    stack.add(data, book)
-    setting.add(data, book, own)
+    book.part(stack.add, data)
+    book.part(lambda some, into: setting.add(some, into, some.only(HERE)), data)
     book.section("training")
-    training.add(own, book)
-    lora.add(own, book)
-    steps.add(own, book)
-    losses.add(own, book)
+    here(training.add)
+    here(lora.add)
+    here(steps.add)
+    here(losses.add)
     book.section("paper")
-    paper.add(data, book)
+    book.part(paper.add, data)
     book.section("grid")
-    study.add(own, book, everyone=data)
+    here(study.add, beside=True)
     book.section("classic")
-    classic.add(own, book, everyone=data)
+    here(classic.add, beside=True)
     book.section("memory")
-    scenario_drawing.add(own, book)
-    scenarios.add(own, book)
-    capacity.add(own, book)
-    peaks.add(own, book)
-    memory.add(own, book)
-    faults.add(own, book)
-    models.add(data, book)
+    here(scenario_drawing.add)
+    here(scenarios.add)
+    here(capacity.add)
+    here(peaks.add)
+    here(memory.add)
+    here(faults.add)
+    book.part(models.add, data)
     book.section("energy")
-    energy.add(own, book)
-    clocks.add(own, book)
+    here(energy.add)
+    here(clocks.add)
     book.section("money")
-    money.add(data, book)
+    book.part(money.add, data)
     book.section("why")
-    why.add(own, book, everyone=data)
+    here(why.add, beside=True)
     book.section("ceilings")
-    ceilings.add(own, book)
-    roofline.add(own, book)
-    mfu.add(own, book)
+    here(ceilings.add)
+    here(roofline.add)
+    here(mfu.add)
     book.section("matmul")
-    matmul.add(own, book)
+    here(matmul.add)
     book.section("operations")
-    operations.add(own, book)
+    here(operations.add)
     book.section("launch")
-    launch.add(own, book)
+    here(launch.add)
     if declared.anything(own):
         book.section("declared")
-        declared.add(own, book)
+        here(declared.add)
     book.section("published")
-    published.add(data, book)
+    book.part(published.add, data)
     book.section("claims")
-    claims.add(data, book)
+    book.part(claims.add, data)
     book.section("others")
-    others.add(data, book)
+    for add in others.parts(data):
+        book.part(add, data)
     book.section("advice")
-    advice.add(data, book)
+    book.part(advice.add, data)
     book.section("cost")
-    cost.add(own, book)
+    here(cost.add)
     book.section("quality")
-    quality.add(data, book, own, command, output)
+    book.part(
+        lambda some, into: quality.add(
+            some, into, some.only(HERE), command, output, again or quality.AGAIN
+        ),
+        data,
+    )
     paper.settle(book)
     measured = sum(cell["status"] == "ok" for cell in own.cells)
     return {
@@ -186,31 +195,40 @@ def render(arguments: argparse.Namespace) -> None:
     from siliconprof.render import style
     from siliconprof.render.book import Book
 
-    data = data_.load(
-        arguments.matrix,
+    data, unread = left_out.worked(
+        "page",
         arguments.tables,
-        arguments.published,
-        arguments.registry,
-        arguments.noise_floors,
+        lambda: data_.load(
+            arguments.matrix,
+            arguments.tables,
+            arguments.published,
+            arguments.registry,
+            arguments.noise_floors,
+        ),
     )
     style.apply()
     # This host's first, so that they keep their markers whatever else is imported.
     first = sorted(data.cells, key=lambda cell: cell["source"] != HERE)
     style.know_devices(cell["device"] for cell in first)
+    # The page and its figures are made beside the old ones, and replace them once they are whole.
+    staged = temporary.beside(arguments.figures)
     try:
-        arguments.figures.mkdir(parents=True, exist_ok=True)
+        temporary.remove(staged)
+        staged.mkdir(parents=True)
         book = Book(
             captions,
             arguments.template / "captions.yaml",
             arguments.figures,
             arguments.output.parent,
             most_workers(arguments.jobs),
+            staged,
         )
         facts = build(
             data,
             book,
             " ".join(["python -m siliconprof.render.page", *options(arguments)]),
             arguments.output,
+            arguments.again,
         )
         book.finish()
         dark = style.css_variables(1)
@@ -220,19 +238,40 @@ def render(arguments: argparse.Namespace) -> None:
             f"{{:root:not([data-theme=light]){{{dark}}}}}{inlined['style.css']}"
             f"{book.styles.css()}"
         )
+        missing = [*left_out.of_tables(arguments.tables), *unread, *book.left_out]
         text = template.render(
             **facts,
+            left_out=missing,
             sections=book.sections,
             facets=book.facets.listed(data.name_of_device),
             css=css,
             script=inlined["page.js"],
         )
-        temporary.write(arguments.output, text.encode("utf-8"), sealed=True)
+        with temporary.opened(arguments.output, sealed=True) as stream:
+            stream.write(text.encode("utf-8"))
+            stream.flush()
+            _replace(arguments.figures, staged)
+        for line in missing:
+            print(line, file=sys.stderr)
+        left_out.write(arguments.output.with_name(left_out.FILE), missing)
     except jinja2.UndefinedError as error:
         raise UserError(f"{arguments.template / 'page.html.j2'}: {error}") from None
     except OSError as error:
         where = error.filename or arguments.output
         raise UserError(f"{where}: cannot be written ({error.strerror})") from None
+    finally:
+        temporary.remove(staged)
+
+
+def _replace(figures: Path, staged: Path) -> None:
+    """Put the files of a folder in the place of those of another, at no moment without either."""
+    figures.mkdir(parents=True, exist_ok=True)
+    new = {path.name for path in staged.iterdir()}
+    for name in sorted(new):
+        os.replace(staged / name, figures / name)
+    for path in figures.iterdir():
+        if path.name not in new and not path.name.startswith("."):  # Snakemake's own
+            temporary.remove(path)
 
 
 def options(arguments: argparse.Namespace) -> list[str]:
@@ -240,7 +279,7 @@ def options(arguments: argparse.Namespace) -> list[str]:
     return [
         f"--{name.replace('_', '-')} {' '.join(path.as_posix() for path in paths)}"
         for name, value in vars(arguments).items()
-        if name != "jobs"  # which changes nothing that is written
+        if name not in ("jobs", "again")  # the first changes nothing, the second stands beside it
         if (paths := value if isinstance(value, list) else [value])
     ]
 
@@ -259,6 +298,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ):
         parser.add_argument(f"--{name}", type=Path, required=True, help=what)
     parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
+    parser.add_argument("--again", default="", help="the command that makes it all again")
     parser.add_argument("--jobs", type=int, default=1, help="processes that draw figures")
     with rare_collections():
         render(parser.parse_args(argv))

@@ -96,7 +96,7 @@ def _miss(row: Row, ratio: float) -> str:
 
 
 def _difference(ratio: float) -> str:
-    return f"{'+' if ratio > 1 else '−'}{100 * abs(ratio - 1):.0f}{words.THIN}%"
+    return f"{'+' if ratio > 1 else '−'}{words.whole_percent(abs(ratio - 1))}"
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:

@@ -17,13 +17,16 @@ from siliconprof.render.traces import key
 from siliconprof.render.variants import Row
 
 FOLD_ABOVE = 12
+AGAIN = "snakemake --cores 1 report"
 
 
-def add(data: Data, book: Book, own: Data, command: str, output: Path) -> None:
+def add(data: Data, book: Book, own: Data, command: str, output: Path, again: str = AGAIN) -> None:
     """Checks, flags and failures first, then where every number comes from.
 
     Args:
+        command: what this process was called with.
         output: where the page will lie.
+        again: the command of a person that makes it all again.
     """
     truth.add(own, book)
     book.heading("Flags", anchor="flags")
@@ -48,7 +51,7 @@ def add(data: Data, book: Book, own: Data, command: str, output: Path) -> None:
         book.table("captures", "captures", captures_table(own, output.parent))
     _earlier(data, book)
     _set_aside(data, book)
-    _provenance(data, book, own, command)
+    _provenance(data, book, own, command, again)
 
 
 def _name(cell: Row) -> str:
@@ -177,7 +180,7 @@ def _set_aside(data: Data, book: Book) -> None:
         )
 
 
-def _provenance(data: Data, book: Book, own: Data, command: str) -> None:
+def _provenance(data: Data, book: Book, own: Data, command: str, again: str) -> None:
     """Config, code, versions, commands and hashes."""
     book.heading("Provenance", anchor="provenance")
     experiment = data.matrix["experiment"]
@@ -185,7 +188,7 @@ def _provenance(data: Data, book: Book, own: Data, command: str) -> None:
     book.facts(
         [
             ("Experiment", str(experiment.get("experiment", ""))),
-            ("Made again by", "snakemake --cores 1 report"),
+            ("Made again by", again),
             ("This page by", command),
             ("Code", setting.commits(own.cells)),
             (

@@ -280,13 +280,13 @@ def _trainings(own: Sequence[Need], narrow: bool, figure: Any, top: float) -> No
                     split,
                     start,
                     y,
-                    value / need.total_bytes,
+                    need.share_of(value),
                     0.6,
                     linewidth=0,
                     facecolor=COLOUR_OF_PART[part],
                 )
                 marks.tag(bar, _rows_of(need), need.hover_text_of(part))
-                start += value / need.total_bytes
+                start += need.share_of(value)
         marks.tag(drawn, _rows_of(need), need.hover_text)
 
 

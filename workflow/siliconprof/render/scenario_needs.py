@@ -128,8 +128,12 @@ class Need:
 
     def hover_text_of(self, part: str) -> str:
         """The same of one of its parts."""
-        share = words.percent(self.parts[part] / self.total_bytes)
+        share = words.percent(self.share_of(self.parts[part]))
         return f"{self.name}: {part} {words.mebibytes(self.parts[part])}, {share} of the prediction"
+
+    def share_of(self, size_bytes: float) -> float:
+        """The share of the whole prediction; 0 where that is 0."""
+        return size_bytes / self.total_bytes if self.total_bytes else 0.0
 
 
 def needs(trained: Model, capacity: Capacity) -> Need:

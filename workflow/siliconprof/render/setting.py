@@ -18,7 +18,11 @@ def host_line(data: Data) -> str:
     """This host in one line."""
     host = data.host
     cpu = host["cpu"]
-    gpus = [device["name"] for device in host["devices"] if device["kind"] == "gpu"]
+    gpus = [
+        f"{device['name']} (emulated)" if device.get("emulated") else device["name"]
+        for device in host["devices"]
+        if device["kind"] == "gpu"
+    ]
     memory = words.mebibytes(cpu["memory_bytes"]) if cpu["memory_bytes"] else ""
     system = host["os"]["distribution"] or f"{host['os']['system']} {host['os']['release']}"
     parts = [
@@ -60,7 +64,7 @@ def add(data: Data, book: Book, own: Data) -> None:
     packages = sorted(host["packages"].items())
     book.facts(
         [
-            ("Host", f"{host['label']} (network name {host['hostname']})"),
+            ("Host", host["label"]),
             ("Processor", f"{cpu['model']}, {_cores(data)}"),
             ("Useful features", ", ".join(cpu["features"])),
             ("Memory", words.mebibytes(cpu["memory_bytes"]) if cpu["memory_bytes"] else ""),
@@ -85,6 +89,10 @@ def add(data: Data, book: Book, own: Data) -> None:
                 "; ".join(
                     f"{name}: {library or 'unknown'}" for name, library in host["blas"].items()
                 ),
+            ),
+            (
+                "Kernels of training steps",
+                words.listing(sorted({c["kernels"] for c in own.cells if c["kernels"]})),
             ),
             ("CPU threads", words.listing(map(str, threads))),
             ("Measured", when(own.cells)),

@@ -33,6 +33,16 @@ def dots(
     return ax.plot(x_path, y_path, linewidth=size, solid_capstyle="round", snap=False, **look)
 
 
+def end_cross(ax: Any, values: Sequence[float], colour: str) -> list[Any]:
+    """A cross at the last finite value of a training that diverged; steps count from 1."""
+    finite = [(step, value) for step, value in enumerate(values, 1) if math.isfinite(value)]
+    return [
+        artist
+        for last in finite[-1:]
+        for artist in ax.plot(*last, "x", color=colour, markersize=5, clip_on=False)
+    ]
+
+
 def thin(xs: Sequence[float], ys: Sequence[float], most: int) -> tuple[list[float], list[float]]:
     """At most about `most` points; each stretch keeps its smallest and its largest."""
     if len(xs) <= most:

@@ -7,13 +7,20 @@ so that figures on the page follow its light and dark theme; in the files it is 
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from matplotlib import rcParams
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+)
 
 from siliconprof import plugins
 from siliconprof.render import words
@@ -23,6 +30,8 @@ TEXT_PT = 7.5
 SMALL_PT = 6.5
 POINTS_PER_IN = 72.0
 CHARACTER_EM = 0.56  # mean width of a character; labels are placed without measuring text
+LABELS_SHARE = 0.62  # of a figure's width, that labels at its side may take
+LEAST_IN = 0.3  # what axes have left at least, however much stands beside them
 
 LIGHT = {
     "ink": "#1a1e23",
@@ -230,9 +239,30 @@ def text_in(text: str, size_pt: float = TEXT_PT) -> float:
 
 
 def labels_in(labels: Sequence[str], narrow: bool = False) -> float:
-    """About how wide the widest of labels at a figure's side is, lines apart, in inches."""
+    """About how wide the widest of labels at a figure's side is, lines apart, in inches.
+
+    At most `LABELS_SHARE` of the figure; `fit_labels` shortens what is longer.
+    """
     size = SMALL_PT if narrow else TEXT_PT
-    return max(text_in(line, size) for name in labels for line in name.split("\n"))
+    lines = (line for name in labels for line in name.split("\n"))
+    widest = max((text_in(line, size) for line in lines), default=0.0)
+    return min(widest, LABELS_SHARE * width_in(narrow))
+
+
+def fit_labels(figure: Figure) -> None:
+    """Shorten the labels at the left of axes to the room that they have."""
+    for ax in figure.axes:
+        if not isinstance(ax.yaxis.get_major_locator(), FixedLocator):
+            continue
+        labels = ax.get_yticklabels()
+        size = min((float(label.get_fontsize()) for label in labels), default=TEXT_PT)
+        limit = int(ax.get_position().x0 * figure.get_size_inches()[0] / text_in("x", size))
+        texts = [label.get_text() for label in labels]
+        short = [
+            "\n".join(words.shortened(line, limit) for line in text.split("\n")) for text in texts
+        ]
+        if short != texts:
+            ax.yaxis.set_ticks(ax.get_yticks(), short)
 
 
 def canvas(width: float, height: float) -> Figure:
@@ -241,8 +271,13 @@ def canvas(width: float, height: float) -> Figure:
 
 
 def axes(figure: Figure, left: float, top: float, width: float, height: float) -> Any:
-    """Axes at a place in inches from the figure's upper left corner, two spines, no grid."""
+    """Axes at a place in inches from the figure's upper left corner, two spines, no grid.
+
+    They stay within the figure and have a size, whatever was taken off for what is beside them.
+    """
     full_width, full_height = figure.get_size_inches()
+    left = min(left, full_width - LEAST_IN)
+    width, height = max(width, LEAST_IN), max(height, LEAST_IN / 10)
     bottom = full_height - top - height
     ax = figure.add_axes(
         (left / full_width, bottom / full_height, width / full_width, height / full_height)
@@ -361,6 +396,16 @@ def plain_ticks(axis: Any, most: int = 5, scale: float = 1.0) -> None:
     """A few round ticks with plain numbers."""
     axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:g}".replace("-", "−")))
+
+
+def linear_scale(ax: Any, values: Iterable[float], most: int = 5) -> None:
+    """A vertical axis with room around finite values; its ticks differ where they hardly do."""
+    finite = [value for value in values if math.isfinite(value)]
+    if finite:
+        low, high = min(finite), max(finite)
+        room = max((high - low) * 0.06, abs(high) * 1e-3) or 1.0
+        ax.set_ylim(low - room, high + room)
+    plain_ticks(ax.yaxis, most)
 
 
 def log_ticks(axis: Any, low: float, high: float) -> None:

@@ -6,7 +6,19 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from siliconprof.render import headlines, lora, overall, peaks, ratios, study_findings, why, words
+from siliconprof.render import (
+    headlines,
+    lora,
+    overall,
+    peaks,
+    ratios,
+    study_findings,
+    why,
+    wide_deep,
+    wide_deep_curves,
+    words,
+)
+from siliconprof.render.book import Book
 from siliconprof.render.compare import (
     Finding,
     Line,
@@ -19,11 +31,29 @@ from siliconprof.render.compare import (
     told,
 )
 from siliconprof.render.data import Data
-from siliconprof.render.losses import loss_groups, relative_differences
+from siliconprof.render.losses import divergence, loss_groups, relative_differences
 from siliconprof.render.matmul import interval
 from siliconprof.render.variants import CIRCUMSTANCES, WORK, Family, Row, family, label, precision
 
 HEADLINES = 5  # what a reader takes in at once
+
+
+def add_findings(data: Data, book: Book) -> None:
+    """The findings, the first of them as headlines."""
+    items = findings(data)
+    book.findings(items, HEADLINES)
+    if not items:
+        book.note(
+            "There is nothing to compare: no two measured cells of this host answer a "
+            "question together."
+        )
+
+
+def add_absent(data: Data, book: Book) -> None:
+    """What was not measured, and why."""
+    absent = not_measured(data)
+    if absent:
+        book.listing(absent, "Not measured, and why:")
 
 
 def findings(data: Data) -> list[Finding]:
@@ -202,7 +232,8 @@ def products(data: Data) -> Finding | None:
 
 def losses(data: Data) -> Finding | None:
     """Whether frameworks compute the same training, step by step."""
-    rows, worst_fp32, both = [], 0.0, False
+    diverged = _diverged(data)
+    rows, worst_fp32, both = [*diverged], 0.0, False
     for group in loss_groups(data):
         baseline = group[0]
         for other in group[1:]:
@@ -228,8 +259,24 @@ def losses(data: Data) -> Finding | None:
             f"From equal data, seed and weights, fp32 losses of {_frameworks(data)} "
             f"{text if worst_fp32 else 'are equal at every step that both have taken'}."
         )
+        first = f"{words.count(len(diverged), 'training')} diverged. " if diverged else ""
+        return Finding("Losses", first + sentence, rows, "training")
+    if len(diverged) > 1:
+        sentence = f"{len(diverged)} trainings diverged: losses became NaN or infinite."
         return Finding("Losses", sentence, rows, "training")
     return told("Losses", [Line(row) for row in rows], "training")
+
+
+def _diverged(data: Data) -> list[str]:
+    """A sentence for each training that diverged, timed step by step or whole."""
+    courses = [
+        (f"{family(point).name}: {label(point)}", data.traces.series(point, "loss"))
+        for point in data.training()
+    ] + [
+        (wide_deep_curves.name(point), wide_deep_curves.column(data, point, "loss").tolist())
+        for point in wide_deep.trainings(data)
+    ]
+    return [f"{name} {text}." for name, values in courses if (text := divergence(values))]
 
 
 def _frameworks(data: Data) -> str:

@@ -19,10 +19,10 @@ ID = "~"  # begins every id of a drawing until the page gives it a number
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _TOKEN = re.compile(r"<!--.*?-->|<metadata>.*?</metadata>|<\?.*?\?>|<!DOCTYPE[^>]*>|<[^>]+>", re.S)
 _LONG = re.compile(r"\d+\.\d{2,}")
-_STEP = re.compile(r"[A-Za-z]|-?[\d.]+(?:e-?\d+)?")
+_STEP = re.compile(r"[A-Za-z]|-?[\d.]+(?:e[-+]?\d+)?")
 _D = re.compile(r' d="([^"]*)"')
 _UNTURNED = re.compile(r' transform="rotate\(-?0 [^"]*"')
-_NUMBER = re.compile(r"-?\d[\d.]*(?:e-?\d+)?")
+_NUMBER = re.compile(r"-?\d[\d.]*(?:e[-+]?\d+)?")
 _BOX = re.compile(r'<clipPath id="([^"]*)">\s*<rect ([^>]*)/>')
 _CLIP = re.compile(r' clip-path="url\(#([^)]*)\)"')
 _STROKE = re.compile(r"stroke: (?!none)")

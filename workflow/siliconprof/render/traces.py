@@ -15,7 +15,6 @@ SERIES_OF_KIND = {
     "warm-up": "warmup_step_s",
     "split": "step_s",
     "unsplit": "unsplit_step_s",
-    "energy": "energy_step_s",
 }
 
 

@@ -319,6 +319,10 @@ def times_table(families: dict[Family, tuple[list[Row], list[Row]]]) -> Table:
             Column("95 % interval", help=uncertainty.HELP, folds=True),
             Column("n", "", True, "unsplit steps timed"),
             Column("split / unsplit", "", True, "how much reading the clock at every edge costs"),
+            Column(
+                "free-running", "ms", True, "a step in runs with one wait at the end, losses too"
+            ),
+            Column("unsplit / free", "", True, "how much waiting after every step costs"),
             Column("forward only", "ms", True, "a forward pass alone, which checks the phase"),
             Column("alone over inside", "", True, "it over forward, and graph where one is built"),
         ]
@@ -335,13 +339,15 @@ def times_table(families: dict[Family, tuple[list[Row], list[Row]]]) -> Table:
                 uncertainty.value(row),
                 integer(n, "no unsplit step was timed"),
                 quantity(row["split_over_unsplit"], "one of the two is missing", digits=4),
+                ranged(row, "free_running_step", MS, "no free-running step was timed"),
+                quantity(row["unsplit_over_free_running"], "one of the two is missing", digits=4),
                 ranged(row, "forward_only", MS, "this trainer offers no forward pass alone"),
                 quantity(row["forward_only_over_forward"], "one of the two is missing", digits=3),
                 of=row,
             )
         for cell in failed:
             why = f"{cell['status']}: {cell['reason']}"
-            table.add(*names(cell), *[missing(why)] * (len(PHASES) + 8), css="failed", of=cell)
+            table.add(*names(cell), *[missing(why)] * (len(PHASES) + 10), css="failed", of=cell)
     return table
 
 

@@ -69,7 +69,7 @@ class Family(NamedTuple):
     def slug(self) -> str:
         """For file names and anchors."""
         numbers = (self.samples, self.tokens or self.audio_s, self.target_len)
-        sizes = [f"{n:g}" for n in numbers if n]
+        sizes = [f"{n:.12g}" for n in numbers if n]
         sizes += ["near-capacity"] * self.near_capacity
         return "-".join([self.name, *sizes]) if self.n_parameters else self.name
 

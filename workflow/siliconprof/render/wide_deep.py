@@ -256,9 +256,10 @@ def _peak(row: Row) -> Value:
     predicted = words.number(row.get("predicted_peak_bytes")) or words.number(
         row.get("predicted_memory_bytes")
     )
-    if value.reason or not predicted:
+    measured = words.number(row.get("device_peak_bytes"))
+    if value.reason or not predicted or not measured:
         return value
-    ratio = predicted / float(row["device_peak_bytes"])
+    ratio = predicted / measured
     return Value(value.text, value.sort, words.significant(ratio, 3))
 
 

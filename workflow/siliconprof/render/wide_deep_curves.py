@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from siliconprof.render import hover, marks, strokes, style, words
+from siliconprof.render import hover, losses, marks, strokes, style, words
 from siliconprof.render.data import Data
 from siliconprof.render.variants import Row
 from siliconprof.stats import training_course
@@ -43,7 +43,10 @@ def draw(data: Data, points: Sequence[Row], narrow: bool) -> Any:
         model: index for index, model in enumerate(dict.fromkeys(p["workload"] for p in points))
     }
     entries = [
-        (style.sample(None, "-", color=style.shade(p["backend"]), dashes=_dash(looks, p)), name(p))
+        (
+            style.sample(None, "-", color=style.shade(p["backend"]), dashes=_dash(looks, p)),
+            name(p) + losses.remark(column(data, p, "loss").tolist()),
+        )
         for p in points
     ]
     if any(unusual(data, point) for point in points):
@@ -65,8 +68,8 @@ def draw(data: Data, points: Sequence[Row], narrow: bool) -> Any:
     figure = style.canvas(width, top + rows * pitch)
     style.legend(figure, entries, 0.0)
     for index, panel in enumerate(shown):
-        row, column = divmod(index, columns)
-        x, y = column * (panel_in + gap), top + row * pitch
+        row, place = divmod(index, columns)
+        x, y = place * (panel_in + gap), top + row * pitch
         style.write(figure, x, y + 0.15, panel.title, weight="bold", va="center")
         ax = style.axes(figure, x + left, y + head, panel_in - left - 0.08, high)
         panel.draw(ax, data, points, looks)
@@ -133,6 +136,9 @@ def _course(column_: str, unit: str = "", log: bool = False, scale: float = 1.0)
                     linewidth=0.5 if pale else 1.1,
                     dashes=(1, 0) if pale else _dash(looks, point),
                 )
+                if not pale and losses.divergence(values.tolist()):  # a loss or a norm
+                    ax.set_xlim(0, max(ax.get_xlim()[1], len(values)))
+                    line += strokes.end_cross(ax, values.tolist(), style.shade(point["backend"]))
                 finite = shown[np.isfinite(shown)]
                 ends = " to ".join(words.significant(float(finite[i]), 4) for i in (0, -1))
                 marks.tag(line, point, "" if pale else f"{_training_text(point)}: {ends}{unit}")
@@ -162,9 +168,7 @@ def _scale(ax: Any, values: np.ndarray, log: bool) -> None:
             ax.yaxis.set_major_locator(style.MaxNLocator(4))
             ax.yaxis.set_major_formatter(style.FuncFormatter(lambda v, _: f"{v:g}"))
         return
-    room = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
-    ax.set_ylim(low - room, high + room)
-    style.plain_ticks(ax.yaxis, 5)
+    style.linear_scale(ax, values)
 
 
 def _evaluations(ax: Any, data: Data, points: Sequence[Row], looks: dict[str, int]) -> bool:

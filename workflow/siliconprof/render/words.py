@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 DASH = "–"
+LEAST_IN_DIGITS, MOST_IN_DIGITS = 1e-12, 1e18  # beyond, a number is in powers of ten
 THIN = "\u2009"  # thin space between digits in threes, and between a number and its unit
 
 STATUS_WORDS = {
@@ -35,11 +36,16 @@ FLAG_WORDS = {
     "crashed_at_exit": "The measuring process crashed after it had left its whole result, in the "
     "teardown of a library; the numbers stand.",
     "restarted": "The measuring process died in the middle of a point, as MLX does on a CPU when "
-    "memory runs out; that point gives this as its reason, and another process measured the rest.",
-    "clock": "The host's clock is coarse or slow to read, or measured a known sleep as shorter or "
-    "much longer than it was: trust no time here.",
-    "not_proportional": "When the cell began, twice the work took 1.8 to 2.2 times as long in none of "
-    "several attempts: something else than the work is timed, or the host was too busy.",
+    "memory runs out, or ended there because CUDA does no more work after some errors; that point "
+    "gives this as its reason, and another process measured the rest.",
+    "left_processes": "The cell left processes behind, which its supervisor ended before the next "
+    "cell began; the numbers stand.",
+    "clock": "The host's clock is coarse or slow to read, or measured a known sleep otherwise than a "
+    "second clock: trust no time here.",
+    "not_proportional": "When the cell began, twice the work did not take twice as long: something "
+    "else than the work is timed, or the host was too busy.",
+    "marks_differ": "When the cell began, the backend's marks, which time phases and launches in a "
+    "row, differed from the host's clock by more than 10 %: trust neither.",
     "not_synchronised": "Results were not there when the clock was stopped: these are the times of "
     "handing work over, not of doing it.",
     "drift": "The second half of the repeats differs from the first by more than 5 %, and by more "
@@ -47,6 +53,9 @@ FLAG_WORDS = {
     "change_point": "Somewhere among the repeats their level changes by more than 5 %.",
     "code_changed": "A module was edited while this was measured: the record names the code that "
     "was there at the start.",
+    "emulated": "No such device is here: a test plays it, and no number of it is a measurement.",
+    "environment_variables": "Variables of the shell that can change times or rounding were set; the "
+    "record has their names and values.",
     "split_differs": "The sum of a step's phases differs from the whole step by more than 5 %: trust "
     "the whole and not its parts.",
     "forward_differs": "The time of a forward pass by itself differs from that inside the step by more "
@@ -57,6 +66,8 @@ FLAG_WORDS = {
     "near_capacity_missed": "The training held less of its memory than predicted, or more than "
     "there was: it says nothing about working near capacity.",
     "on_battery": "Measured on battery, which may lower the clocks.",
+    "offload_not_compiled": "ZeRO-Offload's optimizer step was torch's AdamW on the host, which is "
+    "slower than DeepSpeed's compiled Adam: that was not built here (`make offload-ops`).",
     "offload_on_cpu": "On a CPU the device's memory is the host's: this checks that offloading "
     "works and says nothing about its cost.",
     "low_power_mode": "The system was set to save power, which lowers the clocks.",
@@ -80,8 +91,24 @@ def number(value: Any) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def _beyond_digits(value: float, digits: int = 2) -> str | None:
+    """A number that digits alone do not show: `NaN`, `∞`, `1.0 × 10³⁰⁸`; None for every other."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if value == 0 or LEAST_IN_DIGITS <= abs(value) < MOST_IN_DIGITS:
+        return None
+    return scientific(value, digits)
+
+
 def significant(value: float, digits: int = 3) -> str:
-    """`value` to so many significant digits, never in powers of ten, digits grouped from 10 000."""
+    """`value` to so many significant digits, grouped from 10 000.
+
+    Only what is beyond all measured values is in powers of ten.
+    """
+    if (beyond := _beyond_digits(value, digits)) is not None:
+        return beyond
     if value == 0:
         return "0"
     magnitude = math.floor(math.log10(abs(value)))
@@ -91,18 +118,27 @@ def significant(value: float, digits: int = 3) -> str:
     return text.replace(",", THIN if abs(value) >= 9999.5 else "").replace("-", "−")
 
 
+def whole(value: float) -> str:
+    """A whole number, its digits not grouped."""
+    return _beyond_digits(round(value) if math.isfinite(value) else value) or f"{value:.0f}"
+
+
 def grouped(value: float) -> str:
     """A whole number, digits grouped from 10 000."""
-    return f"{value:,.0f}".replace(",", THIN if abs(value) >= 9999.5 else "")
+    if not abs(value) >= 9999.5:
+        return whole(value)
+    return _beyond_digits(value) or f"{value:,.0f}".replace(",", THIN)
 
 
-def scientific(value: float) -> str:
+def scientific(value: float, digits: int = 2) -> str:
     """`2.1 × 10⁻⁷`, for errors and differences."""
     if value == 0:
         return "0"
-    mantissa, exponent = f"{value:.1e}".split("e")
+    if not math.isfinite(value):
+        return significant(value)
+    mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
     raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"{mantissa} × 10{raised}"
+    return f"{mantissa} × 10{raised}".replace("-", "−")
 
 
 def percent(share: float) -> str:
@@ -112,15 +148,14 @@ def percent(share: float) -> str:
 
 def whole_percent(share: float) -> str:
     """A share between 0 and 1 as `15 %`."""
-    return f"{100 * share:.0f}{THIN}%"
+    return f"{whole(100 * share)}{THIN}%"
 
 
 def duration(seconds: float, digits: int = 3) -> str:
     """Seconds in the unit that suits them: `23.4 ms`."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= scale or unit == "µs":
-            return f"{significant(seconds / scale, digits)}{THIN}{unit}"
-    raise AssertionError
+    steps = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
+    unit, scale = next((step for step in steps if abs(seconds) >= step[1]), steps[-1])
+    return f"{significant(seconds / scale, digits)}{THIN}{unit}"
 
 
 def scaled(value: float, unit: str) -> str:
@@ -133,7 +168,7 @@ def scaled(value: float, unit: str) -> str:
 
 def mebibytes(size_bytes: float) -> str:
     """Bytes in MiB, or GiB from 10 GiB on."""
-    if size_bytes >= 10 * 2**30:
+    if abs(size_bytes) >= 10 * 2**30:
         return f"{significant(size_bytes / 2**30)}{THIN}GiB"
     return f"{significant(size_bytes / 2**20)}{THIN}MiB"
 
@@ -162,7 +197,7 @@ def shortened(text: str, limit: int) -> str:
     """The text, cut at a word where it is longer than the limit."""
     if len(text) <= limit:
         return text
-    return text[: limit - 1].rsplit(" ", 1)[0].rstrip(",;: ") + "…"
+    return text[: max(limit - 1, 0)].rsplit(" ", 1)[0].rstrip(",;: ") + "…"
 
 
 def blas_remark(row: Mapping[str, Any]) -> str:

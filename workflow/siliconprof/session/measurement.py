@@ -11,7 +11,7 @@ from siliconprof import plugins
 from siliconprof.backends.base import Unsupported
 from siliconprof.captures.base import STEPS, Over, Window
 from siliconprof.datasets import prepared
-from siliconprof.hosts import node_check
+from siliconprof.hosts import machine, node_check
 from siliconprof.session import memory_limit, quality, sweep, truth
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.sampler import Sampler
@@ -137,6 +137,8 @@ def measure(
     started = time.perf_counter()
     session = opened_session(trial, report, journal, keep, expected)
     cell, backend, trainer = trial.cell, session.backend, trial.trainer
+    sampler = Sampler(session, cell.parameters.get("probes"))  # before any work on the device
+    partial["emulated"] = machine.emulated(backend.framework)
     report({"doing": "check clock, work and precision", "step": 0})
     checks = partial["checks"] = {}
     partial |= {"scenario": session.scenario, "flags": session.flags, "points": session.points}
@@ -155,7 +157,7 @@ def measure(
     if trainer is not None:
         session.energy = EnergyMeter.of(backend, Plan.of(cell.timing))
         session.energy.idle("before")
-    with Sampler(session, cell.parameters.get("probes")) as sampler:
+    with sampler:
         partial |= {"samples": sampler.samples, "probes": sampler.summaries}
         session.zero = sampler.started
         if trainer is None:
@@ -176,7 +178,6 @@ def measure(
     effective = effective_precision(cell.precision, session.evidence, trained)
     checks |= {
         "precision": truth.precision_check(cell.precision, effective, session.evidence),
-        "results": truth.results_check(session.points),
         "drift": quality.order_flags(session),
     }
     return partial | {

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 CONFIRMED_WITHIN = 0.15  # of the prediction, which is what the memory model promises
 MODEL_ONLY = "model only"
+AT_LEAST = "a lower bound of the peak"  # which lies between samples, and waits for no thread
 REHEARSAL = {
     "warmup_iterations": 1,
     "warmup_budget_s": 0,
@@ -48,12 +49,18 @@ def requested_limit(scenario: Mapping[str, Any]) -> int | None:
     return scenario["capacity_bytes"] if limited else None
 
 
-def foreseen(scenario: Mapping[str, Any], device_kind: str) -> str | None:
-    """How a limit would be enforced, without trying it; None where the scenario has no limit."""
+def foreseen(
+    scenario: Mapping[str, Any], device_kind: str, limit_yields: str | None = None
+) -> str | None:
+    """How a limit would be enforced, without trying it; None where the scenario has no limit.
+
+    Args:
+        limit_yields: see `Backend.limit_yields`.
+    """
     if requested_limit(scenario) is None:
         return None
     if device_kind == "gpu":
-        return "by the framework"
+        return f"{MODEL_ONLY}: {limit_yields}" if limit_yields else "by the framework"
     for parent, version in cgroups.parents():
         if os.access(parent, os.W_OK | os.X_OK):
             return version.how
@@ -72,7 +79,7 @@ def enforce(backend: Backend, limit_bytes: int, give_back: bool = True) -> dict[
     """
     how = backend.limit_memory(limit_bytes)
     if how is not None:
-        return _limit(True, how, limit_bytes)
+        return _limit(backend.limit_yields is None, how, limit_bytes, backend.limit_yields)
     try:
         group = cgroups.enter(limit_bytes, cgroups.name_of(os.getsid(0)))
     except OSError as error:
@@ -139,6 +146,7 @@ def held(session: Session, step: Callable[[], Any] | None, standing: Sequence[An
     """The most memory that a training step held, in bytes, for its point; noted under a limit too.
 
     A cgroup's own peak is read first and its limit lifted, since counting may need memory itself.
+    Then the step's kernels are noted in the method.
 
     Args:
         step: one more, untimed training step; None if it cannot be repeated alone.
@@ -154,6 +162,11 @@ def held(session: Session, step: Callable[[], Any] | None, standing: Sequence[An
     peak_bytes, means = session.backend.step_peak_bytes(step, standing)
     if limit and scenario["confirmed_peak_bytes"] is None and peak_bytes is not None:
         _note(scenario, peak_bytes, means)
+    beside = session.backend.beside_arrays() if limit else None
+    if beside:
+        limit["how"] += f"; {beside}"
+    if step is not None:
+        session.method["kernels"] = session.backend.step_kernels(step)
     return {"device_peak_bytes": peak_bytes, "device_peak_means": means}
 
 
@@ -171,7 +184,7 @@ def sampled(
     most = summary.get("device_peak_sampled_bytes")
     if most is None:
         return
-    means = f"the largest of {summary['samples']} samples; {summary['device_means']}"
+    means = f"the largest of {summary['samples']} samples, {AT_LEAST}; {summary['device_means']}"
     # A sweep's points that are taken over were measured by another process.
     points = [] if session.workload.swept else session.points
     everything = [(point, -math.inf, math.inf) for point in points]
@@ -184,7 +197,7 @@ def sampled(
         if readings and point["memory"].get("device_peak_bytes") is None:
             point["memory"] |= {
                 "device_peak_bytes": max(readings),
-                "device_peak_means": f"the largest of {len(readings)} samples; "
+                "device_peak_means": f"the largest of {len(readings)} samples, {AT_LEAST}; "
                 f"{summary['device_means']}",
             }
     if session.scenario["limit"] and session.scenario["confirmed_peak_bytes"] is None:

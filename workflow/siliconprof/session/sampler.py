@@ -23,6 +23,8 @@ INTERVAL_S = 0.1
 class Sampler:
     """A context around the measurement; afterwards `samples` and `summaries` are complete.
 
+    It is made before the process's first work on the device, where probes look at others' work.
+
     Args:
         session: its backend is open; flags go to it.
         only: names of the probes that may run, None for all; a control run allows none.
@@ -34,15 +36,13 @@ class Sampler:
     def __init__(self, session: Session, only: Sequence[str] | None = None) -> None:
         self.session = session
         self.only = only
-        self.started = 0.0
+        self.started = time.perf_counter()
         self.samples: list[dict[str, Any]] = []
         self.summaries: dict[str, dict[str, Any]] = {}
         self._probes: list[Probe] = []
         self._cost_s: dict[str, list[float]] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="probes", daemon=True)
-
-    def __enter__(self) -> Sampler:
         for name in plugins.names("probes"):
             plugin = plugins.load("probes", name)
             if self.only is None or name in self.only:
@@ -55,14 +55,21 @@ class Sampler:
                 self._probes.append(plugin())
             else:
                 self.summaries[name] |= plugin.missing
+        self._call("at_rest")
+
+    def __enter__(self) -> Sampler:
         self.started = time.perf_counter()
-        for probe in list(self._probes):
-            try:
-                probe.start(self.session.backend)
-            except Exception as error:
-                self._switch_off(probe, error)
+        self._call("start")
         self._thread.start()
         return self
+
+    def _call(self, method: str) -> None:
+        """Call `at_rest` or `start` of every probe."""
+        for probe in list(self._probes):
+            try:
+                getattr(probe, method)(self.session.backend)
+            except Exception as error:
+                self._switch_off(probe, error)
 
     def _switch_off(self, probe: Probe, error: Exception) -> None:
         """Take a probe out, with the reason in its summary."""

@@ -81,23 +81,25 @@ class Session:
         self.points.append(point)
         if self.journal.has_taken_over(point):
             return  # an earlier process has spent that time
-        times = point["times"]
+        times, calls = point["times"], point.get("calls_per_time", 1)
         for name in (
             "warmup_step_s",
             "step_s",
             "unsplit_step_s",
             "forward_only_s",
-            "energy_step_s",
             "launch_and_wait_s",
         ):
-            self.timed(sum(times.get(name, ())))
+            self.timed(calls * sum(times.get(name, ())))
 
-    def repeat(self, label: str, operation: Callable[[], Any]) -> dict[str, Any]:
+    def repeat(
+        self, label: str, operation: Callable[[], Any], calls: int | None = None
+    ) -> dict[str, Any]:
         """Time an operation by the cell's plan; a part of its point.
 
         Args:
             label: of the operation, for the progress.
             operation: runs it and has a lazy framework compute the result.
+            calls: see `timing.repeat`; the operation then only starts, and returns its result.
 
         Returns:
             `times` in seconds, `stopped_by`, `drift`, `change_point`, and the `attempts` that
@@ -105,7 +107,7 @@ class Session:
         """
         plan = Plan.of(self.cell.timing)
         given_up, measured = steady_repeats(
-            lambda: repeat(operation, self.backend, plan, self.stepping(label)),
+            lambda: repeat(operation, self.backend, plan, self.stepping(label), calls),
             plan,
             plan.retry_budget_s - self.retried_s,
         )

@@ -1,7 +1,8 @@
 """A point of a sweep: taken over where it is finished, else measured; its failure ends no cell.
 
 An exception becomes the point's status: `oom` with the allocator's own message, `failed` with any
-other. When the process is killed, the supervisor sets the point's status (`journal`).
+other. When the process is killed, or the device is lost to it, the supervisor sets the point's
+status (`journal`) and another process measures the rest.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.backends.base import Unsupported
+from siliconprof.backends.base import DeviceLost, Unsupported
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.session import exhaustion
 from siliconprof.store.journal import empty_point
@@ -42,6 +43,7 @@ def point(
 
     Raises:
         Unsupported, UserError: these are about the whole cell.
+        DeviceLost: no further point can be measured in this process.
     """
     measured = session.journal.find(name)
     if measured is None:
@@ -55,6 +57,8 @@ def point(
             raise
         except Exception as error:
             traceback.print_exc()
+            if lost := session.backend.lost(error):
+                raise DeviceLost(f"{in_one_line(error)}; {lost}") from error
             status = "oom" if exhaustion.raised(error) else "failed"
             measured = {**empty_point(), **initial, "status": status, "reason": in_one_line(error)}
         free(session)

@@ -26,9 +26,11 @@ LOOK_GROWTH = 1.5  # ... and from one look to the next: 30, 45, 68, 102, ...
 NOISY_ABOVE = 0.10  # IQR over median
 DRIFTS_ABOVE = 0.05  # |ratio of levels - 1| from which a significant drift or change matters
 CHANGE_P_BELOW = 0.001  # lower than usual: times that resemble their neighbours lower Pettitt's p
+FREE_RUNS = 3  # of free-running steps, at least
+FREE_RUN_SHARE = 0.1  # of the budget, that one run lasts about
+FREE_RUN_STEPS = (4, 1000)  # in one run: at least, at most
 SLEEP_ASKED_S = 0.02
-SLEEPS = 5  # at most, until one was measured as itself
-SLEEP_LATE = 1.5  # a sleep may last so much longer than asked for
+SLEEPS = 3
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Plan:
     retries: int = 1  # of an operation whose times scatter or drift
     cool_down_s: float = 0.5  # pause before each
     retry_budget_s: float = 2.0  # of one cell for all of them, pauses included
-    energy_window_s: float = 10.0  # unsplit steps over which energy is read; 0 = never
+    energy_window_s: float = 10.0  # free-running steps over which energy is read; 0 = never
     energy_idle_s: float = 5.0  # idle power, before and after, with the context open
     time_limit_s: float = 300.0  # of the whole cell, kept by its supervisor
 
@@ -134,11 +136,13 @@ class PhaseClock:
 
     Split steps read the clock at every edge, unsplit ones only around the whole step. Marks
     are turned into seconds after the step, since on CUDA they are events still under way.
+    Free-running steps follow one another without a wait, and only their run is timed.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.split = True
+        self.waits = True  # whether a step may wait for the device: not while running freely
         self._edges: list[tuple[str, Any]] = []
         self._start: Any = None
         self._wall_start = 0.0
@@ -151,6 +155,18 @@ class PhaseClock:
         self._wall_start = time.perf_counter()
         if split:
             self._start = self.clock.mark()
+
+    def start_run(self) -> None:
+        """Begin a run of free-running steps."""
+        self.split = self.waits = False
+        self.clock.synchronize()
+        self._wall_start = time.perf_counter()
+
+    def stop_run(self) -> float:
+        """Wait for the steps of a run to end: its seconds."""
+        self.clock.synchronize()
+        self.waits = True
+        return time.perf_counter() - self._wall_start
 
     def edge(self, phase: str) -> None:
         """End a phase here: the time since the previous edge belongs to it."""
@@ -186,7 +202,7 @@ class StepTimes:
     step_s: list[float] = field(default_factory=list)  # split steps: the sum of their phases
     phases: dict[str, list[float]] = field(default_factory=dict)
     unsplit_step_s: list[float] = field(default_factory=list)
-    energy_step_s: list[float] = field(default_factory=list)  # unsplit, while energy was read
+    free_running_step_s: list[float] = field(default_factory=list)  # of each run, over its steps
 
     def add_split(self, step_s: float, phases: Mapping[str, float]) -> None:
         """Add one split step, in seconds; a new phase is 0 in the steps before."""
@@ -203,11 +219,12 @@ class Repeats(NamedTuple):
     warmup_s: list[float]
     times_s: list[float]
     stopped_by: str  # interval, budget or max_iterations
+    calls: int = 1  # in a row, whose mean each entry is
 
     @property
     def spent_s(self) -> float:
         """Seconds inside all calls."""
-        return sum(self.warmup_s) + sum(self.times_s)
+        return self.calls * (sum(self.warmup_s) + sum(self.times_s))
 
 
 def call_s(operation: Callable[[], Any], clock: Clock) -> float:
@@ -219,18 +236,46 @@ def call_s(operation: Callable[[], Any], clock: Clock) -> float:
     return time.perf_counter() - start
 
 
+def row_s(launch: Callable[[], Any], clock: Clock, calls: int) -> float:
+    """Mean seconds of calls in a row, between two of the clock's marks: no wait is in between.
+
+    Args:
+        launch: starts the operation without waiting and returns its result. All results are held
+            until the last is there: none is left out, and none is written over another.
+    """
+    clock.synchronize()
+    start = clock.mark()
+    results = [launch() for _ in range(calls)]
+    end = clock.mark()
+    clock.synchronize()
+    del results
+    return clock.seconds_between(start, end) / calls
+
+
 def repeat(
-    operation: Callable[[], Any], clock: Clock, plan: Plan, on_step: Callable[[str, int], None]
+    operation: Callable[[], Any],
+    clock: Clock,
+    plan: Plan,
+    on_step: Callable[[str, int], None],
+    calls: int | None = None,
 ) -> Repeats:
-    """Time an operation, synchronised before and after each call."""
+    """Time an operation, synchronised before and after each call.
+
+    Args:
+        calls: None = one, by the host's clock; else the mean of so many in a row, see `row_s`.
+    """
+
+    def time_one() -> float:
+        return call_s(operation, clock) if calls is None else row_s(operation, clock, calls)
+
     pace = Pace(plan)
     while pace.warming_up():
         on_step("warm-up", len(pace.warmup_times))
-        pace.warmup_times.append(call_s(operation, clock))
+        pace.warmup_times.append(time_one())
     while not pace.done():
         on_step("measure", len(pace.times))
-        pace.times.append(call_s(operation, clock))
-    return Repeats(pace.warmup_times, pace.times, str(pace.stopped_by))
+        pace.times.append(time_one())
+    return Repeats(pace.warmup_times, pace.times, str(pace.stopped_by), calls or 1)
 
 
 # -- what a series of times looks like -----------------------------------------------------------
@@ -311,24 +356,37 @@ def steady_repeats(
 # -- the clock itself ----------------------------------------------------------------------------
 
 
+def second_clock() -> tuple[str, Callable[[], float]]:
+    """(name, function) of a clock whose rate is set apart from that of `perf_counter`.
+
+    On Linux `perf_counter` is CLOCK_MONOTONIC, whose rate NTP adjusts; CLOCK_MONOTONIC_RAW's it
+    does not (clock_gettime(2)). On macOS it is mach_absolute_time, which nothing adjusts; the time
+    of day is adjusted. Both count one oscillator: what is wrong with that shows in neither.
+    """
+    raw = getattr(time, "CLOCK_MONOTONIC_RAW", None)
+    if raw is None or "mach" in time.get_clock_info("perf_counter").implementation:
+        return "the time of day", time.time
+    return "CLOCK_MONOTONIC_RAW", lambda: time.clock_gettime(raw)
+
+
 def clock_check() -> dict[str, Any]:
     """The quality of the host's clock: resolution, cost of a reading, sleeps; all in seconds.
 
-    A sleep is never too short, but a busy host wakes up late: then another is tried.
+    The sleeps are measured by a second clock too: a busy host wakes up late by both.
     """
     readings = [time.perf_counter() for _ in range(2000)]
     steps = [b - a for a, b in zip(readings, readings[1:], strict=False)]
-    sleeps: list[float] = []
-    while len(sleeps) < SLEEPS:
-        start = time.perf_counter()
+    name, second = second_clock()
+    sleeps: list[tuple[float, float]] = []
+    for _ in range(SLEEPS):
+        start = time.perf_counter(), second()
         time.sleep(SLEEP_ASKED_S)
-        sleeps.append(time.perf_counter() - start)
-        if sleeps[-1] <= SLEEP_LATE * SLEEP_ASKED_S:
-            break
+        sleeps.append((time.perf_counter() - start[0], second() - start[1]))
     return {
         "resolution_s": time.get_clock_info("perf_counter").resolution,
         "reading_cost_s": statistics.median(steps),
         "sleep_asked_s": SLEEP_ASKED_S,
-        "sleep_measured_s": sleeps[-1],
-        "sleeps_s": sleeps,
+        "sleeps_s": [by_first for by_first, _ in sleeps],
+        "second_sleeps_s": [by_second for _, by_second in sleeps],
+        "second_clock": name,
     }

@@ -118,7 +118,8 @@ class Trial:
     @cached_property
     def _capacity(self) -> tuple[int | None, str]:
         """(bytes that the cell may use, source of that number)."""
-        cell, budget = self.cell, self.cell.parameters.get("memory_budget_gib")
+        cell = self.cell
+        budget = memory_model.budget_of(cell.parameters.get("memory_budget_gib"), cell.device_kind)
         return memory_model.capacity(budget, cell.device_usable, cell.device_memory_bytes)
 
     @cached_property
@@ -132,21 +133,22 @@ class Trial:
             self.cell.parameters["near_capacity_share"] * capacity,
         )
 
+    @property
+    def _device(self) -> tuple[str, str, str | None]:
+        """What a prediction depends on beside the workload."""
+        return self.cell.precision, self.cell.backend, self.cell.device_capability
+
     def _predicted_bytes(self, batch_size: int) -> Mapping[str, int]:
-        return self._workload(batch_size).memory_bytes(self.cell.precision, self.cell.backend)
+        return self._workload(batch_size).memory_bytes(*self._device)
 
     @cached_property
     def _question(self) -> memory_model.Question:
         """The input of the decision on the scenario."""
         cell = self.cell
-        predicted = self.workload.memory_bytes(cell.precision, cell.backend)
+        predicted = self.workload.memory_bytes(*self._device)
         capacity, source = self._capacity
         near = self.trains and cell.scenario == "near-capacity"
-        offloaded = (
-            self.workload.offloaded_memory_bytes(cell.precision, cell.backend)
-            if self.trains
-            else {}
-        )
+        offloaded = self.workload.offloaded_memory_bytes(*self._device) if self.trains else {}
         return memory_model.Question(
             requested=cell.scenario,
             predicted_bytes=footprint.total(predicted) if predicted else None,
@@ -191,8 +193,8 @@ class Trial:
             "batch_size": workload.samples_per_step() if self.trains else None,
             "batch_size_found": question.auto_batch,
             "predicted_bytes": need,
-            "predicted_parts_bytes": workload.memory_bytes(cell.precision, cell.backend),
-            "offloaded_parts_bytes": workload.offloaded_memory_bytes(cell.precision, cell.backend)
+            "predicted_parts_bytes": workload.memory_bytes(*self._device),
+            "offloaded_parts_bytes": workload.offloaded_memory_bytes(*self._device)
             if offloads
             else None,
             "device_memory_bytes": cell.device_memory_bytes,
@@ -224,12 +226,16 @@ class Trial:
         decision = self._decision
         if not decision.status:
             return None
-        unchecked = self.backend.habits.unchecked if decision.status == "skipped" else None
+        unchecked = self.backend.unchecked(cell.device_kind)
+        unchecked = unchecked if decision.status == "skipped" else None
         return decision.status, f"{decision.reason}{f' ({unchecked})' if unchecked else ''}"
 
     def _allocator_refusal(self) -> str | None:
-        """Why this host cannot keep freed memory in the process, where a cell asks for that."""
-        if self.cell.parameters.get("allocator") != "retain":
+        """Why this host cannot keep freed memory in the process, where a training asks for that.
+
+        Kernels ask by default, and do without where it cannot be: on a Mac all would be refused.
+        """
+        if not self.trains or self.cell.parameters.get("allocator") != "retain":
             return None
         reason = page_faults.allocator_environment()[1]
         return reason and f"allocator retain: {reason}; leave it at default"

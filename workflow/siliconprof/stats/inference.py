@@ -10,9 +10,8 @@ verdict.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import mul
 
 from siliconprof.stats import statistics
@@ -51,7 +50,7 @@ class Estimate:
         """Probability of a logarithm at least this far from 0 without a difference; two-sided."""
         if not self.error:
             return 1.0 if not self.log else 0.0
-        return 2 * (1 - student_cdf(abs(self.log) / self.error, self.df))
+        return 2 * student_cdf(-abs(self.log) / self.error, self.df)
 
 
 def location(logs: Sequence[float]) -> Estimate:
@@ -181,52 +180,14 @@ def verdict(
 
 
 def student_cdf(t: float, df: float) -> float:
-    """P(T <= t) of Student's distribution (Abramowitz and Stegun 26.7.1 by way of 26.5.2)."""
-    tail = 0.5 * _incomplete_beta(df / 2, 0.5, df / (df + t * t))
-    return 1 - tail if t > 0 else tail
+    """P(T <= t) of Student's distribution."""
+    from scipy import special  # here, since a start of Snakemake reads noise floors by this module
+
+    return float(special.stdtr(df, t))
 
 
-@lru_cache(maxsize=1024)
 def student_quantile(p: float, df: float) -> float:
-    """The t with P(T <= t) = p; 1/2 < p < 1."""
-    low, high = 0.0, 1.0
-    while student_cdf(high, df) < p:
-        high *= 2
-    return _bisected(lambda t: student_cdf(t, df) < p, low, high)
+    """The t with P(T <= t) = p; 0 < p < 1."""
+    from scipy import special
 
-
-def _bisected(too_low: Callable[[float], bool], low: float, high: float) -> float:
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if too_low(middle) else (low, middle)
-    return (low + high) / 2
-
-
-def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """The regularised incomplete beta function I_x(a, b), by its continued fraction.
-
-    Abramowitz and Stegun 26.5.8, summed after Lentz; quick below the mean, so the other half is
-    taken from its mirror image.
-    """
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):
-        return 1 - _incomplete_beta(b, a, 1 - x)
-    log = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    front = math.exp(log + a * math.log(x) + b * math.log1p(-x)) / a
-    tiny = 1e-300
-    value, c, d = 1.0, 1.0, 0.0
-    for step in range(300):
-        m = step // 2
-        if step == 0:
-            term = 1.0
-        elif step % 2 == 0:
-            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        else:
-            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        d = 1 / (1 + term * d or tiny)
-        c = 1 + term / c or tiny
-        value *= c * d
-        if step and abs(c * d - 1) < 1e-15:
-            break
-    return front * (value - 1)
+    return float(special.stdtrit(df, p))

@@ -9,16 +9,15 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from siliconprof.errors import UserError
+from siliconprof.store.names import LABEL
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16")
 SCENARIOS = ("auto", "fits", "offload", "near-capacity")
 AXES = ("host", "device", "backend", "workload", "scenario", "precision")
 UNMEASURED = ("time_limit_s",)  # of a cell's `timing`: changes none of its numbers
-# 200 characters leave room for a temporary name's suffix in a file system's 255.
-NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 # A record's path below `records/`; a file named otherwise is not a record.
 RECORD = re.compile(
-    rf"{NAME}/{NAME}/{NAME}/{NAME}/(?:{'|'.join(SCENARIOS)})/(?:{'|'.join(PRECISIONS)})\.json"
+    rf"{LABEL}/{LABEL}/{LABEL}/{LABEL}/(?:{'|'.join(SCENARIOS)})/(?:{'|'.join(PRECISIONS)})\.json"
 )
 
 
@@ -58,6 +57,7 @@ class Cell:
     parameters: Mapping[str, Any] = field(default_factory=dict)  # of the workload, defaults filled
     timing: Mapping[str, Any] = field(default_factory=dict)  # see timing.Plan
     device_usable: Mapping[str, Any] | None = None  # see memory_model.usable; None = all memory
+    device_capability: str | None = None  # compute capability of an NVIDIA GPU, where known
 
     @property
     def path(self) -> str:

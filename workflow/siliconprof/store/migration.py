@@ -9,8 +9,11 @@ numbers of an older method do not become comparable.
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from siliconprof.store import redaction
 
 FLAG = "older_schema"
 NOT_RECORDED = "not recorded in schema {}"  # a reason
@@ -53,8 +56,22 @@ def _from_2(data: dict[str, Any]) -> str:
     return "the fingerprint of the code"
 
 
+def _from_3(data: dict[str, Any]) -> str:
+    """Schema 3 to 4: no network name any more, and texts are redacted (`redaction`).
+
+    A hash of the name still tells machines of one label apart; a file of ours holds it nowhere.
+    """
+    redacted, environment = redaction.record(data), data["environment"]
+    name = (environment.get("scheduler_job") or {}).get("node") or environment["hostname"]
+    data |= redacted
+    data["environment"]["node"] = hashlib.sha256(name.encode()).hexdigest()[:12]
+    del data["environment"]["hostname"]
+    (data["environment"].get("scheduler_job") or {}).pop("node", None)
+    return ""
+
+
 # To the version after.
-STEPS: Mapping[int, Callable[[dict[str, Any]], str]] = {1: _from_1, 2: _from_2}
+STEPS: Mapping[int, Callable[[dict[str, Any]], str]] = {1: _from_1, 2: _from_2, 3: _from_3}
 
 
 def can_migrate(version: Any, current: int) -> bool:
@@ -78,8 +95,9 @@ def migrate(record: Mapping[str, Any], current: int) -> dict[str, Any]:
         first = data["schema_version"]
         for version in range(first, current):
             lacking = STEPS[version](data)
-            detail = f"written in schema {version}; {NOT_RECORDED.format(version)}: {lacking}"
-            data["flags"].append({"code": FLAG, "detail": detail})
+            if lacking:
+                detail = f"written in schema {version}; {NOT_RECORDED.format(version)}: {lacking}"
+                data["flags"].append({"code": FLAG, "detail": detail})
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a record of schema version {version}: {error!r}") from None
     data["schema_version"] = current

@@ -11,20 +11,23 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from siliconprof import declarations
+from siliconprof import declarations, plugins
 from siliconprof.errors import UserError, writing
 from siliconprof.store import documents, migration, temporary
 from siliconprof.store.cell import AXES, canonical_json
 
-SCHEMA_VERSION = 3  # the shape of the record
+SCHEMA_VERSION = 4  # the shape of the record
 METHOD_VERSION = 2  # how numbers are made; numbers of two methods are never compared silently
 WORDS = ("note",)  # parameters of a point that only describe it: not part of its identity
 RETIRED = "retired"  # in a cell's folder of the history: `retire` removed the cell's record
 ORDER = "order.txt"  # in a cell's folder of the history: hashes, the latest last
+SHORTEST_S = 1e-12  # of a time; a sum of differences of clock readings is a multiple of more
+ACCEPT_EMULATED = "SILICONPROF_ACCEPT_EMULATED"  # set by tests alone
 STATUSES = ("ok", "oom", "failed", "timeout", "unsupported", "skipped")
 
 
@@ -72,13 +75,62 @@ def schema_problems(record: Mapping[str, Any]) -> list[str] | None:
 
     # An hour has some hundred thousand values of samples, and JSON has no aliases.
     mistakes = validation.problems(record, validation.load_schema("record"), most_values=math.inf)
-    if not mistakes:
-        mistakes = [
-            f"points.{index}.params.{line}"
-            for index, point in enumerate(record["points"])
-            for line in declarations.problems(record["cell"]["module"], point["params"])
-        ]
-    return mistakes
+    return mistakes or [*_parameter_problems(record["cell"]), *_point_problems(record)]
+
+
+def _parameter_problems(cell: Mapping[str, Any], where: str = "cell.parameters.") -> list[str]:
+    """What a cell's workload was told, against the types that its plug-in declares.
+
+    A workload that is not among the plug-ins here declares nothing, and what this checkout's does
+    not know is another version's. Neither makes a record unsound.
+    """
+    from siliconprof.store import validation
+
+    module, parameters = cell["module"], cell["parameters"]
+    mistakes = validation.problems(parameters, _parameter_types(module), where)
+    of = parameters.get("of_workload")
+    if of is None or mistakes:
+        return mistakes
+    return _parameter_problems(of, f"{where}of_workload.parameters.")
+
+
+@cache
+def _parameter_types(module: str) -> Mapping[str, Any]:
+    """A schema of the parameters of cells of a workload, see `cells.matrix`."""
+    from siliconprof.store import validation
+
+    name = validation.load_schema("record")["$defs"]["name"]
+    own = (
+        plugins.load("workloads", module).PARAMETERS if module in plugins.names("workloads") else {}
+    )
+    return {
+        "properties": {
+            **validation.types_alone({"properties": own})["properties"],
+            "capture": {"type": "array", "items": name},
+            "of_workload": {
+                "type": "object",
+                "required": ["module", "parameters"],
+                "properties": {"module": name, "parameters": {"type": "object"}},
+            },
+        },
+        "patternProperties": {"^dataset_": {"type": ["integer", "string", "null"]}},
+    }
+
+
+def _point_problems(record: Mapping[str, Any]) -> Iterator[str]:
+    """What no schema expresses: types that the workload declares, times that no clock gives."""
+    if record["status"] == "ok" and not record["points"]:
+        yield "status: ok, and there is no point"
+    for index, point in enumerate(record["points"]):
+        for line in declarations.problems(record["cell"]["module"], point["params"]):
+            yield f"points.{index}.params.{line}"
+        for name, values in point["times"].items():
+            least = min((value for value in values if value), default=1.0)
+            if least < SHORTEST_S:
+                yield (
+                    f"points.{index}.times.{name}: has {least!r}; expected seconds, 0 or at least "
+                    f"{SHORTEST_S:g}, a clock's nanosecond shared by a thousand launches"
+                )
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -149,8 +201,10 @@ def as_today(record: dict[str, Any]) -> dict[str, Any]:
         ValueError: it does not fit its own schema version.
         OlderRecord, NewerRecord: this version does not read its schema or method any more, or not
             yet; the line does not name the record.
-        UserError: its schema or method never existed.
+        UserError: its schema or method never existed, or a test played its device.
     """
+    if record.get("emulated") and not os.environ.get(ACCEPT_EMULATED):
+        raise UserError(f"record of a device that is {record['emulated']}: no measurement")
     version, method = record.get("schema_version"), record.get("method_version")
     if not migration.can_migrate(version, SCHEMA_VERSION):
         supported = ", ".join(map(str, [*migration.STEPS, SCHEMA_VERSION]))

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siliconprof import declarations
 from siliconprof.errors import UserError, printable
 from siliconprof.store import temporary
+from siliconprof.store.cell import AXES
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Row = dict[str, Any]
+KEY = ("source", *AXES)  # the columns that name a cell
+SIDES = ("", "fast_", "slow_")  # how they begin in tables of a cell, and of pairs of cells
+_left_out: set[tuple[Any, ...]] = set()  # cells that nothing reads, see `leaving_out`
 # Names stay text, whatever they look like; so do the words among the parameters of points.
 TEXT = {
     "source",
@@ -45,7 +50,6 @@ TEXT = {
     "data_sha256",
     "flags",
     "flag_details",
-    "hostname",
     "system",
     "python",
     "framework_version",
@@ -73,10 +77,12 @@ TEXT = {
     "model",
     "limits_means",
     "power_source",
+    "power_mode",
     "low_power_means",
     "cpu_governor",
     "cpu_governor_driver",
     "gpu_means",
+    "gpu_utilization_before_means",
     "device_means",
     "swap_means",
     "tool",
@@ -145,8 +151,35 @@ def _shown(value: Any) -> Any:
     return printable(value) if isinstance(value, str) and not value.isprintable() else value
 
 
+def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What names a cell; None for each column that the row lacks."""
+    return tuple(row.get(name) for name in KEY)
+
+
+@contextmanager
+def leaving_out(cells: Collection[tuple[Any, ...]]) -> Iterator[None]:
+    """Read tables as if these cells, named by their `key`, did not exist."""
+    before = set(_left_out)
+    _left_out.update(cells)
+    try:
+        yield
+    finally:
+        _left_out.clear()
+        _left_out.update(before)
+
+
+def _kept(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows that are about no cell left out."""
+    for side in SIDES if _left_out else ():
+        columns = [f"{side}{name}" for name in KEY]
+        if set(columns) <= set(frame.columns) and len(frame):
+            names = frame[columns].itertuples(index=False, name=None)
+            frame = frame[[name not in _left_out for name in names]]
+    return frame
+
+
 def read(path: Path) -> pd.DataFrame:
-    """One table; missing values are NaN.
+    """One table without the cells that are left out; missing values are NaN.
 
     Raises:
         UserError: the file is missing or not a table.
@@ -154,13 +187,14 @@ def read(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        return pd.read_csv(
+        frame = pd.read_csv(
             path, dtype=dict.fromkeys(_text(), "object"), keep_default_na=False, na_values=[""]
         )
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; `snakemake --cores 1 report` makes it") from None
     except (ValueError, OSError) as error:
         raise UserError(f"{path}: not a table ({' '.join(str(error).split())})") from None
+    return _kept(frame)
 
 
 def _text() -> set[str]:

@@ -6,6 +6,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,13 @@ DEEPEST = 60  # values within values; our own documents have about ten
 MOST_VALUES = 200_000  # the registry has some thousands
 _MARGIN = re.compile(rf"^[ \t?:-]{{{DEEPEST_TEXT},}}", re.M)  # a block lies right of its owner
 SCHEMA_DIR = PACKAGE_DIR.parent / "schemas"
+_TYPE_NAMES: Mapping[type, str] = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    type(None): "null",
+}
 # The requirement of a JSON Schema keyword, for error messages.
 EXPECTATIONS = {
     "minimum": "at least {}",
@@ -31,7 +39,9 @@ EXPECTATIONS = {
     "maxItems": "a list of at most {}",
     "minProperties": "at least {} entry",
     "minLength": "text of at least {} character",
+    "maxLength": "text of at most {} characters",
     "pattern": "text that matches {}",
+    "format": "a {} that exists",
 }
 
 
@@ -214,7 +224,8 @@ def problems(
     if reason:
         return [f"{prefix}(top level): {reason}"]
     errors = sorted(
-        _validator()(schema).iter_errors(document), key=lambda e: [str(p) for p in e.absolute_path]
+        _validator()(schema, format_checker=_formats()).iter_errors(document),
+        key=lambda e: [str(p) for p in e.absolute_path],
     )
     pairs = [line for error in errors for line in _lines(error)]
     pairs += _beyond_json(document)
@@ -241,6 +252,36 @@ def _validator() -> Any:
             yield jsonschema.ValidationError(f"{value!r} does not match {regex!r}")
 
     return jsonschema.validators.extend(jsonschema.Draft202012Validator, {"pattern": pattern})
+
+
+@cache
+def _formats() -> Any:
+    """What `format` means: jsonschema leaves it to packages that may be missing."""
+    import jsonschema
+
+    formats = jsonschema.FormatChecker(formats=())
+    formats.checks("date-time", raises=ValueError)(
+        lambda value: not isinstance(value, str) or bool(datetime.fromisoformat(value))
+    )
+    return formats
+
+
+def types_alone(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema of the same types, lengths and limits that accepts other choices than its `enum`s.
+
+    A choice may be another version's; a word where a number stood may not.
+    """
+    loosened: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "enum":
+            loosened["type"] = sorted({_TYPE_NAMES[type(choice)] for choice in value})
+        elif key in ("properties", "patternProperties"):
+            loosened[key] = {name: types_alone(inner) for name, inner in value.items()}
+        elif key in ("anyOf", "oneOf"):
+            loosened[key] = [types_alone(inner) for inner in value]
+        else:
+            loosened[key] = types_alone(value) if isinstance(value, Mapping) else value
+    return loosened
 
 
 @cache

@@ -38,6 +38,10 @@ PHASES = (
     "backward_s includes the gradients' copy to the host; optimizer_s the gradient norm, the "
     "update on the host, the weights' copy back and zero_grad"
 )
+NOT_COMPILED = (
+    "torch.optim.AdamW updates on the host, not DeepSpeed's compiled Adam: build that with "
+    f"{offload_ops.BUILD}"
+)
 ON_CPU = "device and host share one memory: this shows that offloading works, not its cost"
 
 
@@ -176,6 +180,8 @@ def configured(session: Session, model: Any, deepspeed: Any, compiled: bool) -> 
     }
     if on_cpu:
         session.flag("offload_on_cpu", ON_CPU)
+    elif not compiled:
+        session.flag("offload_not_compiled", NOT_COMPILED)
     if zero["stage"] == 3:
         dtype = weight_dtype(config)
         for parameter in model.parameters():

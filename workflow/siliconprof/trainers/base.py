@@ -7,13 +7,28 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof.probes.page_faults import read_faults
-from siliconprof.session.timing import Pace, PhaseClock, Plan, StepTimes
+from siliconprof.session.timing import (
+    FREE_RUN_SHARE,
+    FREE_RUN_STEPS,
+    FREE_RUNS,
+    Pace,
+    PhaseClock,
+    Plan,
+    StepTimes,
+)
 from siliconprof.stats import statistics
 from siliconprof.trainers import _offload
 from siliconprof.workloads.base import TrainingWorkload
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
+
+
+FREE = "free-running"  # a kind of training step
+DATA_PATH = (
+    "every step takes its batch from prepared arrays in this process, no worker, and copies it from "
+    "pageable host memory to the device, under every trainer"
+)
 
 
 class Trainer:
@@ -50,9 +65,11 @@ class Trainer:
 class Course:
     """The kind of the next training step, and the times of all steps so far.
 
-    Warm-up; then split and unsplit steps in turn, so that drift affects both alike; then, where
-    energy can be read, unsplit steps until the energy window is long enough. For each step a
-    trainer calls `next_kind` and `begin`, runs the step with `clock`'s edges, and calls `end`.
+    Warm-up; then split and unsplit steps in turn, so that drift affects both alike; then runs of
+    free-running steps, as a training that nobody times makes them: the device is waited for, and
+    losses are read, at the end of each run alone. Where energy can be read they go on until its
+    window is long enough. For each step a trainer calls `next_kind` and `begin`, runs the step with
+    `clock`'s edges, and calls `end`.
     """
 
     def __init__(self, session: Session) -> None:
@@ -69,17 +86,18 @@ class Course:
             "minor_faults": [],
             "major_faults": [],
         }
-        self._energy_steps: int | None = None  # None: no window has begun
+        self.run_steps = 0  # free-running steps in a run; 0: none has begun
+        self._run_losses: list[Any] = []  # of the run under way, not read yet
 
     def next_kind(self) -> str | None:
-        """`warm-up`, `split`, `unsplit`, `energy`, or None when the training is over.
+        """`warm-up`, `split`, `unsplit`, `free-running`, or None when the training is over.
 
         In a process that a capture tool records, `warm-up` and then `capture`.
 
         Raises:
             captures.base.Over: the tool has recorded enough.
         """
-        if self._energy_steps is None:
+        if not self.run_steps:
             if self.pace.warming_up():
                 return "warm-up"
             if self.session.capture is not None:
@@ -89,24 +107,28 @@ class Course:
                 return "unsplit"
             if not self.pace.done():  # stops with as many split steps as unsplit ones
                 return "split"
-        if self._energy_due():
-            return "energy"
-        self.session.under_way = False
-        return None
+        return FREE if self.runs_on() else None
 
-    def _energy_due(self) -> bool:
-        """Whether an energy step is due; opens the window at the first call, and later closes it."""
-        energy = self.session.energy
-        if energy is None or not energy.enabled:
-            return False
-        if self._energy_steps is None:
-            self._energy_steps = 0
-            energy.begin()
-        elif energy.enough():
-            workload: Any = self.session.workload
-            energy.end(self._energy_steps, workload.samples_per_step())
-            self.session.under_way = False
-            energy.idle("after")
+    def runs_on(self) -> bool:
+        """Whether a free-running step is due.
+
+        The first call opens the energy window, the one at the end of the last run closes it.
+        """
+        session, runs = self.session, len(self.times.free_running_step_s)
+        energy = session.energy if session.energy and session.energy.enabled else None
+        if not self.run_steps:
+            lasts_s = FREE_RUN_SHARE * self.pace.plan.budget_s
+            fewest, most = FREE_RUN_STEPS
+            steps = round(lasts_s / statistics.median(self.pace.times))
+            self.run_steps = min(max(steps, fewest), most)
+            if energy:
+                energy.begin()
+        elif not self._run_losses and runs >= FREE_RUNS and (not energy or energy.enough()):
+            session.under_way = False
+            if energy:
+                workload: Any = session.workload
+                energy.end(runs * self.run_steps, workload.samples_per_step())
+                energy.idle("after")
             return False
         return True
 
@@ -117,7 +139,10 @@ class Course:
             self.session.progress(f"first step, {kind}", 1, always=True)
         self._kind = kind
         self._faults = read_faults()
-        self.clock.start(split=kind == "split")
+        if kind != FREE:
+            self.clock.start(split=kind == "split")
+        elif not self._run_losses:
+            self.clock.start_run()
         self._started_s = time.perf_counter() - self.session.zero
 
     def end(self, loss: Any) -> None:
@@ -126,9 +151,14 @@ class Course:
         Args:
             loss: its loss, or a function that returns it, called after the clock has stopped.
         """
-        step_s, phases = self.clock.stop()
+        step_s, phases = (0.0, {}) if self._kind == FREE else self.clock.stop()
         minor, major = read_faults()
-        self.losses.append(float(loss() if callable(loss) else loss))
+        if self._kind == FREE:
+            self._run_losses.append(loss)
+            if len(self._run_losses) == self.run_steps:
+                self._stop_run()
+        else:
+            self.losses.append(read(loss))
         for name, value in zip(
             self.steps,
             (self._kind, self._started_s, minor - self._faults[0], major - self._faults[1]),
@@ -143,11 +173,16 @@ class Course:
         elif self._kind == "unsplit":
             self.times.unsplit_step_s.append(step_s)
             self.pace.times.append(step_s)
-        elif self._energy_steps is not None:
-            self._energy_steps += 1
-            self.times.energy_step_s.append(step_s)
         what = "training step" if self._kind in ("split", "unsplit") else self._kind
         self.session.progress(what, len(self.losses))
+
+    def _stop_run(self) -> None:
+        """End a run of free-running steps, and read their losses."""
+        run_s = self.clock.stop_run()
+        self.times.free_running_step_s.append(run_s / self.run_steps)
+        self.session.timed(run_s)
+        self.losses += map(read, self._run_losses)
+        self._run_losses = []
 
     def point(self, **extra: list[float]) -> dict[str, Any]:
         """The point of a training cell; every list of times has one entry per iteration.
@@ -158,7 +193,7 @@ class Course:
         session, times = self.session, self.times
         workload = session.workload
         assert isinstance(workload, TrainingWorkload)
-        session.method["weights"] = workload.weights_origin()
+        session.method |= {"weights": workload.weights_origin(), "data_path": DATA_PATH}
         flops, source = workload.flops_per_step()
         return {
             "params": {
@@ -173,7 +208,7 @@ class Course:
                 "warmup_step_s": times.warmup_step_s,
                 "step_s": times.step_s,
                 "unsplit_step_s": times.unsplit_step_s,
-                "energy_step_s": times.energy_step_s,
+                "free_running_step_s": times.free_running_step_s,
                 **times.phases,
                 **extra,
             },
@@ -183,11 +218,17 @@ class Course:
             "bytes": None,
             "loss": self.losses,
             "steps": self.steps,
+            **({"free_running_steps": self.run_steps} if times.free_running_step_s else {}),
             **split_ratio(times),
             "forward_only_over_forward": forward_ratio(extra.get("forward_only_s"), times.phases),
             "memory": session.memory(),
             "energy": session.energy.summary() if session.energy else None,
         }
+
+
+def read(loss: Any) -> float:
+    """A loss, or the result of the function that returns it."""
+    return float(loss() if callable(loss) else loss)
 
 
 def split_ratio(times: StepTimes) -> dict[str, float]:

@@ -23,7 +23,7 @@ from siliconprof.session import memory_limit, sweep
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.timing import PhaseClock, Plan
 from siliconprof.stats import statistics
-from siliconprof.trainers.base import Course, Trainer
+from siliconprof.trainers.base import FREE, Course, Trainer
 from siliconprof.trainers.plain import forward_only
 from siliconprof.workloads._classic import FEWEST_STEPS
 
@@ -221,7 +221,7 @@ class Training(Course):
         self.partial_step_s: list[float] = []
 
     def next_kind(self) -> str | None:
-        """See `Course.next_kind`; `partial` is a step on a smaller last batch, `energy` is later."""
+        """See `Course.next_kind`; `partial` is a step on a smaller last batch; runs come later."""
         if self.session.capture is not None:  # steps continue until the tool has recorded enough
             return super().next_kind()
         done = len(self.losses)
@@ -235,10 +235,6 @@ class Training(Course):
         times, pace = self.times, self.pace
         paired = len(times.step_s) <= len(times.unsplit_step_s)
         return "split" if paired and not (pace.stopped_by or pace.done()) else "unsplit"
-
-    def wants_energy(self) -> bool:
-        """Whether another step is due in the energy window."""
-        return self._energy_due()
 
     def end(self, loss: Any) -> None:
         """See `Course.end`."""
@@ -295,9 +291,8 @@ class Fit:
         trained_steps = len(course.losses)
         tested = evaluate(session, self.stepper, "test", limits["max_test_steps"])
         session.under_way = True
-        while course.wants_energy():
-            self.step("energy", self.whole_batches)
-        session.under_way = False
+        while course.runs_on():
+            self.step(FREE, self.whole_batches)
         point = self.point()
         if tested.samples:
             result = {"accuracy": tested.accuracy, "loss": tested.loss, "samples": tested.samples}

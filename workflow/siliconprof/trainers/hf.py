@@ -175,7 +175,7 @@ def training_arguments(session: Session) -> dict[str, Any]:
         "fp16": cell.precision == "amp-fp16",
         "tf32": True if cell.precision == "tf32" else None,
         "use_cpu": cell.device_kind == "cpu",
-        "dataloader_pin_memory": cell.device_kind != "cpu",
+        "dataloader_pin_memory": False,  # as in the plain loop, see `base.DATA_PATH`
         "remove_unused_columns": False,
         "seed": cell.seed,
         "report_to": "none",

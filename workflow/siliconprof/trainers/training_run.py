@@ -19,7 +19,7 @@ from siliconprof.backends.base import Stepper, Unsupported
 from siliconprof.session import memory_limit
 from siliconprof.stats import training_course
 from siliconprof.trainers._checkpoints import BEST, LATEST, Checkpoints
-from siliconprof.trainers.base import Course, Trainer
+from siliconprof.trainers.base import FREE, Course, Trainer
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
@@ -170,7 +170,7 @@ class Plugin(Trainer):
         session.method |= METHOD
         session.evidence |= stepper.dtypes(run.held_out[0])
         texts = run.texts()
-        run.read_energy()
+        run.run_freely()
         point = run.point() | texts
         batch = next(run.batches)
         point["memory"] |= memory_limit.held(
@@ -303,12 +303,11 @@ class Run(Course):
         self.session.method["texts"] = HOW
         return {"texts": texts}
 
-    def read_energy(self) -> None:
-        """Continue the training while energy is read; those steps are not in the curve."""
-        while self._energy_due():
-            self.session.under_way = True
-            self._one_step("energy")
-        self.session.under_way = False
+    def run_freely(self) -> None:
+        """Continue the training without waits; those steps are not in the curve."""
+        self.session.under_way = True
+        while self.runs_on():
+            self._one_step(FREE)
 
     def point(self, **extra: list[float]) -> dict[str, Any]:
         """See `Course.point`: with curve, evaluations, outcome and checkpoints."""

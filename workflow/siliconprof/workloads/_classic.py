@@ -159,11 +159,15 @@ class ClassicWorkload(TrainingWorkload):
         )
         return float(2 * (3 * total - first) * self.batch_size), text
 
-    def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
+    def memory_bytes(
+        self, precision: str, backend: str, capability: str | None = None
+    ) -> dict[str, int]:
         """See `Workload.memory_bytes`: not predicted, a cell trains at several batch sizes."""
         return {}
 
-    def offloaded_memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
+    def offloaded_memory_bytes(
+        self, precision: str, backend: str, capability: str | None = None
+    ) -> dict[str, int]:
         """See `TrainingWorkload.offloaded_memory_bytes`: never offloaded."""
         return {}
 

@@ -16,6 +16,7 @@ from siliconprof.hosts import caches
 from siliconprof.workloads.base import KernelWorkload
 
 if TYPE_CHECKING:
+    from siliconprof.backends.base import Backend
     from siliconprof.session.session import Session
 
 WIDTH_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
@@ -111,6 +112,7 @@ class OperationWorkload(KernelWorkload):
         params: Mapping[str, Any],
         launch: Callable[[], Any],
         work: Mapping[str, Any],
+        calls: int | None = None,
     ) -> dict[str, Any]:
         """The point of one operation whose result has been checked.
 
@@ -119,13 +121,17 @@ class OperationWorkload(KernelWorkload):
             launch: starts the operation, which may be lazy or asynchronous, and returns its result
                 without waiting.
             work: `flops`, `flops_source`, `bytes` and `result_error`.
+            calls: timed in a row, see `timing.repeat`.
         """
         backend = session.backend
         backend.reset_peak_memory()
-        measured = session.repeat(what, lambda: backend.evaluate(launch()))
+        if calls is None:
+            measured = session.repeat(what, lambda: backend.evaluate(launch()))
+        else:
+            measured = session.repeat(what, dispatched(backend, launch), calls)
         point = {"params": dict(params)} | measured | dict(work) | {"memory": session.memory()}
         fastest_s = min(measured["times"]["step_s"])
-        return point | self.burst(session, lambda: backend.dispatch(launch()), fastest_s)
+        return point | self.burst(session, dispatched(backend, launch), fastest_s)
 
     def burst(
         self, session: Session, launch: Callable[[], Any], fastest_s: float
@@ -169,6 +175,17 @@ def checked(error: float, precision: str, what: str) -> float:
     if not error < WRONG_ABOVE[precision]:
         raise ArithmeticError(f"{what} is wrong: relative error {error:.2e} against float64")
     return error
+
+
+def dispatched(backend: Backend, launch: Callable[[], Any]) -> Callable[[], Any]:
+    """A launcher that has a lazy framework start too; it returns the result without waiting."""
+
+    def start() -> Any:
+        result = launch()
+        backend.dispatch(result)
+        return result
+
+    return start
 
 
 def rotating(launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:

@@ -21,6 +21,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
 
 from siliconprof import errors, plugins
 from siliconprof.errors import UserError
@@ -30,6 +31,7 @@ from siliconprof.workloads._transformer_shape import FEED_FORWARD_RATIO, Shape
 DEPTH_RATIO = 4
 TOLERANCE = 0.05  # largest mismatch in parameters, and in compute
 FEED_FORWARD_RATIOS = (1.0, 8.0)  # least and most of d_ff / n_embd
+MOST_CANDIDATES = 12_000  # every one is compared with every other, for seconds
 LEAST_LAYERS = 2  # one layer of attention cannot build on another
 MOST_LAYERS = 256
 LEAST_HEAD_DIM = 8
@@ -77,17 +79,23 @@ def solve(
     Raises:
         UserError: no pair matches; the line names the nearest one.
     """
-    candidates = sorted(_candidates(budget, n_head, vocab_size, seq_len), key=lambda c: c.flops)
+    where = (
+        f"parameter_budget: {budget:,} parameters with n_head {n_head}, vocab_size {vocab_size:,}, "
+        f"seq_len {seq_len:,} and depth_ratio {depth_ratio:g}"
+    )
+    models = _candidates(budget, n_head, vocab_size, seq_len)
+    candidates = sorted(islice(models, MOST_CANDIDATES + 1), key=lambda c: c.flops)
+    if len(candidates) > MOST_CANDIDATES:
+        raise UserError(
+            f"{where}: more than {MOST_CANDIDATES:,} models have it, too many to compare; expected "
+            "more heads or a smaller budget"
+        )
     nearest = None
     for most in (2 * TOLERANCE, math.inf):
         pair = _best(candidates, depth_ratio, most)
         nearest = pair and _shared(pair, budget)
         if nearest and _matches(nearest):
             return nearest
-    where = (
-        f"parameter_budget: {budget:,} parameters with n_head {n_head}, vocab_size {vocab_size:,}, "
-        f"seq_len {seq_len:,} and depth_ratio {depth_ratio:g}"
-    )
     if nearest is None:
         d = LEAST_HEAD_DIM * n_head
         layers = math.ceil(LEAST_LAYERS * depth_ratio)
@@ -125,6 +133,8 @@ def _candidates(budget: int, n_head: int, vocab_size: int, seq_len: int) -> Iter
         # What a layer has at each end of the range bounds their number.
         fewest = math.ceil(inside / ((4 + 3 * most_ratio) * d * d + 2 * d))
         most = math.floor(inside / ((4 + 3 * least_ratio) * d * d + 2 * d))
+        if most < LEAST_LAYERS:
+            return  # as of any larger width
         for n_layer in range(max(fewest, LEAST_LAYERS), min(most, MOST_LAYERS) + 1):
             filling = _filled(Shape(n_layer, d, n_head, 1, vocab_size, seq_len), budget)
             yield _Candidate(

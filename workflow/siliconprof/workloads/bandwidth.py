@@ -5,6 +5,9 @@ The fetch of a line that a store misses (write-allocate) is not counted. Arrays 
 written before anything is timed; frameworks use several threads only for large ones, and that is
 what is measured. Warm: the same arrays every time. Cold: one set of arrays after another, together
 more than twice the last-level cache; from that cache's size on, warm arrays are not cached either.
+
+What memory gives is read off calls of 2 ms and more, beside which launching and waiting are little.
+Shorter calls are timed in a row, and what is still not much longer than its launch says so.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from siliconprof.declarations import Parameter
 from siliconprof.hosts import caches
 from siliconprof.probes.page_faults import read_faults
+from siliconprof.session.timing import row_s
+from siliconprof.stats import statistics
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
     CACHE,
@@ -25,6 +30,7 @@ from siliconprof.workloads._operation import (
     OperationWorkload,
     caches_parameter,
     checked,
+    dispatched,
     rotating,
 )
 
@@ -34,6 +40,12 @@ if TYPE_CHECKING:
 
 SMALLEST_BYTES = 2**15
 BEYOND_CACHE = 4  # the largest of the sweep, in last-level caches
+CALL_S = 2e-3  # a call on the largest set lasts so long
+IN_A_ROW = 100  # times as long as one launch and wait lasts what is timed at once
+MOST_CALLS = 1000
+LAUNCH_BOUND = 2  # times the launch; a shorter call is bound by it
+LOOKS = 3
+NEW_SHARE = 1 / 8  # of the cache, for the new results of a row
 MEMORY_SHARE = 1 / 8  # of the device's memory: nothing larger is allocated, so that nothing swaps
 CHECKED_VALUES = 2**18  # of an input, spread over all of it
 FAULTED_ABOVE = 0.01  # of the bytes moved: a fault takes as long as moving many pages
@@ -79,8 +91,9 @@ class Plugin(OperationWorkload):
             "items": {"type": "integer", "minimum": SMALLEST_BYTES},
             "default": None,
             "description": "bytes of all arrays of one kernel together; null = a sweep from "
-            f"{SMALLEST_BYTES // 2**10} KiB to {BEYOND_CACHE} times the last-level cache, within "
-            "an eighth of the device's memory",
+            f"{SMALLEST_BYTES // 2**10} KiB to {BEYOND_CACHE} times the last-level cache and on "
+            f"until a call lasts {CALL_S * 1e3:g} ms, within an eighth of the device's memory; on a "
+            "GPU half of its cache too",
         },
         "sweep_factor": {
             "type": "integer",
@@ -96,8 +109,9 @@ class Plugin(OperationWorkload):
         "allocator": {
             "enum": ["default", "retain"],
             "default": "retain",
-            "description": "`retain` keeps freed host memory in the process (glibc): MLX makes a "
-            "new array for every result, and its pages would be faulted in again each time",
+            "description": "`retain` keeps freed host memory in the process, where the C library is "
+            "glibc: MLX makes a new array for every result, and its pages would be faulted in again "
+            "each time",
         },
         **BURST_PARAMETERS,
         "burst_budget_s": {**BURST_PARAMETERS["burst_budget_s"], "default": 0.3},
@@ -114,7 +128,9 @@ class Plugin(OperationWorkload):
             return "tf32 is a way to multiply; in memory its values are fp32: ask for that"
         return super().supports(framework, precision)
 
-    def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
+    def memory_bytes(
+        self, precision: str, backend: str, capability: str | None = None
+    ) -> dict[str, int]:
         """See `Workload.memory_bytes`; the sweep is limited to a share of the memory."""
         sizes = self.parameters["working_sets_bytes"]
         return {"arrays": 2 * max(sizes)} if sizes else {}
@@ -131,13 +147,29 @@ class Plugin(OperationWorkload):
             "bytes": COUNTED,
             "last_level_cache_bytes": cache_bytes,
             "last_level_cache_source": source,
+            "largest_working_set": f"doubled until a call lasts {CALL_S} s, within "
+            f"{MEMORY_SHARE:.3g} of the memory; not where working_sets_bytes is set",
+            "time": "mean of calls in a row, between two of the backend's marks: as many as last "
+            f"{IN_A_ROW} times launch_and_wait_s, at most {MOST_CALLS} and what the backend's queue "
+            f"holds; where results are new arrays, a row's fill {NEW_SHARE:.3g} of the cache at most",
+            "launch_s": {},
+            "launch_and_wait_s": {},
+            "launch_bound": f"a call shorter than {LAUNCH_BOUND} times launch_s, that of the same "
+            "kernel on its fewest values, in a row",
         }
-        sizes = self.sizes(session, below)
+        sizes = self.sizes(session, below, cache_bytes)
         cold = self.cold(session, round_bytes)
         for name, stream in streams.items():
+            self.launch_s, self.wait_s = launch_s(session, name, stream)
+            session.method["bandwidth"]["launch_s"][name] = self.launch_s
+            session.method["bandwidth"]["launch_and_wait_s"][name] = self.wait_s
             for size in sizes:
+                if size == sizes[-1] and not self.parameters["working_sets_bytes"]:
+                    size = grown(session, name, stream, size)
                 if "warm" in self.parameters["caches"]:
-                    session.add_point(self.point(session, Arrays(session, name, stream, size, 0)))
+                    session.add_point(
+                        self.point(session, Arrays(session, name, stream, size, 0), below)
+                    )
                 if cold and size < below:
                     arrays = Arrays(session, name, stream, size, round_bytes)
                     rotation = {
@@ -146,12 +178,16 @@ class Plugin(OperationWorkload):
                         "cache_bytes": cache_bytes,
                         "cache_source": source,
                     }
-                    session.add_point(self.point(session, arrays) | {"rotation": rotation})
+                    session.add_point(self.point(session, arrays, below) | {"rotation": rotation})
 
-    def sizes(self, session: Session, cache_bytes: int) -> list[int]:
-        """Working sets in bytes, smallest first; a flag names requested ones that are too large."""
+    def sizes(self, session: Session, below: int, cache_bytes: int | None) -> list[int]:
+        """Working sets in bytes, smallest first; a flag names requested ones that are too large.
+
+        A GPU's cache is so fast that only calls on about all that surely fits outlast a launch.
+        """
         requested = self.parameters["working_sets_bytes"]
-        sizes = sorted(requested or sweep(cache_bytes, self.parameters["sweep_factor"]))
+        half = {cache_bytes // 2} if cache_bytes and session.cell.device_kind == "gpu" else set()
+        sizes = sorted(requested or {*sweep(below, self.parameters["sweep_factor"]), *half})
         limit_bytes = most_bytes(session)
         for size in sizes:
             if requested and size > limit_bytes:
@@ -185,14 +221,22 @@ class Plugin(OperationWorkload):
             "free: another working set",
         }
 
-    def point(self, session: Session, arrays: Arrays) -> dict[str, Any]:
-        """One point: checked against float64 on random data, all results written, then timed."""
+    def point(self, session: Session, arrays: Arrays, below: int) -> dict[str, Any]:
+        """One point: checked against float64 on random data, all results written, then timed.
+
+        Args:
+            below: bytes of the last-level cache.
+        """
         backend = session.backend
         launches = arrays.launches()
         result_error = checked(arrays.error(launches[0]), session.cell.precision, arrays.what)
         for launch in launches:  # now every result's memory is there, in a lazy framework's too
             backend.evaluate(launch())
         backend.synchronize()
+        in_turn = rotating(launches)
+        most = arrays.most_calls(below)
+        least_s = IN_A_ROW * self.wait_s
+        calls = calls_in_row(session, dispatched(backend, in_turn), least_s, most)
         flops = arrays.stream.flops_per_value * arrays.count
         faults, _ = read_faults()
         point = self.timed_point(
@@ -203,14 +247,17 @@ class Plugin(OperationWorkload):
                 "working_set_bytes": arrays.size,
                 "cache": "cold" if arrays.cold else "warm",
             },
-            rotating(launches),
+            in_turn,
             {
                 "flops": float(flops) or None,
                 "flops_source": f"{arrays.stream.flops_per_value} n" if flops else "none",
                 "bytes": arrays.bytes,
                 "result_error": result_error,
             },
+            calls,
         )
+        call_s = statistics.median(point["times"]["step_s"])
+        point |= {"calls_per_time": calls, "launch_bound": call_s < LAUNCH_BOUND * self.launch_s}
         point["minor_faults"] = read_faults()[0] - faults
         launches_timed = timed_launches(point)
         faulted_bytes = point["minor_faults"] * os.sysconf("SC_PAGE_SIZE")
@@ -233,6 +280,43 @@ def sweep(cache_bytes: int, factor: int) -> Iterator[int]:
     yield last
 
 
+def looked_s(session: Session, launch: Callable[[], Any], calls: int) -> float:
+    """The shortest mean of so many calls in a row, in seconds."""
+    return min(row_s(launch, session.backend, calls) for _ in range(LOOKS))
+
+
+def launch_s(session: Session, name: str, stream: Stream) -> tuple[float, float]:
+    """Seconds of a kernel on its fewest values: (in a row, by itself with the wait)."""
+    arrays = Arrays(session, name, stream, 0, 0)
+    launch = dispatched(session.backend, arrays.launches()[0])
+    calls = min(IN_A_ROW, arrays.most_calls(SMALLEST_BYTES))
+    return looked_s(session, launch, calls), looked_s(session, launch, 1)
+
+
+def calls_in_row(session: Session, launch: Callable[[], Any], least_s: float, most: int) -> int:
+    """How many calls in a row last so long, `most` where they never do."""
+    calls = 1
+    while calls < most:
+        together_s = calls * looked_s(session, launch, calls)
+        if together_s >= least_s:
+            break
+        calls = min(most, max(2 * calls, int(calls * least_s / max(together_s, 1e-9))))
+    return calls
+
+
+def grown(session: Session, name: str, stream: Stream, size: int) -> int:
+    """A working set in bytes, doubled until a call lasts `CALL_S` or no more may be allocated."""
+    limit_bytes = most_bytes(session)
+    while 2 * size <= limit_bytes:
+        (launch,) = Arrays(session, name, stream, size, 0).launches()
+        lasts_s = looked_s(session, dispatched(session.backend, launch), 1)
+        if lasts_s >= CALL_S:
+            break
+        doublings = math.ceil(math.log2(CALL_S / lasts_s)) if lasts_s > 0 else 1
+        size *= 2 ** min(doublings, math.floor(math.log2(limit_bytes / size)))
+    return size
+
+
 def most_bytes(session: Session) -> float:
     """Bytes that a point may allocate."""
     memory_bytes = session.cell.device_memory_bytes
@@ -243,7 +327,8 @@ def timed_launches(point: Mapping[str, Any]) -> int:
     """How often a point's operation ran, abandoned attempts and its burst included."""
     runs = [point["times"], *point.get("attempts", [])]
     burst = point.get("burst_count", 0) + point.get("burst_warmup", 0)
-    return sum(len(run["warmup_step_s"]) + len(run["step_s"]) for run in runs) + burst
+    times = sum(len(run["warmup_step_s"]) + len(run["step_s"]) for run in runs)
+    return point.get("calls_per_time", 1) * times + burst
 
 
 class Launch:
@@ -279,6 +364,24 @@ class Arrays:
         self.written = int(self.count * kernel.written)
         self.bytes = width * (kernel.inputs * self.count + self.written)
         self.sets = max(2, round_bytes // self.bytes + 1) if self.cold else 1
+
+    def most_calls(self, below: int) -> int:
+        """How many calls may be timed in a row.
+
+        As many as the queue holds. Where results are new arrays, a row works on all of them: those
+        of a set that fits the cache fill `NEW_SHARE` of it, unless one alone fills more.
+
+        Args:
+            below: bytes of the last-level cache.
+        """
+        backend = self.session.backend
+        most = min(MOST_CALLS, backend.queue_depth or MOST_CALLS)
+        if backend.writes_into:
+            return most
+        beyond = self.cold or self.size >= below
+        room = most_bytes(self.session) - self.sets * self.bytes if beyond else NEW_SHARE * below
+        written_bytes = self.written * WIDTH_BYTES[self.session.cell.precision]
+        return int(min(most, max(1, room / written_bytes)))
 
     def launches(self) -> list[Launch]:
         """One launcher for each set, on parts of one long random array."""

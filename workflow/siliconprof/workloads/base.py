@@ -48,6 +48,13 @@ TRAINING_PARAMETERS: Mapping[str, Any] = {
         "default": None,
         "description": "hub name or folder of pretrained weights, in transformers' layout",
     },
+    "weights_revision": {
+        "type": ["string", "null"],
+        "minLength": 1,
+        "default": None,
+        "description": "commit, tag or branch of `weights_path` on the hub, the main branch when "
+        "null; a folder has none",
+    },
     "zero_stage": {
         "enum": [2, 3],
         "default": 2,
@@ -61,10 +68,17 @@ TRAINING_PARAMETERS: Mapping[str, Any] = {
         "pass: less memory for one more forward pass, which FLOPs do not count",
     },
     "memory_budget_gib": {
-        "type": ["number", "null"],
+        "type": ["number", "object", "null"],
         "exclusiveMinimum": 0,
+        "additionalProperties": False,
+        "properties": {
+            "cpu": {"type": "number", "exclusiveMinimum": 0},
+            "gpu": {"type": "number", "exclusiveMinimum": 0},
+        },
         "default": None,
-        "description": "device memory that the cell may use, GiB; null = all that the device has",
+        "description": "device memory that the cell may use, GiB; null = all that the device has; "
+        "`{cpu: …, gpu: …}` = another for each kind: a GPU's libraries and its allocator take "
+        "up to 1 GiB by themselves",
     },
     "near_capacity_share": {
         "type": "number",
@@ -160,8 +174,14 @@ class Workload:
             return f"this workload has no {framework} implementation"
         return None
 
-    def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
-        """Predicted device memory by part, in bytes: weights, gradients, optimizer, activations."""
+    def memory_bytes(
+        self, precision: str, backend: str, capability: str | None = None
+    ) -> dict[str, int]:
+        """Predicted device memory by part, in bytes: weights, gradients, optimizer, activations.
+
+        Args:
+            capability: see `Backend.habits_on`.
+        """
         return {}
 
 
@@ -190,7 +210,7 @@ class TrainingWorkload(Workload):
         **{name: Quantity(name.removesuffix("_s"), "s", "lower", series=True) for name in PHASES},
         "step_s": Quantity("step, phase by phase", "s", "lower", series=True),
         "unsplit_step_s": Quantity("step", "s", "lower", series=True),
-        "energy_step_s": Quantity("step in the energy window", "s", "lower", series=True),
+        "free_running_step_s": Quantity("free-running step", "s", "lower", series=True),
         "forward_only_s": Quantity("forward pass by itself", "s", "lower", series=True),
         "partial_step_s": Quantity("step on a smaller batch", "s", "lower", series=True),
         "flop_per_s": Quantity("operations", "FLOP/s", "higher"),
@@ -273,8 +293,16 @@ class TrainingWorkload(Workload):
     def weights_origin(self) -> dict[str, Any]:
         """The origin of the initial weights, for the record."""
         if self.parameters["weights"] == "pretrained":
-            return Checkpoint(self.parameters["weights_path"]).describe()
+            return self.checkpoint().describe()
         return {"weights": "random"}
+
+    def checkpoint(self) -> Checkpoint:
+        """The pretrained weights that the workload's entry names.
+
+        Raises:
+            UserError: there are none, see `Checkpoint`.
+        """
+        return Checkpoint(self.parameters["weights_path"], self.parameters["weights_revision"])
 
     def batches(self, data: Any, seed: int) -> Iterator[Batch]:
         """Endless batches of the prepared data, the same for every framework and trainer."""
@@ -306,19 +334,24 @@ class TrainingWorkload(Workload):
         """Values of the largest tensor that the optimizer changes."""
         return self.n_trainable_parameters()
 
-    def _ledger(self, precision: str, backend: str) -> footprint.Ledger:
-        habits = plugins.load("backends", backend).habits
+    def _ledger(self, precision: str, backend: str, capability: str | None) -> footprint.Ledger:
+        habits = plugins.load("backends", backend).habits_on(capability)
         return footprint.Ledger(habits, precision, self.parameters["gradient_checkpointing"])
 
-    def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
+    def memory_bytes(
+        self, precision: str, backend: str, capability: str | None = None
+    ) -> dict[str, int]:
         """See `Workload.memory_bytes`."""
-        ledger = self._ledger(precision, backend)
+        ledger = self._ledger(precision, backend, capability)
         stages = self.stages(ledger)
         return ledger.peak(stages, self.largest_trained()) if stages else {}
 
-    def offloaded_memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
+    def offloaded_memory_bytes(
+        self, precision: str, backend: str, capability: str | None = None
+    ) -> dict[str, int]:
         """Predicted memory on the device by part under ZeRO-Offload, in bytes."""
-        ledger = self._ledger(precision.removeprefix("amp-"), backend)  # it has no autocast
+        own = precision.removeprefix("amp-")  # it has no autocast
+        ledger = self._ledger(own, backend, capability)
         stages = self.stages(ledger)
         if not stages:
             return {}

@@ -56,7 +56,9 @@ class Plugin(OperationWorkload):
             return "a transfer moves bytes, whatever they mean: measured under fp32 only"
         return super().supports(framework, precision)
 
-    def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
+    def memory_bytes(
+        self, precision: str, backend: str, capability: str | None = None
+    ) -> dict[str, int]:
         """See `Workload.memory_bytes`: the device's buffer of the largest transfer."""
         return {"buffer": max(self.parameters["transfer_bytes"])}
 

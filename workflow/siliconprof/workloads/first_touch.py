@@ -4,8 +4,8 @@ A fresh anonymous mapping is written to once per page, in two passes. Only the f
 so the difference between both, per page, is the cost of a fault. It belongs to the operating
 system, not to the framework. Huge pages are refused where possible (madvise(2), MADV_NOHUGEPAGE),
 since one fault would bring many pages in; the count of minor faults shows whether that worked.
-Swap is not touched: a mapping takes a small share of the free memory and is released before the
-next.
+Swap is not touched: a mapping takes a small share of the available memory and is released before
+the next.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from siliconprof.backends.base import Unsupported
 from siliconprof.declarations import Parameter, Quantity
 from siliconprof.hosts import machine
+from siliconprof.hosts.sensors import apple
+from siliconprof.hosts.sensors.base import Unreadable
 from siliconprof.probes.page_faults import read_faults
 from siliconprof.stats import statistics
 from siliconprof.workloads.base import KernelWorkload
@@ -26,7 +28,7 @@ from siliconprof.workloads.base import KernelWorkload
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
 
-FREE_SHARE = 1 / 16  # of the free memory that a mapping may take
+AVAILABLE_SHARE = 1 / 16  # of the available memory that a mapping may take
 HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 FAULTS_DIFFER_ABOVE = 0.02  # of the pages: faults that the mapping's pages do not explain
 
@@ -71,9 +73,9 @@ class Plugin(KernelWorkload):
         """See `KernelWorkload.measure`.
 
         Raises:
-            Unsupported: every requested mapping is too large for the free memory.
+            Unsupported: every requested mapping is too large for the available memory.
         """
-        free = free_bytes()
+        available = available_bytes()
         huge_pages = huge_pages_setting()
         session.method["first_touch"] = {
             "times": "step_s: a mapping made, written to twice and given back; first_pass_s and "
@@ -82,14 +84,14 @@ class Plugin(KernelWorkload):
         }
         too_large = []
         for pages in sorted(self.parameters["pages"]):
-            if free is not None and pages * mmap.PAGESIZE > FREE_SHARE * free:
+            if available is not None and pages * mmap.PAGESIZE > AVAILABLE_SHARE * available:
                 too_large.append(pages)
                 continue
             session.add_point(self.point(session, pages))
         if too_large:
             reason = (
                 f"mappings of {', '.join(map(str, too_large))} pages of {mmap.PAGESIZE} bytes are "
-                f"more than a sixteenth of the free memory ({free} bytes)"
+                f"more than a sixteenth of the available memory ({available} bytes)"
             )
             if not session.points:
                 raise Unsupported(reason)
@@ -154,11 +156,13 @@ class Touch:
         self.second_faults.append(after - between)
 
 
-def free_bytes() -> int | None:
-    """Bytes of memory that are free without swapping, by the system; None where unknown."""
+def available_bytes() -> int | None:
+    """Bytes of memory to be had without swapping, by the system; None where unknown."""
     if machine.is_mac():
-        free_pages = machine.sysctl("vm.page_free_count")
-        return int(free_pages) * mmap.PAGESIZE if free_pages.isdigit() else None
+        try:
+            return apple.VirtualMemory().available() * mmap.PAGESIZE
+        except Unreadable:
+            return None
     match = re.search(r"^MemAvailable:\s*(\d+) kB", machine.read_text("/proc/meminfo"), re.M)
     return int(match[1]) * 1024 if match else None
 

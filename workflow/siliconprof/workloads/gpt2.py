@@ -16,7 +16,6 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from siliconprof.datasets.weights import Checkpoint
 from siliconprof.declarations import Parameter
 from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
@@ -241,7 +240,7 @@ class Plugin(TrainingWorkload):
         import numpy as np
 
         if self.parameters["weights"] == "pretrained":
-            yield from Checkpoint(self.parameters["weights_path"]).arrays(self.weight_shapes())
+            yield from self.checkpoint().arrays(self.weight_shapes())
             return
         generator = np.random.Generator(np.random.PCG64(seed))
         residual = 0.02 / math.sqrt(2 * self.n_layer)

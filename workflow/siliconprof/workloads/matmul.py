@@ -194,7 +194,9 @@ class Plugin(OperationWorkload):
         trained = plugins.load("workloads", of["module"])(of["parameters"])
         return ("torch", *trained.packages("torch"))
 
-    def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
+    def memory_bytes(
+        self, precision: str, backend: str, capability: str | None = None
+    ) -> dict[str, int]:
         """See `Workload.memory_bytes`: operands and result of the largest of the `shapes`.
 
         The step's are known once it is traced, and the search keeps within its share.

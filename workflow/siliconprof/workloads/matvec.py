@@ -58,7 +58,9 @@ class Plugin(OperationWorkload):
         """See `Workload.describe_point`."""
         return f"{product_text(row)}, {row['cache']}"
 
-    def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
+    def memory_bytes(
+        self, precision: str, backend: str, capability: str | None = None
+    ) -> dict[str, int]:
         """See `Workload.memory_bytes`: the copies of the largest point.
 
         The cache's size is known where it is measured; until then it counts as unknown.

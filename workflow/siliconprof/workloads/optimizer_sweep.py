@@ -128,9 +128,11 @@ class Plugin(KernelWorkload):
         """See `Workload.common_settings`."""
         return with_betas(parameters)
 
-    def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
+    def memory_bytes(
+        self, precision: str, backend: str, capability: str | None = None
+    ) -> dict[str, int]:
         """See `Workload.memory_bytes`: of one training; there is one at a time."""
-        return self.model({}).memory_bytes(precision, backend)
+        return self.model({}).memory_bytes(precision, backend, capability)
 
     def model(self, settings: Mapping[str, Any]) -> transformer_lm.Plugin:
         """The training under a setting."""

@@ -199,7 +199,9 @@ class Plugin(KernelWorkload):
         """Why a point is not tried, or None."""
         parameters, cell = self.parameters, session.cell
         capacity_bytes, source = memory_model.capacity(
-            parameters["memory_budget_gib"], cell.device_usable, cell.device_memory_bytes
+            memory_model.budget_of(parameters["memory_budget_gib"], cell.device_kind),
+            cell.device_usable,
+            cell.device_memory_bytes,
         )
         question = memory_model.Question(
             "fits", predicted_bytes, capacity_bytes, source, force=parameters["force"]
@@ -262,7 +264,8 @@ def _sizes(model: transformer_lm.Plugin) -> dict[str, int]:
 def described(model: transformer_lm.Plugin, session: Session) -> dict[str, Any]:
     """A point's parameters, operations and predicted memory, before it is measured."""
     flops, source = model.flops_per_step()
-    parts = model.memory_bytes(session.cell.precision, session.cell.backend)
+    cell = session.cell
+    parts = model.memory_bytes(cell.precision, cell.backend, cell.device_capability)
     params = _sizes(model) | {
         "vocab_size": model.vocab_size,
         "n_parameters": model.n_parameters(),

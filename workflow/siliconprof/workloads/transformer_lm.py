@@ -52,7 +52,11 @@ class Plugin(TrainingWorkload):
         **OPTIMIZER_POINT,
     }
     PARAMETERS = {
-        **{name: value for name, value in TRAINING_PARAMETERS.items() if name != "weights_path"},
+        **{
+            name: value
+            for name, value in TRAINING_PARAMETERS.items()
+            if not name.startswith("weights_")
+        },
         "weights": {
             "enum": ["random"],
             "default": "random",
@@ -136,9 +140,11 @@ class Plugin(TrainingWorkload):
         """See `TrainingWorkload.flops_per_step`, and `Shape.flops_per_token` for what is in it."""
         return float(self.shape.flops_per_token() * self.tokens_per_step()), FLOPS_SOURCE
 
-    def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
+    def memory_bytes(
+        self, precision: str, backend: str, capability: str | None = None
+    ) -> dict[str, int]:
         """See `Workload.memory_bytes`."""
-        ledger = self._ledger(precision, backend)
+        ledger = self._ledger(precision, backend, capability)
         *_, second, largest = sorted(math.prod(shape) for shape in self.weight_shapes().values())
         return ledger.peak(self.stages(ledger), largest, largest + second)
 
@@ -332,6 +338,8 @@ def _shape(parameters: Mapping[str, Any]) -> Shape:
     """
     vocab_size = int(parameters["vocab_size"] or parameters["dataset_vocab_size"])
     n_head, seq_len = int(parameters["n_head"]), int(parameters["seq_len"])
+    if vocab_size < 1:
+        raise UserError(f"vocab_size: is {vocab_size}; expected at least 1")
     if parameters["parameter_budget"] is not None:
         pair = _wide_deep.solve(
             parameters["parameter_budget"], n_head, vocab_size, seq_len, parameters["depth_ratio"]

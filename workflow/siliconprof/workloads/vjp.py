@@ -62,7 +62,9 @@ class Plugin(OperationWorkload):
         """See `Workload.describe_point`."""
         return f"{product_text(row)}, {row['forward']} forward"
 
-    def memory_bytes(self, precision: str, backend: str) -> dict[str, int]:
+    def memory_bytes(
+        self, precision: str, backend: str, capability: str | None = None
+    ) -> dict[str, int]:
         """See `Workload.memory_bytes`: the largest point's operands, product and gradients."""
         width = WIDTH_BYTES.get(precision, 4)
         return {"operands": width * max(values(s, "with") for s in self.parameters["shapes"])}

@@ -20,7 +20,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from siliconprof.backends.base import Unsupported
-from siliconprof.datasets.weights import Checkpoint
 from siliconprof.declarations import Parameter
 from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
@@ -269,7 +268,7 @@ class Plugin(TrainingWorkload):
         import numpy as np
 
         if self.parameters["weights"] == "pretrained":
-            checkpoint = Checkpoint(self.parameters["weights_path"])
+            checkpoint = self.checkpoint()
             yield from checkpoint.arrays(self.weight_shapes(), first_rows=(POSITIONS,))
             return
         generator = np.random.Generator(np.random.PCG64(seed))

@@ -1,9 +1,9 @@
-"""Apple silicon: energy by zeus-apple-silicon, thermal pressure and swap by macOS itself.
+"""Apple silicon: energy by zeus-apple-silicon, thermal pressure and memory by macOS itself.
 
 None of it needs root. Energy: zeus-apple-silicon 1.1.0 (README and apple_energy.hpp) reads
 IOReport's "Energy Model", an estimate by the chip's firmware, in millijoules. Thermal pressure:
-notify(3) with the name and the levels of <libkern/OSThermalNotification.h>. Swap:
-host_statistics64 with <mach/vm_statistics.h>. Only root may read a GPU's clock, temperature and
+notify(3) with the name and the levels of <libkern/OSThermalNotification.h>. Swap
+and free memory: host_statistics64 with <mach/vm_statistics.h>. Only root may read a GPU's clock, temperature and
 load (powermetrics(1)), so they are absent here.
 """
 
@@ -220,7 +220,7 @@ class MacHost(Hardware):
         )
 
 
-# -- swap --------------------------------------------------------------------------------------
+# -- memory ------------------------------------------------------------------------------------
 
 
 class VmStatistics64(ctypes.Structure):
@@ -255,8 +255,8 @@ class VmStatistics64(ctypes.Structure):
     ]
 
 
-class Swap:
-    """Pages that the whole host swapped in and out since boot.
+class VirtualMemory:
+    """What the whole host does with its pages of memory.
 
     Raises:
         Unreadable: macOS does not answer.
@@ -273,10 +273,10 @@ class Swap:
             ctypes.POINTER(VmStatistics64),
             ctypes.POINTER(ctypes.c_uint32),
         )
-        self.pages()
+        self.statistics()
 
-    def pages(self) -> tuple[int, int]:
-        """(in, out), in pages."""
+    def statistics(self) -> VmStatistics64:
+        """All counts now, in pages."""
         statistics = VmStatistics64()
         count = ctypes.c_uint32(ctypes.sizeof(statistics) // 4)  # in units of integer_t
         status = self._statistics(
@@ -284,4 +284,17 @@ class Swap:
         )
         if status:
             raise Unreadable(f"macOS: host_statistics64 answers {status}")
-        return statistics.swapins, statistics.swapouts
+        return statistics
+
+    def swapped(self) -> tuple[int, int]:
+        """(in, out) since boot, in pages."""
+        now = self.statistics()
+        return now.swapins, now.swapouts
+
+    def available(self) -> int:
+        """Pages to be had without swapping: free, which includes speculative ones, or inactive.
+
+        Few are ever free, since macOS keeps files in them; psutil's `available` is the same sum.
+        """
+        now = self.statistics()
+        return now.free + now.inactive

@@ -1,0 +1,286 @@
+"""The page of records that are valid and odd: `python benchmarks/mutations.py --sets 100`.
+
+Takes some cells of a real run (`--results`, by default those here), changes each at random within
+what the reading of records accepts, and runs every stage from the records to the page, a set in a
+process of its own. Prints how many sets were rendered whole, rendered with boxes in the place of
+what could not be drawn, and refused with a line that names the record; and how many crashed, which
+none should. `--seed` with the number of a set makes the same set again, `--keep` keeps its files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import io
+import json
+import multiprocessing
+import random
+import re
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "workflow")]
+
+from siliconprof.errors import UserError  # noqa: E402
+from siliconprof.store import record  # noqa: E402
+
+Made = dict[str, Any]
+OUTCOMES = ("rendered whole", "rendered with boxes", "refused with a line", "crashed")
+FEWEST, MOST = 5, 9  # cells of a set
+CHANGES = 30  # at most, of a record
+LIMIT_S = 600  # of a set
+NUMBERS = (
+    0,
+    1,
+    -1,
+    -0.0,
+    5e-324,
+    1e-300,
+    1e-99,
+    1e-9,
+    1e9,
+    1e99,
+    -1e99,
+    1e300,
+    2**31,
+    2**53,
+    2**62,
+)
+TEXTS = (
+    "",
+    " ",
+    "nan",
+    "1e5",
+    "–",
+    "$x_1$ {x} %s \\n",
+    "<script>alert(1)</script>",
+    "a/b",
+    "Größe µ 測定 😀",
+    "x" * 300,
+    "long words " * 200,
+)
+FIXED = ("schema_version", "method_version", "sha256")
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value within a record; of a long list some."""
+    keys: Sequence[Any] = ()
+    if isinstance(value, dict):
+        keys = list(value)
+    elif isinstance(value, list):
+        keys = range(len(value)) if len(value) < 4 else (0, 1, len(value) // 2, len(value) - 1)
+    for name in keys:
+        if path or name not in FIXED:
+            yield (*path, name)
+            yield from places(value[name], (*path, name))
+
+
+def odd(value: Any, chance: random.Random) -> Any:
+    """Another value in the place of one."""
+    if isinstance(value, bool):
+        return chance.choice((not value, None))
+    if isinstance(value, int | float):
+        other = chance.choice((*NUMBERS, None, value * 1000, -value))
+        return (
+            int(other)
+            if isinstance(value, int) and other is not None and abs(other) < 2**63
+            else other
+        )
+    if isinstance(value, str):
+        return chance.choice((*TEXTS, *record.STATUSES, None))
+    if isinstance(value, list):
+        several = [[], value[:1], value[: len(value) // 2], value + value]
+        if value and all(isinstance(entry, int | float | None) for entry in value):
+            extreme = chance.choice(NUMBERS)
+            at = chance.randrange(len(value))
+            several += [
+                [extreme] * len(value),
+                [None] * len(value),
+                [*value[:at], *[None] * (len(value) - at)],
+                [*value[:at], extreme, *value[at + 1 :]],
+            ]
+        return chance.choice(several)
+    if isinstance(value, dict):
+        return {}
+    return chance.choice((0, 1.0, "", [], {}))
+
+
+def mutated(made: Made, chance: random.Random, valid: Callable[[Made], bool]) -> Made:
+    """A record changed in some places, after each of which it is still valid."""
+    for _ in range(chance.randint(0, CHANGES)):
+        other = copy.deepcopy(made)
+        # Every kind of place is as likely as any other, however many there are of it.
+        by_kind: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
+        for path in places(other):
+            kind = tuple("*" if isinstance(step, int) else step for step in path)
+            by_kind.setdefault(kind, []).append(path)
+        alike = by_kind[chance.choice(list(by_kind))]
+        drops = chance.random() < 0.25
+        for *way, name in alike if chance.random() < 0.5 else [chance.choice(alike)]:
+            inner = other
+            for step in way:
+                inner = inner[step]
+            if drops and isinstance(inner, dict):
+                inner.pop(name, None)  # a doubled list has its members twice
+            else:
+                inner[name] = odd(inner[name], chance)
+        if valid(other):
+            made = other
+    return made
+
+
+def is_valid(made: Made) -> bool:
+    """Whether the reading of records accepts one: by its schema, and where it would lie."""
+    try:
+        text = json.dumps(made, allow_nan=False)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, *record.cell_path(made).split("/")).with_suffix(".json")
+            path.parent.mkdir(parents=True)
+            path.write_text(text.replace(made["sha256"], record.content_sha256(made)))
+            record.read_in_place(path)
+    except (UserError, ValueError, TypeError, KeyError, AttributeError, OSError):
+        return False
+    return True
+
+
+def make(results: Path, folder: Path, chance: random.Random) -> None:
+    """Write a set's records and matrix below a folder, some as if of other hosts."""
+    matrix = json.loads((results / "matrix.json").read_text(encoding="utf-8"))
+    paths = (results / Path(one["record"]).relative_to("results") for one in matrix["cells"])
+    planned = [path for path in paths if path.is_file()]
+    matrix["cells"] = []
+    for one in chance.sample(planned, min(chance.randint(FEWEST, MOST), len(planned))):
+        made = record.read(one)
+        hosts = [made["cell"]["host"]]
+        if chance.random() < 0.2:
+            hosts.append(chance.choice(("other", "desk-2", "x" * 40)))
+        for host in hosts:
+            named = copy.deepcopy(made)
+            named["cell"]["host"] = host
+            changed = mutated(named, chance, is_valid)
+            changed["sha256"] = record.content_sha256(changed)
+            path = folder / "results" / "records" / f"{record.cell_path(changed)}.json"
+            if path.exists():
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(changed), encoding="utf-8")
+            if changed["cell"]["host"] == matrix["host"]["label"]:
+                own = {"cell": changed["cell"], "record": path.relative_to(folder).as_posix()}
+                matrix["cells"].append(own)
+    (folder / "results" / "matrix.json").write_text(json.dumps(matrix), encoding="utf-8")
+
+
+def sketch(
+    name: str, draw: Callable[[bool], Any], alt: str, *_: Any, on_page: bool = True, **__: Any
+) -> tuple[str, str]:
+    """What `figures.publish` does, without the files, which take most of the time."""
+    from siliconprof.render import figures, svg
+
+    shown = [svg.inline(figures._svg(draw(narrow)), "") for narrow in (False, True)]
+    return (shown[0], shown[1]) if on_page else ("", "")
+
+
+def run(folder: Path, with_files: bool = False) -> None:
+    """Every stage from the records to the page, in this process.
+
+    Raises:
+        UserError: one refuses.
+    """
+    from siliconprof.analyse import aggregate, attribution, ceilings, expected
+    from siliconprof.claims import judge
+    from siliconprof.render import figures, page
+
+    if not with_files:
+        figures.publish = sketch
+    tables = ["--tables", "results/tables", "--output-dir", "results/tables"]
+    known = ["--matrix", "results/matrix.json", "--registry", f"{ROOT}/config/devices.yaml"]
+    published = ["--published", f"{ROOT}/config/published"]
+    with contextlib.chdir(folder):
+        aggregate.main([*known[:2], "--results", "results", *tables[2:]])
+        ceilings.main([*known, *tables])
+        expected.main([*known, *tables])
+        attribution.main(tables)
+        judge.main([*known, *tables, "--claims", f"{ROOT}/config/claims.yaml", *published])
+        page.main(
+            [*known, *tables[:2], *published, "--template", f"{ROOT}/report"]
+            + ["--figures", "results/figures", "--output", "results/report.html"]
+        )
+
+
+def outcome(folder: Path, with_files: bool = False) -> tuple[str, str]:
+    """(one of OUTCOMES, the lines or the traceback) of a set that lies in a folder."""
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            run(folder, with_files)
+    except UserError as error:
+        named = re.search(r"results/records/\S+\.json", str(error))
+        return OUTCOMES[2 if named else 3], str(error)
+    except Exception:
+        return OUTCOMES[3], traceback.format_exc()
+    boxes = folder / "results" / "left-out.json"
+    lines = json.loads(boxes.read_text(encoding="utf-8")) if boxes.exists() else []
+    return OUTCOMES[1 if lines else 0], "\n".join(str(line) for line in lines)
+
+
+def one_set(results: Path, folder: Path, seed: str) -> tuple[str, str]:
+    """Make a set and see what comes of it."""
+    make(results, folder, random.Random(seed))
+    return outcome(folder)
+
+
+def _work(results: Path, folder: Path, seed: str, answer: Any) -> None:
+    answer.send(one_set(results, folder, seed))
+
+
+def main() -> int:
+    """Run the campaign; 1 when a set crashed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--results", type=Path, default=ROOT / "results", help="of a real run")
+    parser.add_argument("--sets", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="number of the first set")
+    parser.add_argument("--keep", type=Path, help="a folder for the sets that were not whole")
+    arguments = parser.parse_args()
+    if not list(arguments.results.glob("records/*/*/*/*/*/*.json")):
+        parser.error(
+            f"--results {arguments.results}: no record of a run is there; name its results"
+        )
+    counts: Counter[str] = Counter()
+    context = multiprocessing.get_context("spawn")
+    for number in range(arguments.first, arguments.first + arguments.sets):
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = arguments.keep / str(number) if arguments.keep else Path(scratch)
+            ours, theirs = context.Pipe(duplex=False)
+            seed = f"{arguments.seed}-{number}"
+            arguments_of = (arguments.results.resolve(), folder.resolve(), seed, theirs)
+            worker = context.Process(target=_work, args=arguments_of)
+            worker.start()
+            theirs.close()
+            try:
+                ended = ours.recv() if ours.poll(LIMIT_S) else (OUTCOMES[3], "still running")
+            except EOFError:
+                ended = (OUTCOMES[3], "the process died")
+            worker.kill()
+            worker.join()
+        counts[ended[0]] += 1
+        print(f"set {number}: {ended[0]} in {time.monotonic() - began:.0f} s", flush=True)
+        if ended[1]:
+            print("    " + "\n    ".join(ended[1].rstrip().splitlines()[-6:]), flush=True)
+    print(f"{arguments.sets} sets: {', '.join(f'{counts[name]} {name}' for name in OUTCOMES)}")
+    return 1 if counts[OUTCOMES[3]] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,228 @@
+"""What torch-cuda makes of a played card, line by line; test_played.py runs this beside one."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from device import CARDS
+from siliconprof import plugins
+from siliconprof.backends import _streams
+from siliconprof.backends.base import Unsupported
+from siliconprof.session.timing import call_s
+from test_plugins import NoClock, gpt2, tokens
+
+CARD = CARDS["NVIDIA H200"]
+MIB = 2**20
+
+
+def opened(precision: str = "fp32") -> Any:
+    backend = plugins.load("backends", "torch-cuda")()
+    backend.open("gpu", 0, 2, precision)
+    backend.release_memory()
+    backend.reset_peak_memory()
+    return backend
+
+
+def test_played_card_is_waited_for() -> None:
+    """A call lasts as long as the card works; marks agree with the clock, in seconds."""
+    backend = opened()
+    a, b = backend.normal((512, 512), 0), backend.normal((512, 512), 1)
+    backend.matmul(a, b)  # its workspace
+    needs = 2 * 512**3 / CARD.flop_rates["fp32"]
+    assert call_s(lambda: backend.matmul(a, b), backend) == pytest.approx(needs, rel=0.2)
+    began = time.perf_counter()
+    backend.matmul(a, b)
+    assert time.perf_counter() - began < needs / 2  # handing over is no waiting
+    backend.synchronize()
+    begin = backend.mark()
+    began = time.perf_counter()
+    backend.matmul(a, b)
+    end = backend.mark()
+    with pytest.raises(RuntimeError, match="not ready"):
+        backend.seconds_between(begin, end)
+    backend.synchronize()
+    between, wall = backend.seconds_between(begin, end), time.perf_counter() - began
+    assert between == pytest.approx(needs, rel=0.2) and between == pytest.approx(wall, rel=0.2)
+
+
+def test_played_card_counts_its_memory() -> None:
+    """Live and reserved bytes, peaks, what the driver gave, the limit and what is beyond it."""
+    backend = opened()
+    before = backend.memory_counters()
+    kept = backend.normal((1024, 1024), 0)
+    during = backend.memory_counters()
+    assert during["allocated_bytes"] - before["allocated_bytes"] == 4 * MIB
+    assert backend.memory_bytes() == during["allocated_bytes"]
+    assert during["reserved_bytes"] - before["reserved_bytes"] == 20 * MIB  # a large segment
+    assert during["driver_bytes"] == during["reserved_bytes"] + CARD.context_bytes
+    del kept
+    assert backend.peak_memory_bytes() == during["allocated_bytes"]
+    assert backend.memory_counters()["reserved_bytes"] == during["reserved_bytes"]
+    backend.reset_peak_memory()
+    backend.release_memory()
+    assert backend.memory_counters() == before
+    assert backend.peak_memory_bytes() == before["allocated_bytes"]
+    assert backend.memory_limit_bytes() == CARD.memory_bytes
+    assert "own memory" in backend.limit_memory(CARD.memory_bytes)
+    said = backend.limit_memory(128 * MIB)
+    assert f"({128 * MIB / CARD.memory_bytes:.4f})" in said
+    room = 128 * MIB - before["reserved_bytes"] - 4 * MIB
+    backend.normal((room // 4,), 0)
+    with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+        backend.normal((room // 2,), 0)
+    torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def test_played_card_says_what_it_is() -> None:
+    backend = opened("tf32")
+    assert backend.identity("gpu", 0) == {"name": CARD.name, "memory_bytes": CARD.memory_bytes}
+    described = backend.describe()
+    assert described["compute_capability"] == "9.0" and described["device_name"] == CARD.name
+    assert described["multiprocessors"] == CARD.multiprocessors
+    assert described["cudnn_allow_tf32"] and described["float32_matmul_precision"] == "high"
+    assert not opened().describe()["cudnn_allow_tf32"]
+    assert backend.last_level_cache()[0] == CARD.l2_bytes
+    vendor, uuid = backend.gpu_address()
+    assert vendor == "nvidia" and uuid.startswith("GPU-fa4e")
+    assert torch.cuda.get_device_properties(0).uuid in uuid
+    assert set(backend.launch_means()) == {"enqueue", "cold"}
+
+
+def test_played_card_is_the_only_one_that_its_process_sees() -> None:
+    """Out of those that the shell leaves; one that it hides stays hidden."""
+    plugin = plugins.load("backends", "torch-cuda")
+    for visible, index, seen in (
+        (None, 1, "1"),
+        ("3, GPU-a", 1, "GPU-a"),
+        ("3", 1, ""),
+        ("", 0, ""),
+    ):
+        inherited = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+        own = plugin.environment(index, "fp32", inherited)
+        assert own == {"CUDA_VISIBLE_DEVICES": seen}
+
+
+def test_played_card_that_is_missing_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = plugins.load("backends", "torch-cuda")()
+    assert plugin.available()[0]
+    # DeepSpeed sets it as it is imported, and whoever started this process may have imported it.
+    monkeypatch.delenv("PYTORCH_NVML_BASED_CUDA_CHECK", raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getDeviceCount", lambda: 0)
+    assert plugin.available() == (
+        False,
+        "torch finds no CUDA device (driver missing, too old, or no GPU)",
+    )
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert plugin.available() == (False, f"torch {torch.__version__} is built without CUDA")
+
+
+def test_played_card_that_is_old_refuses_new_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        sys.modules["played_cuda"].driver.gpus[0], "card", CARDS["NVIDIA GeForce RTX 2080 Ti"]
+    )
+    for precision in ("tf32", "bf16", "amp-bf16"):
+        with pytest.raises(Unsupported, match=f"{precision}: .* 8.0, this GPU has 7.5"):
+            opened(precision)
+    opened("fp16")
+
+
+@pytest.mark.parametrize("direction", ["host-to-device", "device-to-host"])
+@pytest.mark.parametrize("pinned", [False, True])
+def test_played_card_moves_what_was_sent(direction: str, pinned: bool) -> None:
+    """From page-locked memory the copy runs on by itself; else it is over when it returns."""
+    backend = opened()
+    transfer, means = backend.transfer(direction, pinned, 2**16, 0)
+    assert str(pinned) in means
+    backend.synchronize()
+    needs = 2**18 / CARD.link_rate
+    began = time.perf_counter()
+    received = transfer.launch()
+    handed_over = time.perf_counter() - began
+    assert (handed_over < needs / 2) == pinned
+    backend.synchronize()
+    assert time.perf_counter() - began == pytest.approx(needs, rel=0.2)
+    assert transfer.arrived(received)
+    received.zero_()
+    assert not transfer.arrived(received)
+
+
+@pytest.mark.parametrize("kernel", ["copy", "triad", "reduction"])
+def test_played_card_streams(kernel: str) -> None:
+    """Each kernel computes what its reference does, into memory that exists already."""
+    backend = opened()
+    stream = backend.stream(kernel)
+    flats = [backend.repeated_normal(2**14, seed) for seed in range(2 if kernel == "triad" else 1)]
+    views = [stream.view(flat) for flat in flats]
+    into = backend.normal((2**14,) if kernel != "reduction" else (2**14 // _streams.SUMMED,), 9)
+    held = backend.memory_bytes()
+    result = stream.run(into, *views)
+    backend.synchronize()
+    assert backend.relative_error(result, stream.reference, *views) < 1e-5
+    assert backend.memory_bytes() == held
+
+
+def test_played_card_is_timed_by_torchs_own_timer() -> None:
+    backend = opened()
+    a = backend.normal((512, 512), 0)
+    needs = 2 * 512**3 / CARD.flop_rates["fp32"]
+    found = backend.blocked_autorange(lambda: backend.matmul(a, a), 0.05)
+    assert np.median(found["times_s"]) == pytest.approx(needs, rel=0.2)
+
+
+def test_played_card_is_marked_for_a_profiler() -> None:
+    marks = torch.cuda.cudart().profiled
+    before = len(marks)
+    with opened().capture_range("cuda-profiler", ""):
+        assert marks[before:] == ["start"]
+    assert marks[before:] == ["start", "stop"]
+
+
+def test_played_card_keeps_nothing_of_a_forward_pass() -> None:
+    """Neither alone nor in an evaluation; dropout is off there, and on again afterwards."""
+    backend = opened()
+    stepper = backend.stepper(gpt2("nano"), 5)
+    batch = tokens(1)
+    stepper.step(batch, NoClock())
+    forward = stepper.forward_only(batch)
+    kept: list[Any] = []
+    hook = torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t)
+    with hook:
+        forward()
+        stepper.evaluate(batch)
+        seen = stepper.outputs(batch)
+    assert kept == [] and seen.dtype == np.float32
+    assert stepper.model.training
+    assert stepper.evaluate(batch) == stepper.evaluate(batch)
+    assert all(weight.grad is None for weight in stepper.trained.values())
+
+
+def test_played_card_evaluates_in_the_precision_that_it_trains_in() -> None:
+    exact, mixed = (
+        opened(precision).stepper(gpt2("nano"), 5).outputs(tokens(1))
+        for precision in ("fp32", "amp-bf16")
+    )
+    assert not np.allclose(mixed, exact, rtol=0, atol=1e-4)
+    assert np.allclose(mixed, exact, rtol=0, atol=0.1)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "amp-fp16"])
+def test_played_card_goes_on_from_a_checkpoint(precision: str, tmp_path: Path) -> None:
+    """Loss by loss as if it had not been interrupted: weights, moments, scale, steps."""
+
+    def losses(stepper: Any, first: int) -> list[float]:
+        return [stepper.step(tokens(seed), NoClock())() for seed in range(first, first + 3)]
+
+    one = opened(precision).stepper(gpt2("nano", learning_rate=0.003), 5)
+    losses(one, 0)
+    one.save(tmp_path / "saved.safetensors", {"word": "kept"})
+    expected = losses(one, 3)
+    other = opened(precision).stepper(gpt2("nano", learning_rate=0.003), 6)
+    assert other.load(tmp_path / "saved.safetensors")["word"] == "kept"
+    assert other.steps == 3
+    assert losses(other, 3) == pytest.approx(expected, rel=1e-5)

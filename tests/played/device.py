@@ -1,0 +1,290 @@
+"""A device that is played: its time line, its memory, its speed. No framework is known here.
+
+Results are computed at once, on the CPU; only time is played. The device works through a queue on
+a time line of its own. The host's clocks, as this process reads them, leave out what computing a
+result really took and go on to the queue's end where the host waits. So a time that was read
+without waiting is too short, as on a real device, and what is added up is exact.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import insort
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+LAUNCH_S = 4e-6  # of the host, to hand a kernel over
+KERNEL_S = 2e-6  # of the device, however little a kernel does
+
+_real = {name: getattr(time, name) for name in ("perf_counter", "monotonic", "time")}
+
+
+@dataclass(frozen=True)
+class Card:
+    """The facts of a device, as its driver gives them, and its rates in units a second.
+
+    They are those of the data sheet, made so small that a CPU computes the work of a played second
+    in less: rates by `SLOWER`, sizes by `SMALLER`.
+    """
+
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    memory_bytes: int
+    l2_bytes: int
+    bytes_rate: float
+    flop_rates: dict[str, float]  # fp32, tf32, 16 bit
+    link_rate: float  # bytes from and to the host
+    context_bytes: int = 2**23
+
+
+SLOWER, SMALLER = 20_000, 64
+GB, GIB, MIB = 10**9, 2**30, 2**20
+
+
+def card(
+    name: str,
+    capability: tuple[int, int],
+    multiprocessors: int,
+    memory_gib: int,
+    l2_mib: float,
+    gb_rate: float,
+    tflop_rates: tuple[float, float, float],
+    link_gb_rate: float,
+) -> Card:
+    """A card of its data sheet's figures."""
+    flop_rates = (rate * 1e12 / SLOWER for rate in tflop_rates)
+    return Card(
+        name,
+        capability,
+        multiprocessors,
+        memory_gib * GIB // SMALLER,
+        int(l2_mib * MIB) // SMALLER,
+        gb_rate * GB / SLOWER,
+        dict(zip(("fp32", "tf32", "half"), flop_rates, strict=True)),
+        link_gb_rate * GB / SLOWER,
+    )
+
+
+CARDS = {
+    each.name: each
+    for each in (
+        # NVIDIA H200 data sheet: 141 GB, 4.8 TB/s; 67, 495 and 989 TFLOP/s, dense
+        card("NVIDIA H200", (9, 0), 132, 141, 50, 4800, (67, 495, 989), 64),
+        card("NVIDIA H200 MIG 1g.18gb", (9, 0), 16, 18, 6.25, 600, (8, 60, 120), 64),
+        # Turing whitepaper, GeForce RTX 2080 Ti: neither tf32 nor bf16
+        card("NVIDIA GeForce RTX 2080 Ti", (7, 5), 68, 11, 5.5, 616, (13.4, 13.4, 107), 16),
+    )
+}
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+class Timeline:
+    """The host's clock and the queue of one device, both in seconds of the host's clock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._hidden = 0.0  # real seconds that the host's clock leaves out; negative after waits
+        self._since: float | None = None  # while a result is computed, the clock stands still
+        self.end = 0.0  # of the queue
+        self._later: list[tuple[float, Callable[[], Any]]] = []
+        self.busy_s = 0.0
+        self.launches = 0
+
+    def now(self) -> float:
+        """The host's clock."""
+        since = self._since
+        return (_real["perf_counter"]() if since is None else since) - self._hidden
+
+    def patch(self) -> None:
+        """Have Python's clocks tell the host's time from now on."""
+        import timeit
+
+        for name, real in _real.items():
+            setattr(time, name, lambda real=real: self._shifted(real))
+            if name != "time":
+                setattr(time, f"{name}_ns", lambda real=real: int(self._shifted(real) * 1e9))
+        gettime, of_cpus = (
+            time.clock_gettime,
+            (time.CLOCK_PROCESS_CPUTIME_ID, time.CLOCK_THREAD_CPUTIME_ID),
+        )
+        time.clock_gettime = lambda which: (
+            gettime(which) if which in of_cpus else self._shifted(lambda: gettime(which))
+        )
+        timeit.default_timer = time.perf_counter
+
+    def _shifted(self, real: Callable[[], float]) -> float:
+        since = self._since
+        standing = 0.0 if since is None else _real["perf_counter"]() - since
+        return real() - standing - self._hidden
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """What happens in here takes the host `LAUNCH_S`, whatever it really takes."""
+        with self.lock:
+            if self._since is not None:
+                yield
+                return
+            self._since = _real["perf_counter"]()
+            try:
+                yield
+            finally:
+                took = _real["perf_counter"]() - self._since
+                self._hidden += took - LAUNCH_S
+                self._since = None
+
+    def launch(self, duration_s: float) -> None:
+        """Queue work of that length."""
+        self.end = max(self.now(), self.end) + duration_s
+        self.busy_s += duration_s
+        self.launches += 1
+
+    def later(self, action: Callable[[], Any]) -> None:
+        """Do this when the host has waited for what is queued now."""
+        self._later.append((self.end, action))
+
+    def wait(self, until: float | None = None) -> None:
+        """The host waits for the queue's end, or for a moment in it."""
+        with self.lock:
+            until = self.end if until is None else until
+            self._hidden -= max(until - self.now(), 0.0)
+            due = [action for moment, action in self._later if moment <= until]
+            self._later = [entry for entry in self._later if entry[0] > until]
+            for action in due:
+                action()
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+# c10/cuda/CUDACachingAllocator.cpp: kMinBlockSize, kSmallSize, kSmallBuffer, kLargeBuffer,
+# kMinLargeAlloc, kRoundLarge
+ROUND, SMALL, SMALL_BUFFER = 512, 2**20, 2**21
+LARGE_BUFFER, MIN_LARGE, ROUND_LARGE = 20 * 2**20, 10 * 2**20, 2**21
+
+
+class OutOfMemory(Exception):
+    """The device cannot give so much."""
+
+
+@dataclass(eq=False)
+class Segment:
+    """Memory that the driver gave in one piece."""
+
+    size: int
+    small: bool
+    free: list[tuple[int, int]] = field(default_factory=list)  # (start, bytes), by start
+
+    def give_back(self, start: int, size: int) -> None:
+        """Free a block and join it to its free neighbours."""
+        insort(self.free, (start, size))
+        joined: list[tuple[int, int]] = []
+        for begin, length in self.free:
+            if joined and sum(joined[-1]) == begin:
+                joined[-1] = (joined[-1][0], joined[-1][1] + length)
+            else:
+                joined.append((begin, length))
+        self.free = joined
+
+
+class Memory:
+    """Torch's caching allocator on one device."""
+
+    def __init__(self, card: Card) -> None:
+        self.card = card
+        self.lock = threading.RLock()
+        self.segments: list[Segment] = []
+        self.fraction = 1.0
+        self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
+
+    def allocate(self, n_bytes: int) -> Block:
+        """A block of at least so many bytes.
+
+        Raises:
+            OutOfMemory: there is none.
+        """
+        size = max(-(-n_bytes // ROUND) * ROUND, ROUND)
+        small = size <= SMALL
+        with self.lock:
+            place = self._best(size, small) or self._grown(size, small)
+            if place is None:
+                raise OutOfMemory(n_bytes)
+            segment, (start, length) = place
+            segment.free.remove((start, length))
+            left = length - size
+            if left >= ROUND if small else left > SMALL:
+                insort(segment.free, (start + size, left))
+            else:
+                size = length
+            self.allocated += size
+            self.peak_allocated = max(self.peak_allocated, self.allocated)
+            return Block(self, segment, start, size)
+
+    def _best(self, size: int, small: bool) -> tuple[Segment, tuple[int, int]] | None:
+        fits = [
+            (length, index, start)
+            for index, segment in enumerate(self.segments)
+            if segment.small == small
+            for start, length in segment.free
+            if length >= size
+        ]
+        if not fits:
+            return None
+        length, index, start = min(fits)
+        return self.segments[index], (start, length)
+
+    def _grown(self, size: int, small: bool) -> tuple[Segment, tuple[int, int]] | None:
+        if small:
+            asked = SMALL_BUFFER
+        elif size < MIN_LARGE:
+            asked = LARGE_BUFFER
+        else:
+            asked = -(-size // ROUND_LARGE) * ROUND_LARGE
+        if not self._has_room(asked):
+            self.empty_cache()
+        if not self._has_room(asked):
+            return None
+        segment = Segment(asked, small, [(0, asked)])
+        self.segments.append(segment)
+        self.reserved += asked
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
+        return segment, (0, asked)
+
+    def _has_room(self, size: int) -> bool:
+        limit = self.fraction * self.card.memory_bytes
+        return self.reserved + size <= limit and self.taken() + size <= self.card.memory_bytes
+
+    def taken(self) -> int:
+        """All that is taken on the device: the context too."""
+        return self.reserved + self.card.context_bytes
+
+    def release(self, block: Block) -> None:
+        """Take a block back into the cache."""
+        with self.lock:
+            block.segment.give_back(block.start, block.size)
+            self.allocated -= block.size
+
+    def empty_cache(self) -> None:
+        """Give the driver its whole free segments back."""
+        with self.lock:
+            unused = [s for s in self.segments if s.free == [(0, s.size)]]
+            self.segments = [s for s in self.segments if s not in unused]
+            self.reserved -= sum(segment.size for segment in unused)
+
+    def reset_peak(self) -> None:
+        """Start new peaks."""
+        self.peak_allocated, self.peak_reserved = self.allocated, self.reserved
+
+
+class Block:
+    """A piece of a segment; it goes back when nothing refers to it any more."""
+
+    def __init__(self, memory: Memory, segment: Segment, start: int, size: int) -> None:
+        self.memory, self.segment, self.start, self.size = memory, segment, start, size
+
+    def __del__(self) -> None:
+        self.memory.release(self)

@@ -1,0 +1,630 @@
+"""A `torch.cuda` over CPU tensors: torch's own Python, with NVIDIA GPUs played below it.
+
+A tensor on `cuda` is a wrapper that says so and holds a CPU tensor. Every operator on one comes
+through `Played.__torch_dispatch__`, which computes it, gives its results memory on the card and
+its time to the card's queue (see device.py). What torch's Python takes from `torch._C._cuda_*` is
+played by `Driver`, what its C++ takes by cuda.cpp.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+from device import CARDS, KERNEL_S, Block, Card, Memory, OutOfMemory, Timeline
+from torch.utils._pytree import tree_map
+from torch.utils.flop_counter import flop_registry
+
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
+# Operators that take tensors of the host beside those of the device
+MIXED = ("copy_", "_to_copy", "index", "index_put_", "_foreach_copy_", "_index_put_impl_")
+# ... and those whose result has a size that only the device knows
+WAITED = ("nonzero", "masked_select", "_unique2", "_local_scalar_dense", "equal")
+COPIES = ("copy_", "_to_copy")
+# aten/src/ATen/cuda/CublasHandlePool.cpp: parseChosenWorkspaceSize, per handle and stream
+HOPPER_WORKSPACE, WORKSPACE = 2**25, (2 * 4096 + 8 * 16) * 2**10
+GONE = "CUDA error: unspecified launch failure"
+
+
+class Gpu:
+    """One GPU as the process sees it."""
+
+    def __init__(self, index: int, card: Card, uuid: str, line: Timeline) -> None:
+        self.index, self.card, self.uuid, self.line = index, card, uuid, line
+        self.memory = Memory(card)
+        self.blocks: WeakValueDictionary[int, Block] = WeakValueDictionary()  # by CPU storage
+        self.workspaces: dict[int, Block] = {}  # by thread
+
+    def block(self, n_bytes: int) -> Block:
+        """Memory of the card, or torch's own error."""
+        try:
+            return self.memory.allocate(n_bytes)
+        except OutOfMemory:
+            held = self.memory
+            raise torch.OutOfMemoryError(
+                f"CUDA out of memory. Tried to allocate {n_bytes / 2**20:.2f} MiB. GPU "
+                f"{self.index} has a total capacity of {self.card.memory_bytes / 2**30:.2f} GiB of "
+                f"which {(self.card.memory_bytes - held.taken()) / 2**20:.2f} MiB is free. "
+                f"{held.fraction * self.card.memory_bytes / 2**30:.2f} GiB allowed; "
+                f"{held.allocated / 2**20:.2f} MiB is allocated by PyTorch"
+            ) from None
+
+    def multiplies(self) -> None:
+        """A product needs this thread's workspace."""
+        thread = threading.get_ident()
+        if thread not in self.workspaces:
+            size = HOPPER_WORKSPACE if self.card.capability[0] == 9 else WORKSPACE
+            self.workspaces[thread] = self.block(size)
+
+
+class Driver:
+    """The GPUs, and what `torch._C` offers of them."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self.library = ctypes.CDLL(spec["library"])
+        self.lost_after = spec.get("lost_after")
+        self.kernels = 0
+        self.line = Timeline()
+        chosen = visible(spec["gpus"], os.environ.get("CUDA_VISIBLE_DEVICES"))
+        self.gpus = [
+            Gpu(index, CARDS[gpu["name"]], gpu["uuid"], self.line)
+            for index, gpu in enumerate(chosen)
+        ]
+
+    def check(self) -> None:
+        """Raise what every call raises after the card was lost."""
+        if self.lost_after is not None and self.kernels >= self.lost_after:
+            raise torch.AcceleratorError(GONE)
+
+    def synchronize(self, index: int | None = None) -> None:
+        self.check()
+        self.line.wait()
+        self.check()
+
+    def current(self) -> int:
+        return self.library.played_device(-1)
+
+    def gpu(self, index: int | None = None) -> Gpu:
+        return self.gpus[self.current() if index is None or index < 0 else index]
+
+    def statistics(self, index: int) -> dict[str, Any]:
+        """As `torch._C._cuda_memoryStats`, those parts that are played."""
+        held = self.gpu(index).memory
+
+        def all_of(current: int, peak: int) -> dict[str, Any]:
+            counts = {"current": current, "peak": peak, "allocated": 0, "freed": 0}
+            return {pool: counts for pool in ("all", "small_pool", "large_pool")}
+
+        return {
+            "allocated_bytes": all_of(held.allocated, held.peak_allocated),
+            "active_bytes": all_of(held.allocated, held.peak_allocated),
+            "requested_bytes": all_of(held.allocated, held.peak_allocated),
+            "reserved_bytes": all_of(held.reserved, held.peak_reserved),
+            "num_ooms": 0,
+            "num_alloc_retries": 0,
+        }
+
+    def info(self, index: int) -> tuple[int, int]:
+        """Bytes that are free, and all."""
+        gpu = self.gpu(index)
+        self.check()
+        return gpu.card.memory_bytes - gpu.memory.taken(), gpu.card.memory_bytes
+
+    def properties(self, index: int) -> SimpleNamespace:
+        gpu = self.gpu(index)
+        card = gpu.card
+        self.check()
+        return SimpleNamespace(
+            name=card.name,
+            major=card.capability[0],
+            minor=card.capability[1],
+            total_memory=card.memory_bytes,
+            multi_processor_count=card.multiprocessors,
+            L2_cache_size=card.l2_bytes,
+            uuid=gpu.uuid.removeprefix("GPU-"),
+            gcnArchName=card.name,
+            is_integrated=0,
+            is_multi_gpu_board=0,
+            warp_size=32,
+            max_threads_per_multi_processor=2048,
+            regs_per_multiprocessor=65536,
+            shared_memory_per_block=49152,
+            shared_memory_per_block_optin=232448,
+            shared_memory_per_multiprocessor=233472,
+        )
+
+    # -- operators -------------------------------------------------------------------------------
+
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An operator with at least one tensor of a card, or one that makes such a tensor."""
+        self.check()
+        name = func.overloadpacket.__name__
+        with self.line.computing():
+            given: dict[int, Played] = {}
+            hosts: list[torch.Tensor] = []
+            moved = 0
+
+            def unwrapped(value: Any) -> Any:
+                nonlocal moved
+                if isinstance(value, Played):
+                    given[id(value.inner)] = value
+                    moved += value.inner.nbytes
+                    return value.inner
+                if isinstance(value, torch.Tensor):
+                    hosts.append(value)
+                return value
+
+            inner, more = tree_map(unwrapped, args), tree_map(unwrapped, kwargs)
+            gpu = self._place(name, given, hosts, more)
+            to_host = gpu is None
+            work = self.gpu() if gpu is None else gpu
+            blocking = name in WAITED
+            if name in COPIES and (hosts or to_host):
+                return self._copy(func, name, inner, more, given, hosts, work, args)
+            if name in PRODUCTS:
+                work.multiplies()
+                result = self._product(func, inner, more)
+            else:
+                result = func(*inner, **more)
+
+            def wrapped(value: Any) -> Any:
+                nonlocal moved, blocking
+                if not isinstance(value, torch.Tensor):
+                    blocking = blocking or isinstance(value, bool | int | float)
+                    return value
+                if to_host:
+                    return value
+                mine = given.get(id(value))
+                if mine is None:
+                    moved += value.nbytes
+                    return Played.of(value, work)
+                return mine
+
+            result = tree_map(wrapped, result)
+            if not func.is_view and name not in ("detach", "alias"):
+                self._launch(work, func, name, inner, more, result, moved)
+        if blocking:
+            self.line.wait()
+        return result
+
+    def _place(
+        self,
+        name: str,
+        given: dict[int, Played],
+        hosts: list[torch.Tensor],
+        kwargs: dict[str, Any],
+    ) -> Gpu | None:
+        """The card that the result is on, None for the host; the call's device becomes the CPU."""
+        indices = {tensor.gpu.index for tensor in given.values()}
+        strangers = [t for t in hosts if t.dim() and name not in MIXED]
+        if strangers or (len(indices) > 1 and name not in MIXED):
+            devices = [f"cuda:{index}" for index in sorted(indices)] + ["cpu"] * bool(strangers)
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"{devices[0]} and {devices[1]}!"
+            )
+        asked = kwargs.get("device")
+        kwargs.pop("pin_memory", None)
+        if asked is not None:
+            asked = torch.device(asked)
+            kwargs["device"] = torch.device("cpu")
+            if asked.type == "cpu":
+                return None
+            return self.gpu(asked.index)
+        return self._of(given)
+
+    def _of(self, given: dict[int, Played]) -> Gpu:
+        return next(iter(given.values())).gpu
+
+    def _copy(
+        self,
+        func: Any,
+        name: str,
+        inner: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        given: dict[int, Played],
+        hosts: list[torch.Tensor],
+        gpu: Gpu,
+        args: tuple[Any, ...],
+    ) -> Any:
+        """Between host and device: from and to page-locked memory it may run on by itself."""
+        asynchronous = bool(kwargs.get("non_blocking") or (len(args) > 2 and args[2]))
+        source, to = (inner[1], inner[0]) if name == "copy_" else (inner[0], None)
+        gpu_duration = source.nbytes / gpu.card.link_rate
+        self.line.launch(gpu_duration)
+        self.kernels += 1
+        if name == "_to_copy":  # to the host: page-locked only where a trainer's hook asks for it
+            result = func(*inner, **kwargs)
+            self.line.wait()
+            return result
+        to_device = isinstance(args[0], Played)
+        host = source if to_device else to
+        if asynchronous and host.is_pinned():
+            if to_device:
+                to.copy_(source)
+            else:
+                arriving = source.clone()
+                self.line.later(lambda: to.copy_(arriving))
+            return args[0]
+        self.line.wait()
+        to.copy_(source)
+        return args[0]
+
+    def _product(self, func: Any, inner: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """With the rounding of the card's units: 16 bit are added up in fp32, tf32 has 10 bits."""
+        first = next(value for value in inner if isinstance(value, torch.Tensor))
+        if first.dtype in (torch.float16, torch.bfloat16) and not kwargs:
+            wide = [v.float() if isinstance(v, torch.Tensor) else v for v in inner]
+            return func(*wide).to(first.dtype)
+        if first.dtype == torch.float32 and torch.get_float32_matmul_precision() == "high":
+            return func(
+                *(rounded(v) if isinstance(v, torch.Tensor) else v for v in inner), **kwargs
+            )
+        return func(*inner, **kwargs)
+
+    def _launch(
+        self,
+        gpu: Gpu,
+        func: Any,
+        name: str,
+        inner: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+        n_bytes: int,
+    ) -> None:
+        """Queue an operator for as long as the card's roofline says."""
+        self.kernels += 1
+        flops = 0
+        count = flop_registry.get(func.overloadpacket)
+        if count is not None:
+            out = result.inner if isinstance(result, Played) else None
+            flops = count(*inner, **kwargs, out_val=out)
+        dtype = next((v.dtype for v in inner if isinstance(v, torch.Tensor)), torch.float32)
+        high = torch.get_float32_matmul_precision() == "high"
+        rate = gpu.card.flop_rates["half" if dtype.itemsize == 2 else "tf32" if high else "fp32"]
+        self.line.launch(kernel_s(gpu.card, n_bytes, flops, rate))
+
+
+def kernel_s(card: Card, n_bytes: float, flops: float, rate: float) -> float:
+    """Seconds of a kernel: its arithmetic if it is a product, else its bytes; and a constant."""
+    return KERNEL_S + (flops / rate if flops else n_bytes / card.bytes_rate)
+
+
+def rounded(value: torch.Tensor) -> torch.Tensor:
+    """fp32 values with tf32's ten bits of mantissa, to nearest."""
+    bits = value.contiguous().view(torch.int32)
+    return ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+def visible(gpus: list[dict[str, Any]], variable: str | None) -> list[dict[str, Any]]:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order; up to the first wrong name.
+
+    CUDA programming guide, "CUDA Environment Variables".
+    """
+    if variable is None:
+        return gpus
+    chosen = []
+    for name in (part.strip() for part in variable.split(",")):
+        if name.isdigit() and int(name) < len(gpus):
+            chosen.append(gpus[int(name)])
+            continue
+        named = [gpu for gpu in gpus if name and gpu["uuid"].startswith(name)]
+        if len(named) != 1:
+            break
+        chosen += named
+    return chosen
+
+
+class Played(torch.Tensor):
+    """A tensor on a played card: `inner` on the CPU, `block` on the card."""
+
+    inner: torch.Tensor
+    gpu: Gpu
+    block: Block | None
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def of(inner: torch.Tensor, gpu: Gpu, block: Block | None = None) -> Played:
+        """A tensor on that card; a view of another shares its memory."""
+        storage = inner.untyped_storage()
+        key = storage._cdata
+        block = block or gpu.blocks.get(key)
+        if block is None and storage.nbytes():
+            block = gpu.block(storage.nbytes())
+        if block is not None:
+            gpu.blocks[key] = block
+        made = torch.Tensor._make_wrapper_subclass(
+            Played,
+            inner.size(),
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            device=torch.device("cuda", gpu.index),
+        )
+        made.inner, made.gpu, made.block = inner, gpu, block
+        return made
+
+    def untyped_storage(self) -> Any:
+        """The host's memory below: whoever asks wants to know which tensors share theirs."""
+        return self.inner.untyped_storage()
+
+    def data_ptr(self) -> int:
+        """See `untyped_storage`."""
+        return self.inner.data_ptr()
+
+    def __repr__(self) -> str:
+        return f"{self.inner!r} on cuda:{self.gpu.index}"
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return driver.run(func, args, dict(kwargs or {}))
+
+
+driver: Driver
+
+
+# -- what torch.cuda takes from torch._C ---------------------------------------------------------
+
+
+class Event:
+    """`torch.cuda.Event`: its moment on the card's own clock, which resolves half a microsecond."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, **more: Any) -> None:
+        self.timed, self.moment = enable_timing, None
+
+    def record(self, stream: Any = None) -> None:
+        driver.check()
+        driver.line.launch(0.0)
+        self.moment = driver.line.end
+
+    def query(self) -> bool:
+        return self.moment is None or driver.line.now() >= self.moment
+
+    def synchronize(self) -> None:
+        driver.check()
+        if self.moment is not None:
+            driver.line.wait(self.moment)
+
+    def wait(self, stream: Any = None) -> None:
+        """One stream: in order anyway."""
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds.
+
+        Raises:
+            RuntimeError: as in CUDA, without timing, not recorded, or still under way.
+        """
+        driver.check()
+        if not (self.timed and end.timed):
+            raise RuntimeError("Both events must be created with argument 'enable_timing=True'.")
+        if self.moment is None or end.moment is None:
+            raise RuntimeError("Both events must be recorded before calculating elapsed time.")
+        if not (self.query() and end.query()):
+            raise torch.AcceleratorError("CUDA error: device not ready")
+        return round((end.moment - self.moment) * 2e6) / 2e3
+
+
+class Stream:
+    """The one stream that there is."""
+
+    cuda_stream = 0
+    stream_id = 0
+
+    def __init__(self, device: Any = None, priority: int = 0, **more: Any) -> None:
+        self.device = torch.device("cuda", driver.current() if device is None else 0)
+
+    def synchronize(self) -> None:
+        driver.synchronize()
+
+    def wait_stream(self, stream: Any) -> None:
+        """In order anyway."""
+
+    wait_event = wait_stream
+
+    def record_event(self, event: Any = None) -> Any:
+        event = Event() if event is None else event
+        event.record()
+        return event
+
+
+class Runtime:
+    """`torch.cuda.cudart()`."""
+
+    class cudaError:
+        success = 0
+
+    def __init__(self) -> None:
+        self.profiled: list[str] = []
+
+    def cudaMemGetInfo(self, index: int) -> tuple[int, int]:
+        return driver.info(index)
+
+    def cudaProfilerStart(self) -> int:
+        self.profiled.append("start")
+        return 0
+
+    def cudaProfilerStop(self) -> int:
+        self.profiled.append("stop")
+        return 0
+
+
+class Libcuda:
+    """`libcuda.so.1` as ctypes sees it, those calls that launch a kernel of one's own."""
+
+    def cuInit(self, flags: int) -> int:
+        return 0
+
+    def cuDeviceGet(self, to: Any, index: int) -> int:
+        to._obj.value = index
+        return 0 if index < len(driver.gpus) else 101  # CUDA_ERROR_INVALID_DEVICE
+
+    def cuDeviceGetAttribute(self, to: Any, attribute: int, device: Any) -> int:
+        assert attribute == 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
+        to._obj.value = driver.gpu(device.value).card.l2_bytes
+        return 0
+
+    def cuCtxGetCurrent(self, to: Any) -> int:
+        to._obj.value = 1 if torch.cuda.is_initialized() else None
+        return 0
+
+    def cuModuleLoadData(self, to: Any, image: bytes) -> int:
+        to._obj.value = 2
+        return 0 if b".visible .entry" in image else 218  # CUDA_ERROR_INVALID_PTX
+
+    def cuModuleGetFunction(self, to: Any, module: Any, name: bytes) -> int:
+        to._obj.value = 3
+        return 0
+
+    def cuLaunchKernel(self, *arguments: Any) -> int:
+        if driver.lost_after is not None and driver.kernels >= driver.lost_after:
+            return 719  # CUDA_ERROR_LAUNCH_FAILED
+        with driver.line.computing():
+            driver.line.launch(KERNEL_S)
+            driver.kernels += 1
+        return 0
+
+    def cuGetErrorName(self, code: int, to: Any) -> int:
+        to._obj.value = b"CUDA_ERROR_LAUNCH_FAILED"
+        return 0
+
+    def cuGetErrorString(self, code: int, to: Any) -> int:
+        to._obj.value = b"unspecified launch failure"
+        return 0
+
+
+class Library(ctypes.CDLL):
+    """`ctypes.CDLL` on a host with the played driver."""
+
+    def __new__(cls, name: Any = None, *more: Any, **settings: Any) -> Any:
+        return Libcuda() if name == "libcuda.so.1" else super().__new__(cls)
+
+
+def install(spec: dict[str, Any]) -> None:
+    """Have torch find the GPUs of `spec`."""
+    global driver
+    driver = Driver(spec)
+    driver.line.patch()
+    count = len(driver.gpus)
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_int)(driver.synchronize)
+    driver.callback = callback  # type: ignore[attr-defined]  # must outlive the library's use
+    driver.library.played_install(count, callback)
+    ctypes.CDLL = Library  # type: ignore[misc]
+    torch.version.cuda = "13.0"
+    torch.emulated_device = "played by tests/played"  # the mark that siliconprof reads
+    cuda = torch.cuda
+
+    def initialise() -> None:
+        if not count:
+            raise RuntimeError("No CUDA GPUs are available")
+        driver.check()
+        cuda.default_generators = tuple(torch.Generator() for _ in driver.gpus)
+        cuda._get_device_properties = driver.properties
+
+    def exchange(index: int) -> int:
+        return driver.library.played_device(index)
+
+    def fraction(share: float, index: int) -> None:
+        driver.gpu(index).memory.fraction = share
+
+    def empty_cache() -> None:
+        driver.check()
+        driver.gpu().memory.empty_cache()
+
+    played: dict[str, Callable[..., Any]] = {
+        "init": initialise,
+        "isInBadFork": lambda: False,
+        "getDeviceCount": lambda: count,
+        "getDevice": driver.current,
+        "setDevice": exchange,
+        "exchangeDevice": exchange,
+        "maybeExchangeDevice": exchange,
+        "synchronize": driver.synchronize,
+        "memoryStats": driver.statistics,
+        "resetPeakMemoryStats": lambda index: driver.gpu(index).memory.reset_peak(),
+        "resetAccumulatedMemoryStats": lambda index: None,
+        "emptyCache": empty_cache,
+        "setMemoryFraction": fraction,
+        "getMemoryFraction": lambda index: driver.gpu(index).memory.fraction,
+        "getArchFlags": lambda: "sm_75 sm_80 sm_90",
+        "getCompiledVersion": lambda: 13000,
+        "clearCublasWorkspaces": lambda: driver.gpu().workspaces.clear(),
+        "getAllocatorBackend": lambda: "native",
+        "ipc_collect": lambda: None,
+        "getCurrentRawStream": lambda index: 0,
+    }
+    for name, function in played.items():
+        setattr(torch._C, f"_cuda_{name}", function)
+    cuda._cudart = Runtime()
+    cuda._exchange_device = cuda._maybe_exchange_device = exchange
+    cuda._is_in_bad_fork = lambda: False
+    for name, value in (("Event", Event), ("Stream", Stream)):
+        setattr(cuda, name, value)
+        setattr(cuda.streams, name, value)
+    cuda.current_stream = cuda.default_stream = Stream
+    cuda._device_count_nvml = lambda: -1
+    torch.backends.cudnn.version = lambda: 91300
+    # A parameter that moves to a card stays the same object, as it does where its data is set.
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    from torch.optim import optimizer
+
+    optimizer._foreach_supported_types.append(Played)
+    _makes_tensors()
+    _attends()
+
+
+kernels = torch.library.Library("aten", "IMPL", "CUDA")
+
+
+def _makes_tensors() -> None:
+    """Tensors that torch makes on a card: all other factories fill one of these."""
+
+    def made(n_values: int, dtype: Any, device: Any, make: Callable[[], Any]) -> Played:
+        driver.check()
+        gpu = driver.gpu(None if device is None else device.index)
+        with driver.line.computing():
+            block = gpu.block(n_values * (dtype or torch.get_default_dtype()).itemsize)
+            return Played.of(make(), gpu, block)
+
+    def empty(size: Any, *, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None):  # fmt: skip
+        order = memory_format or torch.contiguous_format
+        return made(
+            math.prod(size),
+            dtype,
+            device,
+            lambda: torch.empty(size, dtype=dtype, memory_format=order),
+        )
+
+    def empty_strided(size: Any, stride: Any, *, dtype=None, layout=None, device=None, pin_memory=None):  # fmt: skip
+        reach = sum((n - 1) * step for n, step in zip(size, stride, strict=True)) + 1
+        n_values = reach if all(size) else 0
+        return made(n_values, dtype, device, lambda: torch.empty_strided(size, stride, dtype=dtype))
+
+    def copy(to: Any, source: Any, non_blocking: bool = False) -> Any:
+        return driver.run(torch.ops.aten.copy_.default, (to, source, non_blocking), {})
+
+    kernels.impl("copy_", copy)  # torch.tensor copies without asking a wrapper
+    kernels.impl("empty.memory_format", empty)
+    kernels.impl("empty_strided", empty_strided)
+
+
+def _attends() -> None:
+    """Attention without an n x n matrix, as flash attention: torch's own for CPUs has its rule."""
+    attend = torch.nn.functional.scaled_dot_product_attention
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+
+    def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):  # fmt: skip
+        if not isinstance(query, Played) or enable_gqa:
+            return attend(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)  # fmt: skip
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, -torch.inf)  # fmt: skip
+        return flash(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
+
+    torch.nn.functional.scaled_dot_product_attention = attention

@@ -1,0 +1,141 @@
+"""What Apple's GPU asks of torch and MLX, on stand-ins for their calls; see also test_played_mac."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import mlx.core as mx
+import pytest
+from siliconprof import plugins
+from siliconprof.hosts import machine
+from siliconprof.memory.footprint import UNCHECKED
+from siliconprof.session import memory_limit
+from siliconprof.session.trial import Trial
+from test_memory_model import GIB, cell, parameters
+
+INFO = {"device_name": "Apple M2", "max_recommended_working_set_size": 16 * GIB}
+
+
+# -- MPS: the peak ------------------------------------------------------------------------------
+
+
+def mps(accelerator: Any) -> Any:
+    backend = plugins.load("backends", "torch-mps")()
+    backend.torch = SimpleNamespace(accelerator=accelerator)
+    return backend
+
+
+def test_the_allocator_of_torch_2_13_counts_its_peak() -> None:
+    """By torch.accelerator, whose counts MPS has since IMPSAllocator is a DeviceAllocator."""
+    counts = {"allocated_bytes.all.current": 5, "allocated_bytes.all.peak": 7}
+    accelerator = SimpleNamespace(
+        memory_stats=lambda: counts,
+        reset_peak_memory_stats=lambda: counts.update({"allocated_bytes.all.peak": 5}),
+    )
+    backend = mps(accelerator)
+    assert backend.peak_memory_bytes() == 7
+    assert backend.step_peak_bytes(None, []) == (7, backend.peak_means)
+    assert "max_memory_allocated" in backend.peak_means
+    backend.reset_peak_memory()
+    assert backend.peak_memory_bytes() == 5
+
+
+@pytest.mark.parametrize("error", [AttributeError, RuntimeError])
+def test_an_older_torch_has_samples_only(error: type[Exception]) -> None:
+    """And the record says that the largest of them is a lower bound."""
+
+    def memory_stats() -> Any:
+        raise error("Allocator for mps is not a DeviceAllocator.")
+
+    backend = mps(SimpleNamespace(memory_stats=memory_stats))
+    backend.reset_peak_memory()
+    peak_bytes, means = backend.step_peak_bytes(None, [])
+    assert peak_bytes is None and "samples" in means
+    point: dict[str, Any] = {"memory": {"device_peak_bytes": None}}
+    session: Any = SimpleNamespace(
+        workload=SimpleNamespace(swept=False),
+        points=[point],
+        windows=[],
+        scenario={"limit": None},
+    )
+    summary = {"device_peak_sampled_bytes": 9, "samples": 1, "device_means": "torch.mps: …"}
+    memory_limit.sampled(session, summary, [{"t_s": 0.0, "device_memory_bytes": 9}])
+    assert point["memory"]["device_peak_bytes"] == 9
+    assert "a lower bound" in point["memory"]["device_peak_means"]
+
+
+# -- MLX's GPU ----------------------------------------------------------------------------------
+
+
+def on_metal(**calls: Any) -> Any:
+    """MLX's backend on a GPU, with calls that a build for CPUs lacks."""
+    backend = plugins.load("backends", "mlx")()
+    backend.open("cpu", 0, 1, "fp32")
+    backend.device = mx.Device(mx.gpu, 0)
+    given = {name: getattr(mx, name) for name in ("gpu", "cpu", "float32", "bfloat16")}
+    backend.mx = SimpleNamespace(
+        **given,
+        metal=SimpleNamespace(is_available=lambda: True),
+        **({"device_info": lambda device: INFO if device == backend.device else {}} | calls),
+    )
+    return backend
+
+
+def test_the_limit_of_mlx_is_a_guideline() -> None:
+    """The record says that nothing holds a training to it, and why; so does a plan."""
+    asked: list[int] = []
+    kept = memory_limit.enforce(on_metal(set_memory_limit=asked.append), 6 * GIB)
+    assert asked == [6 * GIB] and kept["limit_bytes"] == 6 * GIB
+    assert not kept["enforced"] and "guideline" in kept["reason"]
+    assert "mx.set_memory_limit" in kept["how"]
+    scenario = {"capacity_source": "x", "applied": "near-capacity", "capacity_bytes": GIB}
+    for name, enforced in (("mlx", False), ("torch-mps", True), ("torch-cuda", True)):
+        yields = plugins.load("backends", name).limit_yields
+        foreseen = memory_limit.foreseen(scenario, "gpu", yields)
+        assert (foreseen == "by the framework") == enforced
+        assert enforced or "guideline" in str(foreseen)
+
+
+def test_a_training_on_metal_keeps_its_memory_resident(monkeypatch: pytest.MonkeyPatch) -> None:
+    """mlx-lm's trainer sets the wired limit to what Metal recommends; CUDA's MLX has no such."""
+    from siliconprof.backends import mlx
+
+    monkeypatch.setattr(mlx, "MlxStepper", lambda *given: given)
+    asked: list[int] = []
+    backend = on_metal(set_wired_limit=asked.append)
+    backend.stepper(None, 0)
+    assert asked == [16 * GIB] and backend.describe()["wired_limit_bytes"] == 16 * GIB
+    backend = on_metal(set_wired_limit=asked.append)
+    backend.mx.metal = SimpleNamespace(is_available=lambda: False)
+    backend.stepper(None, 0)
+    assert len(asked) == 1 and backend.describe()["wired_limit_bytes"] is None
+
+
+def test_mlx_is_asked_about_the_gpu_in_use() -> None:
+    """Not about the default device, which may be another one in another thread."""
+    backend = on_metal()
+    assert backend.memory_limit_bytes() == 16 * GIB
+    assert backend.describe()["device_name"] == "Apple M2"
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_mlx_predictions_are_checked_on_a_cpu_only(kind: str) -> None:
+    """A cell that is skipped for a prediction that nothing confirmed says so."""
+    own = parameters(seq_len=64, memory_budget_gib=2**-10)
+    refusal = Trial(cell(device_kind=kind, parameters=own, scenario="fits")).refusal()
+    assert refusal is not None and refusal[0] == "skipped"
+    assert (UNCHECKED in refusal[1]) == (kind == "gpu")
+
+
+# -- macOS ----------------------------------------------------------------------------------------
+
+
+def test_a_kernel_does_without_an_allocator_that_retains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS's malloc cannot be asked to: a training that asks is refused, bandwidth is measured."""
+    monkeypatch.setattr(machine, "is_mac", lambda: True)
+    own = {"module": "bandwidth", "trainer": None, "parameters": parameters("bandwidth")}
+    assert own["parameters"]["allocator"] == "retain"
+    assert Trial(cell(**own)).refusal() is None
+    refusal = Trial(cell(parameters=parameters(seq_len=64, allocator="retain"))).refusal()
+    assert refusal is not None and "malloc" in refusal[1]

@@ -1,0 +1,265 @@
+"""NVIDIA GPUs played over CPU tensors (tests/played), through the front door and by contract.
+
+A played device computes on the CPU and keeps time, memory and errors as a GPU does; its records
+say so, and nothing but these tests accepts them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from conftest import QUICK, Checkout, copy_project
+from siliconprof import plugins
+from siliconprof.errors import UserError
+from siliconprof.hosts import detect
+from siliconprof.session import timing
+from siliconprof.store import record as store
+from siliconprof.store.cell import Cell
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "played"))
+from device import CARDS  # noqa: E402
+from host import ACCEPT, build, contract, paths, played  # noqa: E402
+
+H200 = "NVIDIA H200"
+RATES = CARDS[H200].flop_rates
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what a driver brings."""
+    return build(tmp_path_factory.mktemp("driver"))
+
+
+GPT2 = {"module": "gpt2", "size": "nano", "batch_size": 4, "seq_len": 32, "dataset": "words"}
+TIMING = QUICK | {"iterations": 4, "max_iterations": 4, "energy_window_s": 0, "retries": 0}
+WORKLOADS: dict[str, dict[str, Any]] = {
+    "plain": GPT2 | {"trainer": "plain", "precisions": ["tf32", "bf16"]},
+    "hf": GPT2 | {"trainer": "hf", "precisions": ["fp32", "amp-fp16"]},
+    "near": GPT2
+    | {"trainer": "plain", "batch_size": "auto", "precisions": ["fp32"]}
+    | {"memory_budget_gib": 0.25, "near_capacity_share": 0.5, "scenarios": ["near-capacity"]},
+    "over": GPT2
+    | {"trainer": "plain", "batch_size": 256, "precisions": ["fp32"]}
+    | {"memory_budget_gib": 0.1, "scenarios": ["fits"], "force": True},
+    "matmul": {"module": "matmul", "shapes": [[1, 256, 256, 256]], "precisions": ["fp32"]}
+    | {"search_budget_s": 0.1, "burst_budget_s": 0.05},
+    "bandwidth": {"module": "bandwidth", "precisions": ["fp32"], "burst_budget_s": 0.01},
+    "copy": {"module": "copy", "precisions": ["fp32"], "transfer_bytes": [2**16, 2**18]},
+}
+
+
+@pytest.fixture(scope="module")
+def run(driver: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A small experiment on a played H200, through the pipeline to the page."""
+    copy = copy_project(tmp_path_factory.mktemp("played") / "project")
+    for module in (HERE / "played").glob("*.py"):  # the rules put this folder on Python's path
+        shutil.copy2(module, copy.path / "workflow")
+    copy.environment |= played(driver, H200)
+    copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "host.lock")
+    copy.configure(
+        experiment="played",
+        host="desk",
+        devices=["local"],
+        precisions=["fp32"],
+        datasets={"words": {"source": "builtin", "vocab_size": 512}},
+        workloads={
+            name: {
+                **workload,
+                "timing": TIMING,
+                "device_kinds": ["gpu"],
+                "backends": ["torch-cuda"],
+            }
+            for name, workload in WORKLOADS.items()
+        },
+    )
+    copy.snakemake("report")
+    return copy
+
+
+def one(run: Checkout, workload: str, precision: str = "fp32") -> dict[str, Any]:
+    """The record of a cell."""
+    (found,) = (
+        record
+        for record in run.records().values()
+        if (record["cell"]["workload"], record["cell"]["precision"]) == (workload, precision)
+    )
+    return found
+
+
+def test_an_experiment_on_a_played_gpu_reaches_the_page(run: Checkout) -> None:
+    """Every status is the one that the card's memory and the precision call for."""
+    statuses = {
+        (r["cell"]["workload"], r["cell"]["precision"]): r["status"] for r in run.records().values()
+    }
+    assert statuses.pop(("over", "fp32")) == "oom", one(run, "over")["reason"]
+    assert set(statuses.values()) == {"ok"}, statuses
+    assert "CUDA out of memory" in one(run, "over")["reason"]
+    near = one(run, "near")["scenario"]
+    assert near["limit"]["enforced"] and "set_per_process_memory_fraction" in near["limit"]["how"]
+    for record in run.records().values():
+        assert record["emulated"] and "emulated" in {flag["code"] for flag in record["flags"]}
+    (gpu,) = (
+        device
+        for device in json.loads((run.path / "results/hosts/desk.json").read_text())["devices"]
+        if device["kind"] == "gpu"
+    )
+    assert gpu["name"] == H200 and gpu["emulated"] and gpu["backends"] == ["torch-cuda"]
+    assert f"{H200} (emulated)" in (run.path / "results/report.html").read_text(encoding="utf-8")
+
+
+def test_times_on_a_played_gpu_are_those_of_its_work(run: Checkout) -> None:
+    """Nothing lasts less than the card needs; phases read from events add up to the step."""
+    for workload, precision in (("plain", "tf32"), ("plain", "bf16"), ("hf", "fp32")):
+        (point,) = one(run, workload, precision)["points"]
+        times = point["times"]
+        phases = [name for name in times if name in timing.PHASES]
+        for index, whole in enumerate(times["step_s"]):
+            assert sum(times[name][index] for name in phases) == pytest.approx(whole)
+        flops = point["flops"]
+        assert min(times["unsplit_step_s"]) > flops / RATES["half"]
+        assert min(times["unsplit_step_s"]) == pytest.approx(min(times["step_s"]), rel=0.1)
+        for name in ("backward_s", "optimizer_s"):  # the card's own clock, whatever the host does
+            assert median(times[name]) == pytest.approx(min(times[name]), rel=0.1)
+    tf32, fp32 = (one(run, *cell)["points"][0]["times"] for cell in (("plain", "tf32"), ("hf",)))
+    assert median(tf32["backward_s"]) < median(fp32["backward_s"])
+    for checked in ("twice_the_work", "synchronisation"):
+        for record in run.records().values():
+            assert record["checks"].get(checked, {"verdict": "ok"})["verdict"] == "ok", record[
+                "cell"
+            ]
+
+
+def test_memory_on_a_played_gpu_is_counted(run: Checkout) -> None:
+    """Live tensors, the allocator's segments and all that is taken on the card, in that order."""
+    record = one(run, "near")
+    (point,) = record["points"]
+    sizes = record["scenario"]["predicted_parts_bytes"]
+    assert point["memory"]["device_peak_bytes"] >= sizes["weights"] + sizes["optimizer"]
+    taken = [sample for sample in record["samples"] if sample.get("device_allocated_bytes")]
+    for sample in taken:
+        allocated, reserved, driver_bytes = (
+            sample[f"device_{name}_bytes"] for name in ("allocated", "reserved", "driver")
+        )
+        assert allocated <= reserved
+        if driver_bytes is not None:  # it is asked once a second
+            assert reserved < driver_bytes <= CARDS[H200].memory_bytes
+        assert reserved % 2**21 == 0
+    assert any(sample["device_driver_bytes"] for sample in taken)
+
+
+def test_nothing_but_a_test_accepts_the_record_of_a_played_gpu(
+    run: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read where a test asks for it, and refused by name anywhere else: bundles, pages."""
+    path = next((run.path / "results" / "records").rglob("hf/auto/fp32.json"))
+    monkeypatch.setenv(ACCEPT, "1")
+    assert store.read(path)["status"] == "ok"
+    monkeypatch.delenv(ACCEPT)
+    with pytest.raises(UserError, match=r"fp32.json: record of a device that is played"):
+        store.read(path)
+
+
+# -- by contract -----------------------------------------------------------------------------------
+
+
+def test_the_contract_of_backends_holds_on_a_played_gpu(driver: Path, tmp_path: Path) -> None:
+    """What test_plugins.py asks of every backend, and the same training as on the CPU."""
+    done = subprocess.run(
+        [sys.executable, *contract(HERE, tmp_path / "t")],
+        env=dict(os.environ) | played(driver, H200) | paths(HERE),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 20, done.stdout
+
+
+# -- bad input -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def probed(driver: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """What the detection of torch's GPUs answers on a host with these."""
+
+    def answer(*gpus: str, visible: str | None = None, **more: Any) -> dict[str, Any]:
+        for name, value in played(driver, *gpus, **more).items():
+            monkeypatch.setenv(name, value)
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        return detect.probe("torch-cuda")
+
+    return answer
+
+
+def test_a_driver_without_a_gpu_is_one_line(probed: Callable[..., dict[str, Any]]) -> None:
+    assert probed() == {"error": "RuntimeError: No CUDA GPUs are available"}
+
+
+def test_gpus_of_two_kinds_and_slices_are_devices_of_their_own(
+    probed: Callable[..., dict[str, Any]],
+) -> None:
+    """Each has its name and memory, in CUDA's order, and is said to be played."""
+    names = (H200, "NVIDIA GeForce RTX 2080 Ti", f"{H200} MIG 1g.18gb")
+    answer = probed(*names)
+    devices = answer["devices"]
+    assert [device["name"] for device in devices] == list(names)
+    assert [d["memory_bytes"] for d in devices] == [CARDS[name].memory_bytes for name in names]
+    assert answer["emulated"] and all(device["error"] is None for device in devices)
+
+
+def test_hidden_gpus_stay_hidden(probed: Callable[..., dict[str, Any]]) -> None:
+    names = (H200, "NVIDIA GeForce RTX 2080 Ti")
+    (device,) = probed(*names, visible="1")["devices"]
+    assert device["name"] == names[1]
+
+
+def test_a_gpu_that_is_lost_is_one_line(driver: Path, tmp_path: Path) -> None:
+    """The cell fails with CUDA's own error and where; the command that measured it does not."""
+    cell = Cell(
+        host="desk",
+        device="gpu-x",
+        backend="torch-cuda",
+        workload="product",
+        scenario="auto",
+        precision="fp32",
+        module="matmul",
+        trainer=None,
+        device_kind="gpu",
+        device_index=0,
+        device_memory_bytes=CARDS[H200].memory_bytes,
+        threads=1,
+        seed=0,
+        dataset=None,
+        parameters={
+            key: schema["default"]
+            for key, schema in plugins.load("workloads", "matmul").PARAMETERS.items()
+            if "default" in schema
+        }
+        | {"shapes": [[1, 32, 32, 32]]},
+        timing=TIMING,
+    )
+    command = ["-m", "siliconprof.measure", "--cell", cell.to_json(), "--output", "record.json"]
+    more = paths(HERE) | {"SILICONPROF_LOCK_FILE": str(tmp_path / "host.lock")}
+    subprocess.run(
+        [sys.executable, *command],
+        cwd=tmp_path,
+        env=os.environ | played(driver, H200, lost_after=5) | more,
+        check=True,
+    )
+    record = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
+    assert record["status"] == "failed" and record["emulated"]
+    assert "CUDA error: unspecified launch failure; while:" in record["reason"]
+    assert "\n" not in record["reason"]

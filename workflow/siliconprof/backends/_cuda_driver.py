@@ -1,0 +1,87 @@
+"""CUDA's driver, which every host with an NVIDIA GPU has: an empty kernel and the size of the cache.
+
+No toolkit is needed: the driver compiles PTX. Functions and constants are those of the CUDA driver
+API, docs.nvidia.com/cuda/cuda-driver-api.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+LIBRARY = "libcuda.so.1"  # its soname, part of the driver
+NAME = b"siliconprof_empty"
+# Every later GPU runs PTX of an earlier target (PTX ISA, section 11.1, `.target`).
+PTX = b""".version 7.0
+.target sm_50
+.address_size 64
+.visible .entry siliconprof_empty()
+{
+    ret;
+}
+"""
+L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
+
+
+class CudaError(Exception):
+    """A call of the driver failed; the message is one line."""
+
+
+def _require(cuda: ctypes.CDLL, call: str, code: int) -> None:
+    """Raise `CudaError` where a call's result is not success."""
+    if code:
+        texts = []
+        for explain in (cuda.cuGetErrorName, cuda.cuGetErrorString):
+            text = ctypes.c_char_p()
+            explain(code, ctypes.byref(text))
+            texts.append((text.value or b"unknown").decode())
+        raise CudaError(f"{call}: {texts[0]} ({code}): {texts[1]}")
+
+
+def l2_cache_bytes(index: int) -> int:
+    """The size of a GPU's level 2, in bytes.
+
+    Args:
+        index: of the GPU among those that CUDA_VISIBLE_DEVICES leaves.
+
+    Raises:
+        CudaError: the driver refuses.
+        OSError: there is no driver.
+    """
+    cuda = ctypes.CDLL(LIBRARY)
+    device, size = ctypes.c_int(), ctypes.c_int()
+    _require(cuda, "cuInit", cuda.cuInit(0))
+    _require(cuda, "cuDeviceGet", cuda.cuDeviceGet(ctypes.byref(device), index))
+    asked = cuda.cuDeviceGetAttribute(ctypes.byref(size), L2_CACHE_SIZE, device)
+    _require(cuda, "cuDeviceGetAttribute", asked)
+    return size.value
+
+
+def empty_kernel(stream: int) -> Callable[[], None]:
+    """A launcher of a compiled, loaded kernel that does nothing, in the thread's current context.
+
+    Args:
+        stream: the handle of the stream that it is launched on.
+
+    Raises:
+        CudaError: the driver refuses; a launch may raise it too.
+        OSError: there is no driver.
+        AttributeError: it lacks a function.
+    """
+    cuda = ctypes.CDLL(LIBRARY)
+    context, module, function = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    _require(cuda, "cuCtxGetCurrent", cuda.cuCtxGetCurrent(ctypes.byref(context)))
+    if not context:
+        raise CudaError("no CUDA context is current in this thread")
+    _require(cuda, "cuModuleLoadData", cuda.cuModuleLoadData(ctypes.byref(module), PTX))
+    found = cuda.cuModuleGetFunction(ctypes.byref(function), module, NAME)
+    _require(cuda, "cuModuleGetFunction", found)
+    enqueue, one, none = cuda.cuLaunchKernel, ctypes.c_uint(1), ctypes.c_void_p()
+    # Grid, block, bytes of shared memory, stream, parameters, extra: made once, not in each launch.
+    arguments = (function, *6 * (one,), ctypes.c_uint(0), ctypes.c_void_p(stream), none, none)
+
+    def launch() -> None:
+        if code := enqueue(*arguments):
+            _require(cuda, "cuLaunchKernel", code)
+
+    return launch

@@ -1,0 +1,85 @@
+"""Processes of this host, from /proc or, where there is none, from ps(1)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+ENDED = ("Z", "X")  # a zombie, a dead process: proc_pid_stat(5), ps(1)
+PS_COLUMNS = "pid=,ppid=,pgid=,stat=,lstart=,comm="
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that has not ended."""
+
+    pid: int
+    parent: int
+    group: int
+    started: str  # with `pid` it tells this process from a later one; of no fixed unit
+    name: str  # as it calls itself: any characters
+
+
+def living() -> list[Process]:
+    """All processes that this one can see."""
+    if not (PROC / "self/stat").exists():
+        return list(_of_ps("-ax"))
+    pids = (int(name) for name in os.listdir(PROC) if name.isdecimal())
+    return [process for process in map(_of_proc, pids) if process]
+
+
+def look(pid: int) -> Process | None:
+    """One process; None when it has ended."""
+    if (PROC / "self/stat").exists():
+        return _of_proc(pid)
+    return next(_of_ps("-p", str(pid)), None)
+
+
+def command(pid: int) -> list[str]:
+    """The words of a process's command line; none when it has ended."""
+    if (PROC / "self/cmdline").exists():
+        try:
+            words = (PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            return []
+        return [word.decode(errors="replace") for word in words]
+    return _ps("-ww", "-p", str(pid), "-o", "args=").split()
+
+
+def _of_proc(pid: int) -> Process | None:
+    try:
+        text = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    head, _, tail = text.rpartition(")")  # the name may hold spaces and parentheses
+    fields = tail.split()  # from the third on: state, ppid, pgrp, …, starttime is the 22nd
+    if len(fields) < 20 or fields[0] in ENDED:
+        return None
+    name = head.partition("(")[2]
+    return Process(pid, int(fields[1]), int(fields[2]), fields[19], name)
+
+
+def _of_ps(*selection: str) -> Iterator[Process]:
+    for line in _ps(*selection, "-o", PS_COLUMNS).splitlines():
+        words = line.split(None, 9)  # a start, such as `Sun Nov 22 18:04:37 2026`, is five of them
+        if len(words) == 10 and words[3][0] not in ENDED:
+            started = " ".join(words[4:9])
+            name = os.path.basename(words[9])
+            yield Process(int(words[0]), int(words[1]), int(words[2]), started, name)
+
+
+def _ps(*arguments: str) -> str:
+    try:
+        return subprocess.run(
+            ["ps", *arguments],
+            capture_output=True,
+            env=os.environ | {"LC_ALL": "C"},
+            timeout=5,
+            check=False,
+        ).stdout.decode(errors="replace")
+    except (OSError, subprocess.TimeoutExpired):
+        return ""

@@ -1,0 +1,113 @@
+"""How a run ends for a person: what it made, what its page leaves out, why it failed.
+
+A page that leaves something out stands, and the run that made it fails: so does every later one
+until the page is whole, also where Snakemake has nothing to do and would end well.
+"""
+
+from __future__ import annotations
+
+import html
+import logging
+import re
+import sys
+from collections.abc import Collection
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from siliconprof.errors import CannotWrite, printable, writing
+from siliconprof.store import left_out, temporary
+from siliconprof.store.validation import one_line
+
+PAGE = Path("results/report.html")
+LEFT_OUT = PAGE.with_name(left_out.FILE)  # an output of `render`: without it the page is due
+LOGS = Path("results/logs")
+NOTHING_TO_DO = "Nothing to be done"
+NOT_WHOLE_STATUS = 1
+_TOP = '<main id="main" tabindex="-1">\n'
+_STALE = re.compile(r'<p class="box" id="stale"[^>]*>.*?</p>\n', re.S)
+
+
+def wants_page(targets: Collection[str]) -> bool:
+    """Whether a run was asked for the page; one without targets is."""
+    return not targets or bool({"report", "render", PAGE.as_posix()} & {*targets})
+
+
+def say_what_is_missing() -> None:
+    """End the run with a line for each thing that the page leaves out; return where it is whole.
+
+    Raises:
+        SystemExit: it is not.
+    """
+    missing = left_out.read(LEFT_OUT)
+    if not missing:
+        return
+    for line in missing:
+        print(one_line(str(line)), file=sys.stderr)
+    number = f"{len(missing)} thing{'s' * (len(missing) > 1)}"
+    print(
+        f"{PAGE}: the page stands, but for {number} that it leaves out, see above", file=sys.stderr
+    )
+    sys.stderr.flush()
+    raise SystemExit(NOT_WHOLE_STATUS)
+
+
+class NothingToDo(logging.Handler):
+    """Ends a run in which nothing was to be done as the one that made the page has ended.
+
+    Args:
+        snakemake: its workflow, whose settings say what was asked for.
+    """
+
+    def __init__(self, snakemake: Any) -> None:
+        super().__init__()
+        self.snakemake = snakemake
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Follow one message of Snakemake's log."""
+        if record.getMessage().startswith(NOTHING_TO_DO) and wants_page(
+            self.snakemake.dag_settings.targets
+        ):
+            say_what_is_missing()
+
+
+def made_at() -> int | None:
+    """When the page was last made, as a number that only compares with another; None if it is due."""
+    try:
+        return LEFT_OUT.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+def mark_stale(made_before: int | None) -> None:
+    """Say in the page, if this run has not made it, that it is an earlier run's, and why.
+
+    Args:
+        made_before: `made_at` when the run began.
+    """
+    if made_at() not in (None, made_before) or temporary.damaged(PAGE):
+        return
+    with suppress(OSError, CannotWrite):  # the disk may be full: then the page stands as it is
+        with writing(LEFT_OUT):
+            LEFT_OUT.unlink(missing_ok=True)  # so that the next run makes it
+        text = _STALE.sub("", PAGE.read_text(encoding="utf-8"))
+        when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        why = f" ({_reason()})" if _reason() else ""
+        banner = (
+            '<p class="box" id="stale" role="note">This page is an earlier run\u2019s: a run failed at '
+            f"{when} before it had made the page again{html.escape(why)}.</p>\n"
+        )
+        marked = text.replace(_TOP, _TOP + banner, 1)
+        temporary.write(PAGE, marked.encode("utf-8"), sealed=True)
+        print(f"{PAGE}: not made again; the earlier page stands, and says so", file=sys.stderr)
+
+
+def _reason() -> str:
+    """The last line of the log that was written last; empty where there is none."""
+    logs = sorted(LOGS.glob("*.log"), key=lambda path: path.stat().st_mtime_ns)
+    for path in logs[-1:]:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        lines = [line.strip() for line in lines if line.strip()]
+        return printable(one_line(f"{path}: {lines[-1]}")) if lines else ""
+    return ""

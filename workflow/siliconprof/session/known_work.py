@@ -1,0 +1,181 @@
+"""Work of known size, fitted so that one call lasts some milliseconds; `truth` times it.
+
+A product is bound by arithmetic, a sum over a long vector by memory.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from siliconprof.backends.base import Backend
+from siliconprof.session.timing import call_s
+
+CALL_S, AIM_S = 2e-3, 3e-3  # a call lasts the first at least; sizes aim at the second
+SLOW_S = 40e-3  # a sum that takes longer gets fewer values
+GROWN_S = 12e-3  # and one whose double takes not about twice as long gets more, up to this
+STRAIGHT = (1.9, 2.1)
+LOOKS, FEWEST_LOOKS, LOOK_S = 5, 3, 20e-3  # at how long a call lasts; the third ends them
+VECTOR_BYTES, MOST_VECTOR_BYTES = 2**26, 2**32 - 2**20  # Metal's arrays end at 4 GiB
+COLUMNS = 2**12
+SIDE, MOST_SIDE = 2**8, 2**12  # of the products
+PRODUCTS = 2**6  # of one side, before a larger side is tried
+
+
+class Work(NamedTuple):
+    """A kernel with so much work."""
+
+    launch: Callable[[], Any]
+    read: Callable[[Any], Any]  # fetches a value of the result to the host
+    flops: int
+    bytes: int  # read
+
+
+class Workshop:
+    """One long random vector, and the two kernels that take what they need of it."""
+
+    def __init__(self, backend: Backend, seed: int, most_bytes: int) -> None:
+        self.backend, self.seed = backend, seed
+        self.most_bytes = min(most_bytes, MOST_VECTOR_BYTES)
+        self.lengthen(VECTOR_BYTES)
+
+    def lengthen(self, n_bytes: int) -> None:
+        """Make the vector this many bytes long, as far as allowed, in the cell's product dtype.
+
+        Its values are the products of two short random vectors: drawing all of them would take
+        longer than all the rest.
+        """
+        backend = self.backend
+        self.vector: Any = None
+        one = backend.normal((1, 1), self.seed)
+        row = backend.matmul(one, backend.normal((1, COLUMNS), self.seed + 1))
+        backend.evaluate(row)
+        self.width = int(row.itemsize)
+        rows = min(n_bytes, self.most_bytes) // (COLUMNS * self.width)
+        column = backend.matmul(backend.normal((rows, 1), self.seed + 2), one)
+        self.vector = (column * row).reshape(-1)
+        self.length = rows * COLUMNS
+        backend.evaluate(self.vector)
+
+    def _part(self, begin: int, *shape: int) -> Any:
+        part = self.vector[begin : begin + math.prod(shape)].reshape(shape)
+        self.backend.evaluate(part)
+        return part
+
+    def sum(self, n: int) -> Work:
+        """The sum of n values."""
+        part = self._part(0, n)
+        return Work(lambda: part.sum(), lambda total: total.item(), n, n * self.width)
+
+    def products(self, side: int, n: int) -> Work:
+        """n products of two square matrices of that side, added up, in one call.
+
+        The operands have shapes (side, n·side) and (n·side, side), laid out so that n does not
+        change the distance between neighbours.
+        """
+        a = self._part(0, n * side, side).T
+        b = self._part(n * side**2, n * side, side)
+        return Work(
+            lambda: self.backend.matmul(a, b),
+            lambda product: product[0][0].item(),
+            2 * n * side**3,
+            2 * n * side**2 * self.width,
+        )
+
+    # -- timing them -----------------------------------------------------------------------------
+
+    def call_s(self, work: Work) -> float:
+        """Seconds of one call, exactly as operations are timed."""
+        return call_s(lambda: self.backend.evaluate(work.launch()), self.backend)
+
+    def marked_s(self, work: Work, launches: int) -> tuple[float, float]:
+        """Seconds of launches in a row by the backend's marks, and by the host's clock around them.
+
+        The second includes the wait; no launches at all show how long that takes.
+        """
+        backend = self.backend
+        backend.synchronize()
+        began = time.perf_counter()
+        begin = backend.mark()
+        for _ in range(launches):
+            backend.evaluate(work.launch())
+        end = backend.mark()
+        backend.synchronize()
+        wall_s = time.perf_counter() - began
+        return backend.seconds_between(begin, end), wall_s
+
+    def finished(self, work: Work) -> tuple[float, float]:
+        """(seconds of one timed call, seconds from its end until a value of its result is read)."""
+        results: list[Any] = []
+
+        def operation() -> None:
+            results.append(work.launch())
+            self.backend.evaluate(results[0])
+
+        timed_s = call_s(operation, self.backend)
+        began = time.perf_counter()
+        work.read(results[0])
+        return timed_s, time.perf_counter() - began
+
+    def lasts_s(self, work: Work) -> float:
+        """Seconds that a call really takes, even where the timed call does not wait for its end."""
+        sum(self.finished(work))  # compiles, loads and touches memory
+        durations_s: list[float] = []
+        while len(durations_s) < (LOOKS if sum(durations_s) < LOOK_S else FEWEST_LOOKS):
+            durations_s.append(sum(self.finished(work)))
+        return min(durations_s)
+
+    # -- how much work ---------------------------------------------------------------------------
+
+    def fit_sum(self) -> tuple[int, float]:
+        """(how many values to sum in one call, its seconds); the vector has twice as many.
+
+        A cache that holds a part of them, or threads that wake up, bend short calls: more values
+        are taken until it shows no more. The calls that are judged are others.
+        """
+        while True:
+            n = self.length // 2
+            lasts = self.lasts_s(self.sum(n))
+            if lasts >= CALL_S or not self.can_grow():
+                break
+            self.lengthen(self.length * self.width * min(8, max(2, int(CALL_S / lasts))))
+        if lasts >= SLOW_S:
+            fewer = max(int(n * AIM_S / lasts), COLUMNS)
+            return fewer, lasts * fewer / n
+        while 2 * lasts <= GROWN_S:
+            double = self.lasts_s(self.sum(2 * n))
+            if STRAIGHT[0] <= double / lasts <= STRAIGHT[1]:
+                break
+            self.lengthen(4 * n * self.width)
+            if self.length < 4 * n:
+                break
+            n, lasts = 2 * n, double
+        return min(n, self.length // 2), lasts
+
+    def fit_products(self) -> tuple[int, int, float]:
+        """(side, how many products to add up in one call, its seconds)."""
+        side, n = SIDE, 1
+        while True:
+            lasts = self.lasts_s(self.products(side, n))
+            if lasts >= CALL_S:
+                return side, n, lasts
+            needed = math.ceil(n * AIM_S / lasts)
+            here, larger = self.room(side), self.room(2 * side) if side < MOST_SIDE else 0
+            if needed <= min(here, PRODUCTS):
+                n = needed
+            elif larger:
+                side, n = 2 * side, min(max(needed // 8, 1), larger)
+            elif n < here:
+                n = min(needed, here)
+            else:
+                return side, n, lasts
+
+    def can_grow(self) -> bool:
+        """Whether a longer vector is allowed."""
+        return (self.length + COLUMNS) * self.width <= self.most_bytes
+
+    def room(self, side: int) -> int:
+        """How many products of that side the vector has operands for, twice over."""
+        return self.length // (4 * side**2)

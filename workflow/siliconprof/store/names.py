@@ -1,0 +1,38 @@
+"""Names that files and people give: how long they may be, and what they become in a file's name.
+
+Standard library only: the measuring core reads with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+LONGEST = 64  # characters of a label; the schemas say so too
+LABEL = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST - 1}}}"
+LONGEST_SLUG = 160  # several labels together; a file system has room for 255 bytes
+_SLUG = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{LONGEST_SLUG - 1}}}")
+_DIGITS = 8  # of the hash
+
+
+def slug(text: str) -> str:
+    """A text as a file's name without suffix: a-z, 0-9, `.`, `_` and `-`, no dot first.
+
+    What is not such a name already gets one with digits of its hash, so that no two texts share
+    a file: `a/b` and `a b` do not, nor `Net` and `net` where a file system ignores case.
+    """
+    if _SLUG.fullmatch(text):
+        return text
+    words = re.sub(r"[^a-z0-9._]+", "-", text.lower()).strip("-._")
+    return cut(words or "x", LONGEST_SLUG - _DIGITS - 1) + f"-{_hash(text)}"
+
+
+def cut(name: str, longest: int = LONGEST) -> str:
+    """The name, where it is too long its beginning and digits of its hash."""
+    if len(name) <= longest:
+        return name
+    return f"{name[: longest - _DIGITS - 1].rstrip('-._')}-{_hash(name)}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]

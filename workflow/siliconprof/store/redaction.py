@@ -1,0 +1,426 @@
+"""What tells people and machines apart is left out of records, host files and bundles.
+
+A record is about a device, its drivers and versions; who owns it and what the network around it is
+called are not. Texts of other programs (reasons, messages, paths) are redacted before a record is
+written: secrets and addresses by their form and by the values of this process's own environment
+variables, names by being this host's and this user's. What no rule here can know, such as a
+colleague's name, is shown by `siliconprof pack` before it leaves.
+
+A URL keeps its host where that is a public hub: any other name may be a company's own. Of a path
+stays what is the program's own or a package's. Versions stay: four numbers between dots are an
+address unless they stand under a key of versions or after a word of versions.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from siliconprof.store.cell import AXES
+from siliconprof.store.validation import SCHEMA_DIR
+
+ADDRESS, EMAIL, HOST, IDENTIFIER = "[address]", "[e-mail]", "[host]", "[id]"
+PATH, SECRET, USER = "...", "[secret]", "[user]"
+LONGEST_CACHED = 1000  # characters of a text
+# Names that tell nobody from anybody else: in texts they are left as they are.
+EVERYBODYS = frozenset(
+    "admin all any auto client computer cpu data debian default desk desktop dev device docker gpu "
+    "guest home host laptop linux local localhost mac machine main name node none null ok other "
+    "pc public root runner server share shared test the this time ubuntu unknown user users "
+    "windows work worker".split()
+)
+USER_VARIABLES = ("LOGNAME", "SUDO_USER", "USER", "USERNAME")
+HOST_VARIABLES = ("COMPUTERNAME", "HOSTNAME", "SLURMD_NODENAME", "SLURM_SUBMIT_HOST")
+_SECRET_VARIABLE = re.compile(
+    r"(?:^|_)(?:TOKEN|PASS(?:WORD|WD)?|SECRET|(?:API|ACCESS|PRIVATE)_?KEY|CREDENTIALS?)(?:_|$)",
+    re.I,
+)
+_USERS = re.compile(
+    r"(?:/home|/Users|/export/home|/var/home)/([^/\s:\"'<>|,;]+)"
+    r"|[A-Za-z]:[\\/]+Users[\\/]+([^\\/\s:\"'<>|,;]+)"
+    r"|(?<![\w/])~([A-Za-z_][\w.-]*)"
+)
+_END = r"\s\"'<>|,;()\[\]{}"  # what ends a path or URL in a text
+# Two parts at least: `tokens /s` is no path. In quotation marks, as in a traceback, with spaces.
+_PLACES = re.compile(
+    r"(?P<url>(?<![a-z0-9+.-])(?!file:)[a-z][a-z0-9+.-]{0,15}://(?:[^\s/]*@)?(?:\[[^\]\s]*\])?"
+    rf"[^{_END}]*)"
+    r"|(?P<quoted>(?<=[\"'])/[^\"'/\n]+/[^\"'\n]*(?=[\"']))"
+    rf"|(?P<path>(?:file://)?(?<![\w.~-])/[^/:{_END}]+(?:/[^/:{_END}]*)+"
+    rf"|(?<![\w/])~[\w.-]*/[^:{_END}]*"
+    rf"|\b[A-Za-z]:[\\/]+[^:{_END}]+"
+    rf"|(?<![\w\\])\\\\(?:\\\\)?[\w.$-]+(?:\\+[^\\:{_END}]+)+)",
+    re.I,
+)
+_SYSTEM = re.compile(
+    r"/(?:proc|sys|dev|usr(?!/home/)|lib|lib64|bin|sbin|etc|run(?!/(?:media|user)/)|System|Library"
+    r"|opt/(?:cuda|rocm|homebrew))/"
+)
+# What a path keeps: from here on it is the program's own, or a package's.
+_KEPT = re.compile(
+    r"(?:site-packages|dist-packages|workflow/siliconprof|results)[\\/].*|(?<![^\\/])[^\\/]*\Z"
+)
+_FILE = re.compile(r"[\w.+-]+\.(?:py|pyc|so|dylib|json|jsonl|npy|txt|log|safetensors)(?:\.\d+)*")
+_PUBLIC = re.compile(
+    r"localhost|127\.0\.0\.1|(?:[\w-]+\.)*(?:huggingface\.co|hf\.co|github\.com|gitlab\.com|"
+    r"githubusercontent\.com|python\.org|pytorch\.org|anaconda\.org|"
+    r"nvidia\.com|apple\.com|kernel\.org|kaggle\.com|zenodo\.org|arxiv\.org|wikipedia\.org)",
+    re.I,
+)
+_NAMED_HOST = re.compile(
+    r"(?P<before>\bhost(?:name)?[\"']?\s*[=:]\s*[\"']?|\b(?:resolve|connect to)(?: host:?)? [\"']?)"
+    r"(?P<name>[\w-]{1,63}(?:\.[\w-]{1,63}){0,9})(?=[\"':,;) ]|$)",
+    re.I,
+)
+_LOCAL_NAME = re.compile(
+    r"(?<![\w./-])(?:(?:[\w-]{1,63}\.){1,9}(?:lan|intranet|localdomain|corp|home\.arpa|"
+    r"(?:ec2|compute)\.internal)|(?=[\w-]{0,62}[\d-])[\w-]{1,63}\.local)(?![\w-])",
+    re.I,
+)
+_EMAIL = re.compile(
+    r"(?<![\w.%+-])[\w.%+-]{1,64}@(?:[\w-]{1,63}\.){1,9}[a-z]{2,24}(?!\w)(?::[\w~][\w./~-]*)?", re.I
+)
+_IDENTIFIERS = re.compile(
+    r"(?<![0-9A-Za-z])(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|(?:[0-9a-f]{2}[:-]){5}[0-9a-f]{2})"
+    r"(?![0-9A-Za-z:])",
+    re.I,
+)
+_QUADS = re.compile(r"(?<![\w.-])(?<![=<>~!]=)\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\w)")
+_OF_A_VERSION = re.compile(
+    r"(?:version|release|driver|runtime|cu[a-z]+|nccl|torch|mlx|blas|mkl|rocm|hip\w*|\bv)\W{0,3}\Z",
+    re.I,
+)
+_VERSION_KEY = re.compile(r"packages|version|driver|runtime|blas|\Acu[a-z]+\Z|\Apython\Z")
+# Global, unique local, link-local and multicast ones (RFC 4291, 4193): `a::b` is a name in C++.
+_IPV6 = re.compile(r"(?<![\w:.])(?:[23][0-9a-f]{3}|f[cd][0-9a-f]{2}|fe[89ab][0-9a-f]|ff0[0-9a-f])"
+                   r":[0-9a-f:.]*[0-9a-f:](?:%\w+)?(?!\w)", re.I)  # fmt: skip
+_TOKENS = re.compile(
+    r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{16,}|gh[opsru]_[A-Za-z0-9]{16,}|github_pat_\w{16,}"
+    r"|gl[a-z]{1,4}-[\w-]{16,}|sk-[\w-]{16,}|(?:AKIA|ASIA)[A-Z0-9]{16}|xox[a-z]-[\w-]{10,}"
+    r"|AIza[\w-]{30,}|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{16,}|(?<![\w-])eyJ[\w-]+\.eyJ[\w-]+\.[\w-]*)"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+)
+_HEADER = re.compile(
+    r"(authorization[\"']?\s*[:=]\s*[\"']?)(?:(?:basic|bearer|digest|token)\s+)?[^\s\"',]+"
+    r"|(\bbearer\s+)(?=[\w.~+/=-]{0,200}\d)[\w.~+/=-]{8,}"
+    r"|((?<![\w-])--?(?:[a-z-]{1,32}-)?(?:token|password|secret|api-key)[ =])(?!\[)\S+",
+    re.I,
+)
+_KEYED = re.compile(
+    r"(?P<kind>token|passw(?:or)?d|pwd|secret|api[_-]?key|access[_-]?key|"
+    r"private[_-]?key|credentials?)(?P<sign>[\"']?\s*[=:]\s*)(?P<quote>[\"']?)"
+    r"(?P<value>(?<=[\"'])[^\"'\n]+(?=[\"'])|[^\s\"'&;,)}\]<\[{(][^\s\"'&;,)}\]]*)",
+    re.I,
+)
+_NO_SECRET = re.compile(r"[-+]?[\d.]+(?:e[-+]?\d+)?|none|null|true|false|[<\[].*", re.I)
+_PLAIN_KEY = re.compile(r"[a-z0-9_]+")
+# A text that has none of these has only names to hide.
+_SUSPECT = re.compile(r"[/\\@~:=]|[._-]\w|--|bearer", re.I)
+
+Names = tuple[tuple[str, str], ...]  # (case-folded, in its place), the longest first
+
+
+# -- a text --------------------------------------------------------------------------------------
+
+
+def text(
+    text_: str, names: Names = (), secrets: tuple[str, ...] = (), versions: bool = False
+) -> str:
+    """A text without secrets, addresses, private paths, identifiers of machines, and names.
+
+    Args:
+        names: from `names_of`.
+        secrets: to be replaced wherever they stand, from `own_secrets`.
+        versions: it is a version, or about one: four numbers between dots are no address.
+    """
+    redact = _cached if len(text_) <= LONGEST_CACHED else _redacted
+    return redact(text_, names, secrets, versions)
+
+
+def _redacted(text_: str, names: Names, secrets: tuple[str, ...], versions: bool) -> str:
+    for secret in secrets:
+        text_ = text_.replace(secret, SECRET)
+    if not _SUSPECT.search(text_):
+        return _without_names(text_, names)
+    text_ = _TOKENS.sub(SECRET, text_)
+    text_ = _HEADER.sub(lambda m: (m[1] or m[2] or m[3]) + SECRET, text_)
+    if re.match(r"/\S", text_) and text_.count("/") > 1 and not re.search(r"\n|: |, ", text_):
+        text_ = _path(text_)  # all of it, spaces too
+    else:
+        text_ = _PLACES.sub(lambda m: _url(m["url"]) if m["url"] else _path(m[0]), text_)
+    text_ = _KEYED.sub(_keyed, text_)
+    text_ = _without_names(text_, names)
+    text_ = _EMAIL.sub(EMAIL, text_)
+    text_ = _NAMED_HOST.sub(_named_host, text_)
+    text_ = _LOCAL_NAME.sub(HOST, text_)
+    text_ = _IDENTIFIERS.sub(IDENTIFIER, text_)
+    if not versions:
+        text_ = _QUADS.sub(_quad, text_)
+    return _IPV6.sub(_ipv6, text_)
+
+
+_cached = lru_cache(maxsize=1 << 15)(_redacted)
+
+
+def _keyed(match: re.Match[str]) -> str:
+    value_, sign = match["value"], match["sign"]
+    kept = _NO_SECRET.fullmatch(value_) is not None
+    if "=" not in sign and not match["quote"] and match["kind"].lower() == "token":
+        # `unexpected token: identifier` is a message about a text
+        kept = kept or len(value_) < 8 or not re.search(r"\d", value_)
+    return match[0] if kept else f"{match['kind']}{sign}{match['quote']}{SECRET}"
+
+
+def _url(url: str) -> str:
+    end = url[len(url.rstrip(".:")) :].removeprefix(PATH)  # what was redacted before stays so
+    scheme, _, rest = url.removesuffix(end).partition("://")
+    netloc, slash, below = rest.partition("/")
+    host = netloc.rpartition("@")[2]
+    name = host.partition(":")[0]
+    if not _PUBLIC.fullmatch(name):
+        return f"{scheme}://{HOST if rest else ''}{f'/{PATH}' if slash else ''}{end}"
+    below = re.sub(r"\?.*|#(?![\w.-]+\Z).*", "", below)
+    return f"{scheme}://{host}{slash}{below}{end}"
+
+
+def _path(path: str) -> str:
+    if _SYSTEM.match(path.removeprefix("file://")):
+        return path
+    tail = _KEPT.search(path)
+    kept = tail[0] if tail else ""
+    if "/" not in kept and "\\" not in kept and not _FILE.fullmatch(kept):
+        kept = ""  # a folder's name, which may be anybody's
+    return f"{PATH}/{kept}" if kept else PATH
+
+
+def _named_host(match: re.Match[str]) -> str:
+    name = match["name"]
+    plain = _PUBLIC.fullmatch(name) or name.casefold() in EVERYBODYS or name.isdigit()
+    # after a mere space only what looks like a network name: `connect to the`
+    spaced = match["before"].endswith(" ") and "." not in name and "=" not in match["before"]
+    return match[0] if plain or spaced else match["before"] + HOST
+
+
+def _quad(match: re.Match[str]) -> str:
+    numbers = [int(number) for number in match[0].split(".")]
+    is_address = max(numbers) < 256 and numbers[0] not in (0, 127)
+    before = match.string[max(0, match.start() - 24) : match.start()]
+    return ADDRESS if is_address and not _OF_A_VERSION.search(before) else match[0]
+
+
+def _ipv6(match: re.Match[str]) -> str:
+    candidate = match[0] if match[0].endswith("::") else match[0].rstrip(":.")
+    try:
+        ipaddress.IPv6Address(candidate)
+    except ValueError:
+        return match[0]
+    return ADDRESS + match[0][len(candidate) :]
+
+
+# -- names ---------------------------------------------------------------------------------------
+
+
+def own_users() -> set[str]:
+    """Names of the user of this process."""
+    users = {os.environ.get(name, "") for name in USER_VARIABLES}
+    for ask in (getpass.getuser, lambda: Path.home().name):
+        with contextlib.suppress(OSError, KeyError, RuntimeError):
+            users.add(ask())  # some containers have neither
+    return users - {""}
+
+
+def own_hosts() -> set[str]:
+    """Network names of this host."""
+    return {socket.gethostname(), *(os.environ.get(name, "") for name in HOST_VARIABLES)} - {""}
+
+
+def own_secrets() -> tuple[str, ...]:
+    """The values of this process's environment variables that hold secrets, by their names."""
+    values = (value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name))
+    secret = {v for v in values if len(v) >= 8 and not v.startswith("/") and not v.isdigit()}
+    return tuple(sorted(secret, key=len, reverse=True))
+
+
+def is_common(name: str, vocabulary: Iterable[str] = ()) -> bool:
+    """Whether a name (case-folded) is too plain a word to be looked for in texts."""
+    return len(name) < 2 or name.isdigit() or name in EVERYBODYS or name in vocabulary
+
+
+def names_of(users: Iterable[str], hosts: Mapping[str, str], vocabulary: Iterable[str]) -> Names:
+    """The names to replace, without those that are words of the vocabulary.
+
+    Args:
+        users: each is replaced by `USER`.
+        hosts: network name -> what stands in its place; of a name with a domain the short name and
+            the domain are names as well.
+        vocabulary: words that records are written in: a user called `mlx` does not make MLX a secret.
+    """
+    names = {user.casefold(): USER for user in users}
+    for host, instead in hosts.items():
+        short, _, domain = host.casefold().partition(".")
+        names |= {host.casefold(): instead, short: instead}
+        if "." in domain:
+            names.setdefault(domain, HOST)
+    words = frozenset(vocabulary)
+    chosen = {n: v for n, v in names.items() if n != v.casefold() and not is_common(n, words)}
+    return tuple(sorted(chosen.items(), key=lambda item: (-len(item[0]), item)))
+
+
+def _without_names(text_: str, names: Names) -> str:
+    if not names:
+        return text_
+    folded = text_.casefold()
+    if not any(name in folded for name, _ in names):
+        return text_
+    instead = dict(names)
+
+    def replaced(match: re.Match[str]) -> str:
+        name = instead[match["name"].casefold()]
+        if match["at"] and name != USER:  # of whoever is addressed on that host
+            return f"{USER}@{name}"
+        return (match["at"] or "") + name
+
+    return whole_words(tuple(instead)).sub(replaced, text_)
+
+
+@cache
+def whole_words(names: tuple[str, ...]) -> re.Pattern[str]:
+    """Matches any of the names (`name`) as a whole word, with a user before it (`at`)."""
+    either = "|".join(map(re.escape, names))
+    return re.compile(
+        rf"(?P<at>(?<![\w.+-])[\w.+-]{{1,64}}@)?(?<![^\W_])(?P<name>{either})(?![^\W_])", re.I
+    )
+
+
+# -- documents -----------------------------------------------------------------------------------
+
+
+def value(
+    value_: Any, names: Names = (), secrets: tuple[str, ...] = (), versions: bool = False
+) -> Any:
+    """Every text in a JSON value, keys too, redacted as by `text`."""
+    if isinstance(value_, str):
+        return text(value_, names, secrets, versions)
+    if isinstance(value_, dict):
+        return {
+            text(key, names, secrets): value(
+                entry, names, secrets, versions or _VERSION_KEY.search(key) is not None
+            )
+            for key, entry in value_.items()
+        }
+    if isinstance(value_, list | tuple):
+        return [
+            entry if isinstance(entry, float | int) else value(entry, names, secrets, versions)
+            for entry in value_
+        ]
+    return value_
+
+
+def renamed(value_: Any, names: Names) -> Any:
+    """A JSON value with names replaced in its texts, and nothing else."""
+    if isinstance(value_, str):
+        return _without_names(value_, names)
+    if isinstance(value_, dict):
+        return {_without_names(k, names): renamed(entry, names) for k, entry in value_.items()}
+    return [renamed(entry, names) for entry in value_] if isinstance(value_, list) else value_
+
+
+def cell(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A cell, or its identity, whose parameters hold no private path or secret."""
+    return {**data, "parameters": value(data["parameters"])}
+
+
+def record(data: Mapping[str, Any], hosts: Iterable[str] = ()) -> dict[str, Any]:
+    """A record of any schema without what tells people and machines apart; not sealed.
+
+    Fields of older schemas that hold a network name hold the host's label instead.
+
+    Args:
+        hosts: further network names of the host that it was measured on.
+    """
+    label, environment = data["cell"]["host"], dict(data["environment"])
+    job = environment.get("scheduler_job")
+    named = [environment.get("hostname"), job.get("node") if isinstance(job, Mapping) else None]
+    hosts = {name: label for name in (*hosts, *named) if isinstance(name, str) and name}
+    own = (str(data["cell"].get(axis)) for axis in (*AXES[1:], "module", "trainer"))
+    packages = environment.get("packages")
+    names = names_in(data, hosts, [*own, *(packages or ())])
+    if "hostname" in environment:
+        environment["hostname"] = label
+    if isinstance(job, Mapping) and "node" in job:
+        environment["scheduler_job"] = {**job, "node": label}
+    apart = {"cell": cell(data["cell"]), **{k: data[k] for k in ("code", "sha256") if k in data}}
+    rest = {k: v for k, v in data.items() if k not in apart} | {"environment": environment}
+    return value(rest, names, own_secrets()) | apart
+
+
+def host_file(data: Mapping[str, Any], hosts: Iterable[str] = ()) -> dict[str, Any]:
+    """A host file, of this version or an older one, without network name; its texts redacted.
+
+    Args:
+        hosts: further network names of the host.
+    """
+    named = {name: str(data["label"]) for name in (*hosts, data.get("hostname")) if name}
+    names = names_in(data, named, data.get("packages") or ())
+    redacted = dict(data) | {"backends": value(data["backends"], names, own_secrets())}
+    redacted.pop("hostname", None)
+    return redacted
+
+
+def contents(value_: Any) -> tuple[set[str], set[str]]:
+    """(texts, keys) in a JSON value."""
+    found: set[str] = set()
+    keys: set[str] = set()
+    level = [value_]
+    while level:
+        entry = level.pop()
+        if isinstance(entry, str):
+            found.add(entry)
+        elif isinstance(entry, dict):
+            keys.update(entry)
+            level += entry.values()
+        elif isinstance(entry, list | tuple):
+            level += [inner for inner in entry if not isinstance(inner, float | int)]
+    return found, keys
+
+
+def words_of_keys(keys: Iterable[str]) -> set[str]:
+    """The words of which keys are made: `max_iterations` is no secret of a user `max`."""
+    return {word for key in keys if _PLAIN_KEY.fullmatch(key) for word in key.split("_")}
+
+
+def names_in(data: Any, hosts: Mapping[str, str], words: Iterable[str] = ()) -> Names:
+    """The names to replace in a document, see `names_of`.
+
+    Users are that of this process, and those whose home folders the document names. The vocabulary
+    is that of the record's schema, and of the document's own keys.
+
+    Args:
+        words: more of the vocabulary.
+    """
+    found, keys = contents(data)
+    users = own_users()
+    for text_ in found | keys:
+        if "/" in text_ or "\\" in text_ or "~" in text_:
+            users.update(name for match in _USERS.findall(text_) for name in match if name)
+    vocabulary = words_of_keys(keys) | {word.casefold() for word in words} | _words_of_the_schema()
+    return names_of(users, hosts, vocabulary)
+
+
+@cache
+def _words_of_the_schema() -> frozenset[str]:
+    """The words of the record's schema: what its fields may say, and plain English."""
+    with contextlib.suppress(OSError):
+        schema = (SCHEMA_DIR / "record.schema.yaml").read_text(encoding="utf-8")
+        return frozenset(re.findall(r"[a-z0-9]+", schema.casefold()))
+    return frozenset()
