@@ -79,6 +79,12 @@ class Browser:
             {"media": media, "features": [{"name": "prefers-color-scheme", "value": theme}]},
         )
 
+    def settle(self) -> None:
+        """Wait for two frames: what a scroll sets off, its event included, is done by then."""
+        self.driver.execute_async_script(
+            "requestAnimationFrame(() => requestAnimationFrame(() => arguments[0]()))"
+        )
+
     def js(self, script: str, *given: Any) -> Any:
         """What a script returns."""
         return self.driver.execute_script(script, *given)
@@ -512,6 +518,7 @@ def test_marks_tell_their_values(browser: Browser, report: Path) -> None:
         })"""
     )
     wanted = browser.js("return arguments[0].parentElement.firstChild.textContent", mark)
+    browser.settle()  # a scroll takes the words away
     ActionChains(browser.driver).move_to_element(mark).perform()
     tip = browser.one("#tip")
     assert tip.is_displayed() and tip.text == wanted and any(c.isdigit() for c in wanted)
