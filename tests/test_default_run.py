@@ -22,6 +22,8 @@ from siliconprof.store import validation
 
 pytestmark = pytest.mark.slow
 
+SIDES = ("fast", "slow")  # of a gap that attribution.csv explains
+
 
 def rows(run: Checkout, table: str) -> list[dict[str, str]]:
     with open(run.path / f"results/tables/{table}.csv", newline="", encoding="utf-8") as stream:
@@ -176,6 +178,26 @@ def test_losses_of_equal_data_agree_between_frameworks_and_trainers(default_run)
     assert {flag["code"] for flag in offloaded["flags"]} >= {"offload_on_cpu"}
 
 
+def test_a_compiled_step_is_timed_whole_beside_the_eager_one(default_run):
+    trained = training(default_run)
+    eager = trained["torch-cpu", "gpt2-nano-plain", "fp32"]["points"][0]
+    compiled = trained["torch-cpu", "gpt2-nano-compiled", "fp32"]["points"][0]
+    times, compiler = compiled["times"], compiled["quantities"]
+    assert compiler["recompilations"] == 0 and compiler["graph_breaks"] >= 0
+    assert times["step_s"] == [] and len(times["unsplit_step_s"]) >= 6
+    # The first step compiles, and the next shows that nothing was left to be compiled.
+    assert compiled["steps"]["kind"][:3] == ["compile", "compile", "warm-up"]
+    assert times["compile_step_s"][0] > 20 * times["compile_step_s"][1]
+    assert compiler["compile_s"] == pytest.approx(times["compile_step_s"][0], rel=0.1)
+    for a, b in zip(eager["loss"][:10], compiled["loss"][:10], strict=True):
+        assert math.isclose(a, b, rel_tol=1e-5)
+    pairs = rows(default_run, "attribution")
+    assert "gpt2-nano-compiled" not in {row[f"{side}_workload"] for row in pairs for side in SIDES}
+    table = default_run.path / "results/figures/table-choices.csv"
+    (line,) = csv.DictReader(table.open(encoding="utf-8"))
+    assert line["Workload"] == "gpt2-nano-compiled" and float(line["times as fast"]) > 0
+
+
 def test_near_capacity_is_held_by_a_limit_or_called_model_only(default_run):
     for backend in ("torch-cpu", "mlx"):
         record = training(default_run)[backend, "gpt2-nano-near-capacity", "fp32"]
@@ -197,7 +219,8 @@ def test_phases_sum_to_the_step_and_nothing_is_lost_on_the_way_to_the_tables(def
         for point in record["points"]:
             times = point["times"]
             raw += sum(map(len, times.values())) + len(point.get("loss", []))
-            if record["cell"]["trainer"] in ("plain", "hf", "epochs"):
+            compiled = record["cell"]["parameters"].get("compile")
+            if record["cell"]["trainer"] in ("plain", "hf", "epochs") and not compiled:
                 phases = [
                     values
                     for name, values in times.items()
@@ -207,7 +230,7 @@ def test_phases_sum_to_the_step_and_nothing_is_lost_on_the_way_to_the_tables(def
                 assert len(phases) >= 5, key
                 for step, parts in zip(times["step_s"], zip(*phases, strict=True), strict=True):
                     assert math.isclose(step, sum(parts), rel_tol=1e-9), key
-            if record["cell"]["trainer"] in ("plain", "hf"):
+            if record["cell"]["trainer"] in ("plain", "hf") and not compiled:
                 assert len(times["unsplit_step_s"]) == len(times["step_s"]) >= 6, key
     assert raw == len(rows(default_run, "steps"))
     assert len(rows(default_run, "cells")) == len(default_run.records())

@@ -43,6 +43,15 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
             "checkpointed-plain": NANO | {"trainer": "plain", "gradient_checkpointing": True},
             "checkpointed-hf": NANO
             | {"trainer": "hf", "gradient_checkpointing": True, "precisions": ["fp32"]},
+            # mx.compile calls g++ once for each kernel; torch's is in the default run.
+            "compiled": NANO
+            | {"trainer": "plain", "compile": True, "precisions": ["fp32"], "backends": ["mlx"]},
+            "compiled-hf": NANO | {"trainer": "hf", "compile": True, "precisions": ["fp32"]},
+            "math": NANO | {"trainer": "plain", "attention": "math", "precisions": ["fp32"]},
+            "efficient": NANO
+            | {"trainer": "plain", "attention": "efficient", "precisions": ["fp32"]},
+            "fused": NANO | {"trainer": "plain", "adamw": "fused", "precisions": ["fp32"]},
+            "foreach-hf": NANO | {"trainer": "hf", "adamw": "foreach", "precisions": ["fp32"]},
             "retained": NANO
             | {
                 "trainer": "plain",
@@ -104,6 +113,38 @@ def test_trainers_and_frameworks_give_the_same_losses_over_ten_steps(study: Chec
     full, lora = (records[f"{k}-plain", "torch-cpu", "fp32"] for k in ("full", "lora"))
     assert losses(full)[0] == pytest.approx(losses(lora)[0], rel=1e-6)  # B begins as 0
     assert losses(full)[-1] != pytest.approx(losses(lora)[-1], rel=1e-6)
+
+
+def test_a_step_runs_by_the_kernels_that_are_asked_for_and_learns_the_same(study: Checkout) -> None:
+    records = found(study)
+    first = losses(records["full-plain", "torch-cpu", "fp32"])
+    asked = {
+        "math": {"attention": "math", "adamw": "for-loop"},
+        "fused": {"attention": "_scaled_dot_product_flash_attention_for_cpu", "adamw": "fused"},
+        "foreach-hf": {
+            "attention": "_scaled_dot_product_flash_attention_for_cpu",
+            "adamw": "foreach",
+        },
+    }
+    for workload, kernels in asked.items():
+        record = records[workload, "torch-cpu", "fp32"]
+        assert record["method"]["kernels"] == kernels
+        assert losses(record) == pytest.approx(first, rel=1e-5)
+    compiled = records["compiled", "mlx", "fp32"]
+    assert losses(compiled) == pytest.approx(first, rel=1e-5)
+    point = compiled["points"][0]
+    assert point["quantities"]["recompilations"] == point["quantities"]["graph_breaks"] == 0
+    assert point["quantities"]["compile_s"] > 10 * point["times"]["unsplit_step_s"][0]
+    refused = {
+        ("compiled-hf", "torch-cpu"): "compile: trainer hf runs eager steps; use trainer plain",
+        ("efficient", "torch-cpu"): "attention: efficient is not to be had, torch-cpu has a choice "
+        "of math, flash",
+        ("math", "mlx"): "attention: math is not to be had, mlx has one, which it chooses",
+        ("fused", "mlx"): "adamw: fused is not to be had, mlx has one, which it chooses",
+    }
+    for (workload, backend), reason in refused.items():
+        record = records[workload, backend, "fp32"]
+        assert (record["status"], record["reason"]) == ("unsupported", reason)
 
 
 def test_every_precision_is_honoured_proved_or_refused(study: Checkout) -> None:

@@ -31,6 +31,7 @@ from siliconprof.advice.parts import Estimate, Results
 from siliconprof.advice.ranking import Advice, Answer
 from siliconprof.advice.words import two_digits
 from siliconprof.analyse import money, published_values
+from siliconprof.analyse.equal_work import CHOICES
 from siliconprof.analyse.record_rows import KEY
 from siliconprof.cells import advice_question, plan
 from siliconprof.errors import UserError, stage
@@ -49,6 +50,7 @@ FROM_CELL = (
     "clip_seconds",
     "scenario_applied",
     "gradient_checkpointing",
+    *CHOICES,
     "flags",
 )
 WIDTH = 100

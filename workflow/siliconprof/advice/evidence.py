@@ -31,6 +31,7 @@ from siliconprof.advice.parts import (
     seconds,
 )
 from siliconprof.advice.published import TABLE4_LENGTHS, Share
+from siliconprof.analyse.equal_work import as_usual, checkpointed
 from siliconprof.analyse.record_rows import KEY
 from siliconprof.cells.advice_question import CLIP_SECONDS, Question, millions
 from siliconprof.hosts import registry
@@ -62,7 +63,8 @@ def same_training(question: Question, workload: Any, point: Row) -> bool:
         and _equal(point.get("lora_rank") or 0, question.lora_rank)
         and _as_large(point.get("n_parameters"), workload.n_parameters(), bool(question.model))
         and (question.module != "whisper" or _equal(clip, CLIP_SECONDS))
-        and not point.get("gradient_checkpointing")
+        and not checkpointed(point)
+        and as_usual(point)
     )
 
 

@@ -22,7 +22,7 @@ from siliconprof.analyse import attribution_costs
 from siliconprof.analyse.attribution_costs import Cost
 from siliconprof.analyse.attribution_inputs import Measured
 from siliconprof.analyse.ceilings import Limits
-from siliconprof.analyse.equal_work import by_phases, has_no_speed, work
+from siliconprof.analyse.equal_work import CHOICES, by_phases, compiles, has_no_speed, work
 from siliconprof.analyse.record_rows import KEY
 from siliconprof.analyse.throughputs import Noise, device_of
 from siliconprof.errors import stage
@@ -62,6 +62,7 @@ FROM_CELL = (
     "lora_rank",
     "weights",
     "gradient_checkpointing",
+    *CHOICES,
     "zero_stage",
     "seed",
     "data_sha256",
@@ -110,7 +111,8 @@ def pairs(points: Iterable[Row]) -> Iterator[Pair]:
     all) against each other one; every two backends of one device, and the fastest backend of every
     device against that of the fastest device, under one workload, scenario and precision. Of two
     hosts: the fastest plain fp32 cell of this one against that of each other. A check of a
-    mechanism has no speed and is in no pair.
+    mechanism has no speed and is in no pair; nor is a compiled training, whose operators are not
+    those that are counted.
     """
     seen = set()
     for pair in _all_pairs(points):
@@ -122,7 +124,8 @@ def pairs(points: Iterable[Row]) -> Iterator[Pair]:
 def _all_pairs(points: Iterable[Row]) -> Iterator[Pair]:
     groups: dict[tuple, list[Row]] = {}
     for point in points:
-        if by_phases(point) and point["unsplit_step_median_s"] and not has_no_speed(point):
+        timed = by_phases(point) and point["unsplit_step_median_s"]
+        if timed and not compiles(point) and not has_no_speed(point):
             groups.setdefault(work(point), []).append(point)
     for group in groups.values():
         hosts: dict[tuple, list[Row]] = {}

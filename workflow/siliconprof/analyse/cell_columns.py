@@ -98,10 +98,11 @@ def cell_row(source: str, path: Path, data: Mapping[str, Any], history: Path) ->
         if data["scenario"]["applied"] == "offload"
         else None,
         "weights": parameters.get("weights"),
-        "gradient_checkpointing": bool(parameters.get("gradient_checkpointing"))
-        if cell["trainer"] or "gradient_checkpointing" in parameters
-        else None,
-        "allocator": parameters.get("allocator"),
+        **{
+            name: bool(parameters.get(name)) if cell["trainer"] or name in parameters else None
+            for name in ("gradient_checkpointing", "compile")
+        },
+        **{name: parameters.get(name) for name in ("attention", "adamw", "allocator")},
         "offload": joined(data["method"].get("offload")),
         "kernels": joined(data["method"].get("kernels")),
         "effective_precision": data["precision"]["effective"],

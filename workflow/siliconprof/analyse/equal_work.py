@@ -19,6 +19,8 @@ WORK = (
     "max_gradient_norm",
     "method_version",
 )
+# Keys of a training that choose how its step runs, and not what it computes.
+CHOICES = ("compile", "attention", "adamw", "allocator")
 # Of whole trainings: they have sections of their own, several points a cell or no split steps.
 WHOLE_TRAININGS = ("training_run", "epochs")
 NO_SPEED_FLAG = "offload_on_cpu"
@@ -37,6 +39,22 @@ def flagged(row: Mapping[str, Any], code: str) -> bool:
 def has_no_speed(row: Mapping[str, Any]) -> bool:
     """Whether the times of a cell are kept out of every statement and ratio about speed."""
     return flagged(row, NO_SPEED_FLAG)
+
+
+def checkpointed(row: Mapping[str, Any]) -> bool:
+    """Whether a training computes its layers again in the backward pass."""
+    return str(row.get("gradient_checkpointing")) == "True"
+
+
+def compiles(row: Mapping[str, Any]) -> bool:
+    """Whether a training's step is compiled."""
+    return str(row.get("compile")) == "True"
+
+
+def as_usual(row: Mapping[str, Any]) -> bool:
+    """Whether a training runs eagerly, with whatever its framework chooses, and is probed."""
+    chosen = (row.get(name) for name in CHOICES[1:])
+    return not compiles(row) and not row.get("probes_off") and {*chosen} <= {None, "default"}
 
 
 def work(row: Mapping[str, Any]) -> tuple:

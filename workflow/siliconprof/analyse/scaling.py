@@ -15,6 +15,7 @@ from typing import Any
 from siliconprof.analyse import bound, step_work
 from siliconprof.analyse.bound import ENDS, STATUSES, UNKNOWN
 from siliconprof.analyse.ceilings import Limits
+from siliconprof.analyse.equal_work import checkpointed
 from siliconprof.analyse.record_rows import KEY
 from siliconprof.analyse.throughputs import NOISE_ASSUMED, NOISE_ASSUMED_BASIS, Noise, metric
 from siliconprof.hosts import caches
@@ -99,11 +100,6 @@ def whole(value: Any) -> Any:
 def is_measured(point: Row) -> bool:
     """Whether a point was measured."""
     return point.get("point_status") in (None, "ok") and bool(step_s(point))
-
-
-def checkpointed(point: Row) -> bool:
-    """Whether its layers are computed again in the backward pass."""
-    return str(point["gradient_checkpointing"]) == "True"
 
 
 def rows(points: Sequence[Row], limits: Limits, noise: Noise) -> Iterator[Row]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from siliconprof.analyse import step_work
+from siliconprof.analyse.equal_work import checkpointed
 from siliconprof.workloads import gpt2, whisper
 
 
@@ -82,7 +83,7 @@ def launches(row: Mapping[str, Any]) -> tuple[int | None, str]:
         row: a training's point with `size`, `lora_rank` and `gradient_checkpointing` of its cell.
     """
     layers, module, backend = n_layer(row), row["module"], row["backend"]
-    again = str(row.get("gradient_checkpointing")) == "True"
+    again = checkpointed(row)
     if module == "transformer_lm" and layers:
         clipped = row.get("max_gradient_norm") is not None
         return step_work.launches(backend, layers, row["precision"], again, clipped)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof.backends import _saved
-from siliconprof.backends.base import Stepper
+from siliconprof.backends.base import Compilation, Stepper
 
 STATE = {"exp_avg": "m", "exp_avg_sq": "v"}  # torch's names of AdamW's moments -> MLX's
 
@@ -57,6 +57,9 @@ class MlxStepper(Stepper):
 
         self.loss, self.put = loss, put
         self.loss_and_gradients = mx.value_and_grad(loss)
+        self.traces = 0  # of the step by the compiler
+        compiles = workload.parameters.get("compile")
+        self.compiled = mx.compile(self._traced) if compiles else None
 
     def arrays(self, batch: Any) -> dict[str, Any]:
         """The batch as MLX arrays, floats in our dtype."""
@@ -71,6 +74,15 @@ class MlxStepper(Stepper):
         mx = self.backend.mx
         arrays = self.arrays(batch)
         clock.edge("data_s")
+        self._set_rate()
+        if self.compiled is not None:
+            scalars, self.parameters, self.optimizer.state = self.compiled(
+                self.parameters, self.optimizer.state, arrays
+            )
+            self.norm = scalars[-1] if self.max_norm is not None else None
+            self.model.update(self.parameters)  # where tracing left its placeholders
+            self._evaluate(scalars, clock)
+            return scalars[0].item
         loss, gradients = self.loss_and_gradients(self.parameters, arrays)
         clock.edge("trace_s")
         if clock.split:
@@ -86,16 +98,42 @@ class MlxStepper(Stepper):
             if clock.split:
                 mx.eval(gradients, self.norm)
             clock.edge("other_s")  # as under the Trainer
+        self.parameters = self.optimizer.apply_gradients(gradients, self.parameters)
+        del gradients
+        self.model.update(self.parameters)  # frees the arrays of this step that it held
+        self._evaluate(scalars, clock)
+        clock.edge("optimizer_s")
+        return loss.item
+
+    def _evaluate(self, scalars: list[Any], clock: Any) -> None:
+        """Have a step's results computed, and wait for them unless the clock does not."""
+        mx = self.backend.mx
+        (mx.eval if clock.waits else mx.async_eval)(self.parameters, self.optimizer.state, scalars)
+
+    def _traced(self, parameters: Any, state: Any, arrays: Any) -> tuple[list[Any], Any, Any]:
+        """A whole step as a function of arrays: loss and norm if any, new weights, new moments."""
+        self.traces += 1
+        self.optimizer.state = state
+        loss, gradients = self.loss_and_gradients(parameters, arrays)
+        scalars = [loss]
+        if self.max_norm is not None:
+            gradients, norm = clipped(self.backend.mx, gradients, self.max_norm)
+            scalars.append(norm)
+        parameters = self.optimizer.apply_gradients(gradients, parameters)
+        return scalars, parameters, self.optimizer.state
+
+    def _set_rate(self) -> None:
+        """Set the learning rate of the step that begins, and count it."""
         rate = self.workload.learning_rate_at(self.steps)
         if rate != self.rate:  # a new one is a new array
             self.optimizer.learning_rate = self.rate = rate
         self.steps += 1
-        self.parameters = self.optimizer.apply_gradients(gradients, self.parameters)
-        del gradients
-        self.model.update(self.parameters)  # frees the arrays of this step that it held
-        (mx.eval if clock.waits else mx.async_eval)(self.parameters, self.optimizer.state, scalars)
-        clock.edge("optimizer_s")
-        return loss.item
+
+    def compilation(self) -> Compilation | None:
+        """See `Stepper.compilation`: one graph of forward and backward pass and AdamW."""
+        if self.compiled is None:
+            return None
+        return Compilation(self.traces, max(0, self.traces - 1), 0)
 
     def gradient_norm(self) -> float | None:
         """See `Stepper.gradient_norm`."""

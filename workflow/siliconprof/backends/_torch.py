@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, ClassVar
 
 from siliconprof.backends import _streams
-from siliconprof.backends._torch_stepper import TorchStepper
+from siliconprof.backends._torch_stepper import ADAMW, TorchStepper
 from siliconprof.backends.base import Backend, Stepper, Unsupported
 
+SDP_KERNELS = {"math": "MATH", "efficient": "EFFICIENT_ATTENTION", "flash": "FLASH_ATTENTION"}
 TRAINING_ONLY = ("amp-fp16", "amp-bf16")
 
 
@@ -20,6 +23,7 @@ class TorchBackend(Backend):
     packages: ClassVar[Sequence[str]] = ("torch",)
     LIBRARIES: ClassVar[Sequence[str]] = ("torch", "triton")
     torch_device: ClassVar[str]
+    adamws = tuple(ADAMW)
 
     def import_framework(self) -> None:
         """See `Backend.import_framework`."""
@@ -175,13 +179,26 @@ class TorchBackend(Backend):
         elif any(name.startswith("_foreach") for name in seen):
             adamw = "foreach"
         found = {"adamw": adamw}
-        if attention or "_softmax" in seen:
+        if attention or {"_softmax", "_safe_softmax"} & seen:
             found["attention"] = ", ".join(attention) or "math"
         return found
+
+    def choose_attention(self, name: str) -> None:
+        """See `Backend.choose_attention`: for good, since a process trains one cell."""
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        self._attention = sdpa_kernel(getattr(SDPBackend, SDP_KERNELS[name]))
+        self._attention.__enter__()
 
     def stepper(self, workload: Any, seed: int) -> Stepper:
         """See `Backend.stepper`."""
         return TorchStepper(self, workload, seed)
+
+
+def compiler(variable: str, *commands: str) -> bool:
+    """Whether there is the compiler that a variable of the environment names, else one of these."""
+    own = os.environ.get(variable)
+    return any(map(shutil.which, [own] if own else commands))
 
 
 def refuse(precision: str, reason: str | None) -> None:

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof.backends import _saved
-from siliconprof.backends.base import Stepper
+from siliconprof.backends.base import Compilation, Stepper
+
+# What torch.optim.AdamW is told for each implementation.
+ADAMW: Mapping[str, Mapping[str, bool]] = {
+    "for-loop": {"foreach": False, "fused": False},
+    "foreach": {"foreach": True, "fused": False},
+    "fused": {"foreach": False, "fused": True},
+}
 
 
 class TorchStepper(Stepper):
@@ -23,9 +30,13 @@ class TorchStepper(Stepper):
         self.max_norm, self.norm = workload.max_gradient_norm(), None
         self.model = workload.torch_model(seed).to(device=backend.device, dtype=backend.dtype)
         self.model.train()
-        self.loss = workload.torch_loss
+        self.loss = self.training_loss = workload.torch_loss
+        self.compiles = bool(workload.parameters.get("compile"))
+        if self.compiles:
+            self.training_loss = torch.compile(workload.torch_loss)
         self.trained = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         settings = workload.optimizer_settings(backend.precision)
+        settings |= adamw_arguments(workload)
         self.optimizer = torch.optim.AdamW(list(self.trained.values()), **settings)
         self.scaling = backend.precision == "amp-fp16"
         self.scaler = torch.amp.GradScaler(backend.device.type, enabled=self.scaling)
@@ -47,7 +58,7 @@ class TorchStepper(Stepper):
         on_device = self.on_device(batch)
         clock.edge("data_s")
         with self.backend.autocast():
-            loss = self.loss(self.model, on_device)
+            loss = self.training_loss(self.model, on_device)
         clock.edge("forward_s")
         self.scaler.scale(loss).backward()
         clock.edge("backward_s")
@@ -77,6 +88,20 @@ class TorchStepper(Stepper):
                 self.loss(self.model, on_device)
 
         return forward
+
+    def compilation(self) -> Compilation | None:
+        """See `Stepper.compilation`: forward and backward pass; the optimizer is not compiled."""
+        if not self.compiles:
+            return None
+        from torch._dynamo.utils import counters, get_compilation_metrics
+
+        # `frame/attempt`: a second attempt at a frame is made because a guard of the first failed.
+        attempts = {str(metrics.compile_id) for metrics in get_compilation_metrics()}
+        return Compilation(
+            int(counters["stats"]["unique_graphs"]),
+            sum(not attempt.endswith("/0") for attempt in attempts),
+            sum(counters["graph_break"].values()),
+        )
 
     def gradient_norm(self) -> float | None:
         """See `Stepper.gradient_norm`."""
@@ -147,6 +172,11 @@ class TorchStepper(Stepper):
     def dtypes(self, batch: Any) -> dict[str, Any]:
         """See `Stepper.dtypes`."""
         return observed_dtypes(self.model, self.forward_only(batch))
+
+
+def adamw_arguments(workload: Any) -> dict[str, bool]:
+    """Keyword arguments of torch.optim.AdamW by the key `adamw`; none by default."""
+    return dict(ADAMW.get(workload.parameters.get("adamw"), {}))
 
 
 def clip(torch: Any, weights: Iterable[Any], max_norm: float) -> Any:

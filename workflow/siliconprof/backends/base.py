@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from siliconprof.backends._streams import Stream, Transfer
 from siliconprof.hosts import caches, machine
@@ -31,6 +31,14 @@ class DeviceLost(Exception):
     """The device does nothing more for this process; the message says why."""
 
 
+class Compilation(NamedTuple):
+    """What a framework's compiler has done in this process so far."""
+
+    graphs: int  # compiled, those that replace an earlier one included
+    recompilations: int  # of what had been compiled before, for arguments of another kind
+    graph_breaks: int  # places where compiled code goes back to Python
+
+
 class Stepper:
     """One training step in a framework, whole or split into its phases.
 
@@ -42,6 +50,10 @@ class Stepper:
     def step(self, batch: Any, clock: Any) -> Callable[[], float]:
         """Run one step on a batch: name -> numpy array whose first axis is the batch."""
         raise NotImplementedError
+
+    def compilation(self) -> Compilation | None:
+        """What was compiled for its steps so far; None where they run eagerly."""
+        return None
 
     def gradient_norm(self) -> float | None:
         """Joint norm of the last step's gradients before clipping; None where nothing is clipped."""
@@ -110,6 +122,8 @@ class Backend:
     limit_yields: ClassVar[str | None] = None
     capture_ranges: ClassVar[tuple[str, ...]] = ()  # the kinds that `capture_range` supports
     queue_depth: ClassVar[int | None] = None  # launches under way before one waits; None = no end
+    attentions: ClassVar[tuple[str, ...]] = ()  # kernels that a training may ask for
+    adamws: ClassVar[tuple[str, ...]] = ()  # implementations of AdamW that it may ask for
     # Why compiling a kernel of one's own is one with its first launch; None = it is not.
     compiles_at_launch: ClassVar[str | None] = None
 
@@ -129,6 +143,11 @@ class Backend:
     def unchecked(cls, device_kind: str) -> str | None:
         """What its memory predictions lack on a kind of device; None = compared with peaks."""
         return cls.habits.unchecked
+
+    @classmethod
+    def cannot_compile(cls, device_kind: str) -> str | None:
+        """Why a training step cannot be compiled here, None where it can; imports no framework."""
+        return None
 
     @classmethod
     def habits_on(cls, capability: str | None) -> Habits:
@@ -346,6 +365,14 @@ class Backend:
         raise NotImplementedError
 
     # -- training ------------------------------------------------------------------------
+
+    def choose_attention(self, name: str) -> None:
+        """Have this process's trainings use one of `attentions`, and fail where it cannot run.
+
+        Raises:
+            Unsupported: it has no kernel for this precision.
+        """
+        raise NotImplementedError
 
     def stepper(self, workload: Any, seed: int) -> Stepper:
         """The training step of a workload in this framework."""

@@ -6,6 +6,7 @@ backward graph before anything runs; that time is `trace_s`.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -98,6 +99,12 @@ class Plugin(Backend):
     ) -> dict[str, str]:
         """See `Backend.environment`: read when MLX is imported; fp32 means fp32."""
         return {"MLX_ENABLE_TF32": "1" if precision == "tf32" else "0"}
+
+    @classmethod
+    def cannot_compile(cls, device_kind: str) -> str | None:
+        """See `Backend.cannot_compile`; mlx/backend/cpu/jit_compiler.cpp calls g++ by that name."""
+        missing = device_kind == "cpu" and not shutil.which("g++")
+        return "mx.compile needs a C++ compiler on a CPU: g++" if missing else None
 
     @classmethod
     def unchecked(cls, device_kind: str) -> str | None:

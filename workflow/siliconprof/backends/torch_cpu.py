@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from siliconprof.backends._torch import TorchBackend
+from siliconprof.backends._torch import TorchBackend, compiler
 
 
 class Plugin(TorchBackend):
@@ -29,6 +30,14 @@ class Plugin(TorchBackend):
         "amp-fp16": None,
         "amp-bf16": None,
     }
+
+    attentions = ("math", "flash")  # aten/src/ATen/native/transformers/sdp_utils_cpp.cpp
+
+    @classmethod
+    def cannot_compile(cls, device_kind: str) -> str | None:
+        """See `Backend.cannot_compile`; torch/_inductor/config.py says which compiler it takes."""
+        usual = "clang++" if sys.platform == "darwin" else "g++"
+        return None if compiler("CXX", usual) else f"torch.compile needs a C++ compiler: {usual}"
 
     def available(self) -> tuple[bool, str]:
         """See `Backend.available`."""

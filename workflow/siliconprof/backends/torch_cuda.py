@@ -6,11 +6,13 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 from siliconprof.backends import _cuda_driver
 from siliconprof.backends._streams import Transfer, torch_transfer
-from siliconprof.backends._torch import TorchBackend, refuse
+from siliconprof.backends._torch import TorchBackend, compiler, refuse
+from siliconprof.backends.base import Unsupported
 from siliconprof.errors import in_one_line
 from siliconprof.memory.footprint import UNCHECKED, Habits
 
@@ -51,6 +53,7 @@ class Plugin(TorchBackend):
     capture_ranges = ("cuda-profiler",)
     # Seen by others, not documented: forums.developer.nvidia.com/t/68937
     queue_depth = 1000
+    attentions = ("math", "efficient", "flash")
 
     @classmethod
     def habits_on(cls, capability: str | None) -> Habits:
@@ -58,6 +61,13 @@ class Plugin(TorchBackend):
         if capability is None or int(capability.split(".")[0]) >= 9:
             return cls.habits
         return replace(cls.habits, workspace_bytes=HANDLES * SMALLER_WORKSPACE_BYTES)
+
+    @classmethod
+    def cannot_compile(cls, device_kind: str) -> str | None:
+        """See `Backend.cannot_compile`: Triton compiles the launcher of each kernel in C."""
+        if find_spec("triton") is None:
+            return "torch.compile needs Triton, which torch's CUDA wheels for Linux bring"
+        return None if compiler("CC", "gcc", "clang") else "Triton needs a C compiler: gcc or clang"
 
     @classmethod
     def environment(
@@ -69,6 +79,12 @@ class Plugin(TorchBackend):
             return {"CUDA_VISIBLE_DEVICES": str(index)}
         names = [name.strip() for name in visible.split(",") if name.strip()]
         return {"CUDA_VISIBLE_DEVICES": names[index] if index < len(names) else ""}
+
+    def choose_attention(self, name: str) -> None:
+        """See `Backend.choose_attention`; `check_tensor_dtype` in sdp_utils.cpp has the formats."""
+        if name == "flash" and "16" not in self.precision:
+            raise Unsupported(f"attention: flash has no kernel for {self.precision} on CUDA")
+        super().choose_attention(name)
 
     def available(self) -> tuple[bool, str]:
         """See `Backend.available`."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from siliconprof.analyse.equal_work import CHOICES
 from siliconprof.analyse.record_rows import KEY
 from siliconprof.analyse.throughputs import device_of
 from siliconprof.claims import words
@@ -33,7 +34,7 @@ WORK = (
     "method_version",
     "model",
     "gradient_checkpointing",
-    "allocator",
+    *CHOICES,
     *OPERATION,
 )
 OF_THE_BATCH = ("batch_size", "samples_per_step", "epoch_steps")

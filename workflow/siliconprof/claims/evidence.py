@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.analyse import scaling
+from siliconprof.analyse.equal_work import CHOICES, compiles
 from siliconprof.analyse.record_rows import KEY
 from siliconprof.analyse.throughputs import (
     NOISE_ASSUMED,
@@ -37,6 +38,7 @@ FROM_CELL = (
     "method_version",
     "device_kind",
     "gradient_checkpointing",
+    *CHOICES,
     "record",
     "size",
     "lora",
@@ -44,7 +46,6 @@ FROM_CELL = (
     "scenario_applied",
     "target_len",
     "clip_seconds",
-    "allocator",
     "rss_at_start_bytes",
     "rss_peak_sampled_bytes",
     "page_size_bytes",
@@ -150,7 +151,9 @@ class Evidence:
                 if row.get("point_status") in (None, "ok")
             ]
 
-        points, lines = usable(tables["points"]), usable(tables["scaling"])
+        # Every claim is about eager steps.
+        points = [point for point in usable(tables["points"]) if not compiles(point)]
+        lines = usable(tables["scaling"])
         for point in points:
             point["shape_size"] = shape_size(point)
         whole = [p for p in points if p.get("trainer") == "training_run"]

@@ -23,18 +23,27 @@ from siliconprof.session.trial import Trial
 from siliconprof.store import documents
 
 PROGRESS_FILE_VARIABLE = "SILICONPROF_PROGRESS_FILE"
+COMPILER_CACHES = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MLX_PTX_CACHE_DIR")
 POLL_S = 0.25
 CHUNK_BYTES = 2**16  # what a pipe holds
 ENDS_WITHIN_S = 5.0  # a process that was killed, unless it is stuck in the kernel
 
 
-def child_environment(trial: Trial) -> dict[str, str]:
-    """The child's environment: the trial's own, this checkout's code, and `inherited.without`."""
+def child_environment(trial: Trial, scratch: Path) -> dict[str, str]:
+    """The child's environment: the trial's own, this checkout's code, and `inherited.without`.
+
+    What compilers keep between runs goes to a folder of the cell's own, so that all of them start
+    from nothing: torch/_inductor/runtime/cache_dir_utils.py, triton's knobs.py, mlx's
+    backend/cpu/compiled.cpp and backend/cuda/jit_module.cpp.
+    """
     package_parent = str(PACKAGE_DIR.parent)
     others = os.environ.get("PYTHONPATH")
     path = package_parent + (os.pathsep + others if others else "")
     own = trial.environment(os.environ)
-    return inherited.without(os.environ) | own | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    caches = dict.fromkeys(COMPILER_CACHES, str(scratch)) if trial.compiles else {}
+    return (
+        inherited.without(os.environ) | own | caches | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    )
 
 
 def show(line: str) -> None:
@@ -92,7 +101,7 @@ class Child:
                 *launch.arguments,
                 *journal_arguments,
             ],
-            env=child_environment(trial) | dict(launch.variables),
+            env=child_environment(trial, result.parent) | dict(launch.variables),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -14,7 +14,7 @@ from siliconprof.render import words
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Table, Value, missing
 from siliconprof.render.traces import key as key_of
-from siliconprof.render.variants import Row, has_no_speed
+from siliconprof.render.variants import Row, as_usual, has_no_speed
 
 NOT_MEASURED = "no cell of this device, workload and setting is among the results"
 NOT_DERIVED = "no cell of this device and workload, by the Trainer, is among the results"
@@ -96,6 +96,7 @@ def trainings(data: Data, row: Row, **wanted: Any) -> list[Row]:
         point
         for point in measured(data, row["device"], module, **wanted)
         if point["trainer"]
+        and as_usual(point)
         and count is not None
         and point["n_parameters"] == count
         and not point["lora_rank"]
@@ -114,6 +115,7 @@ def planned(data: Data, row: Row, trainer: str) -> list[Row]:
         if (cell["device"], cell["trainer"]) == (row["device"], trainer)
         and (cell["module"], cell.get("size")) == model_and_size(row["workload"])
         and not cell.get("lora_rank")
+        and as_usual(cell)
         and words.number(cell.get("batch_size")) == float(row["batch_size"])
         and counts.get(key_of(cell), wanted) == wanted  # not with a vocabulary of its own
     ]

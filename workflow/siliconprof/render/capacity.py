@@ -143,7 +143,7 @@ def draw(point: Row, run: Run, narrow: bool) -> Any:
         va="center",
     )
     shown = run.course[run.course["step_s"].notna()]
-    settled = shown[shown["kind"] != "warm-up"]["step_s"]
+    settled = shown[~shown["kind"].isin(("compile", "warm-up"))]["step_s"]
     high = float((settled if len(settled) else shown["step_s"]).max()) * 1e3
     slow = float(shown["step_s"].max()) * 1e3
     for kind, name in kinds:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from siliconprof.render import words
 from siliconprof.render.data import Data
+from siliconprof.render.tables import Value
 from siliconprof.render.variants import Family, Row, differ_in, family, has_no_speed, variant
 
 FEW = 6  # below this there is no 95 % interval; the range stands in
@@ -47,6 +48,11 @@ class Step:
             return None
         middle, low, high, n = (float(value) for value in numbers if value is not None)
         return cls(row, middle, low, high, int(n))
+
+    def value(self) -> Value:
+        """The median in ms, its interval below."""
+        ends = "–".join(words.significant(end * 1e3) for end in (self.low, self.high))
+        return Value(words.significant(self.middle * 1e3), self.middle * 1e3, ends)
 
     def overlaps(self, other: Step) -> bool:
         """Whether no difference is certain."""

@@ -251,14 +251,8 @@ def paired_table(compared: Sequence[tuple[Row, Row]]) -> Table:
         change = 100 * (probed.middle / without.middle - 1)
         result.add(
             *place,
-            *(
-                Value(
-                    words.significant(step.middle * 1e3),
-                    step.middle * 1e3,
-                    "–".join(words.significant(end * 1e3) for end in (step.low, step.high)),
-                )
-                for step in (without, probed)
-            ),
+            without.value(),
+            probed.value(),
             Value(_signed(change), change, " to ".join(_signed(100 * end) for end in ends)),
             of=(without_row, probed_row),
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof.analyse import published_values, record_rows
-from siliconprof.analyse.equal_work import by_phases
+from siliconprof.analyse.equal_work import CHOICES, by_phases
 from siliconprof.analyse.throughputs import FLAG_OF_VERDICT, device_of
 from siliconprof.errors import UserError
 from siliconprof.hosts import registry
@@ -61,7 +61,7 @@ FROM_CELL = (
     "zero_stage",
     "weights",
     "gradient_checkpointing",
-    "allocator",
+    *CHOICES,
     "offload",
     "offloads",
     "minor_faults",

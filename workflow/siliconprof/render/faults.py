@@ -221,5 +221,4 @@ def _time(row: Row) -> Value:
     step = Step.of(row)
     if step is None or has_no_speed(row):
         return missing("no unsplit step was timed, or it is a mechanism check")
-    ends = "–".join(words.significant(end * 1e3) for end in (step.low, step.high))
-    return Value(words.significant(step.middle * 1e3), step.middle * 1e3, ends)
+    return step.value()

@@ -10,6 +10,7 @@ from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.variants import (
     Row,
+    as_usual,
     family,
     family_order,
     has_no_speed,
@@ -26,7 +27,7 @@ SIZE = 4.2
 def trainings(data: Data) -> dict[str, list[Row]]:
     """Name of a training with its batch -> its points that have a speed, small models first.
 
-    Those driven by the plain loop with the default allocator and every probe, each with the batch
+    Those driven by the plain loop, as the framework runs them by default, each with the batch
     that it was given: what differs within a row is device, backend and precision alone.
     """
     rows: dict[str, list[Row]] = {}
@@ -36,8 +37,7 @@ def trainings(data: Data) -> dict[str, list[Row]]:
         if point["trainer"] == "plain"
         and not has_no_speed(point)
         and not point.get("batch_size_found")
-        and not point.get("probes_off")
-        and point.get("allocator") in (None, "default")
+        and as_usual(point)
         and words.number(point.get("samples_per_s"))
     ]
     for point in sorted(points, key=lambda p: (family(p).order, family_order(p))):

@@ -14,7 +14,7 @@ from siliconprof.render.data import Data
 from siliconprof.render.energy import NO_HOST
 from siliconprof.render.tables import Column, Table, Value, missing, published, quantity
 from siliconprof.render.training import NAMES, names
-from siliconprof.render.variants import Row, has_no_speed, model
+from siliconprof.render.variants import Row, as_usual, has_no_speed, model
 
 HOUR_S = 3600.0
 FOLD_ABOVE = 16
@@ -155,7 +155,8 @@ def offers(
     groups: dict[str, dict[tuple, Offer]] = {}
     for point in points:
         bought, rate = listed[money.key(point)], words.number(point.get("samples_per_s"))
-        if not bought.usd or not rate or point.get("scenario_applied") == "offload":
+        offloaded = point.get("scenario_applied") == "offload"
+        if not bought.usd or not rate or offloaded or not as_usual(point):
             continue
         title = f"{work(point)} · {point['precision']}"
         place = (point["device"], point["host"], point["backend"], False)

@@ -8,6 +8,7 @@ from typing import Any
 
 from siliconprof.render import (
     ceilings,
+    choices,
     classic,
     clocks,
     declared,
@@ -91,6 +92,7 @@ def _host(source: str, host: str, data: Data, book: Book) -> None:
         )
         if part.training():
             training.add(part, book, prefix)
+            choices.add(part, book, prefix)
             lora.add(part, book, prefix)
             peaks.add(part, book, prefix)
             energy.add(part, book, prefix)

@@ -33,6 +33,7 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
         advice,
         capacity,
         ceilings,
+        choices,
         claims,
         classic,
         clocks,
@@ -89,6 +90,7 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
     book.part(lambda some, into: setting.add(some, into, some.only(HERE)), data)
     book.section("training")
     here(training.add)
+    here(choices.add)
     here(lora.add)
     here(steps.add)
     here(losses.add)

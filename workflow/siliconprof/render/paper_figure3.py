@@ -22,7 +22,7 @@ from siliconprof.render.paper_bars import (
     portions,
 )
 from siliconprof.render.tables import Column, Table, Value, integer, missing
-from siliconprof.render.variants import PRECISION_ORDER, Row, has_no_speed, model, variant
+from siliconprof.render.variants import PRECISION_ORDER, Row, as_usual, has_no_speed, model, variant
 
 MS = 1e-3
 PICTURE = "published only as a picture, not as numbers"
@@ -88,8 +88,7 @@ def usable(point: Row) -> bool:
     return (
         point["module"] in OF_MODULE
         and not has_no_speed(point)
-        and not point.get("probes_off")
-        and point.get("allocator") in (None, "default")
+        and as_usual(point)
         and per_sample(point, "forward") is not None
         and per_sample(point, "backward") is not None
     )

@@ -27,7 +27,7 @@ from siliconprof.render.paper_bars import (
 from siliconprof.render.paper_figure3 import MS, applied, per_sample, spanned, usable, way
 from siliconprof.render.tables import Column, Table, Value, integer, missing, published
 from siliconprof.render.traces import key as key_of
-from siliconprof.render.variants import Row, differ_in, family, model, order
+from siliconprof.render.variants import Row, as_usual, differ_in, family, model, order
 
 INTERVAL = "95 % interval"
 GPU = "gpu"
@@ -121,7 +121,12 @@ def alike(data: Data) -> list[list[Row]]:
     """Trainings of equal work on one device, in fp32, that differ in backend or trainer."""
     groups: dict[tuple, list[Row]] = {}
     for point in sorted(data.training(), key=order):
-        fits = usable(point) and applied(point) == "fits" and point["precision"] == "fp32"
+        fits = (
+            usable(point)
+            and as_usual(point)
+            and applied(point) == "fits"
+            and point["precision"] == "fp32"
+        )
         if fits and not point["lora_rank"] and per_sample(point, "unsplit_step"):
             same = (
                 *where(point),

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from siliconprof.analyse.equal_work import compiles
 from siliconprof.render import hover, marks, style, words
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Finding
@@ -37,9 +38,10 @@ def predicted_over_measured(row: Row) -> float | None:
     """The ratio of the two; None where one is missing, or they are of different memories.
 
     Of an offloaded training the prediction is what stays on the device. Where that is the host's
-    own memory, a measured peak holds what was offloaded as well.
+    own memory, a measured peak holds what was offloaded as well. What is predicted is an eager
+    step's, which keeps more than a compiled one.
     """
-    if has_no_speed(row):
+    if has_no_speed(row) or compiles(row):
         return None
     foretold, measured = predicted(row), peak(row)
     return foretold / measured if foretold and measured else None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from siliconprof.analyse import step_work
+from siliconprof.analyse.equal_work import checkpointed
 from siliconprof.analyse.throughputs import describe, device_of, place
 from siliconprof.render import words
 from siliconprof.render.data import Data
@@ -113,7 +114,7 @@ def counted(row: Row) -> Least | None:
     batch = words.number(row.get("batch_size"))
     if batch is None or None in shape.values() or row["module"] not in SHAPED:
         return None
-    checkpointing = str(row.get("gradient_checkpointing")) == "True"
+    checkpointing = checkpointed(row)
     least = step_work.least_bytes(shape, int(batch), row["precision"], checkpointing)
     return Least(least.moved, least.working_set)
 

@@ -23,6 +23,7 @@ from matplotlib.ticker import (
 )
 
 from siliconprof import plugins
+from siliconprof.analyse.equal_work import as_usual
 from siliconprof.render import words
 
 WIDE_IN, NARROW_IN = 7.0, 3.7  # of the page's text on a desk and on a phone
@@ -157,7 +158,7 @@ def dashes(row: Any) -> tuple[float, ...]:
         return (6, 1, 1, 1, 1, 1) if plain else (3, 1, 1, 1, 1, 1)
     if row.get("lora_rank"):
         return (1, 1) if plain else (3, 1, 1, 1)
-    if row.get("probes_off") or row.get("allocator") not in (None, "default"):
+    if not as_usual(row):
         return (8, 1.2, 2, 1.2) if plain else (8, 1.2)
     return (1, 0) if plain else (3, 1.2)
 

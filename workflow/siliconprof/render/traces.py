@@ -12,6 +12,7 @@ import pandas as pd
 from siliconprof.analyse.record_rows import KEY
 
 SERIES_OF_KIND = {
+    "compile": "compile_step_s",
     "warm-up": "warmup_step_s",
     "split": "step_s",
     "unsplit": "unsplit_step_s",

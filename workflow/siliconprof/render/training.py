@@ -164,7 +164,7 @@ def _bars(
     longest = longest or 1.0
     reach = longest
     for y, row in enumerate(rows):
-        if row.get("step_median_s") is None:
+        if row.get("step_median_s") is None and row.get("unsplit_step_median_s") is None:
             _status_label(ax, y, row, width)
             continue
         start, training = 0.0, f"{model(row)}, {name(row, False)}"

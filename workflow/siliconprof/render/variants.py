@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from siliconprof.analyse.equal_work import WORK
+from siliconprof.analyse.equal_work import CHOICES, WORK, compiles
+from siliconprof.analyse.equal_work import as_usual as as_usual
 from siliconprof.analyse.equal_work import flagged as flagged  # the page asks here
 from siliconprof.analyse.equal_work import has_no_speed as has_no_speed
 from siliconprof.render import words
@@ -31,7 +32,7 @@ CIRCUMSTANCES = (
     "offloads",
     "zero_stage",
     "gradient_checkpointing",
-    "allocator",
+    *CHOICES,
     "probes_off",
 )
 NO_SPEED = "mechanism check, not a cost of offloading: device and host memory are one here"
@@ -137,8 +138,11 @@ def variant(row: Mapping[str, Any]) -> list[str]:
         parts.append(f"asked for {row['scenario']}")
     if row.get("gradient_checkpointing"):
         parts.append("checkpointed")
-    if row.get("allocator") not in (None, "default"):
-        parts.append(f"allocator: {row['allocator']}")
+    if compiles(row):
+        parts.append("compiled")
+    for name, title in (("attention", "attention"), ("adamw", "AdamW"), ("allocator", "allocator")):
+        if row.get(name) not in (None, "default"):
+            parts.append(f"{title}: {row[name]}")
     if row.get("weights") not in (None, "random"):
         parts.append(str(row["weights"]))
     if row.get("probes_off"):

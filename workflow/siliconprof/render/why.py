@@ -17,6 +17,7 @@ from siliconprof.analyse.attribution_costs import (
     PRODUCTS,
     SWAP,
 )
+from siliconprof.analyse.equal_work import compiles
 from siliconprof.render import why_figure, why_gaps, words
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Finding, Line, told
@@ -106,15 +107,20 @@ def _besides(data: Data, book: Book, gaps: Sequence[Gap]) -> None:
         ]
     )
     lacking = why_gaps.lacking(gaps)
-    checks = [point for point in data.training() if has_no_speed(point)]
-    if checks:
-        names = words.listing(dict.fromkeys(f"{p['workload']}/{p['backend']}" for p in checks))
-        lacking.append(f"{names}: in no pair, a mechanism check has no speed.")
     in_pairs = {point_key(row) for gap in gaps for row in gap.of}
-    unpaired = [p for p in data.training() if point_key(p) not in in_pairs and p not in checks]
-    if unpaired:
-        names = words.listing(dict.fromkeys(f"{p['workload']}/{p['backend']}" for p in unpaired))
-        lacking.append(f"{names}: in no pair, no other training here did the same work a step.")
+    unpaired: dict[str, list[str]] = {}
+    for point in data.training():
+        if point_key(point) not in in_pairs:
+            why = "no other training here did the same work a step"
+            if has_no_speed(point):
+                why = "a mechanism check has no speed"
+            elif compiles(point):
+                why = "the operators of a compiled step are not those that are counted"
+            unpaired.setdefault(why, []).append(f"{point['workload']}/{point['backend']}")
+    lacking += [
+        f"{words.listing(dict.fromkeys(names))}: in no pair, {why}."
+        for why, names in unpaired.items()
+    ]
     if lacking:
         book.listing(lacking, "Not available, and so part of what is unexplained, or in no pair:")
     rests_on = why_gaps.flagged_inputs(gaps)

@@ -26,8 +26,8 @@ LOOK_GROWTH = 1.5  # ... and from one look to the next: 30, 45, 68, 102, ...
 NOISY_ABOVE = 0.10  # IQR over median
 DRIFTS_ABOVE = 0.05  # |ratio of levels - 1| from which a significant drift or change matters
 CHANGE_P_BELOW = 0.001  # lower than usual: times that resemble their neighbours lower Pettitt's p
-FREE_RUNS = 3  # of free-running steps, at least
-FREE_RUN_SHARE = 0.1  # of the budget, that one run lasts about
+FREE_RUNS = (3, 9)  # of free-running steps: at least, and at most where no energy is read
+FREE_RUN_SHARE = 0.03  # of the budget, that one run lasts about
 FREE_RUN_STEPS = (4, 1000)  # in one run: at least, at most
 SLEEP_ASKED_S = 0.02
 SLEEPS = 3
@@ -203,6 +203,7 @@ class StepTimes:
     phases: dict[str, list[float]] = field(default_factory=dict)
     unsplit_step_s: list[float] = field(default_factory=list)
     free_running_step_s: list[float] = field(default_factory=list)  # of each run, over its steps
+    compile_step_s: list[float] = field(default_factory=list)  # in which the step was compiled
 
     def add_split(self, step_s: float, phases: Mapping[str, float]) -> None:
         """Add one split step, in seconds; a new phase is 0 in the steps before."""

@@ -55,6 +55,11 @@ class Trial:
         """Whether the cell is a training."""
         return self._plugin.kind == "training"
 
+    @property
+    def compiles(self) -> bool:
+        """Whether the training step is compiled."""
+        return bool(self.trains and self.workload.parameters.get("compile"))
+
     # -- packages ------------------------------------------------------------------------------
 
     @cached_property
@@ -220,7 +225,7 @@ class Trial:
         reason = reason or self.workload.supports(framework, cell.precision)
         if not reason and self.trainer is not None:
             reason = self.trainer.supports(framework, cell.device_kind, cell.precision)
-        reason = reason or self._allocator_refusal()
+        reason = reason or self._allocator_refusal() or self._kernel_refusal()
         if reason:
             return "unsupported", reason
         decision = self._decision
@@ -229,6 +234,27 @@ class Trial:
         unchecked = self.backend.unchecked(cell.device_kind)
         unchecked = unchecked if decision.status == "skipped" else None
         return decision.status, f"{decision.reason}{f' ({unchecked})' if unchecked else ''}"
+
+    def _kernel_refusal(self) -> str | None:
+        """Why backend or trainer do not have the compiled step, or the kernel, that is asked for."""
+        if self.trainer is None:
+            return None
+        cell, backend, parameters = self.cell, self.backend, self.workload.parameters
+        if self.compiles:
+            if not self.trainer.compiles:
+                return f"compile: trainer {cell.trainer} runs eager steps; use trainer plain"
+            if self.offloads:
+                return "compile: a step of DeepSpeed's engine is not compiled here"
+            if reason := backend.cannot_compile(cell.device_kind):
+                return f"compile: {reason}"
+        if self.offloads and parameters.get("adamw", "default") != "default":
+            return "adamw: offloaded, DeepSpeed's own Adam updates the weights"
+        for key, offered in (("attention", backend.attentions), ("adamw", backend.adamws)):
+            asked = parameters.get(key, "default")
+            if asked not in ("default", *offered):
+                choice = f"a choice of {', '.join(offered)}" if offered else "one, which it chooses"
+                return f"{key}: {asked} is not to be had, {backend.name} has {choice}"
+        return None
 
     def _allocator_refusal(self) -> str | None:
         """Why this host cannot keep freed memory in the process, where a training asks for that.

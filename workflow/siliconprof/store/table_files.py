@@ -42,6 +42,8 @@ TEXT = {
     "size",
     "weights",
     "allocator",
+    "attention",
+    "adamw",
     "offload",
     "effective_precision",
     "master_weights_dtype",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof.probes.page_faults import read_faults
@@ -21,9 +21,11 @@ from siliconprof.trainers import _offload
 from siliconprof.workloads.base import TrainingWorkload
 
 if TYPE_CHECKING:
+    from siliconprof.backends.base import Compilation
     from siliconprof.session.session import Session
 
 
+COMPILE_STEPS = 8  # at most; a training that still compiles then does so all along
 FREE = "free-running"  # a kind of training step
 DATA_PATH = (
     "every step takes its batch from prepared arrays in this process, no worker, and copies it from "
@@ -35,6 +37,7 @@ class Trainer:
     """Base of all trainers."""
 
     frameworks: ClassVar[tuple[str, ...]]
+    compiles: ClassVar[bool] = False  # it can drive a compiled step, which has no phases
     LIBRARIES: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # framework -> what it may import
     OFFLOAD_LIBRARIES: ClassVar[tuple[str, ...]] = ("deepspeed",)  # what ZeRO-Offload adds
 
@@ -54,6 +57,9 @@ class Trainer:
         workload: Any = session.workload
         session.progress("import the model's libraries", 0)
         getattr(workload, f"import_{session.backend.framework}")()
+        attention = workload.parameters.get("attention", "default")
+        if attention != "default":
+            session.backend.choose_attention(attention)
         if session.offloads:
             _offload.ready(session)
 
@@ -65,15 +71,24 @@ class Trainer:
 class Course:
     """The kind of the next training step, and the times of all steps so far.
 
-    Warm-up; then split and unsplit steps in turn, so that drift affects both alike; then runs of
+    Steps that compile, where the training is compiled; warm-up; then split and unsplit steps in turn, so that drift affects both alike; then runs of
     free-running steps, as a training that nobody times makes them: the device is waited for, and
     losses are read, at the end of each run alone. Where energy can be read they go on until its
     window is long enough. For each step a trainer calls `next_kind` and `begin`, runs the step with
     `clock`'s edges, and calls `end`.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(
+        self, session: Session, compilation: Callable[[], Compilation | None] = lambda: None
+    ) -> None:
+        """Begin a training.
+
+        Args:
+            compilation: see `Stepper.compilation`; steps of a compiled training are not split.
+        """
         self.session = session
+        self.compilation = compilation
+        self._compiled = -1  # graphs, before the last step that may compile
         self.clock = PhaseClock(session.backend)
         self.clock.split = False
         self.pace = Pace(Plan.of(session.cell.timing))
@@ -98,6 +113,8 @@ class Course:
             captures.base.Over: the tool has recorded enough.
         """
         if not self.run_steps:
+            if self._compiles():
+                return "compile"
             if self.pace.warming_up():
                 return "warm-up"
             if self.session.capture is not None:
@@ -106,8 +123,16 @@ class Course:
             if split > unsplit:
                 return "unsplit"
             if not self.pace.done():  # stops with as many split steps as unsplit ones
-                return "split"
+                return "split" if self.compilation() is None else "unsplit"
         return FREE if self.runs_on() else None
+
+    def _compiles(self) -> bool:
+        """Whether the next step may compile: the first, and each after one that did, up to a few."""
+        done = self.compilation()
+        if done is None or len(self.times.compile_step_s) >= COMPILE_STEPS:
+            return False
+        before, self._compiled = self._compiled, done.graphs
+        return before < done.graphs
 
     def runs_on(self) -> bool:
         """Whether a free-running step is due.
@@ -123,7 +148,7 @@ class Course:
             self.run_steps = min(max(steps, fewest), most)
             if energy:
                 energy.begin()
-        elif not self._run_losses and runs >= FREE_RUNS and (not energy or energy.enough()):
+        elif not self._run_losses and self._enough(runs) and (not energy or energy.enough()):
             session.under_way = False
             if energy:
                 workload: Any = session.workload
@@ -131,6 +156,13 @@ class Course:
                 energy.idle("after")
             return False
         return True
+
+    def _enough(self, runs: int) -> bool:
+        """Whether there are enough runs of free-running steps: fewer of long steps."""
+        fewest, most = FREE_RUNS
+        spent_s = self.run_steps * sum(self.times.free_running_step_s)
+        share_s = most * FREE_RUN_SHARE * self.pace.plan.budget_s
+        return runs >= most or (runs >= fewest and spent_s >= share_s)
 
     def begin(self, kind: str) -> None:
         """Start a step, which includes fetching its data."""
@@ -165,7 +197,9 @@ class Course:
             strict=True,
         ):
             self.steps[name].append(value)
-        if self._kind == "warm-up":
+        if self._kind == "compile":
+            self.times.compile_step_s.append(step_s)
+        elif self._kind == "warm-up":
             self.pace.warmup_times.append(step_s)
             self.times.warmup_step_s = self.pace.warmup_times
         elif self._kind == "split":
@@ -209,6 +243,7 @@ class Course:
                 "step_s": times.step_s,
                 "unsplit_step_s": times.unsplit_step_s,
                 "free_running_step_s": times.free_running_step_s,
+                **({"compile_step_s": times.compile_step_s} if times.compile_step_s else {}),
                 **times.phases,
                 **extra,
             },
@@ -220,9 +255,24 @@ class Course:
             "steps": self.steps,
             **({"free_running_steps": self.run_steps} if times.free_running_step_s else {}),
             **split_ratio(times),
+            **self._compiling(),
             "forward_only_over_forward": forward_ratio(extra.get("forward_only_s"), times.phases),
             "memory": session.memory(),
             "energy": session.energy.summary() if session.energy else None,
+        }
+
+    def _compiling(self) -> dict[str, Any]:
+        """The compiler's `quantities` of a point; nothing of an eager one."""
+        done, times = self.compilation(), self.times
+        if done is None:
+            return {}
+        step_s = statistics.median(times.unsplit_step_s)
+        return {
+            "quantities": {
+                "compile_s": sum(times.compile_step_s) - len(times.compile_step_s) * step_s,
+                "recompilations": done.recompilations,
+                "graph_breaks": done.graph_breaks,
+            }
         }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.backends._torch_stepper import observed_dtypes, standing
+from siliconprof.backends._torch_stepper import adamw_arguments, observed_dtypes, standing
 from siliconprof.session import memory_limit
 from siliconprof.trainers import _offload
 from siliconprof.trainers.base import Course, Trainer
@@ -108,6 +108,11 @@ def timed(trainer_class: Any, course: Course) -> Any:
             course.clock.edge("forward_s")
             course.last_loss = (loss[0] if isinstance(loss, tuple) else loss).detach()
             return loss
+
+        @staticmethod
+        def get_optimizer_cls_and_kwargs(*args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+            adamw, arguments = trainer_class.get_optimizer_cls_and_kwargs(*args, **kwargs)
+            return adamw, arguments | adamw_arguments(course.session.workload)
 
         def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
             optimizer = super().create_optimizer(*args, **kwargs)

@@ -19,6 +19,7 @@ class Plugin(Trainer):
     """plain"""
 
     frameworks = ("torch", "mlx")
+    compiles = True
 
     def run(self, session: Session) -> None:
         """See `Trainer.run`. Split and unsplit steps alternate after the warm-up."""
@@ -30,18 +31,23 @@ class Plugin(Trainer):
         else:
             stepper = backend.stepper(workload, cell.seed)
         batches = workload.batches(session.data, cell.seed)
-        course = Course(session)
+        course = Course(session, stepper.compilation)
         backend.reset_peak_memory()
         while kind := course.next_kind():
             course.begin(kind)
             course.end(stepper.step(next(batches), course.clock))
         batch = next(batches)
         session.evidence |= stepper.dtypes(batch)
+        compiled = stepper.compilation() is not None
+        extra = {} if compiled else {"forward_only_s": forward_only(session, stepper, batch)}
         session.method["split"] = "split and unsplit steps alternate; forward_only_s is the check"
         if workload.max_gradient_norm() is not None and not session.offloads:
             session.method["split"] += "; other_s includes the gradients' norm and clipping"
-        point = course.point(forward_only_s=forward_only(session, stepper, batch))
-        again = None if session.offloads else lambda: stepper.step(batch, course.clock)
+        if compiled:
+            session.method["split"] = "not split: a compiled step has no phases"
+        point = course.point(**extra)
+        whole = session.offloads or compiled  # nothing sees inside such a step
+        again = None if whole else lambda: stepper.step(batch, course.clock)
         point["memory"] |= memory_limit.held(session, again, stepper.standing())
         session.add_point(point)
 

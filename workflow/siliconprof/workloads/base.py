@@ -67,6 +67,25 @@ TRAINING_PARAMETERS: Mapping[str, Any] = {
         "description": "keep each layer's input only and compute the layer again in the backward "
         "pass: less memory for one more forward pass, which FLOPs do not count",
     },
+    "compile": {
+        "type": "boolean",
+        "default": False,
+        "description": "compile the training step: `torch.compile` of the model and its loss, "
+        "`mx.compile` of the whole step. Such a step is not split into phases, and the first one, "
+        "which compiles with empty caches, is timed apart. Trainer plain only",
+    },
+    "attention": {
+        "enum": ["default", "math", "efficient", "flash"],
+        "default": "default",
+        "description": "torch's kernel for scaled dot products; `default` leaves the choice to "
+        "torch. Which one ran is in the record in any case",
+    },
+    "adamw": {
+        "enum": ["default", "for-loop", "foreach", "fused"],
+        "default": "default",
+        "description": "torch's implementation of AdamW; `default` leaves the choice to torch. "
+        "Which one ran is in the record in any case",
+    },
     "memory_budget_gib": {
         "type": ["number", "object", "null"],
         "exclusiveMinimum": 0,
@@ -211,6 +230,10 @@ class TrainingWorkload(Workload):
         "step_s": Quantity("step, phase by phase", "s", "lower", series=True),
         "unsplit_step_s": Quantity("step", "s", "lower", series=True),
         "free_running_step_s": Quantity("free-running step", "s", "lower", series=True),
+        "compile_step_s": Quantity("step that compiles", "s", "lower", series=True),
+        "compile_s": Quantity("compiling", "s", "lower"),
+        "recompilations": Quantity("recompilations", "", "lower"),
+        "graph_breaks": Quantity("graph breaks", "", "lower"),
         "forward_only_s": Quantity("forward pass by itself", "s", "lower", series=True),
         "partial_step_s": Quantity("step on a smaller batch", "s", "lower", series=True),
         "flop_per_s": Quantity("operations", "FLOP/s", "higher"),

@@ -39,6 +39,9 @@ NOT_HERE = (
     "sample_temperatures",
     "sample_tokens",
     "zero_stage",
+    "compile",
+    "attention",
+    "adamw",
     "near_capacity_share",
     "probes",
 )
