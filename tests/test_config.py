@@ -59,6 +59,7 @@ def refusal(checkout: Checkout, *arguments: str) -> list[str]:
 # -- mistakes, through the command that a person types -----------------------------------------
 
 
+@pytest.mark.slow
 def test_a_wrong_config_is_refused_with_all_its_mistakes(checkout: Checkout) -> None:
     """One line each: where, what, what was expected, the nearest spelling; nothing is run."""
     checkout.configure(
@@ -142,6 +143,7 @@ def test_a_file_that_is_no_yaml_is_refused(
     assert line.startswith(f"config/{name}: {said}")
 
 
+@pytest.mark.slow
 def test_another_config_stands_alone_and_a_dry_run_shows_it(checkout: Checkout) -> None:
     """`--configfile` is not laid over the default; `-n` works in a fresh clone and measures not."""
     other = {"workloads": {"other": {"module": "matmul", "shapes": [[1, 8, 8, 8]]}}}

@@ -637,6 +637,7 @@ def test_nothing_is_loaded_from_anywhere(full_page: Page) -> None:
     assert "default-src 'none'" in full_page.html
 
 
+@pytest.mark.slow
 def test_the_same_tables_make_the_same_bytes(full: Path, full_page: Page) -> None:
     before = {p.name: p.read_bytes() for p in (full / "figures").iterdir()}
     assert render(full, prints=True).html == full_page.html
@@ -712,12 +713,14 @@ def test_findings_give_ratios_with_their_intervals(full_page: Page) -> None:
     assert "amp-bf16 is slower, it takes 1.01 ×" in said
 
 
+@pytest.mark.slow
 def test_overlapping_intervals_are_no_difference(tmp_path: Path) -> None:
     said = render(make(tmp_path, [training(0.0100), training(0.010002, backend="mlx")]))
     assert "no difference beyond noise between torch-cpu and mlx" in said.of("summary")
     assert "as long as" not in said.of("summary")
 
 
+@pytest.mark.slow
 def test_points_of_a_cell_that_failed_are_no_result(tmp_path: Path) -> None:
     wrong = training(0.001, backend="mlx")
     wrong |= {"status": "failed", "reason": "asked for fp32, but the arithmetic was tf32"}
@@ -727,6 +730,7 @@ def test_points_of_a_cell_that_failed_are_no_result(tmp_path: Path) -> None:
     assert said.column("table-training-times", "unsplit")["gpt2-nano-plain/mlx/fp32"] == "–d"
 
 
+@pytest.mark.slow
 def test_losses_are_compared_at_equal_checksums_only(tmp_path: Path) -> None:
     ours, theirs = training(0.01), training(0.02, (6.0, 5.5, 5.2505), backend="mlx")
     said = render(make(tmp_path / "equal", [ours, theirs]))
@@ -737,6 +741,7 @@ def test_losses_are_compared_at_equal_checksums_only(tmp_path: Path) -> None:
     assert not [name for name in (tmp_path / "unequal/results/figures").glob("loss-*")]
 
 
+@pytest.mark.slow
 def test_devices_of_one_host_are_compared(tmp_path: Path) -> None:
     gpu = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
     own = [training(0.010), training(0.030, backend="mlx"), training(0.001, **gpu)]
@@ -747,6 +752,7 @@ def test_devices_of_one_host_are_compared(tmp_path: Path) -> None:
     assert "gpt2-nano (cpu-x, plain, fp32): mlx takes 3.00 ×" in said
 
 
+@pytest.mark.slow
 def test_records_that_are_used_in_nothing_are_listed(tmp_path: Path) -> None:
     results = make(tmp_path, [training(0.01)])
     stray = results / "records/desk/cpu-x/torch-cpu/old/auto/fp32.json"
