@@ -1283,6 +1283,7 @@ def test_what_is_offloaded_is_compared_like_with_like(tmp_path: Path) -> None:
 OFFLOADED = {"scenario": "offload", "device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "alike", "other", "axes"),
     [
