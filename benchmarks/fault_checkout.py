@@ -102,7 +102,7 @@ class Scratch:
         """A fresh copy of this checkout, without results."""
         made = cls(folder)
         made.path.mkdir(parents=True)
-        ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        ignore = shutil.ignore_patterns("*.egg-info")
         for part in PARTS:
             if (ROOT / part).is_dir():
                 shutil.copytree(ROOT / part, made.path / part, ignore=ignore)

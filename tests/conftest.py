@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +106,21 @@ def record_problems(value: Any, part: str) -> list[str]:
     return validation.problems({part: value}, whole)
 
 
+@cache
+def compile_package() -> None:
+    """Compile the package once: thousands of processes in copies of it would do so one by one.
+
+    Copies keep the times of the files, by which Python knows that the byte code is theirs; a file
+    that a test edits has another time, and is compiled by each process that imports it.
+    """
+    compileall.compile_dir(ROOT / "workflow", quiet=2)
+
+
 def copy_project(target: Path) -> Checkout:
-    """The project's files, without anything a run has made."""
+    """The project's files and its byte code, without anything a run has made."""
+    compile_package()
     target.mkdir(parents=True, exist_ok=True)
-    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    ignore = shutil.ignore_patterns("*.egg-info")
     for part in PARTS:
         source = ROOT / part
         if source.is_dir():

@@ -306,6 +306,7 @@ def rendered(results: Path, report: Mapping[str, Any]) -> Page:
     return Page((results / "report.html").read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_the_page_answers_and_counts(measured: Path) -> None:
     """Marks on what is published and predicted, the pair of similar price, a CPU's own price."""
     question = {"model": "gpt2-large", "batch_size": 16, "budget_usd": 7000}
@@ -322,6 +323,7 @@ def test_the_page_answers_and_counts(measured: Path) -> None:
     assert "500" in " ".join(shown.column("table-money", "price").values())
 
 
+@pytest.mark.slow
 def test_the_page_says_what_is_missing(tmp_path: Path) -> None:
     """No question, no tariff, no price of a CPU: each is said, with how to mend it."""
     results = make(tmp_path, [training(0.1)], devices=(CPU,))

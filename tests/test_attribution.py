@@ -177,6 +177,7 @@ def test_more_than_the_gap_is_said_to_be_too_much(tmp_path: Path) -> None:
     assert line_of(enough, "gap")["verdict"] == "explained mostly"
 
 
+@pytest.mark.slow
 def test_equal_steps_have_nothing_to_explain(tmp_path: Path) -> None:
     lines = explained(tmp_path, [training(0.010), training(0.01001, backend="mlx")])
     assert line_of(lines, "gap")["verdict"] == "no gap beyond noise"
@@ -401,6 +402,7 @@ def test_noise_floor_widens_the_gap(tmp_path: Path) -> None:
 # -- the page --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_page_says_it_in_words_with_numbers(tmp_path: Path) -> None:
     away = {"host": "gpu-box", "device": "rtx-4090", "backend": "torch-cuda", "device_kind": "gpu"}
     explained(tmp_path, two_devices(cpu={"rate": 4e10}), foreign=[training(0.001, **away)])
@@ -416,6 +418,7 @@ def test_page_says_it_in_words_with_numbers(tmp_path: Path) -> None:
     assert 'id="figure-why-gpt2-nano-4-256"' in page.html
 
 
+@pytest.mark.slow
 def test_nothing_to_compare_is_said(tmp_path: Path) -> None:
     assert explained(tmp_path, [training(0.010)]) == []
     assert "Nothing to explain" in render(tmp_path / "results").of("why")

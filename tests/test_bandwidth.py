@@ -116,6 +116,7 @@ def codes(record: dict[str, Any]) -> set[str]:
 # -- bandwidth ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", CPU_BACKENDS)
 def test_every_kernel_size_and_cache_is_a_point(records: Any, backend: str) -> None:
     """What was computed is right, and its bytes are what the kernel reads and writes."""
@@ -141,6 +142,7 @@ def test_every_kernel_size_and_cache_is_a_point(records: Any, backend: str) -> N
     assert "faulted_anew" not in codes(record)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", CPU_BACKENDS)
 def test_a_cold_cache_goes_round_more_than_the_cache_holds(records: Any, backend: str) -> None:
     record = records["bandwidth", backend]
@@ -338,6 +340,7 @@ def test_the_ceilings_of_a_fast_card_are_its_own_and_not_its_launches(
 # -- transfers ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", CPU_BACKENDS)
 def test_on_a_cpu_there_is_nothing_to_transfer(records: Any, backend: str) -> None:
     record = records["copy", backend]
@@ -391,6 +394,7 @@ def test_a_gpu_transfers_both_ways(project: Checkout, backend: str) -> None:
 # -- first touch -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", CPU_BACKENDS)
 def test_a_first_touch_faults_once_a_page_and_a_second_does_not(records: Any, backend: str) -> None:
     record = records["first_touch", backend]

@@ -111,6 +111,7 @@ def openblas() -> None:
 # -- loaded and recorded -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @LINUX
 def test_a_cell_records_the_blas_that_it_was_measured_with(openblas: None, tmp_path: Path) -> None:
     """OpenBLAS with the cell's threads, and several times as fast as what MLX brings."""
@@ -152,6 +153,7 @@ def test_once_mlx_is_there_nothing_is_loaded_and_the_truth_is_told(openblas: Non
     assert python(program).splitlines()[1] == "False"
 
 
+@pytest.mark.slow
 @LINUX
 def test_the_switch_is_part_of_what_a_cell_depends_on(
     openblas: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -246,6 +248,7 @@ def backend_cells(made: Page) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_slow_blas_stands_beside_every_number(tmp_path: Path) -> None:
     """What the process itself found counts, whatever its host was said to have."""
     made = render(results_of(tmp_path, REFERENCE, declared=OPENBLAS))

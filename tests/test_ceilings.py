@@ -340,6 +340,7 @@ def page(results: Path) -> Page:
     return render(results)
 
 
+@pytest.mark.slow
 def test_the_page_flags_what_lies_above(page: Page) -> None:
     assert page.problems == []
     ids = [values["id"] for _, values in page.tags if values.get("id")]
@@ -357,6 +358,7 @@ def test_the_page_flags_what_lies_above(page: Page) -> None:
     assert "flagged above the data sheet's peak" in page.of("summary")
 
 
+@pytest.mark.slow
 def test_shares_of_both_ceilings_stand_in_the_tables(page: Page) -> None:
     own = page.column("table-matmul", "of own ceiling")
     assert float(own["1024³/cpu-x/torch-cpu"]) == pytest.approx(100 / 110 * 100, rel=1e-2)
@@ -373,6 +375,7 @@ def test_shares_of_both_ceilings_stand_in_the_tables(page: Page) -> None:
     assert float(shape["of the step%"]) == pytest.approx(100 * in_step / 0.010, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_a_slow_blas_is_never_called_by_its_backend_alone(page: Page) -> None:
     for name in ("table-ceilings", "table-costs", "table-matmul"):
         lines = page.tables[name]
@@ -381,6 +384,7 @@ def test_a_slow_blas_is_never_called_by_its_backend_alone(page: Page) -> None:
         assert named == {"mlx (reference BLAS)"}, name
 
 
+@pytest.mark.slow
 def test_every_curve_is_drawn_for_both_widths(results: Path, page: Page) -> None:
     names = {path.stem for path in (results / "figures").glob("*.svg")}
     assert {"bandwidth-cpu-x", "bandwidth-h200", "matvec-matvec-cpu-x", "vjp-vjp-cpu-x"} <= names
@@ -388,6 +392,7 @@ def test_every_curve_is_drawn_for_both_widths(results: Path, page: Page) -> None
     assert "last-level cache, 32.0" in page.of("ceilings")
 
 
+@pytest.mark.slow
 def test_a_page_without_any_of_it_says_so(tmp_path: Path) -> None:
     said = render(make(tmp_path / "nothing", []))
     assert "No ceilings: no cell is part of these results." in said.of("ceilings")

@@ -24,6 +24,7 @@ from siliconprof.pipeline import cluster_run, executor
 from siliconprof.store.cell import canonical_json
 
 SUBMIT = ("--workflow-profile", "profiles/slurm")
+HALL_FILE = "results/hosts/hall.json"
 HALL = {"slurm_partition": "main", "constraint": "[h200|a100]&ib", "gres": "gpu:h200:1"}
 SMALL: dict[str, Any] = {
     "host": "desk",
@@ -35,13 +36,38 @@ SMALL: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A checkout whose label `hall` turned out to be nodes like this machine."""
-    folder = tmp_path_factory.mktemp("cluster")
-    copy = copy_project(folder / "project")
-    copy.environment["SILICONPROF_LOCK_FILE"] = str(folder / "host.lock")
+def hall(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A checkout that knows the nodes of label `hall`, which are like this machine: found once."""
+    copy = copy_project(tmp_path_factory.mktemp("hall") / "project")
     copy.configure(**SMALL)
+    arguments = ("--registry", "config/devices.yaml", "--output", HALL_FILE)
+    copy.stage("hosts.cluster_host", "--label", "hall", *arguments)
+    copy.snakemake(HALL_FILE, "--touch", "--force", *SUBMIT)
     return copy
+
+
+@pytest.fixture
+def lab(checkout: Checkout) -> Checkout:
+    """A checkout with two labels, of whose nodes nothing is known yet."""
+    checkout.configure(**SMALL)
+    return checkout
+
+
+def look_at(lab: Checkout, hall: Checkout) -> None:
+    """From now on it is known what the nodes of `hall` are, as after a run that looked."""
+    for folder in ("results/hosts", ".snakemake/metadata"):
+        shutil.copytree(hall.path / folder, lab.path / folder, dirs_exist_ok=True)
+
+
+def measure(lab: Checkout, entry: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
+    """The record of a planned cell, measured where this device is expected."""
+    lab.stage(
+        "measure",
+        *("--cell", canonical_json(entry["cell"]), "--expect", canonical_json(expected)),
+        *("--output", entry["record"], "--history", "results/history"),
+        *("--environment", canonical_json(entry["environment"])),
+    )
+    return lab.records()[f"hall/{cell_path(entry)}"]
 
 
 def mistakes(**changes: Any) -> list[str]:
@@ -174,7 +200,7 @@ def test_the_executor_is_found_without_a_word(
 
 
 @pytest.mark.slow
-def test_a_submitted_run_looks_at_its_nodes_first(lab: Checkout) -> None:
+def test_a_submitted_run_looks_at_its_nodes_first(lab: Checkout, hall: Checkout) -> None:
     """Nothing is measured here; cells follow once a node is known, with what leads to it."""
     done = lab.snakemake("report", "-n", *SUBMIT)
     assert "checkpoint host_hall:" in done.stdout and "checkpoint host_far.hall:" in done.stdout
@@ -182,9 +208,7 @@ def test_a_submitted_run_looks_at_its_nodes_first(lab: Checkout) -> None:
     assert "constraint=[h200|a100]&ib" in done.stdout and "runtime=15" in done.stdout
     assert not (lab.path / "results" / "hosts").exists()  # the submitting host is not asked
 
-    arguments = ("--registry", "config/devices.yaml", "--output", "results/hosts/hall.json")
-    lab.stage("hosts.cluster_host", "--label", "hall", *arguments)
-    lab.snakemake("results/hosts/hall.json", "--touch", "--force", *SUBMIT)
+    look_at(lab, hall)
     done = lab.snakemake("measured", "-n", *SUBMIT)
     (job,) = re.findall(r"^rule measure_hall:\n(?: .*\n)+", done.stdout, re.M)
     assert "gres=gpu:h200:1" in job and "accelerator=1" in job and "runtime=9" in job
@@ -208,14 +232,10 @@ def test_a_submitted_run_looks_at_its_nodes_first(lab: Checkout) -> None:
 
 
 @pytest.mark.slow
-def test_another_device_is_not_measured(lab: Checkout) -> None:
+def test_another_device_is_not_measured(lab: Checkout, hall: Checkout) -> None:
+    look_at(lab, hall)
     (entry,) = planned(lab)
-    output = ("--output", entry["record"], "--history", "results/history")
-    output += ("--environment", canonical_json(entry["environment"]))
-    cell = canonical_json(entry["cell"])
-    wrong = canonical_json({"name": "Another CPU", "memory_bytes": None})
-    lab.stage("measure", "--cell", cell, "--expect", wrong, *output)
-    record = lab.records()[f"hall/{cell_path(entry)}"]
+    record = measure(lab, entry, {"name": "Another CPU", "memory_bytes": None})
     assert record["status"] == "failed" and record["points"] == []
     assert record["reason"].startswith(f"{node_check.WRONG_NODE}: expected Another CPU, found ")
     assert machine.cpu()["model"] in record["reason"]
@@ -225,12 +245,10 @@ def test_another_device_is_not_measured(lab: Checkout) -> None:
 
     # The resources are no input of a cell: the next submitted run tries again by itself.
     assert [(cell["state"], cell["due"]) for cell in planned(lab)] == [("to measure", True)]
-    lab.snakemake("results/hosts/hall.json", *SUBMIT, "--quiet", "all")
+    lab.snakemake(HALL_FILE, *SUBMIT, "--quiet", "all")
     assert lab.records() == {}
 
-    right = canonical_json(node_check.expectation({"kind": "cpu", "memory_bytes": 1} | cpu()))
-    lab.stage("measure", "--cell", cell, "--expect", right, *output)
-    assert lab.records()[f"hall/{cell_path(entry)}"]["status"] == "ok"
+    assert measure(lab, entry, this_cpu())["status"] == "ok"
 
 
 def cell_path(entry: dict[str, Any]) -> str:
@@ -239,9 +257,10 @@ def cell_path(entry: dict[str, Any]) -> str:
     return "/".join(entry["cell"][axis] for axis in axes)
 
 
-def cpu() -> dict[str, Any]:
-    """This machine's processor, as a host file names it."""
-    return {"name": machine.cpu()["model"]}
+def this_cpu() -> dict[str, Any]:
+    """What a job of a cell on this machine's processor is told to expect."""
+    processor = {"kind": "cpu", "memory_bytes": 1, "name": machine.cpu()["model"]}
+    return node_check.expectation(processor)
 
 
 def test_a_gpu_is_known_by_name_and_memory() -> None:
@@ -260,8 +279,8 @@ def test_a_gpu_is_known_by_name_and_memory() -> None:
 
 
 @pytest.mark.slow
-def test_a_node_without_the_device_has_no_cells(lab: Checkout) -> None:
-    host = host_file.load(lab.path / "results" / "hosts" / "hall.json") | {"label": "far.hall"}
+def test_a_node_without_the_device_has_no_cells(hall: Checkout) -> None:
+    host = host_file.load(hall.path / HALL_FILE) | {"label": "far.hall"}
     found = matrix.expand_node(config.resolve(SMALL), host)
     assert found.cells == []
     (line,) = found.not_measured
@@ -284,9 +303,11 @@ def test_a_node_without_the_device_has_no_cells(lab: Checkout) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_is_about_one_host(lab: Checkout) -> None:
+def test_the_page_is_about_one_host(lab: Checkout, hall: Checkout) -> None:
     """Locally the cluster's records are another host's; what lies outside today's is named."""
+    look_at(lab, hall)
     (entry,) = planned(lab)
+    measure(lab, entry, this_cpu())
     kept = lab.path / entry["record"]
     stray = lab.path / entry["record"].replace("/mm/", "/old/")
     stray.parent.mkdir(parents=True)

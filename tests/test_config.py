@@ -59,6 +59,7 @@ def refusal(checkout: Checkout, *arguments: str) -> list[str]:
 # -- mistakes, through the command that a person types -----------------------------------------
 
 
+@pytest.mark.slow
 def test_a_wrong_config_is_refused_with_all_its_mistakes(checkout: Checkout) -> None:
     """One line each: where, what, what was expected, the nearest spelling; nothing is run."""
     checkout.configure(
@@ -142,6 +143,7 @@ def test_a_file_that_is_no_yaml_is_refused(
     assert line.startswith(f"config/{name}: {said}")
 
 
+@pytest.mark.slow
 def test_another_config_stands_alone_and_a_dry_run_shows_it(checkout: Checkout) -> None:
     """`--configfile` is not laid over the default; `-n` works in a fresh clone and measures not."""
     other = {"workloads": {"other": {"module": "matmul", "shapes": [[1, 8, 8, 8]]}}}
@@ -175,7 +177,7 @@ def test_a_damaged_record_stops_the_command_once(checkout: Checkout) -> None:
             "product": {"module": "matmul", "device_kinds": ["cpu"], "shapes": [[1, 8, 8, 8]]}
         },
     )
-    checkout.snakemake("report")
+    checkout.snakemake("measured")
     ((key, before),) = checkout.records().items()
     assert before["status"] == "ok"
     path = checkout.path / "results" / "records" / f"{key}.json"
@@ -196,7 +198,7 @@ def test_a_damaged_record_stops_the_command_once(checkout: Checkout) -> None:
     assert str(aside.relative_to(checkout.path)) in line
     assert aside.read_text(encoding="utf-8") == whole[: len(whole) // 2]
 
-    checkout.snakemake("report")
+    checkout.snakemake("measured")
     ((again, after),) = checkout.records().items()
     assert again == key
     assert after["status"] == "ok"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import ROOT
+from conftest import ROOT, compile_package
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -60,6 +60,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 def test_nothing_is_lost_under_faults(folder):
+    compile_package()  # checkouts of the campaign take the byte code along
     seed = int(os.environ.get(SEED_VARIABLE, SEED))
     work: list[faults.Work] = [
         (kinds.kills, {"count": 23}),

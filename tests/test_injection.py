@@ -90,6 +90,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 # -- names that are refused ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_config_with_such_names_is_refused_name_by_name(checkout: Checkout) -> None:
     """As host, device, workload, data set, label of a cluster; nothing is expanded or stored."""
     matmul = TINY["workloads"]["product"]
@@ -282,6 +283,7 @@ def misplaced(said: str) -> list[str]:
     return [line for line in said.splitlines() if "misplaced record" in line]
 
 
+@pytest.mark.slow
 def test_a_record_at_another_cells_place_is_used_by_nobody(checkout: Checkout) -> None:
     """Under this host's label or another's: named in one line, and no reader takes its numbers."""
     checkout.configure(**TINY)

@@ -99,6 +99,7 @@ def cells() -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow
 def test_one_exhibit_does_not_take_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +120,7 @@ def test_one_exhibit_does_not_take_the_page(
     assert not list((tmp_path / "odd").rglob("*.tmp"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_an_exhibit_that_fails_of_no_record_is_a_box_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -133,6 +135,7 @@ def test_an_exhibit_that_fails_of_no_record_is_a_box_alone(
     assert "left out: ZeroDivisionError: always" in page.html and page.problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_stage_before_the_page_goes_on_without_a_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -155,6 +158,7 @@ def test_a_stage_before_the_page_goes_on_without_a_record(
     assert "too odd" in page.html
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 2])
 def test_a_loss_that_is_not_finite_is_shown_as_divergence(tmp_path: Path, at: int) -> None:
     """A record has None for NaN and infinity; a baseline may diverge too, or it alone."""
@@ -171,6 +175,7 @@ def test_a_loss_that_is_not_finite_is_shown_as_divergence(tmp_path: Path, at: in
     assert f"diverged at step {at + 1}" in drawn.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_whole_training_that_diverges_is_shown_so(tmp_path: Path) -> None:
     whole = run("wide", 0.01)
     point = whole["points"][0]

@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT / "workflow") not in sys.path:
@@ -37,7 +38,7 @@ from siliconprof.render import svg as svg_  # noqa: E402
 from siliconprof.store import record  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-PUBLISH = figures.publish
+PUBLISH, SAVEFIG = figures.publish, Figure.savefig
 LATEX = shutil.which("xelatex") or shutil.which("lualatex")
 SHA = "ab" * 32
 CPU = {
@@ -535,10 +536,25 @@ def arguments(results: Path, **changed: Path) -> list[str]:
     return [word for name, value in values.items() for word in (f"--{name}", str(value))]
 
 
-def render(results: Path) -> Page:
-    """Run the stage and read its page; where a test watches the drawing, nobody else draws."""
+def without_prints(figure: Figure, target: Any, **more: Any) -> None:
+    """`Figure.savefig` that leaves PNG and PDF empty: they take a third of a page's time."""
+    if isinstance(target, Path):
+        target.touch()
+    else:
+        SAVEFIG(figure, target, **more)
+
+
+def render(results: Path, prints: bool = False) -> Page:
+    """Run the stage and read its page; where a test watches the drawing, nobody else draws.
+
+    Args:
+        prints: fill the PNG and the PDF of each figure.
+    """
     jobs = "2" if figures.publish is PUBLISH else "1"
-    assert page.main([*arguments(results), "--jobs", jobs]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        if not prints:
+            patch.setattr(Figure, "savefig", without_prints)
+        assert page.main([*arguments(results), "--jobs", jobs]) == 0
     return Page((results / "report.html").read_text(encoding="utf-8"))
 
 
@@ -590,7 +606,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def full_page(full: Path) -> Page:
-    return render(full)
+    return render(full, prints=True)
 
 
 # -- the page as a document ---------------------------------------------------------------------
@@ -621,9 +637,10 @@ def test_nothing_is_loaded_from_anywhere(full_page: Page) -> None:
     assert "default-src 'none'" in full_page.html
 
 
+@pytest.mark.slow
 def test_the_same_tables_make_the_same_bytes(full: Path, full_page: Page) -> None:
     before = {p.name: p.read_bytes() for p in (full / "figures").iterdir()}
-    assert render(full).html == full_page.html
+    assert render(full, prints=True).html == full_page.html
     assert {p.name: p.read_bytes() for p in (full / "figures").iterdir()} == before
     assert {name.rsplit(".")[-1] for name in before} == {
         "svg",
@@ -696,12 +713,14 @@ def test_findings_give_ratios_with_their_intervals(full_page: Page) -> None:
     assert "amp-bf16 is slower, it takes 1.01 ×" in said
 
 
+@pytest.mark.slow
 def test_overlapping_intervals_are_no_difference(tmp_path: Path) -> None:
     said = render(make(tmp_path, [training(0.0100), training(0.010002, backend="mlx")]))
     assert "no difference beyond noise between torch-cpu and mlx" in said.of("summary")
     assert "as long as" not in said.of("summary")
 
 
+@pytest.mark.slow
 def test_points_of_a_cell_that_failed_are_no_result(tmp_path: Path) -> None:
     wrong = training(0.001, backend="mlx")
     wrong |= {"status": "failed", "reason": "asked for fp32, but the arithmetic was tf32"}
@@ -711,6 +730,7 @@ def test_points_of_a_cell_that_failed_are_no_result(tmp_path: Path) -> None:
     assert said.column("table-training-times", "unsplit")["gpt2-nano-plain/mlx/fp32"] == "–d"
 
 
+@pytest.mark.slow
 def test_losses_are_compared_at_equal_checksums_only(tmp_path: Path) -> None:
     ours, theirs = training(0.01), training(0.02, (6.0, 5.5, 5.2505), backend="mlx")
     said = render(make(tmp_path / "equal", [ours, theirs]))
@@ -721,6 +741,7 @@ def test_losses_are_compared_at_equal_checksums_only(tmp_path: Path) -> None:
     assert not [name for name in (tmp_path / "unequal/results/figures").glob("loss-*")]
 
 
+@pytest.mark.slow
 def test_devices_of_one_host_are_compared(tmp_path: Path) -> None:
     gpu = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
     own = [training(0.010), training(0.030, backend="mlx"), training(0.001, **gpu)]
@@ -731,6 +752,7 @@ def test_devices_of_one_host_are_compared(tmp_path: Path) -> None:
     assert "gpt2-nano (cpu-x, plain, fp32): mlx takes 3.00 ×" in said
 
 
+@pytest.mark.slow
 def test_records_that_are_used_in_nothing_are_listed(tmp_path: Path) -> None:
     results = make(tmp_path, [training(0.01)])
     stray = results / "records/desk/cpu-x/torch-cpu/old/auto/fp32.json"
@@ -1261,6 +1283,7 @@ def test_what_is_offloaded_is_compared_like_with_like(tmp_path: Path) -> None:
 OFFLOADED = {"scenario": "offload", "device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "alike", "other", "axes"),
     [

@@ -167,6 +167,7 @@ def test_a_killed_run_goes_on_with_the_losses_of_an_unbroken_one(
         assert not set(afresh["times"]["unsplit_step_s"]) & set(point["times"]["unsplit_step_s"])
 
 
+@pytest.mark.slow
 def test_a_run_learns_and_is_the_same_in_both_frameworks(
     project: Checkout, unbroken: dict[str, dict[str, Any]]
 ) -> None:
@@ -190,6 +191,7 @@ def test_a_run_learns_and_is_the_same_in_both_frameworks(
         assert record["precision"]["effective"] == "fp32"
 
 
+@pytest.mark.slow
 def test_checkpoints_are_safetensors_with_the_models_names(
     project: Checkout, unbroken: dict[str, dict[str, Any]]
 ) -> None:
@@ -460,6 +462,7 @@ def test_a_loaded_stepper_goes_on_as_if_nothing_had_been(
 # -- the sweep -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", CPU_BACKENDS)
 def test_a_setting_that_diverges_is_an_outcome(project: Checkout, backend: str) -> None:
     """An absurd learning rate is recorded as what it does, and the cell is ok."""
@@ -487,6 +490,7 @@ def test_a_setting_that_diverges_is_an_outcome(project: Checkout, backend: str) 
     assert points[0.003, 0.9]["curve"]["loss"] != points[0.003, 0.8]["curve"]["loss"]
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_out_of_time_keeps_what_diverged(project: Checkout) -> None:
     """What is no number is null in the record, also where the supervisor reads it."""
     settings = TINY | {"steps": 100000, "sweep": {"learning_rate": [1e30, 0.001]}}
