@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "workflow")]
-import play_mac  # noqa: E402  # isort: skip  # before any framework is imported
+sys.path[:0] = [str(HERE.parent)]
 
 import numpy as np  # noqa: E402
+import sitecustomize  # noqa: E402
 import test_plugins as contract  # noqa: E402
 from siliconprof import plugins  # noqa: E402
 from siliconprof.session import timing  # noqa: E402
@@ -38,6 +38,7 @@ def usable(name: str) -> list[str]:
     return [p for p in real_usable(name) if p != "tf32"]
 
 
+PLAYED = sitecustomize.PLAYED
 real_usable = contract.usable
 contract.opened, contract.numpy_of, contract.usable = opened, numpy_of, usable
 CONTRACT = (
@@ -73,8 +74,8 @@ def what_only_a_gpu_has(name: str, folder: Path) -> None:
     """Identity, limits, transfers, captures: none of it is reached on a CPU."""
     backend = opened(name)
     assert backend.gpu_address() == ("apple", "")
-    assert backend.memory_limit_bytes() == play_mac.PLAYED["recommended_bytes"]
-    assert backend.identity("gpu", 0)["memory_bytes"] == play_mac.PLAYED["memory_bytes"]
+    assert backend.memory_limit_bytes() == PLAYED["recommended_bytes"]
+    assert backend.identity("gpu", 0)["memory_bytes"] == PLAYED["memory_bytes"]
     assert backend.last_level_cache()[0] is None
     assert backend.describe()["framework"] == backend.framework
     assert set(backend.launch_means()) == {"enqueue", "cold"}

@@ -83,10 +83,10 @@ class Metal:
 metal: Metal
 
 
-def install(memory_bytes: int, recommended_bytes: int) -> None:
+def install(spec: dict[str, Any], module: Any) -> None:
     """Have MLX find the GPU, which is its default device then."""
     global metal
-    metal = Metal(memory_bytes, recommended_bytes)
+    metal = Metal(spec["memory_bytes"], spec["recommended_bytes"])
     for name in ("set_default_device", "default_device", "device_info", "set_wired_limit"):
         setattr(mx, name, getattr(metal, name))
     mx.device_count = lambda kind=mx.gpu: 1
