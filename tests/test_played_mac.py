@@ -19,7 +19,7 @@ from conftest import Checkout
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "played"))
 from experiment import GPT2, TIMING, prepared, record  # noqa: E402
-from host import RECOMMENDED_BYTES, build_mac, played_mac  # noqa: E402
+from host import RECOMMENDED_BYTES, build_mac, contract_mac, paths, played_mac  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -88,8 +88,9 @@ def test_a_backend_keeps_its_contract_on_a_played_gpu(
     name: str, played: dict[str, str], tmp_path: Path
 ) -> None:
     """Precisions, memory, launches, captures; and a wait that is missing shows in the times."""
-    command = [sys.executable, str(HERE / "played" / "contract_mac.py"), name, str(tmp_path)]
-    done = subprocess.run(command, env=os.environ | played, capture_output=True, text=True)
+    command = [sys.executable, *contract_mac(HERE, name, tmp_path)]
+    environment = os.environ | played | paths(HERE)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -86,6 +86,12 @@ def paths(tests: Path) -> dict[str, str]:
     return {"PYTHONPATH": f"{tests / 'played'}{os.pathsep}{tests.parent / 'workflow'}"}
 
 
+def contract_mac(tests: Path, name: str, folder: Path) -> list[str]:
+    """Arguments of Python that run the quick tests of a backend on a played Mac, in that folder."""
+    folder.mkdir(exist_ok=True)
+    return [str(tests / "played" / "contract_mac.py"), name, str(folder)]
+
+
 def contract(tests: Path, folder: Path) -> list[str]:
     """Arguments of Python that run the quick tests of a played GPU.
 

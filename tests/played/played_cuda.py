@@ -8,7 +8,6 @@ from `torch._C._cuda_*` is played by `Driver`, what its C++ takes by cuda.cpp.
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -17,7 +16,8 @@ from weakref import WeakValueDictionary
 
 import tensors
 import torch
-from device import CARDS, KERNEL_S, Block, Card, Memory, OutOfMemory, Timeline
+from device import KERNEL_S, REST_W, WORK_W, Block, Card, Memory, OutOfMemory, Timeline
+from nvidia import Libcuda, cards, stand_in
 from tensors import Call, Played
 from torch.utils.flop_counter import flop_registry
 
@@ -66,12 +66,9 @@ class Driver:
         self.library = ctypes.CDLL(spec["library"])
         self.lost_after = spec.get("lost_after")
         self.kernels = 0
-        self.line = Timeline()
-        chosen = visible(spec["gpus"], os.environ.get("CUDA_VISIBLE_DEVICES"))
-        self.gpus = [
-            Gpu(index, CARDS[gpu["name"]], gpu["uuid"], self.line)
-            for index, gpu in enumerate(chosen)
-        ]
+        self.line = Timeline(spec.get("slower", 1))
+        self.seen = cards(spec)
+        self.gpus = [Gpu(i, card, uuid, self.line) for i, (card, uuid) in enumerate(self.seen)]
 
     def check(self) -> None:
         """Raise what every call raises after the card was lost."""
@@ -219,25 +216,6 @@ def rounded(value: torch.Tensor) -> torch.Tensor:
     return ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
 
 
-def visible(gpus: list[dict[str, Any]], variable: str | None) -> list[dict[str, Any]]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order; up to the first wrong name.
-
-    CUDA programming guide, "CUDA Environment Variables".
-    """
-    if variable is None:
-        return gpus
-    chosen = []
-    for name in (part.strip() for part in variable.split(",")):
-        if name.isdigit() and int(name) < len(gpus):
-            chosen.append(gpus[int(name)])
-            continue
-        named = [gpu for gpu in gpus if name and gpu["uuid"].startswith(name)]
-        if len(named) != 1:
-            break
-        chosen += named
-    return chosen
-
-
 driver: Driver
 
 
@@ -326,20 +304,8 @@ class Runtime:
         return 0
 
 
-class Libcuda:
-    """`libcuda.so.1` as ctypes sees it, those calls that launch a kernel of one's own."""
-
-    def cuInit(self, flags: int) -> int:
-        return 0
-
-    def cuDeviceGet(self, to: Any, index: int) -> int:
-        to._obj.value = index
-        return 0 if index < len(driver.gpus) else 101  # CUDA_ERROR_INVALID_DEVICE
-
-    def cuDeviceGetAttribute(self, to: Any, attribute: int, device: Any) -> int:
-        assert attribute == 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
-        to._obj.value = driver.gpu(device.value).card.l2_bytes
-        return 0
+class Launcher(Libcuda):
+    """`libcuda.so.1` beside torch: a kernel of one's own is launched on the played card."""
 
     def cuCtxGetCurrent(self, to: Any) -> int:
         to._obj.value = 1 if torch.cuda.is_initialized() else None
@@ -370,13 +336,6 @@ class Libcuda:
         return 0
 
 
-class Library(ctypes.CDLL):
-    """`ctypes.CDLL` on a host with the played driver."""
-
-    def __new__(cls, name: Any = None, *more: Any, **settings: Any) -> Any:
-        return Libcuda() if name == "libcuda.so.1" else super().__new__(cls)
-
-
 def install(spec: dict[str, Any], module: Any) -> None:
     """Have torch find the GPUs of `spec`."""
     global driver
@@ -386,7 +345,8 @@ def install(spec: dict[str, Any], module: Any) -> None:
     callback = ctypes.CFUNCTYPE(None, ctypes.c_int)(driver.synchronize)
     driver.callback = callback  # type: ignore[attr-defined]  # must outlive the library's use
     driver.library.played_install(count, callback)
-    ctypes.CDLL = Library  # type: ignore[misc]
+    stand_in(Launcher(driver.seen))
+    _counts_energy()
     torch.version.cuda = "13.0"
     cuda = torch.cuda
 
@@ -444,6 +404,22 @@ def install(spec: dict[str, Any], module: Any) -> None:
 
     optimizer._foreach_supported_types.append(Played)
     tensors.install("CUDA", driver.run, made, attention)
+
+
+def _counts_energy() -> None:
+    """Have NVML's counter of the first GPU count the played time: at rest, and more at work."""
+    nvml = ctypes.CDLL("libnvidia-ml.so.1")  # the one that the bindings open later
+    began_s = driver.line.now()
+
+    def millijoules() -> float:
+        elapsed_s = driver.line.now() - began_s
+        return 1e3 * (REST_W * elapsed_s + (WORK_W - REST_W) * driver.line.worked_s())
+
+    counter = ctypes.CFUNCTYPE(ctypes.c_double)(millijoules)
+    driver.counter = counter  # type: ignore[attr-defined]  # as the callback
+    nvml.fake_energy(counter)
+    nvml.fake_set.argtypes = (ctypes.c_char_p, ctypes.c_double)
+    nvml.fake_set(b"power_mw", 1e3 * WORK_W)
 
 
 def made(place: torch.device | None, make: Callable[[], torch.Tensor]) -> Played:

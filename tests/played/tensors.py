@@ -7,6 +7,8 @@ kind of played device in a process.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from operator import setitem
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -174,6 +176,12 @@ def install(
     torch.emulated_device = "played by tests/played"  # the mark that siliconprof reads
     # A parameter that moves to the device stays the same object, as where its data is set.
     torch.__future__.set_swap_module_params_on_conversion(True)
+
+    # What a device computes takes one thread of the host: two would wait for each other on busy
+    # cores, thousands of times.
+    threads = [torch.get_num_threads()]
+    torch.set_num_threads(1)
+    torch.set_num_threads, torch.get_num_threads = partial(setitem, threads, 0), lambda: threads[0]
 
     def empty(size: Any, *, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None):  # fmt: skip
         order = memory_format or torch.contiguous_format
