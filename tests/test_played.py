@@ -27,7 +27,7 @@ from siliconprof.store.cell import Cell
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "played"))
-from device import CARDS  # noqa: E402
+from device import CARDS, KERNEL_S, LAUNCH_S, WORK_W  # noqa: E402
 from experiment import GPT2, TIMING, prepared, record  # noqa: E402
 from host import ACCEPT, build, contract, paths, played  # noqa: E402
 
@@ -43,17 +43,21 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 WORKLOADS: dict[str, dict[str, Any]] = {
-    "plain": GPT2 | {"trainer": "plain", "precisions": ["tf32", "bf16"]},
+    "plain": GPT2 | {"trainer": "plain", "precisions": ["tf32"]},
     "hf": GPT2 | {"trainer": "hf", "precisions": ["fp32", "amp-fp16"]},
     "near": GPT2
     | {"trainer": "plain", "batch_size": "auto"}
-    | {"memory_budget_gib": 0.25, "near_capacity_share": 0.5, "scenarios": ["near-capacity"]},
+    | {"memory_budget_gib": 0.25, "near_capacity_share": 0.9, "scenarios": ["near-capacity"]},
     "over": GPT2
     | {"trainer": "plain", "batch_size": 256}
     | {"memory_budget_gib": 0.1, "scenarios": ["fits"], "force": True},
     "matmul": {"module": "matmul", "shapes": [[1, 256, 256, 256]]}
     | {"search_budget_s": 0.1, "burst_budget_s": 0.05},
-    "bandwidth": {"module": "bandwidth", "burst_budget_s": 0.01},
+    "bandwidth": {"module": "bandwidth", "burst_budget_s": 0.01, "caches": ["warm"]}
+    | {"working_sets_bytes": [2**18, 2**24], "backends": ["torch-cuda", "mlx"]},
+    # Its fresh processes have half of the limit; those that come later are said to be missing.
+    "launch": {"module": "kernel_launch", "repeats": 10, "backends": ["torch-cuda", "mlx"]}
+    | {"timing": TIMING | {"time_limit_s": 30}},
     "copy": {"module": "copy", "transfer_bytes": [2**16, 2**18]},
 }
 
@@ -61,7 +65,8 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def run(driver: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A small experiment on a played H200, through the pipeline to the page."""
-    copy = prepared(tmp_path_factory.mktemp("played"), played(driver, H200), WORKLOADS)
+    workloads = {name: {"backends": ["torch-cuda"]} | own for name, own in WORKLOADS.items()}
+    copy = prepared(tmp_path_factory.mktemp("played"), played(driver, H200), workloads)
     copy.snakemake("report")
     return copy
 
@@ -83,13 +88,13 @@ def test_an_experiment_on_a_played_gpu_reaches_the_page(run: Checkout) -> None:
         for device in json.loads((run.path / "results/hosts/desk.json").read_text())["devices"]
         if device["kind"] == "gpu"
     )
-    assert gpu["name"] == H200 and gpu["emulated"] and gpu["backends"] == ["torch-cuda"]
+    assert gpu["name"] == H200 and gpu["emulated"] and gpu["backends"] == ["torch-cuda", "mlx"]
     assert f"{H200} (emulated)" in (run.path / "results/report.html").read_text(encoding="utf-8")
 
 
 def test_times_on_a_played_gpu_are_those_of_its_work(run: Checkout) -> None:
     """Nothing lasts less than the card needs; phases read from events add up to the step."""
-    for workload, precision in (("plain", "tf32"), ("plain", "bf16"), ("hf", "fp32")):
+    for workload, precision in (("plain", "tf32"), ("hf", "fp32")):
         (point,) = record(run, workload=workload, precision=precision)["points"]
         times = point["times"]
         phases = [name for name in times if name in timing.PHASES]
@@ -108,6 +113,41 @@ def test_times_on_a_played_gpu_are_those_of_its_work(run: Checkout) -> None:
     for checked in ("twice_the_work", "synchronisation"):
         for made in run.records().values():
             assert made["checks"].get(checked, {"verdict": "ok"})["verdict"] == "ok", made["cell"]
+
+
+def test_bytes_and_launches_on_a_played_gpu_are_those_of_its_work(run: Checkout) -> None:
+    """The memory's bandwidth is the card's; both frameworks launch an empty kernel."""
+    for backend in ("torch-cuda", "mlx"):
+        launches = record(run, backend=backend, workload="launch")["points"]
+        assert [point["params"]["launch"] for point in launches] == ["dispatch", "empty kernel"]
+        kinds = record(run, backend=backend, workload="launch")["environment"]["backend"]
+        assert kinds["device_name"] == H200
+    dispatch, empty = record(run, backend="torch-cuda", workload="launch")["points"]
+    for point in (dispatch, empty):
+        assert KERNEL_S <= median(point["times"]["amortised_s"]) < 10 * (KERNEL_S + LAUNCH_S)
+    for point in record(run, backend="torch-cuda", workload="bandwidth")["points"]:
+        rate = point["bytes"] / median(point["times"]["step_s"])
+        assert rate == pytest.approx(CARDS[H200].bytes_rate, rel=0.15), point["params"]
+
+
+def test_energy_on_a_played_gpu_is_that_of_nvml_s_counter(run: Checkout, driver: Path) -> None:
+    """Of a training on a card that is so slow that a window of ten seconds is a few steps."""
+    cell = record(run, workload="plain", precision="tf32")["cell"]
+    cell["timing"] |= {"energy_window_s": 10, "energy_idle_s": 0}
+    run.stage(
+        "measure", "--cell", json.dumps(cell), "--output", "energy.json",
+        env=played(driver, H200, slower=100) | {"PYTHONPATH": run.environment["PYTHONPATH"]},
+    )  # fmt: skip
+    (point,) = json.loads((run.path / "energy.json").read_text(encoding="utf-8"))["points"]
+    energy = point["energy"]
+    sources = {source["name"]: source for source in energy["sources"]}
+    counted, integrated = sources["nvml-counter"], sources["nvml-power"]
+    assert counted["quality"] == "counter" and counted["scope"] == "gpu"
+    assert counted["energy_j"] == pytest.approx(WORK_W * energy["window_s"], rel=0.05)
+    assert counted["energy_j"] < WORK_W * energy["window_s"]  # now and then it rests
+    assert integrated["energy_j"] == pytest.approx(WORK_W * energy["window_s"], rel=0.02)
+    per_step = counted["energy_j"] / energy["steps"]
+    assert counted["energy_per_step_j"] == pytest.approx(per_step)
 
 
 def test_memory_on_a_played_gpu_is_counted(run: Checkout) -> None:

@@ -49,7 +49,9 @@ class Libcuda:
 def stand_in(libcuda: Libcuda) -> None:
     """Have `ctypes.CDLL` give that for CUDA's driver."""
 
-    class Library(ctypes.CDLL):
+    real = ctypes.CDLL
+
+    class Library(real):  # type: ignore[misc, valid-type]
         def __new__(cls, name: Any = None, *more: Any, **settings: Any) -> Any:
             return libcuda if name == "libcuda.so.1" else super().__new__(cls)
 
