@@ -1,9 +1,9 @@
-"""Do the tests of a played GPU notice what is taken away? `python benchmarks/mutants.py`.
+"""Do the tests of devices notice what is taken away? `python benchmarks/mutants.py`.
 
 In a copy of the checkout, one at a time, every wait, unit conversion, `no_grad` and the like of the
-torch backends is removed, and the quick tests of a played GPU run against what is left
-(`tests/played/host.py`, `contract`). Prints each mutant as killed or survived, survivors again at
-the end. `--only TEXT` takes the lines that contain it, `--list` runs nothing.
+backends and sensors is removed, and quick tests run against what is left: those of a played GPU or
+Mac (`tests/played/host.py`), or those of the sensors. Prints each mutant as killed or survived,
+survivors again at the end. `--only TEXT` takes the lines that contain it, `--list` runs nothing.
 """
 
 from __future__ import annotations
@@ -24,17 +24,50 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "played")]
 
-from host import build, contract, paths, played  # noqa: E402
+from host import (  # noqa: E402
+    build,
+    build_mac,
+    contract,
+    contract_mac,
+    paths,
+    played,
+    played_mac,
+)
 
-BACKENDS = "workflow/siliconprof/backends"
-FILES = ("torch_cuda.py", "_torch.py", "_torch_stepper.py", "_streams.py")
+PACKAGE = "workflow/siliconprof"
+CARD, MPS, MLX, SENSORS = "a played card", "torch-mps", "mlx", "sensors"
+# By file: whose tests must notice
+FILES = {
+    "backends/torch_cuda.py": CARD,
+    "backends/_torch.py": CARD,
+    "backends/_torch_stepper.py": CARD,
+    "backends/_streams.py": CARD,
+    "backends/torch_mps.py": MPS,
+    "backends/mlx.py": MLX,
+    "backends/_mlx_stepper.py": MLX,
+    "hosts/sensors/apple.py": SENSORS,
+    "hosts/sensors/linux.py": SENSORS,
+    "hosts/sensors/nvml.py": SENSORS,
+    "hosts/sensors/rapl.py": SENSORS,
+}
+OF_SENSORS = "rapl or cpu or gpu or nvml or mac or ultra or thermal or energy or throttling"
 PARTS = ("workflow", "tests", "config", "profiles", "report", "Snakefile", "pyproject.toml")
 LIMIT_S = 600
 # What is looked for in a line, and what stands in its place; None = the statement becomes `pass`.
 REMOVED: Sequence[tuple[str, str | None]] = (
     (r"\.synchronize\(", None),
     (r"\.record\(\)", None),
-    (r" / 1e3", ""),
+    (r" / 1e[36]", ""),
+    (r"mx\.(async_)?eval\(", None),
+    (r"return lambda: self\.backend\.mx\.eval\((.*)\)$", r"return lambda: \1"),
+    (r"\.clear_cache\(", None),
+    (r"\.reset_peak_memory\(", None),
+    (r"\.set_memory_limit\(", None),
+    (r"\.set_wired_limit\(", None),
+    (r"\.set_default_device\(", None),
+    (r"\.update\((self\.)?parameters\)", None),
+    (r"self\._last = (?!None)", "_ = "),
+    (r" or 1\.0", ""),
     (r"[\w.]*torch\.no_grad\(\), ", ""),
     (r"[\w.]*torch\.no_grad\(\):", "__import__('contextlib').nullcontext():"),
     (r", self\.backend\.autocast\(\)", ""),
@@ -76,7 +109,7 @@ class Mutant(NamedTuple):
 def mutants() -> Iterator[Mutant]:
     """Every mutant, in the order of files and lines; each still compiles."""
     for name in FILES:
-        text = (ROOT / BACKENDS / name).read_text(encoding="utf-8")
+        text = (ROOT / PACKAGE / name).read_text(encoding="utf-8")
         lines = text.splitlines(keepends=True)
         strings = {
             number
@@ -87,7 +120,8 @@ def mutants() -> Iterator[Mutant]:
         }
         for number, line in enumerate(lines, 1):
             for pattern, instead in REMOVED:
-                if number in strings or not re.search(pattern, line.rstrip("\n")):
+                code = re.sub(r'"[^"]*"', '""', line.rstrip("\n"))
+                if number in strings or not re.search(pattern, code):
                     continue
                 indent = line[: len(line) - len(line.lstrip())]
                 new = f"{indent}pass\n" if instead is None else re.sub(pattern, instead, line)
@@ -99,16 +133,28 @@ def mutants() -> Iterator[Mutant]:
                 yield Mutant(name, number, line.strip(), changed)
 
 
-def killed(copy: Path, driver: Path, mutant: Mutant | None) -> bool:
+def command(copy: Path, system: Path, whose: str) -> tuple[list[str], dict[str, str]]:
+    """(arguments of Python, environment) of the quick tests of a device."""
+    tests, folder = copy / "tests", copy / "t"
+    if whose == CARD:
+        return contract(tests, folder), played(system, "NVIDIA H200")
+    if whose == SENSORS:
+        words = ["-m", "pytest", "-q", "-x", "-k", OF_SENSORS, str(tests / "test_probes.py")]
+        return words, {}
+    return contract_mac(tests, whose, folder), played_mac(system)
+
+
+def killed(copy: Path, system: Path, whose: str, mutant: Mutant | None) -> bool:
     """Whether the tests fail, or never end, with that in the copy's place of the real file."""
     if mutant is not None:
-        target = copy / BACKENDS / mutant.file
+        target = copy / PACKAGE / mutant.file
         target.write_text(mutant.text, encoding="utf-8")
-    tests = copy / "tests"
+    shutil.rmtree(copy / "t", ignore_errors=True)
+    arguments, environment = command(copy, system, whose)
     try:
         done = subprocess.run(
-            [sys.executable, *contract(tests, copy / "t")],
-            env=dict(os.environ) | played(driver, "NVIDIA H200") | paths(tests),
+            [sys.executable, *arguments],
+            env=dict(os.environ) | environment | paths(copy / "tests"),
             cwd=copy,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -120,7 +166,7 @@ def killed(copy: Path, driver: Path, mutant: Mutant | None) -> bool:
         return True
     finally:
         if mutant is not None:
-            shutil.copy2(ROOT / BACKENDS / mutant.file, target)
+            shutil.copy2(ROOT / PACKAGE / mutant.file, target)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -136,21 +182,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     survivors = []
     with tempfile.TemporaryDirectory() as folder:
-        copy, driver = Path(folder, "checkout"), Path(folder, "driver")
+        copy, system = Path(folder, "checkout"), Path(folder, "system")
         copy.mkdir()
-        driver.mkdir()
+        system.mkdir()
         for part in PARTS:
             if (ROOT / part).is_dir():
                 shutil.copytree(ROOT / part, copy / part)
             else:
                 shutil.copy2(ROOT / part, copy / part)
-        build(driver)
-        if killed(copy, driver, None):
-            print("the tests fail without any mutant")
-            return 1
+        build(system)
+        build_mac(system)
+        for whose in dict.fromkeys(FILES[mutant.file] for mutant in chosen):
+            if killed(copy, system, whose, None):
+                print(f"the tests of {whose} fail without any mutant")
+                return 1
         for mutant in chosen:
             began = time.monotonic()
-            dead = killed(copy, driver, mutant)
+            dead = killed(copy, system, FILES[mutant.file], mutant)
             if not dead:
                 survivors.append(mutant)
             verdict = "killed  " if dead else "SURVIVED"

@@ -14,40 +14,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import QUICK, Checkout, copy_project
+from conftest import Checkout
+from siliconprof.session import sweep
+from test_plugins import parameters_of
 
 HERE = Path(__file__).parent
-GIB = 2**30
-RECOMMENDED_BYTES = 16 * GIB
+sys.path.insert(0, str(HERE / "played"))
+from experiment import GPT2, TIMING, prepared, record  # noqa: E402
+from host import RECOMMENDED_BYTES, build_mac, contract_mac, paths, played_mac  # noqa: E402
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="session")
 def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment in which Python is on a Mac with an M2."""
-    import torch
-
-    folder = tmp_path_factory.mktemp("mac")
-    installed = Path(torch.__file__).parent
-    metal = ["-std=c++20", f"-I{installed / 'include'}", HERE / "played" / "metal.cpp"]
-    metal += [f"-L{installed / 'lib'}", "-lc10", "-ltorch_cpu"]
-    macos = ["-std=c++17", HERE / "fake_macos.cpp"]
-    for name, arguments in (("metal", metal), ("macos", macos)):
-        command = ["c++", "-shared", "-fPIC", "-O0", *arguments, "-o", folder / f"{name}.so"]
-        subprocess.run(command, check=True)
-    spec = {"memory_bytes": 24 * GIB, "recommended_bytes": RECOMMENDED_BYTES}
-    spec |= {name: str(folder / f"{name}.so") for name in ("metal", "macos")}
-    return {
-        "SILICONPROF_PLAYED_MAC": json.dumps(spec),
-        "SILICONPROF_ACCEPT_EMULATED": "1",
-    }
+    return played_mac(build_mac(tmp_path_factory.mktemp("mac")))
 
 
 # -- through the front door ----------------------------------------------------------------------
 
-TIMING = QUICK | {"iterations": 4, "max_iterations": 4, "energy_window_s": 0, "retries": 0}
 WORKLOADS: dict[str, dict[str, Any]] = {
-    "plain": {"module": "gpt2", "size": "nano", "batch_size": 4, "seq_len": 32}
-    | {"dataset": "words", "trainer": "plain", "memory_budget_gib": 1, "scenarios": ["fits"]},
+    "plain": GPT2 | {"trainer": "plain", "memory_budget_gib": 1, "scenarios": ["fits"]},
     "matmul": {"module": "matmul", "shapes": [[1, 128, 128, 128]], "search_budget_s": 0.1},
     "bandwidth": {"module": "bandwidth", "working_sets_bytes": [2**20, 2**23], "caches": ["warm"]},
     # Its fresh processes have half of the limit; those that come later are said to be missing.
@@ -58,38 +46,11 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def run(played: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A small experiment on both frameworks, through the pipeline to its records."""
-    copy = copy_project(tmp_path_factory.mktemp("played") / "project")
-    copy.environment |= played
-    start = f"import sys\nsys.path.insert(1, {str(HERE / 'played')!r})\nimport play_mac\n"
-    (copy.path / "workflow" / "sitecustomize.py").write_text(start, encoding="utf-8")
-    copy.environment["PYTHONPATH"] = str(copy.path / "workflow")
-    copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "host.lock")
-    copy.configure(
-        experiment="played",
-        host="desk",
-        devices=["local"],
-        precisions=["fp32"],
-        datasets={"words": {"source": "builtin", "vocab_size": 512}},
-        workloads={
-            name: {"timing": TIMING, "device_kinds": ["gpu"]} | workload
-            for name, workload in WORKLOADS.items()
-        },
-    )
+    copy = prepared(tmp_path_factory.mktemp("played"), played, WORKLOADS)
     copy.snakemake("measured")
     return copy
 
 
-def one(run: Checkout, backend: str, workload: str, precision: str = "fp32") -> dict[str, Any]:
-    """The record of a cell."""
-    asked = (backend, workload, precision)
-    axes = ("backend", "workload", "precision")
-    (found,) = (
-        r for r in run.records().values() if tuple(r["cell"][axis] for axis in axes) == asked
-    )
-    return found
-
-
-@pytest.mark.slow
 def test_an_experiment_on_a_played_mac_is_measured(run: Checkout) -> None:
     """Both frameworks measure everything; what is limited, wired and counted is in the records."""
     records = run.records()
@@ -99,45 +60,59 @@ def test_an_experiment_on_a_played_mac_is_measured(run: Checkout) -> None:
     assert host["devices"][0]["name"] == "Apple M2"
     assert host["devices"][0]["backends"] == ["torch-mps", "mlx"]
     for backend in ("torch-mps", "mlx"):
-        launches = one(run, backend, "launch")["points"]
+        launches = record(run, backend=backend, workload="launch")["points"]
         assert [p["params"]["launch"] for p in launches] == ["dispatch", "empty kernel"]
-        products = one(run, backend, "matmul")["points"]
+        products = record(run, backend=backend, workload="matmul")["points"]
         assert products and all(product["result_error"] < 1e-5 for product in products)
-        for point in one(run, backend, "bandwidth")["points"]:
+        for point in record(run, backend=backend, workload="bandwidth")["points"]:
             assert point["bytes"] > 0 and min(point["times"]["step_s"]) > 0
-        found = one(run, backend, "plain")
+        found = record(run, backend=backend, workload="plain")
         assert found["precision"]["effective"] == "fp32"
         (point,) = found["points"]
         held = found["scenario"]["predicted_bytes"]
         assert held / 2 < point["memory"]["device_peak_bytes"] < 2 * held
         assert found["probes"]["interference"]["power_mode"] == "automatic"
         assert found["probes"]["clocks"]["throttled"] is False
-    torch, mlx = (one(run, backend, "plain") for backend in ("torch-mps", "mlx"))
+    torch, mlx = (
+        record(run, backend=backend, workload="plain") for backend in ("torch-mps", "mlx")
+    )
     assert "max_memory_allocated" in torch["points"][0]["memory"]["device_peak_means"]
     assert torch["scenario"]["limit"]["enforced"] and not mlx["scenario"]["limit"]["enforced"]
     assert mlx["environment"]["backend"]["wired_limit_bytes"] == RECOMMENDED_BYTES
-    assert all(record["emulated"] for record in records.values())
+    assert all(made["emulated"] for made in records.values())
 
 
 # -- by contract ---------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["torch-mps", "mlx"])
 def test_a_backend_keeps_its_contract_on_a_played_gpu(
     name: str, played: dict[str, str], tmp_path: Path
 ) -> None:
     """Precisions, memory, launches, captures; and a wait that is missing shows in the times."""
-    command = [sys.executable, str(HERE / "played" / "contract_mac.py"), name, str(tmp_path)]
-    done = subprocess.run(command, env=os.environ | played, capture_output=True, text=True)
+    command = [sys.executable, *contract_mac(HERE, name, tmp_path)]
+    environment = os.environ | played | paths(HERE)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
 def test_a_torch_mps_out_of_memory_is_a_record(run: Checkout) -> None:
     """Beyond its limit the allocator raises, as torch's does."""
-    cell = json.loads(json.dumps(one(run, "torch-mps", "plain")["cell"]))
-    cell["parameters"] |= {"batch_size": 4096, "memory_budget_gib": 0.05, "force": True}
+    cell = json.loads(json.dumps(record(run, backend="torch-mps", workload="plain")["cell"]))
+    cell["parameters"] |= {"batch_size": 12288, "memory_budget_gib": 0.05, "force": True}
     run.stage("measure", "--cell", json.dumps(cell), "--output", "over.json")
     made = json.loads((run.path / "over.json").read_text(encoding="utf-8"))
     assert made["status"] == "oom" and "MPS backend out of memory" in made["reason"]
+
+
+def test_an_mlx_gpu_that_is_lost_ends_its_process(run: Checkout, played: dict[str, str]) -> None:
+    """In a sweep, at its first point: the cell says what Metal said, and that nothing more ran."""
+    spec = json.loads(played["SILICONPROF_PLAYED"]) | {"lost_in": sweep.point.__name__}
+    cell = record(run, backend="mlx", workload="bandwidth")["cell"] | {"module": "transformer_grid"}
+    cell["parameters"] = parameters_of("transformer_grid", n_layer=[1], n_embd=[32], seq_len=[16])
+    lost = {"SILICONPROF_PLAYED": json.dumps(spec)}
+    run.stage("measure", "--cell", json.dumps(cell), "--output", "lost.json", env=lost)
+    made = json.loads((run.path / "lost.json").read_text(encoding="utf-8"))
+    assert made["status"] == "failed" and "kIOGPUCommandBufferCallbackErrorHang" in made["reason"]
+    assert "MLX's device is lost" in made["reason"]
+    assert "\n" not in made["reason"]

@@ -27,6 +27,7 @@ from siliconprof import declarations, plugins
 from siliconprof.backends.base import ERROR_BANDS, Backend, Stepper, Unsupported, effective_dtype
 from siliconprof.captures.base import Capture
 from siliconprof.cells.config import COMMON_WORKLOAD_KEYS
+from siliconprof.errors import UserError
 from siliconprof.probes import interference
 from siliconprof.probes.base import Probe
 from siliconprof.session import measurement, timing
@@ -236,6 +237,7 @@ def test_a_backend_computes_in_the_precision_asked_for(name: str) -> None:
             assert precision in str(refused)
             continue
         evidence = backend.prove_precision()
+        assert evidence["product_error"] > 1e-8  # of fp32 too, since the reference is float64
         assert evidence["effective_product"] == bands[precision], evidence
         assert precision.startswith("amp-") or (
             measurement.effective_precision(precision, evidence, training=False) == precision
@@ -296,6 +298,46 @@ def test_the_trivial_operator_adds_one(name: str) -> None:
     after = backend.add_one(start)
     backend.synchronize()
     assert numpy_of(after) == pytest.approx(before + 1)
+    assert set(backend.launch_means()) == {"enqueue", "cold"}
+
+
+@pytest.mark.parametrize("name", [name for name in CPU_BACKENDS if name.startswith("torch")])
+def test_torch_has_the_threads_that_were_asked_for(name: str) -> None:
+    """Neither as many as there are cores, nor as another cell had."""
+    backend = opened(name)
+    for threads in (3, 2):
+        backend.open("cpu", 0, threads, "fp32")
+        assert backend.describe()["threads"] == threads
+
+
+@pytest.mark.parametrize("name", CPU_BACKENDS)
+def test_a_copy_has_memory_of_its_own(name: str) -> None:
+    """What is written to it in place does not show in the original."""
+    backend = opened(name)
+    value = backend.normal((8,), 0)
+    before = numpy_of(value).copy()
+    copy = backend.copied(value)
+    copy += 1
+    assert np.array_equal(numpy_of(value), before)
+    assert numpy_of(copy) == pytest.approx(before + 1)
+
+
+@pytest.mark.parametrize("name", CPU_BACKENDS)
+def test_gradients_leave_their_operands_as_they_were(name: str) -> None:
+    """Neither what a launch returns nor a later product of the operands keeps a graph."""
+    backend = opened(name)
+    a, b, cotangent = (backend.normal((8, 8), seed) for seed in range(3))
+    for forward in (True, False):
+        made = backend.vjp(a, b, cotangent, forward)()
+        backend.synchronize()
+        for value in (*made, backend.matmul(a, b)):
+            assert not getattr(value, "requires_grad", False)
+
+
+@pytest.mark.parametrize("name", CPU_BACKENDS)
+def test_an_error_of_our_own_loses_no_device(name: str) -> None:
+    """Other work still runs in this process, so the sweep goes on in it."""
+    assert opened(name).lost(ValueError("no such shape")) is None
 
 
 @pytest.mark.parametrize("name", CPU_BACKENDS)
@@ -698,17 +740,74 @@ def test_a_stepper_marks_every_phase_in_order(name: str) -> None:
         def edge(self, phase: str) -> None:
             self.phases.append(phase)
 
-    found = {}
-    for split in (True, False):
-        clock = Recorder(split)
-        stepper = opened(name).stepper(gpt2("nano"), 5)
-        stepper.step(tokens(3), clock)
-        found[split] = stepper.step(tokens(4), clock)()
-        half = clock.phases[: len(clock.phases) // 2]
-        assert clock.phases == half * 2
-        assert half == [phase for phase in timing.PHASES if phase in half]
-        assert {"data_s", "forward_s", "backward_s", "optimizer_s"} <= set(half)
-    assert found[True] == pytest.approx(found[False], rel=1e-6)
+    for precision in {"fp32", "amp-fp16"} & set(usable(name)):
+        found = {}
+        for split in (True, False):
+            clock = Recorder(split)
+            stepper = opened(name, precision).stepper(gpt2("nano"), 5)
+            stepper.step(tokens(3), clock)
+            found[split] = stepper.step(tokens(4), clock)()
+            half = clock.phases[: len(clock.phases) // 2]
+            assert clock.phases == half * 2
+            ordered = [phase for phase in timing.PHASES if phase in half and phase != "other_s"]
+            assert [phase for phase in half if phase != "other_s"] == ordered
+            assert half[-1] == "optimizer_s" and len(half) == len(set(half))
+            assert {"data_s", "forward_s", "backward_s", "optimizer_s"} <= set(half)
+            assert "other_s" in half or precision == "fp32"  # unscaling
+        assert found[True] == pytest.approx(found[False], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", CPU_BACKENDS)
+def test_a_training_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None:
+    """Loss by loss as if it had not been interrupted: weights, moments, scale, steps.
+
+    What is evaluated in between trains nothing. Another model's file, or no file, is refused.
+    """
+
+    def three(stepper: Any, first: int) -> list[float]:
+        return [stepper.step(tokens(seed), NoClock())() for seed in range(first, first + 3)]
+
+    path = tmp_path / "saved.safetensors"
+    for precision in ("fp32", "amp-fp16") if "amp-fp16" in usable(name) else ("fp32",):
+        one = opened(name, precision).stepper(gpt2("nano", learning_rate=0.003), 5)
+        three(one, 0)
+        one.save(path, {"word": "kept"})
+        seen = one.evaluate(tokens(9)), one.outputs(tokens(9))
+        assert seen[0] == one.evaluate(tokens(9)) and seen[1].dtype == np.float32
+        expected = three(one, 3)
+        assert one.evaluate(tokens(9)) != seen[0]
+        other = opened(name, precision).stepper(gpt2("nano", learning_rate=0.003), 6)
+        assert other.load(path)["word"] == "kept"
+        assert other.steps == 3
+        assert other.evaluate(tokens(9)) == pytest.approx(seen[0], rel=1e-5)
+        assert np.allclose(other.outputs(tokens(9)), seen[1], atol=1e-4)
+        assert three(other, 3) == pytest.approx(expected, rel=1e-5)
+    half = opened(name, "bf16").stepper(gpt2("nano"), 5)
+    with pytest.raises(UserError, match="the checkpoint of another model"):
+        half.load(path)
+    path.write_bytes(b"no header")
+    with pytest.raises(UserError, match="no checkpoint that can be read"):
+        half.load(path)
+
+
+@pytest.mark.parametrize("name", CPU_BACKENDS)
+def test_a_stepper_clips_and_follows_its_schedule(name: str) -> None:
+    """Gradients have, unscaled, one joint norm in every precision; a rate of 0 moves nothing."""
+    norms = {}
+    for precision in {"fp32", "bf16", "amp-fp16"} & set(usable(name)):
+        workload = gpt2("nano")
+        free = opened(name, precision).stepper(workload, 5)
+        free.step(tokens(3), NoClock())()
+        assert free.gradient_norm() is None
+        workload.max_gradient_norm = lambda: 0.1
+        workload.learning_rate_at = lambda step: 0.0 if step else 0.003
+        stepper = opened(name, precision).stepper(workload, 5)
+        losses = [stepper.step(tokens(3), NoClock())() for _ in range(3)]
+        norms[precision] = stepper.gradient_norm()
+        assert norms[precision] > 0.1  # before clipping
+        assert losses[1] != losses[0]
+        assert losses[2] == pytest.approx(losses[1], rel=1e-3)
+    assert list(norms.values()) == pytest.approx([norms["fp32"]] * len(norms), rel=0.05)
 
 
 # -- trainers ----------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from conftest import QUICK, ROOT, record_problems
 from siliconprof import plugins
 from siliconprof.hosts import machine
 from siliconprof.hosts.sensors import apple, linux, nvml, rapl
+from siliconprof.hosts.sensors.base import Unreadable
 from siliconprof.probes import clocks, interference, memory, page_faults
 from siliconprof.render.words import FLAG_WORDS
 from siliconprof.session import energy, measurement, sampler, truth
@@ -627,6 +628,11 @@ def test_a_gpu_that_nvml_does_not_know_is_a_reason(
         taken = run(Sampled(gpu.backend), 0.2)
         assert says in taken.summaries["clocks"]["reasons"]["gpu"]
         assert says in taken.summaries["interference"]["gpu_means"]
+    with monkeypatch.context() as patch:
+        patch.setattr("pynvml.nvmlDeviceGetCount", lambda: 0)
+        assert nvml.available() == (False, "NVML: the driver finds no GPU here")
+        patch.setitem(sys.modules, "pynvml", None)
+        assert "pip install nvidia-ml-py" in nvml.available()[1]
     gpu.show(absent=1)
     assert nvml.available() == (
         False,
@@ -756,6 +762,10 @@ def test_rapl_adds_up_packages_and_goes_on_where_a_counter_starts_again(packages
     assert sensor.read()["rapl-package"] == pytest.approx(6.0)
     (packages / "intel-rapl:1" / "energy_uj").write_text("1000000\n")  # round once
     assert sensor.read()["rapl-package"] == pytest.approx(6.0 + 262143.32885 - 2.0)
+    (packages / "intel-rapl:1" / "energy_uj").write_text("\n")  # the driver is gone
+    with pytest.raises(Unreadable, match="RAPL: invalid literal"):
+        sensor.read()
+    assert "RAPL: invalid literal" in str(rapl.energy().sources[0].reason)
 
 
 def test_rapl_that_only_root_may_read_says_how_to_mend(
@@ -849,6 +859,28 @@ def test_a_cpu_s_clock_temperature_and_throttling(
     assert hot.codes() == {"throttled"} and "CPU heat in" in hot.flags[0][1]
     counts = [sample["cpu_throttle_count"] for sample in taken.samples]
     assert (counts[0], counts[-1]) == (4 + 4 + 9, 4 + 6 + 9)  # two cores of two threads
+
+
+def test_a_cpu_without_cpufreq_shows_the_clock_of_cpuinfo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Megahertz as they stand there, of the fastest core; a virtual machine's are its nominal."""
+    cpuinfo = tmp_path / "cpuinfo"
+    monkeypatch.setattr(linux, "SYSTEM", tmp_path)
+    monkeypatch.setattr(linux, "CPUINFO", cpuinfo)
+    for text, clock, why in (
+        ("flags : sse\ncpu MHz\t\t: 3100.5\ncpu MHz : 800.0\n", 3100.5, None),
+        ("flags : sse hypervisor\ncpu MHz : 3100.5\n", None, "nominal clock only"),
+        (None, None, "no cpufreq files"),
+    ):
+        cpuinfo.unlink(missing_ok=True)
+        if text:
+            cpuinfo.write_text(text)
+        host = linux.LinuxHost()
+        assert host.state()["cpu_clock_mhz"] == clock
+        assert (why or "") in host.reasons.get("cpu_clock_mhz", "")
+    with pytest.raises(OSError, match="Is a directory"):
+        linux.KernelFile(str(tmp_path)).read()
 
 
 @pytest.mark.parametrize(
@@ -1042,6 +1074,26 @@ def test_a_mac_that_does_not_publish_its_pressure_has_a_reason(
     mac.pressure(status=9)
     assert clocks.Plugin.available()[0] is False
     assert "notify_register_check answers 9" in clocks.Plugin.available()[1]
+    monkeypatch.setattr(apple, "LIBRARY", "/no/libSystem.dylib")
+    host = apple.MacHost()
+    assert host.limits(host.clocks()) is None and "/no/libSystem" in host.limits_means()
+
+
+def test_a_mac_s_energy_model_that_fails_is_a_reason(
+    mac: Mac, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is opened, and later when it is read."""
+
+    def fails() -> Any:
+        raise RuntimeError("no IOReport channel")
+
+    sensor = apple.energy(with_gpu=True)
+    monkeypatch.setattr(mac, "get_cumulative_energy", fails)
+    with pytest.raises(Unreadable, match="zeus-apple-silicon: no IOReport channel"):
+        sensor.read()
+    sys.modules["zeus_apple_silicon"].AppleEnergyMonitor = fails
+    for source in apple.energy(with_gpu=True).sources:
+        assert source.reason == "zeus-apple-silicon: no IOReport channel"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,13 @@ import pytest
 import torch
 from device import CARDS
 from siliconprof import plugins
-from siliconprof.backends import _streams
+from siliconprof.backends import _cuda_driver, _streams
 from siliconprof.backends.base import Unsupported
 from siliconprof.session.timing import call_s
 from test_plugins import NoClock, gpt2, tokens
 
 CARD = CARDS["NVIDIA H200"]
+WITHOUT_CACHE = replace(CARD, l2_bytes=0)
 MIB = 2**20
 
 
@@ -91,7 +92,12 @@ def test_played_card_says_what_it_is() -> None:
     vendor, uuid = backend.gpu_address()
     assert vendor == "nvidia" and uuid.startswith("GPU-fa4e")
     assert torch.cuda.get_device_properties(0).uuid in uuid
-    assert set(backend.launch_means()) == {"enqueue", "cold"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["played_cuda"].driver.gpus[0], "card", WITHOUT_CACHE)
+        assert backend.last_level_cache() == (
+            None,
+            "this torch does not tell the GPU's L2_cache_size",
+        )
 
 
 def test_played_card_is_the_only_one_that_its_process_sees() -> None:
@@ -130,6 +136,9 @@ def test_played_card_that_is_old_refuses_new_formats(monkeypatch: pytest.MonkeyP
         with pytest.raises(Unsupported, match=f"{precision}: .* 8.0, this GPU has 7.5"):
             opened(precision)
     opened("fp16")
+    new, old = (opened().habits_on(capability).workspace_bytes for capability in ("9.0", "7.5"))
+    workspaces = sys.modules["played_cuda"]
+    assert new == 2 * workspaces.HOPPER_WORKSPACE and old == 2 * workspaces.WORKSPACE
 
 
 @pytest.mark.parametrize("direction", ["host-to-device", "device-to-host"])
@@ -211,18 +220,28 @@ def test_played_card_evaluates_in_the_precision_that_it_trains_in() -> None:
     assert np.allclose(mixed, exact, rtol=0, atol=0.1)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "amp-fp16"])
-def test_played_card_goes_on_from_a_checkpoint(precision: str, tmp_path: Path) -> None:
-    """Loss by loss as if it had not been interrupted: weights, moments, scale, steps."""
+def test_played_card_says_what_lies_beside_the_arrays() -> None:
+    """The allocator's cache at its peak, and what is taken of the card by none of its arrays."""
+    backend = opened()
+    backend.normal((2**20,), 0)
+    reserved, allocated = torch.cuda.max_memory_reserved(), torch.cuda.max_memory_allocated()
+    assert reserved > allocated
+    said = backend.beside_arrays()
+    assert f"up to {(reserved - allocated) / MIB:.0f} MiB more" in said
+    assert f"take {CARD.context_bytes / MIB:.0f} MiB of the GPU" in said
 
-    def losses(stepper: Any, first: int) -> list[float]:
-        return [stepper.step(tokens(seed), NoClock())() for seed in range(first, first + 3)]
 
-    one = opened(precision).stepper(gpt2("nano", learning_rate=0.003), 5)
-    losses(one, 0)
-    one.save(tmp_path / "saved.safetensors", {"word": "kept"})
-    expected = losses(one, 3)
-    other = opened(precision).stepper(gpt2("nano", learning_rate=0.003), 6)
-    assert other.load(tmp_path / "saved.safetensors")["word"] == "kept"
-    assert other.steps == 3
-    assert losses(other, 3) == pytest.approx(expected, rel=1e-5)
+def test_played_card_that_is_lost_does_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a kernel of one's own nor torch; an error before that leaves it as it was."""
+    backend = opened()
+    kernel, means = backend.empty_kernel()
+    assert kernel is not None and "PTX" in means
+    kernel()
+    monkeypatch.setattr(_cuda_driver, "LIBRARY", "libno-driver.so.1")
+    assert "libno-driver.so.1" in backend.empty_kernel()[1]
+    driver = sys.modules["played_cuda"].driver
+    assert backend.lost(RuntimeError("shapes")) is None
+    monkeypatch.setattr(driver, "lost_after", driver.kernels)
+    with pytest.raises(_cuda_driver.CudaError, match=r"CUDA_ERROR_LAUNCH_FAILED \(719\): unspec"):
+        kernel()
+    assert "unspecified launch failure" in backend.lost(RuntimeError("the first"))

@@ -5,15 +5,16 @@ python tests/played/contract_mac.py torch-mps FOLDER
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "workflow")]
-import play_mac  # noqa: E402  # isort: skip  # before any framework is imported
+sys.path[:0] = [str(HERE.parent)]
 
 import numpy as np  # noqa: E402
+import sitecustomize  # noqa: E402
 import test_plugins as contract  # noqa: E402
 from siliconprof import plugins  # noqa: E402
 from siliconprof.session import timing  # noqa: E402
@@ -38,6 +39,7 @@ def usable(name: str) -> list[str]:
     return [p for p in real_usable(name) if p != "tf32"]
 
 
+PLAYED = sitecustomize.PLAYED
 real_usable = contract.usable
 contract.opened, contract.numpy_of, contract.usable = opened, numpy_of, usable
 CONTRACT = (
@@ -45,6 +47,9 @@ CONTRACT = (
     contract.test_a_wrong_product_is_in_no_band,
     contract.test_arrays_are_the_same_for_a_seed,
     contract.test_the_trivial_operator_adds_one,
+    contract.test_a_copy_has_memory_of_its_own,
+    contract.test_an_error_of_our_own_loses_no_device,
+    contract.test_a_stepper_clips_and_follows_its_schedule,
     contract.test_memory_is_counted_or_said_to_be_unknown,
     contract.test_an_empty_kernel_is_launched_or_said_to_be_missing,
 )
@@ -73,8 +78,8 @@ def what_only_a_gpu_has(name: str, folder: Path) -> None:
     """Identity, limits, transfers, captures: none of it is reached on a CPU."""
     backend = opened(name)
     assert backend.gpu_address() == ("apple", "")
-    assert backend.memory_limit_bytes() == play_mac.PLAYED["recommended_bytes"]
-    assert backend.identity("gpu", 0)["memory_bytes"] == play_mac.PLAYED["memory_bytes"]
+    assert backend.memory_limit_bytes() == PLAYED["recommended_bytes"]
+    assert backend.identity("gpu", 0)["memory_bytes"] == PLAYED["memory_bytes"]
     assert backend.last_level_cache()[0] is None
     assert backend.describe()["framework"] == backend.framework
     assert set(backend.launch_means()) == {"enqueue", "cold"}
@@ -85,7 +90,7 @@ def what_only_a_gpu_has(name: str, folder: Path) -> None:
     with backend.capture_range("metal", str(folder / "steps.gputrace")):
         kernel, _ = backend.empty_kernel()
         kernel()
-    assert [path.suffix for path in folder.iterdir()] == [".gputrace"]
+    assert len(list(folder.glob("*.gputrace"))) == 1
     kept = backend.normal((1000, 1000), 0)
     held = backend.memory_counters()
     del kept
@@ -102,6 +107,8 @@ def main(name: str, folder: str) -> None:
     """Check one backend."""
     for test in CONTRACT:
         test(name)
+    contract.test_a_training_goes_on_from_a_checkpoint(name, Path(folder))
+    gc.collect()  # models are full of reference cycles
     waiting_counts(name)
     what_only_a_gpu_has(name, Path(folder))
 

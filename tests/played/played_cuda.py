@@ -1,33 +1,27 @@
 """A `torch.cuda` over CPU tensors: torch's own Python, with NVIDIA GPUs played below it.
 
-A tensor on `cuda` is a wrapper that says so and holds a CPU tensor. Every operator on one comes
-through `Played.__torch_dispatch__`, which computes it, gives its results memory on the card and
-its time to the card's queue (see device.py). What torch's Python takes from `torch._C._cuda_*` is
-played by `Driver`, what its C++ takes by cuda.cpp.
+Tensors are those of tensors.py: every operator on one is computed on the CPU, its results take
+memory on the card and its time goes to the card's queue (see device.py). What torch's Python takes
+from `torch._C._cuda_*` is played by `Driver`, what its C++ takes by cuda.cpp.
 """
 
 from __future__ import annotations
 
 import ctypes
-import math
-import os
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from weakref import WeakValueDictionary
 
+import tensors
 import torch
-from device import CARDS, KERNEL_S, Block, Card, Memory, OutOfMemory, Timeline
-from torch.utils._pytree import tree_map
+from device import KERNEL_S, REST_W, WORK_W, Block, Card, Memory, OutOfMemory, Timeline
+from nvidia import Libcuda, cards, stand_in
+from tensors import Call, Played
 from torch.utils.flop_counter import flop_registry
 
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
-# Operators that take tensors of the host beside those of the device
-MIXED = ("copy_", "_to_copy", "index", "index_put_", "_foreach_copy_", "_index_put_impl_")
-# ... and those whose result has a size that only the device knows
-WAITED = ("nonzero", "masked_select", "_unique2", "_local_scalar_dense", "equal")
-COPIES = ("copy_", "_to_copy")
 # aten/src/ATen/cuda/CublasHandlePool.cpp: parseChosenWorkspaceSize, per handle and stream
 HOPPER_WORKSPACE, WORKSPACE = 2**25, (2 * 4096 + 8 * 16) * 2**10
 GONE = "CUDA error: unspecified launch failure"
@@ -38,11 +32,12 @@ class Gpu:
 
     def __init__(self, index: int, card: Card, uuid: str, line: Timeline) -> None:
         self.index, self.card, self.uuid, self.line = index, card, uuid, line
+        self.place = torch.device("cuda", index)
         self.memory = Memory(card)
-        self.blocks: WeakValueDictionary[int, Block] = WeakValueDictionary()  # by CPU storage
+        self.held: WeakValueDictionary[int, Block] = WeakValueDictionary()  # by CPU storage
         self.workspaces: dict[int, Block] = {}  # by thread
 
-    def block(self, n_bytes: int) -> Block:
+    def allocate(self, n_bytes: int) -> Block:
         """Memory of the card, or torch's own error."""
         try:
             return self.memory.allocate(n_bytes)
@@ -61,7 +56,7 @@ class Gpu:
         thread = threading.get_ident()
         if thread not in self.workspaces:
             size = HOPPER_WORKSPACE if self.card.capability[0] == 9 else WORKSPACE
-            self.workspaces[thread] = self.block(size)
+            self.workspaces[thread] = self.allocate(size)
 
 
 class Driver:
@@ -71,12 +66,9 @@ class Driver:
         self.library = ctypes.CDLL(spec["library"])
         self.lost_after = spec.get("lost_after")
         self.kernels = 0
-        self.line = Timeline()
-        chosen = visible(spec["gpus"], os.environ.get("CUDA_VISIBLE_DEVICES"))
-        self.gpus = [
-            Gpu(index, CARDS[gpu["name"]], gpu["uuid"], self.line)
-            for index, gpu in enumerate(chosen)
-        ]
+        self.line = Timeline(spec.get("slower", 1))
+        self.seen = cards(spec)
+        self.gpus = [Gpu(i, card, uuid, self.line) for i, (card, uuid) in enumerate(self.seen)]
 
     def check(self) -> None:
         """Raise what every call raises after the card was lost."""
@@ -142,154 +134,75 @@ class Driver:
 
     # -- operators -------------------------------------------------------------------------------
 
-    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """An operator with at least one tensor of a card, or one that makes such a tensor."""
+    def run(self, *asked: Any) -> Any:
+        """An operator, as long as the card's roofline says."""
         self.check()
-        name = func.overloadpacket.__name__
         with self.line.computing():
-            given: dict[int, Played] = {}
-            hosts: list[torch.Tensor] = []
-            moved = 0
-
-            def unwrapped(value: Any) -> Any:
-                nonlocal moved
-                if isinstance(value, Played):
-                    given[id(value.inner)] = value
-                    moved += value.inner.nbytes
-                    return value.inner
-                if isinstance(value, torch.Tensor):
-                    hosts.append(value)
-                return value
-
-            inner, more = tree_map(unwrapped, args), tree_map(unwrapped, kwargs)
-            gpu = self._place(name, given, hosts, more)
-            to_host = gpu is None
-            work = self.gpu() if gpu is None else gpu
-            blocking = name in WAITED
-            if name in COPIES and (hosts or to_host):
-                return self._copy(func, name, inner, more, given, hosts, work, args)
-            if name in PRODUCTS:
-                work.multiplies()
-                result = self._product(func, inner, more)
-            else:
-                result = func(*inner, **more)
-
-            def wrapped(value: Any) -> Any:
-                nonlocal moved, blocking
-                if not isinstance(value, torch.Tensor):
-                    blocking = blocking or isinstance(value, bool | int | float)
-                    return value
-                if to_host:
-                    return value
-                mine = given.get(id(value))
-                if mine is None:
-                    moved += value.nbytes
-                    return Played.of(value, work)
-                return mine
-
-            result = tree_map(wrapped, result)
-            if not func.is_view and name not in ("detach", "alias"):
-                self._launch(work, func, name, inner, more, result, moved)
-        if blocking:
+            call = Call(*asked)
+            gpu = self._place(call)
+            if call.copies:
+                return self._copy(call, gpu)
+            if call.name in PRODUCTS:
+                gpu.multiplies()
+            computed = product(call) if call.name in PRODUCTS else call.compute()
+            result = computed if call.to_host else call.wrapped(computed, gpu)
+            if call.launches:
+                self._launch(call, gpu, computed)
+        if call.waited:
             self.line.wait()
         return result
 
-    def _place(
-        self,
-        name: str,
-        given: dict[int, Played],
-        hosts: list[torch.Tensor],
-        kwargs: dict[str, Any],
-    ) -> Gpu | None:
-        """The card that the result is on, None for the host; the call's device becomes the CPU."""
-        indices = {tensor.gpu.index for tensor in given.values()}
-        strangers = [t for t in hosts if t.dim() and name not in MIXED]
-        if strangers or (len(indices) > 1 and name not in MIXED):
-            devices = [f"cuda:{index}" for index in sorted(indices)] + ["cpu"] * bool(strangers)
-            raise RuntimeError(
-                "Expected all tensors to be on the same device, but found at least two devices, "
-                f"{devices[0]} and {devices[1]}!"
-            )
-        asked = kwargs.get("device")
-        kwargs.pop("pin_memory", None)
-        if asked is not None:
-            asked = torch.device(asked)
-            kwargs["device"] = torch.device("cpu")
-            if asked.type == "cpu":
-                return None
-            return self.gpu(asked.index)
-        return self._of(given)
+    def _place(self, call: Call) -> Gpu:
+        """The card that works."""
+        if call.place is not None and not call.to_host:
+            return self.gpu(call.place.index)
+        return next((t.on for t in call.given.values()), None) or self.gpu()
 
-    def _of(self, given: dict[int, Played]) -> Gpu:
-        return next(iter(given.values())).gpu
-
-    def _copy(
-        self,
-        func: Any,
-        name: str,
-        inner: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        given: dict[int, Played],
-        hosts: list[torch.Tensor],
-        gpu: Gpu,
-        args: tuple[Any, ...],
-    ) -> Any:
+    def _copy(self, call: Call, gpu: Gpu) -> Any:
         """Between host and device: from and to page-locked memory it may run on by itself."""
-        asynchronous = bool(kwargs.get("non_blocking") or (len(args) > 2 and args[2]))
-        source, to = (inner[1], inner[0]) if name == "copy_" else (inner[0], None)
-        gpu_duration = source.nbytes / gpu.card.link_rate
-        self.line.launch(gpu_duration)
+        to, source = call.args[:2] if call.name == "copy_" else (None, call.args[0])
+        self.line.launch(source.nbytes / gpu.card.link_rate)
         self.kernels += 1
-        if name == "_to_copy":  # to the host: page-locked only where a trainer's hook asks for it
-            result = func(*inner, **kwargs)
+        if to is None:  # to the host: page-locked only where a trainer's hook asks for it
+            result = call.compute()
             self.line.wait()
             return result
-        to_device = isinstance(args[0], Played)
-        host = source if to_device else to
+        asynchronous = call.kwargs.get("non_blocking") or (len(call.args) > 2 and call.args[2])
+        host = to if call.to_host else source
         if asynchronous and host.is_pinned():
-            if to_device:
-                to.copy_(source)
-            else:
+            if call.to_host:
                 arriving = source.clone()
                 self.line.later(lambda: to.copy_(arriving))
-            return args[0]
-        self.line.wait()
-        to.copy_(source)
-        return args[0]
+            else:
+                to.copy_(source)
+        else:
+            self.line.wait()
+            to.copy_(source)
+        return call.into
 
-    def _product(self, func: Any, inner: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """With the rounding of the card's units: 16 bit are added up in fp32, tf32 has 10 bits."""
-        first = next(value for value in inner if isinstance(value, torch.Tensor))
-        if first.dtype in (torch.float16, torch.bfloat16) and not kwargs:
-            wide = [v.float() if isinstance(v, torch.Tensor) else v for v in inner]
-            return func(*wide).to(first.dtype)
-        if first.dtype == torch.float32 and torch.get_float32_matmul_precision() == "high":
-            return func(
-                *(rounded(v) if isinstance(v, torch.Tensor) else v for v in inner), **kwargs
-            )
-        return func(*inner, **kwargs)
-
-    def _launch(
-        self,
-        gpu: Gpu,
-        func: Any,
-        name: str,
-        inner: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        result: Any,
-        n_bytes: int,
-    ) -> None:
-        """Queue an operator for as long as the card's roofline says."""
+    def _launch(self, call: Call, gpu: Gpu, computed: Any) -> None:
+        """Queue an operator."""
         self.kernels += 1
         flops = 0
-        count = flop_registry.get(func.overloadpacket)
+        count = flop_registry.get(call.func.overloadpacket)
         if count is not None:
-            out = result.inner if isinstance(result, Played) else None
-            flops = count(*inner, **kwargs, out_val=out)
-        dtype = next((v.dtype for v in inner if isinstance(v, torch.Tensor)), torch.float32)
+            flops = count(*call.args, **call.kwargs, out_val=computed)
+        dtype = next((v.dtype for v in call.args if isinstance(v, torch.Tensor)), torch.float32)
         high = torch.get_float32_matmul_precision() == "high"
         rate = gpu.card.flop_rates["half" if dtype.itemsize == 2 else "tf32" if high else "fp32"]
-        self.line.launch(kernel_s(gpu.card, n_bytes, flops, rate))
+        self.line.launch(kernel_s(gpu.card, call.moved_bytes, flops, rate))
+
+
+def product(call: Call) -> Any:
+    """With the rounding of the card's units: 16 bit are added up in fp32, tf32 has 10 bits."""
+    first = next(value for value in call.args if isinstance(value, torch.Tensor))
+    if first.dtype in (torch.float16, torch.bfloat16) and not call.kwargs:
+        wide = [v.float() if isinstance(v, torch.Tensor) else v for v in call.args]
+        return call.func(*wide).to(first.dtype)
+    if first.dtype == torch.float32 and torch.get_float32_matmul_precision() == "high":
+        rough = (rounded(v) if isinstance(v, torch.Tensor) else v for v in call.args)
+        return call.func(*rough, **call.kwargs)
+    return call.compute()
 
 
 def kernel_s(card: Card, n_bytes: float, flops: float, rate: float) -> float:
@@ -301,71 +214,6 @@ def rounded(value: torch.Tensor) -> torch.Tensor:
     """fp32 values with tf32's ten bits of mantissa, to nearest."""
     bits = value.contiguous().view(torch.int32)
     return ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
-
-
-def visible(gpus: list[dict[str, Any]], variable: str | None) -> list[dict[str, Any]]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order; up to the first wrong name.
-
-    CUDA programming guide, "CUDA Environment Variables".
-    """
-    if variable is None:
-        return gpus
-    chosen = []
-    for name in (part.strip() for part in variable.split(",")):
-        if name.isdigit() and int(name) < len(gpus):
-            chosen.append(gpus[int(name)])
-            continue
-        named = [gpu for gpu in gpus if name and gpu["uuid"].startswith(name)]
-        if len(named) != 1:
-            break
-        chosen += named
-    return chosen
-
-
-class Played(torch.Tensor):
-    """A tensor on a played card: `inner` on the CPU, `block` on the card."""
-
-    inner: torch.Tensor
-    gpu: Gpu
-    block: Block | None
-
-    __torch_function__ = torch._C._disabled_torch_function_impl
-
-    @staticmethod
-    def of(inner: torch.Tensor, gpu: Gpu, block: Block | None = None) -> Played:
-        """A tensor on that card; a view of another shares its memory."""
-        storage = inner.untyped_storage()
-        key = storage._cdata
-        block = block or gpu.blocks.get(key)
-        if block is None and storage.nbytes():
-            block = gpu.block(storage.nbytes())
-        if block is not None:
-            gpu.blocks[key] = block
-        made = torch.Tensor._make_wrapper_subclass(
-            Played,
-            inner.size(),
-            strides=inner.stride(),
-            storage_offset=inner.storage_offset(),
-            dtype=inner.dtype,
-            device=torch.device("cuda", gpu.index),
-        )
-        made.inner, made.gpu, made.block = inner, gpu, block
-        return made
-
-    def untyped_storage(self) -> Any:
-        """The host's memory below: whoever asks wants to know which tensors share theirs."""
-        return self.inner.untyped_storage()
-
-    def data_ptr(self) -> int:
-        """See `untyped_storage`."""
-        return self.inner.data_ptr()
-
-    def __repr__(self) -> str:
-        return f"{self.inner!r} on cuda:{self.gpu.index}"
-
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return driver.run(func, args, dict(kwargs or {}))
 
 
 driver: Driver
@@ -456,20 +304,8 @@ class Runtime:
         return 0
 
 
-class Libcuda:
-    """`libcuda.so.1` as ctypes sees it, those calls that launch a kernel of one's own."""
-
-    def cuInit(self, flags: int) -> int:
-        return 0
-
-    def cuDeviceGet(self, to: Any, index: int) -> int:
-        to._obj.value = index
-        return 0 if index < len(driver.gpus) else 101  # CUDA_ERROR_INVALID_DEVICE
-
-    def cuDeviceGetAttribute(self, to: Any, attribute: int, device: Any) -> int:
-        assert attribute == 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
-        to._obj.value = driver.gpu(device.value).card.l2_bytes
-        return 0
+class Launcher(Libcuda):
+    """`libcuda.so.1` beside torch: a kernel of one's own is launched on the played card."""
 
     def cuCtxGetCurrent(self, to: Any) -> int:
         to._obj.value = 1 if torch.cuda.is_initialized() else None
@@ -500,14 +336,7 @@ class Libcuda:
         return 0
 
 
-class Library(ctypes.CDLL):
-    """`ctypes.CDLL` on a host with the played driver."""
-
-    def __new__(cls, name: Any = None, *more: Any, **settings: Any) -> Any:
-        return Libcuda() if name == "libcuda.so.1" else super().__new__(cls)
-
-
-def install(spec: dict[str, Any]) -> None:
+def install(spec: dict[str, Any], module: Any) -> None:
     """Have torch find the GPUs of `spec`."""
     global driver
     driver = Driver(spec)
@@ -516,9 +345,9 @@ def install(spec: dict[str, Any]) -> None:
     callback = ctypes.CFUNCTYPE(None, ctypes.c_int)(driver.synchronize)
     driver.callback = callback  # type: ignore[attr-defined]  # must outlive the library's use
     driver.library.played_install(count, callback)
-    ctypes.CDLL = Library  # type: ignore[misc]
+    stand_in(Launcher(driver.seen))
+    _counts_energy()
     torch.version.cuda = "13.0"
-    torch.emulated_device = "played by tests/played"  # the mark that siliconprof reads
     cuda = torch.cuda
 
     def initialise() -> None:
@@ -571,60 +400,44 @@ def install(spec: dict[str, Any]) -> None:
     cuda.current_stream = cuda.default_stream = Stream
     cuda._device_count_nvml = lambda: -1
     torch.backends.cudnn.version = lambda: 91300
-    # A parameter that moves to a card stays the same object, as it does where its data is set.
-    torch.__future__.set_swap_module_params_on_conversion(True)
     from torch.optim import optimizer
 
     optimizer._foreach_supported_types.append(Played)
-    _makes_tensors()
-    _attends()
+    tensors.install("CUDA", driver.run, made, attention)
 
 
-kernels = torch.library.Library("aten", "IMPL", "CUDA")
+def _counts_energy() -> None:
+    """Have NVML's counter of the first GPU count the played time: at rest, and more at work."""
+    nvml = ctypes.CDLL("libnvidia-ml.so.1")  # the one that the bindings open later
+    began_s = driver.line.now()
+
+    def millijoules() -> float:
+        elapsed_s = driver.line.now() - began_s
+        return 1e3 * (REST_W * elapsed_s + (WORK_W - REST_W) * driver.line.worked_s())
+
+    counter = ctypes.CFUNCTYPE(ctypes.c_double)(millijoules)
+    driver.counter = counter  # type: ignore[attr-defined]  # as the callback
+    nvml.fake_energy(counter)
+    nvml.fake_set.argtypes = (ctypes.c_char_p, ctypes.c_double)
+    nvml.fake_set(b"power_mw", 1e3 * WORK_W)
 
 
-def _makes_tensors() -> None:
-    """Tensors that torch makes on a card: all other factories fill one of these."""
-
-    def made(n_values: int, dtype: Any, device: Any, make: Callable[[], Any]) -> Played:
-        driver.check()
-        gpu = driver.gpu(None if device is None else device.index)
-        with driver.line.computing():
-            block = gpu.block(n_values * (dtype or torch.get_default_dtype()).itemsize)
-            return Played.of(make(), gpu, block)
-
-    def empty(size: Any, *, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None):  # fmt: skip
-        order = memory_format or torch.contiguous_format
-        return made(
-            math.prod(size),
-            dtype,
-            device,
-            lambda: torch.empty(size, dtype=dtype, memory_format=order),
-        )
-
-    def empty_strided(size: Any, stride: Any, *, dtype=None, layout=None, device=None, pin_memory=None):  # fmt: skip
-        reach = sum((n - 1) * step for n, step in zip(size, stride, strict=True)) + 1
-        n_values = reach if all(size) else 0
-        return made(n_values, dtype, device, lambda: torch.empty_strided(size, stride, dtype=dtype))
-
-    def copy(to: Any, source: Any, non_blocking: bool = False) -> Any:
-        return driver.run(torch.ops.aten.copy_.default, (to, source, non_blocking), {})
-
-    kernels.impl("copy_", copy)  # torch.tensor copies without asking a wrapper
-    kernels.impl("empty.memory_format", empty)
-    kernels.impl("empty_strided", empty_strided)
+def made(place: torch.device | None, make: Callable[[], torch.Tensor]) -> Played:
+    """A new tensor on a card."""
+    driver.check()
+    with driver.line.computing():
+        return Played.of(make(), driver.gpu(None if place is None else place.index))
 
 
-def _attends() -> None:
-    """Attention without an n x n matrix, as flash attention: torch's own for CPUs has its rule."""
-    attend = torch.nn.functional.scaled_dot_product_attention
+def attention(
+    query: Any, key: Any, value: Any, mask: Any, dropout_p: float, causal: bool,
+    scale: float | None, enable_gqa: bool,
+) -> Any:  # fmt: skip
+    """Without an n x n matrix, as flash attention: torch's own for CPUs has its rule."""
+    if enable_gqa:
+        math = torch.ops.aten._scaled_dot_product_attention_math
+        return math(query, key, value, mask, dropout_p, causal, scale=scale, enable_gqa=True)[0]
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, -torch.inf)
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-
-    def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):  # fmt: skip
-        if not isinstance(query, Played) or enable_gqa:
-            return attend(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)  # fmt: skip
-        if attn_mask is not None and attn_mask.dtype == torch.bool:
-            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, -torch.inf)  # fmt: skip
-        return flash(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
-
-    torch.nn.functional.scaled_dot_product_attention = attention
+    return flash(query, key, value, dropout_p, causal, attn_mask=mask, scale=scale)[0]

@@ -38,14 +38,17 @@ def monitor() -> Any:
     return SimpleNamespace(get_cumulative_energy=energy)
 
 
-def install(machine: Any, memory_bytes: int) -> None:
+def install(spec: dict[str, Any], module: Any) -> None:
     """Put a Mac in this machine's place.
 
     Args:
-        machine: the module siliconprof.hosts.machine.
+        module: siliconprof.hosts.machine, or siliconprof.hosts.sensors.apple.
     """
-    printed = commands(memory_bytes)
-    machine.is_mac = lambda: True
-    machine.run = lambda command, **more: printed.get(" ".join(command), "")
-    machine.read_text = lambda path: ""
+    if hasattr(module, "LIBRARY"):
+        module.LIBRARY = spec["macos"]
+        return
+    printed = commands(spec["memory_bytes"])
+    module.is_mac = lambda: True
+    module.run = lambda command, **more: printed.get(" ".join(command), "")
+    module.read_text = lambda path: ""
     sys.modules["zeus_apple_silicon"] = SimpleNamespace(AppleEnergyMonitor=monitor)  # type: ignore[assignment]

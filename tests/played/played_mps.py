@@ -1,9 +1,8 @@
 """A `torch.mps` over CPU tensors: torch's own Python, with the GPU of an M2 played below it.
 
-A tensor on `mps` is a wrapper that says so and holds a CPU tensor. Every operator on one comes
-through `Played.__torch_dispatch__`, which computes it, gives its results memory from the heaps and
-queues the time that computing took (see device.py). What torch's Python takes from `torch._C._mps_*`
-is played by `functions`, what its C++ takes by metal.cpp.
+Tensors are those of tensors.py: every operator on one is computed on the CPU, its results take
+memory from the heaps, and the time that computing took goes to the queue (see device.py). What
+torch's Python takes from `torch._C._mps_*` is played by `functions`, what its C++ takes by metal.cpp.
 """
 
 from __future__ import annotations
@@ -17,20 +16,16 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
+import tensors
 import torch
 from device import KERNEL_S, Timeline
-from torch.utils._pytree import tree_map
+from tensors import Call, Played
 
 GIB, MIB = 2**30, 2**20
 # aten/src/ATen/mps/MPSAllocator.h: an array of up to so many bytes comes from heaps of that size
 HEAPS = ((MIB, 8 * MIB), (10 * MIB - 1, 32 * MIB), (GIB // 2 - 1, GIB))
 ROUND_LARGE, ROUND = 2 * MIB, 256
 HIGH_WATERMARK = 1.7  # default_high_watermark_ratio
-# Operators that take tensors of the host beside those of the device
-MIXED = ("copy_", "_to_copy", "index", "index_put_", "_index_put_impl_")
-# ... and those whose result the host waits for
-READ = ("nonzero", "masked_select", "_unique2", "_local_scalar_dense", "equal")
-COPIES = ("copy_", "_to_copy")
 
 real_clock = time.perf_counter
 
@@ -131,98 +126,31 @@ class Buffer:
 class Gpu:
     """The GPU: its queue, its memory, and how it runs an operator."""
 
+    place = torch.device("mps", 0)
+
     def __init__(self, recommended_bytes: int) -> None:
         self.line = Timeline()
         self.memory = Memory(recommended_bytes)
-        self.buffers: WeakValueDictionary[int, Buffer] = WeakValueDictionary()  # by CPU storage
+        self.allocate = self.memory.allocate
+        self.held: WeakValueDictionary[int, Buffer] = WeakValueDictionary()  # by CPU storage
         self.captured: str | None = None
 
-    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """An operator with at least one tensor of the GPU."""
-        name = func.overloadpacket.__name__
-        given: dict[int, Played] = {}
-        hosts: list[torch.Tensor] = []
-
-        def unwrapped(value: Any) -> Any:
-            if isinstance(value, Played):
-                given[id(value.inner)] = value
-                return value.inner
-            if isinstance(value, torch.Tensor):
-                hosts.append(value)
-            return value
-
-        def wrapped(value: Any) -> Any:
-            if not isinstance(value, torch.Tensor):
-                return value
-            same = given.get(id(value))
-            return Played.of(value) if same is None else same
-
+    def run(self, *asked: Any) -> Any:
+        """An operator, as long as the CPU takes for it."""
         with self.line.computing():
-            inner, more = tree_map(unwrapped, args), tree_map(unwrapped, kwargs)
-            if name not in MIXED and any(host.dim() for host in hosts):
-                raise RuntimeError(
-                    "Expected all tensors to be on the same device, but found at least two "
-                    "devices, mps:0 and cpu!"
-                )
-            to_host = name == "copy_" and not isinstance(args[0], Played)
-            if (asked := more.get("device")) is not None:
-                to_host = torch.device(asked).type == "cpu"
-                more["device"] = torch.device("cpu")
+            call = Call(*asked)
             began = real_clock()
-            result = func(*inner, **more)
+            computed = call.compute()
             took = real_clock() - began
-            if not func.is_view and name not in ("detach", "alias"):
+            if call.launches:
                 self.line.launch(took + KERNEL_S)
-            if to_host:
-                result = args[0] if name == "copy_" else result
+            if call.to_host:
+                result = call.into if call.name == "copy_" else computed
             else:
-                result = tree_map(wrapped, result)
-        if to_host or name in READ or (name in COPIES and hosts):
+                result = call.wrapped(computed, self)
+        if call.waited or call.copies:
             self.line.wait()
         return result
-
-
-class Played(torch.Tensor):
-    """A tensor on the GPU: `inner` on the CPU, `buffer` in a heap."""
-
-    inner: torch.Tensor
-    buffer: Buffer | None
-
-    __torch_function__ = torch._C._disabled_torch_function_impl
-
-    @staticmethod
-    def of(inner: torch.Tensor) -> Played:
-        """A tensor on the GPU; a view of another shares its memory."""
-        storage = inner.untyped_storage()
-        key = storage._cdata
-        buffer = gpu.buffers.get(key)
-        if buffer is None and storage.nbytes():
-            buffer = gpu.buffers[key] = gpu.memory.allocate(storage.nbytes())
-        made = torch.Tensor._make_wrapper_subclass(
-            Played,
-            inner.size(),
-            strides=inner.stride(),
-            storage_offset=inner.storage_offset(),
-            dtype=inner.dtype,
-            device=torch.device("mps", 0),
-        )
-        made.inner, made.buffer = inner, buffer
-        return made
-
-    def untyped_storage(self) -> Any:
-        """The host's memory below: whoever asks wants to know which tensors share theirs."""
-        return self.inner.untyped_storage()
-
-    def data_ptr(self) -> int:
-        """See `untyped_storage`."""
-        return self.inner.data_ptr()
-
-    def __repr__(self) -> str:
-        return f"{self.inner!r} on mps:0"
-
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return gpu.run(func, args, dict(kwargs or {}))
 
 
 gpu: Gpu
@@ -298,51 +226,29 @@ def reset_peak(*device: Any) -> None:
     gpu.memory.peak = gpu.memory.allocated
 
 
-kernels = torch.library.Library("aten", "IMPL", "MPS")
-
-
-def install(library: str, recommended_bytes: int) -> None:
-    """Have torch find the GPU.
-
-    Args:
-        library: metal.cpp, compiled; loaded before torch was imported.
-    """
+def install(spec: dict[str, Any], module: Any) -> None:
+    """Have torch find the GPU of `spec`."""
     global gpu
-    gpu = Gpu(recommended_bytes)
+    gpu = Gpu(spec["recommended_bytes"])
     gpu.line.patch()
     callback = ctypes.CFUNCTYPE(None)(gpu.line.wait)
     gpu.callback = callback  # type: ignore[attr-defined]  # must outlive the library's use
-    ctypes.CDLL(library).played_install(callback)
+    ctypes.CDLL(spec["library"]).played_install(callback)
     torch._C._has_mps = True
     for name, function in functions().items():
         setattr(torch._C, f"_mps_{name}", function)
     torch.mps._is_in_bad_fork = lambda: False
     torch.accelerator.memory_stats = statistics
     torch.accelerator.reset_peak_memory_stats = reset_peak
-    torch.emulated_device = "played by tests/played"  # the mark that siliconprof reads
-    # A parameter that moves to the GPU stays the same object, as it does where its data is set.
-    torch.__future__.set_swap_module_params_on_conversion(True)
+    tensors.install("MPS", gpu.run, made, attention)
 
-    def made(make: Callable[[], torch.Tensor]) -> Played:
-        with gpu.line.computing():
-            return Played.of(make())
 
-    def empty(size: Any, *, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None):  # fmt: skip
-        order = memory_format or torch.contiguous_format
-        return made(lambda: torch.empty(size, dtype=dtype, memory_format=order))
+def made(place: torch.device | None, make: Callable[[], torch.Tensor]) -> Played:
+    """A new tensor on the GPU."""
+    with gpu.line.computing():
+        return Played.of(make(), gpu)
 
-    def empty_strided(size: Any, stride: Any, *, dtype=None, layout=None, device=None, pin_memory=None):  # fmt: skip
-        return made(lambda: torch.empty_strided(size, stride, dtype=dtype))
 
-    def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):  # fmt: skip
-        """With an n x n matrix: what MPS fuses is not for training."""
-        given = (query, key, value, attn_mask, dropout_p, is_causal)
-        if not isinstance(query, Played):
-            return attend(*given, scale=scale, enable_gqa=enable_gqa)
-        by_hand = torch.ops.aten._scaled_dot_product_attention_math
-        return by_hand(*given, scale=scale, enable_gqa=enable_gqa)[0]
-
-    attend = torch.nn.functional.scaled_dot_product_attention
-    torch.nn.functional.scaled_dot_product_attention = attention
-    kernels.impl("empty.memory_format", empty)
-    kernels.impl("empty_strided", empty_strided)
+def attention(*given: Any, **more: Any) -> Any:
+    """With an n x n matrix: what MPS fuses is not for training."""
+    return torch.ops.aten._scaled_dot_product_attention_math(*given, **more)[0]

@@ -1,46 +1,61 @@
-"""Python runs this at its start where this folder is on PYTHONPATH: torch then finds played GPUs.
+"""Python runs this at its start where this folder is on PYTHONPATH: frameworks find played GPUs.
 
-`SILICONPROF_PLAYED` says which, as JSON: `gpus` (names of `device.CARDS` with `uuid`), `library`
-(cuda.cpp compiled), and what goes wrong with them: `lost_after` that many kernels.
+`SILICONPROF_PLAYED` says which, as JSON. NVIDIA's: `gpus` (names of `device.CARDS` with `uuid`),
+`library` (cuda.cpp compiled), how many times `slower` their work is done than a card does it, and
+what goes wrong with them: `lost_after` that many kernels. A Mac: `memory_bytes`,
+`recommended_bytes` (Metal's working set), `library` (metal.cpp compiled) and `macos`
+(fake_macos.cpp compiled). MLX's GPU of either is `lost_in` a function of that name.
 """
 
 import ctypes
+import importlib
 import importlib.abc
 import importlib.util
 import json
 import os
 import sys
 
+PLAYED = json.loads(os.environ.get("SILICONPROF_PLAYED", "{}"))
+# By module: who plays what is below it, once it is imported
+NVIDIA = {"torch": "played_cuda", "mlx.core": "played_mlx"}
+MAC = {
+    "torch": "played_mps",
+    "mlx.core": "played_mlx",
+    "siliconprof.hosts.machine": "played_macos",
+    "siliconprof.hosts.sensors.apple": "played_macos",
+}
 
-class AfterTorch(importlib.abc.MetaPathFinder):
-    """Plays the devices as soon as torch is imported."""
+
+class After(importlib.abc.MetaPathFinder):
+    """Plays a part as soon as the module that it stands below is imported."""
+
+    def __init__(self, players):
+        self.players = players
 
     def find_spec(self, name, path=None, target=None):
-        if name != "torch":
+        if name not in self.players:
             return None
         sys.meta_path.remove(self)
         try:
-            spec = importlib.util.find_spec("torch")
+            spec = importlib.util.find_spec(name)
         finally:
-            sys.meta_path.insert(0, self)  # it may only be asked whether torch is there
+            sys.meta_path.insert(0, self)  # it may only be asked whether the module is there
         if spec is None:
             return None
         execute = spec.loader.exec_module
 
         def and_play(module):
-            played = json.loads(os.environ["SILICONPROF_PLAYED"])
-            ctypes.CDLL(played["library"])  # torch asks for its hooks while it is imported
+            if name == "torch":
+                ctypes.CDLL(PLAYED["library"])  # it asks for its hooks while it is imported
             execute(module)
-            import played_cuda
-
-            played_cuda.install(played)
+            importlib.import_module(self.players[name]).install(PLAYED, module)
 
         spec.loader.exec_module = and_play
         return spec
 
 
-if os.environ.get("SILICONPROF_PLAYED"):
-    sys.meta_path.insert(0, AfterTorch())
+if PLAYED:
+    sys.meta_path.insert(0, After(NVIDIA if "gpus" in PLAYED else MAC))
 
 if os.environ.get("COVERAGE_PROCESS_START"):  # see benchmarks/coverage.py
     import coverage
