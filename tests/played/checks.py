@@ -245,3 +245,22 @@ def test_played_card_that_is_lost_does_nothing_more(monkeypatch: pytest.MonkeyPa
     with pytest.raises(_cuda_driver.CudaError, match=r"CUDA_ERROR_LAUNCH_FAILED \(719\): unspec"):
         kernel()
     assert "unspecified launch failure" in backend.lost(RuntimeError("the first"))
+
+
+def test_played_card_says_which_attention_it_has_and_what_compiling_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(Unsupported, match="flash has no kernel for fp32 on CUDA"):
+        opened().choose_attention("flash")
+    backend = opened("bf16")
+    backend.choose_attention("flash")
+    assert torch.backends.cuda.flash_sdp_enabled() and not torch.backends.cuda.math_sdp_enabled()
+    backend._attention.__exit__(None, None, None)
+    assert torch.backends.cuda.math_sdp_enabled()
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr("siliconprof.backends.torch_cuda.find_spec", lambda name: None)
+    assert "Triton" in backend.cannot_compile("gpu")
+    monkeypatch.setattr("siliconprof.backends.torch_cuda.find_spec", lambda name: name)
+    assert backend.cannot_compile("gpu") is None  # these tests need a compiler
+    monkeypatch.setenv("PATH", "")
+    assert "C compiler" in backend.cannot_compile("gpu")
