@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +333,17 @@ def test_gradients_leave_their_operands_as_they_were(name: str) -> None:
         backend.synchronize()
         for value in (*made, backend.matmul(a, b)):
             assert not getattr(value, "requires_grad", False)
+
+
+def test_a_step_on_a_cpu_that_nothing_counts_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it cannot be repeated, or torch's profiler is an older one."""
+    backend = opened("torch-cpu")
+    peak_bytes, why = backend.step_peak_bytes(None, [])
+    assert peak_bytes is None and "cannot be repeated" in why
+    older = lambda **settings: nullcontext(object())  # noqa: E731
+    monkeypatch.setattr("torch.autograd.profiler.profile", older)
+    peak_bytes, why = backend.step_peak_bytes(lambda: None, [])
+    assert peak_bytes is None and "does not tell single allocations" in why
 
 
 @pytest.mark.parametrize("name", CPU_BACKENDS)

@@ -9,6 +9,7 @@ import gc
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent)]
@@ -17,6 +18,7 @@ import numpy as np  # noqa: E402
 import sitecustomize  # noqa: E402
 import test_plugins as contract  # noqa: E402
 from siliconprof import plugins  # noqa: E402
+from siliconprof.backends.base import Unsupported  # noqa: E402
 from siliconprof.session import timing  # noqa: E402
 
 
@@ -103,6 +105,26 @@ def what_only_a_gpu_has(name: str, folder: Path) -> None:
     assert "limit" in backend.limit_memory(2**30) or "fraction" in backend.limit_memory(2**30)
 
 
+def what_an_older_mac_lacks() -> None:
+    """No Metal GPU, bf16 before macOS 14, no compiler for a kernel: a reason each."""
+    import torch
+
+    backend = opened("torch-mps")
+    with patch.object(torch.backends.mps, "is_available", lambda: False):
+        assert "no Metal GPU" in backend.available()[1]
+    with patch.object(torch.backends.mps, "is_macos_or_newer", lambda *release: False):
+        for precision in ("bf16", "amp-bf16"):
+            try:
+                opened("torch-mps", precision)
+            except Unsupported as refused:
+                assert "macOS 14" in str(refused)
+            else:
+                raise AssertionError(precision)
+    with patch.object(torch.mps, "compile_shader", side_effect=RuntimeError("no compiler")):
+        kernel, why = backend.empty_kernel()
+        assert kernel is None and "no compiler" in why
+
+
 def main(name: str, folder: str) -> None:
     """Check one backend."""
     for test in CONTRACT:
@@ -111,6 +133,8 @@ def main(name: str, folder: str) -> None:
     gc.collect()  # models are full of reference cycles
     waiting_counts(name)
     what_only_a_gpu_has(name, Path(folder))
+    if name == "torch-mps":
+        what_an_older_mac_lacks()
 
 
 if __name__ == "__main__":
