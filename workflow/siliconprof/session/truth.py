@@ -25,6 +25,7 @@ PROPORTIONAL = (1.85, 2.15)  # times as long for twice the work
 LAUNCH_S = 1e-4  # more than handing work over takes, and less than the work that is fitted
 ROUNDS, FEWEST_ROUNDS, ROUNDS_S = 30, 3, 0.6  # the first, or as many as last the third
 MARK_ROUNDS, MARKS_DIFFER = 5, 0.1  # of the host's clock
+WAITS = 40  # the marked work lasts so many waits, which one of the two clocks counts
 CLOCKS_DIFFER = 0.01  # of the second clock: NTP may slew a clock by several per cent (chrony.conf)
 SMALLEST_VECTOR_BYTES = 2**23
 SHARE_OF_MEMORY = 1 / 16
@@ -38,10 +39,11 @@ METHOD = {
         f"and (n side, side) and a sum over a vector take {PROPORTIONAL[0]} to {PROPORTIONAL[1]} "
         f"times as long with twice the work, by the lower quartiles of {ROUNDS} interleaved calls "
         f"each, fewer of slow kernels ({ROUNDS_S} s, at least {FEWEST_ROUNDS}); the backend's marks "
-        f"and the clock agree within {MARKS_DIFFER:.0%} over products that last {AIM_S * 1e3:.0f} ms, "
-        f"median of {MARK_ROUNDS}; at least half of the time until a result can be read is inside "
-        "the timed call; the error of a product against float64 tells the precision. The number of "
-        "calls does not depend on how they turn out; all are kept, what fails is flagged"
+        f"and the clock agree within {MARKS_DIFFER:.0%} over products that last {AIM_S * 1e3:.0f} ms "
+        f"and {WAITS} times as long as a wait for them, median of {MARK_ROUNDS}; at least half of "
+        "the time until a result can be read is inside the timed call; the error of a product "
+        "against float64 tells the precision. The number of calls does not depend on how they turn "
+        "out; all are kept, what fails is flagged"
     ),
     "noise": (
         "scatter: IQR over 10 % of the median; drift: medians of the two halves of a series more "
@@ -148,8 +150,9 @@ def marks_check(shop: Workshop, work: Work, lasts_s: float) -> Check:
     Args:
         lasts_s: seconds of one call of the work.
     """
-    launches = math.ceil(AIM_S / lasts_s)
     wait_s = statistics.median([shop.marked_s(work, 0)[1] for _ in range(MARK_ROUNDS)])
+    aim_s = max(AIM_S, min(WAITS * wait_s, ROUNDS_S / MARK_ROUNDS))
+    launches = math.ceil(aim_s / lasts_s)
     rounds = [shop.marked_s(work, launches) for _ in range(MARK_ROUNDS)]
     ratio = statistics.median([by_marks / wall for by_marks, wall in rounds])
     marks_s, wall_s = ([both[index] for both in rounds] for index in (0, 1))
