@@ -95,6 +95,10 @@ REMOVED: Sequence[tuple[str, str | None]] = (
     (r"\.float\(\)\.cpu", ".cpu"),
     (r"^\s+refuse\(", None),
 )
+# What changes nothing that a test could see, and why
+EQUIVALENT = {
+    "torch.cuda.set_device(self.device)": "its process sees one GPU, which is the current one",
+}
 
 
 class Mutant(NamedTuple):
@@ -206,7 +210,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{verdict} {mutant.file}:{mutant.line}: {mutant.was}  ({took})", flush=True)
     print(f"{len(chosen) - len(survivors)} of {len(chosen)} killed; survivors:")
     for mutant in survivors:
-        print(f"  {mutant.file}:{mutant.line}: {mutant.was}")
+        why = EQUIVALENT.get(mutant.was)
+        print(
+            f"  {mutant.file}:{mutant.line}: {mutant.was}"
+            + (f"  (equivalent: {why})" if why else "")
+        )
     return 0
 
 

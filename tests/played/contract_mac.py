@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import gc
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -15,6 +17,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent)]
 
 import numpy as np  # noqa: E402
+import pytest  # noqa: E402
 import sitecustomize  # noqa: E402
 import test_plugins as contract  # noqa: E402
 from siliconprof import plugins  # noqa: E402
@@ -52,6 +55,9 @@ CONTRACT = (
     contract.test_a_copy_has_memory_of_its_own,
     contract.test_an_error_of_our_own_loses_no_device,
     contract.test_a_stepper_clips_and_follows_its_schedule,
+    contract.test_a_stepper_marks_every_phase_in_order,
+    contract.test_dropout_is_of_training_alone,
+    contract.test_gradients_leave_their_operands_as_they_were,
     contract.test_memory_is_counted_or_said_to_be_unknown,
     contract.test_an_empty_kernel_is_launched_or_said_to_be_missing,
 )
@@ -105,6 +111,164 @@ def what_only_a_gpu_has(name: str, folder: Path) -> None:
     assert "limit" in backend.limit_memory(2**30) or "fraction" in backend.limit_memory(2**30)
 
 
+def what_is_asked_of_metal(name: str) -> None:
+    """Limits and the device reach the framework."""
+    backend = opened(name)
+    if name == "torch-mps":
+        import torch
+
+        backend.limit_memory(PLAYED["recommended_bytes"] // 2)
+        try:
+            torch.empty(PLAYED["recommended_bytes"] * 3 // 4, dtype=torch.int8, device="mps")
+        except RuntimeError as refused:
+            assert "out of memory" in str(refused)
+        else:
+            raise AssertionError("the limit is none")
+        finally:
+            torch.mps.set_per_process_memory_fraction(1.0)
+        return
+    import mlx.core as mx
+
+    before = mx.set_memory_limit(2**40)
+    backend.limit_memory(2**30)
+    assert mx.set_memory_limit(before) == 2**30
+    backend.stepper(contract.gpt2("nano"), 5)
+    assert mx.set_wired_limit(0) == PLAYED["recommended_bytes"]
+    of_cpu = plugins.load("backends", name)()
+    of_cpu.open("cpu", 0, 2, "fp32")
+    assert mx.default_device() == mx.Device(mx.cpu, 0)
+    opened(name)
+    assert mx.default_device() == mx.Device(mx.gpu, 0)
+
+
+class Evaluated(contract.NoClock):
+    """Which phases of a step computed arrays: MLX counts memory as it is taken."""
+
+    def __init__(self, backend: Any, split: bool) -> None:
+        self.backend, self.split = backend, split
+        self.phases: set[str] = set()
+        self.begin()
+
+    def begin(self) -> None:
+        """A phase begins."""
+        self.backend.reset_peak_memory()
+        self.held = self.backend.memory_bytes()
+
+    def edge(self, phase: str) -> None:
+        """A phase ends."""
+        if self.backend.peak_memory_bytes() > self.held + 2**16:  # constants of a graph are less
+            self.phases.add(phase)
+        self.begin()
+
+
+def what_mlx_has_computed() -> None:
+    """MLX computes what it is asked for: within each phase, and when a value is returned."""
+    import mlx.core as mx
+
+    def evaluated(value: Any) -> Any:
+        product = value @ b
+        backend.evaluate(product)
+        return product
+
+    def dispatched(value: Any) -> Any:
+        more = value + 2
+        backend.dispatch(more)
+        return more
+
+    backend = opened("mlx")
+    a, b = backend.normal((512, 512), 0), backend.normal((512, 512), 1)
+    kept: list[Any] = []
+    for make in (backend.copied, lambda value: backend.repeated_normal(value.size, 0), evaluated):
+        held = backend.memory_bytes()
+        kept.append(make(a))
+        assert backend.memory_bytes() >= held + a.nbytes
+    assert len(backend.vjp(a, b, kept[0], forward=True)()) == 3
+    backend.synchronize()
+    for begin in (backend.add_one, dispatched):
+        held = backend.memory_bytes()
+        kept.append(begin(a))
+        until(lambda held=held: backend.memory_bytes() >= held + a.nbytes)
+    kernel, _ = backend.empty_kernel()
+    with patch.object(mx, "async_eval") as begun:
+        kernel()
+    assert begun.called
+    with patch.object(mx.metal, "stop_capture", lambda: kept.append(backend.memory_bytes())):
+        mx.metal.start_capture = lambda path: None
+        backend.synchronize()
+        held = backend.memory_bytes()
+        with backend.capture_range("metal", "any"):
+            kept.append(backend.matmul(a, b))
+        assert kept[-1] - held == pytest.approx(
+            a.nbytes, rel=0.01
+        )  # the product is in what was captured
+    chain = a
+    for _ in range(20):
+        chain = chain @ b
+    began = time.perf_counter()
+    backend.dispatch(chain)
+    backend.synchronize()
+    waited = time.perf_counter()
+    mx.eval(chain)
+    assert time.perf_counter() - waited < (waited - began) / 5
+
+    workload = contract.gpt2("nano", learning_rate=0.003)
+    workload.max_gradient_norm = lambda: 0.1
+    gc.collect()
+    held = backend.memory_bytes()
+    stepper = backend.stepper(workload, 5)
+    weights = sum(value.nbytes for value in tree_of(stepper.parameters))
+    assert backend.memory_bytes() - held == pytest.approx(weights, rel=0.1)
+    for split, expected in (
+        (True, {"forward_s", "backward_s", "other_s", "optimizer_s"}),
+        (False, {"optimizer_s"}),
+    ):
+        clock = Evaluated(backend, split)
+        stepper.step(contract.tokens(3), clock)()
+        assert clock.phases == expected
+    gc.collect()
+    assert backend.memory_bytes() - held == pytest.approx(3 * weights, rel=0.1)  # AdamW's moments
+    mixed = opened("mlx", "amp-bf16").stepper(workload, 5)
+    gc.collect()
+    held = backend.memory_bytes()
+    mixed.evaluate(contract.tokens(3))
+    gc.collect()
+    assert backend.memory_bytes() < held + weights / 4  # none in bf16
+    half = opened("mlx", "bf16").stepper(workload, 5)
+    gc.collect()
+    assert backend.memory_bytes() - held == pytest.approx(weights / 2, rel=0.1)
+    del half
+    forward = mixed.forward_only(contract.tokens(3))
+    backend.reset_peak_memory()
+    forward()
+    assert backend.peak_memory_bytes() > held
+
+
+def what_a_lost_device_says() -> None:
+    """MLX raises an error of its device in any later call."""
+    import mlx.core as mx
+
+    backend = opened("mlx")
+    for call in ("eval", "synchronize"):
+        with patch.object(mx, call, side_effect=RuntimeError("GPU hang")):
+            assert "GPU hang" in str(backend.lost(RuntimeError("the first")))
+    assert backend.lost(RuntimeError("shapes")) is None
+
+
+def tree_of(values: Any) -> list[Any]:
+    """The arrays of a tree."""
+    from mlx.utils import tree_flatten
+
+    return [value for _, value in tree_flatten(values)]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what begins by itself."""
+    end = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
 def what_an_older_mac_lacks() -> None:
     """No Metal GPU, bf16 before macOS 14, no compiler for a kernel: a reason each."""
     import torch
@@ -133,8 +297,12 @@ def main(name: str, folder: str) -> None:
     gc.collect()  # models are full of reference cycles
     waiting_counts(name)
     what_only_a_gpu_has(name, Path(folder))
+    what_is_asked_of_metal(name)
     if name == "torch-mps":
         what_an_older_mac_lacks()
+    else:
+        what_mlx_has_computed()
+        what_a_lost_device_says()
 
 
 if __name__ == "__main__":

@@ -80,7 +80,6 @@ class MlxStepper(Stepper):
                 self.parameters, self.optimizer.state, arrays
             )
             self.norm = scalars[-1] if self.max_norm is not None else None
-            self.model.update(self.parameters)  # where tracing left its placeholders
             self._evaluate(scalars, clock)
             return scalars[0].item
         loss, gradients = self.loss_and_gradients(self.parameters, arrays)
@@ -157,12 +156,10 @@ class MlxStepper(Stepper):
         """The result of a forward pass without dropout, of which nothing is kept."""
         self.model.eval()
         try:
-            result = forward()
-            self.backend.mx.eval(result)
+            return forward()
         finally:
             self.model.train()
             self.model.update(self.parameters)  # frees the arrays of this pass that it held
-        return result
 
     def save(self, path: Path, facts: Mapping[str, str]) -> None:
         """See `Stepper.save`."""
@@ -203,7 +200,6 @@ class MlxStepper(Stepper):
                 "learning_rate": self.optimizer.learning_rate,
             }
             self.optimizer.init(self.parameters)  # keeps what there is
-        self.model.update(self.parameters)
         mx.eval(self.parameters, self.optimizer.state)
         self.steps = int(metadata[_saved.STEPS])
         return _saved.facts(metadata)
@@ -211,7 +207,6 @@ class MlxStepper(Stepper):
     def forward_only(self, batch: Any) -> Callable[[], None]:
         """See `Stepper.forward_only`; building the graph of the forward pass is in it."""
         arrays = self.arrays(batch)
-        self.backend.mx.eval(arrays)
         return lambda: self.backend.mx.eval(self.loss(self.parameters, arrays))
 
     def dtypes(self, batch: Any) -> dict[str, Any]:

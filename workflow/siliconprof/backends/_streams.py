@@ -125,7 +125,6 @@ def mlx_transfer(mx: Any, direction: str, count: int, seed: int) -> Transfer:
     import numpy as np
 
     drawn = mx.random.normal((count,), key=mx.random.key(seed))
-    mx.eval(drawn)
     host = np.array(drawn)
     if direction == HOST_TO_DEVICE:
         return Transfer(

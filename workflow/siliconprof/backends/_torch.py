@@ -99,7 +99,7 @@ class TorchBackend(Backend):
     def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
         """See `Backend.relative_error`."""
         wide = reference(*(value.cpu().double() for value in inputs))
-        error = result.cpu().double() - wide
+        error = result.cpu() - wide
         scale = float(wide.square().mean().sqrt()) or 1.0
         return float(error.square().mean().sqrt()) / scale
 

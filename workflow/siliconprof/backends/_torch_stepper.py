@@ -132,7 +132,7 @@ class TorchStepper(Stepper):
         """See `Stepper.save`."""
         from safetensors.torch import save_file
 
-        tensors = {name: weight.detach() for name, weight in self.trained.items()}
+        tensors = dict(self.trained)
         updates = 0
         for name, weight in self.trained.items():
             state = self.optimizer.state.get(weight)
