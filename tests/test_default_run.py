@@ -10,6 +10,7 @@ import json
 import math
 import re
 import statistics
+import sys
 from html import unescape
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pytest
 from conftest import ROOT, Checkout
 from siliconprof import plugins
 from siliconprof.cells import config
+from siliconprof.measure import child
 from siliconprof.pipeline import cli
 from siliconprof.store import validation
 
@@ -238,6 +240,17 @@ def test_phases_sum_to_the_step_and_nothing_is_lost_on_the_way_to_the_tables(def
     assert all(row["reason"] for row in rows(default_run, "cells") if row["status"] != "ok")
     samples = rows(default_run, "samples")
     assert {float(row["rss_bytes"]) > 1e6 for row in samples} == {True}
+
+
+def test_cells_are_forked_where_a_fork_measures_the_same(default_run):
+    started: dict[str, set[str]] = {child.FORKED: set(), child.FRESH: set()}
+    for record in default_run.records().values():
+        if record["status"] == "ok":
+            started[record["method"]["process"]].add(record["cell"]["workload"])
+    if sys.platform == "linux":
+        assert started[child.FRESH] == {"gpt2-nano-near-capacity", "gpt2-nano-compiled"}
+    else:
+        assert not started[child.FORKED]
 
 
 def test_precision_threads_and_environment_are_proved_not_assumed(default_run):

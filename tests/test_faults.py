@@ -859,7 +859,7 @@ def test_processes_where_there_is_no_proc(monkeypatch):
         found = processes_of_host.look(process.pid)
         assert (found.pid, found.parent, found.group) == (process.pid, os.getpid(), process.pid)
         assert found.started and found in processes_of_host.living()
-        assert processes_of_host.command(process.pid)[-1] == named[-2] == str(os.getpid())
+        assert processes_of_host.command(process.pid)[-1] == named[-1] == str(os.getpid())
         assert descendants.of_cell(process.pid, adopted=False) == [found]
         killed, left = descendants.end(lambda: descendants.of_cell(process.pid, False), 0)
         assert killed == [found] and left == []

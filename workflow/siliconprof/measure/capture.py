@@ -31,6 +31,7 @@ class Launch:
     under: Sequence[str] = ()  # the command that starts it; its progress is then not seen
     variables: Mapping[str, str] = field(default_factory=dict)  # beside the cell's own
     arguments: Sequence[str] = ()  # of the worker
+    forked: bool = False  # where it can be
 
 
 MEASURE = Launch()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from siliconprof.lifetime import pipeline_alive
-from siliconprof.measure import capture, descendants, inherited, lock
+from siliconprof.measure import capture, descendants, fork_server, inherited, lock
 from siliconprof.measure.output import Output
 from siliconprof.measure.processes import Process
 from siliconprof.plugins import PACKAGE_DIR
@@ -25,6 +26,8 @@ from siliconprof.store import documents
 PROGRESS_FILE_VARIABLE = "SILICONPROF_PROGRESS_FILE"
 COMPILER_CACHES = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MLX_PTX_CACHE_DIR")
 POLL_S = 0.25
+FRESH = "an interpreter of its own"
+FORKED = "a fork of one that had imported its libraries and computed nothing"
 CHUNK_BYTES = 2**16  # what a pipe holds
 ENDS_WITHIN_S = 5.0  # a process that was killed, unless it is stuck in the kernel
 
@@ -60,6 +63,53 @@ class PipelineGone(Exception):
     """The pipeline that started this cell has died."""
 
 
+class Fresh:
+    """A measuring process that is an interpreter of its own, started as a child of this process."""
+
+    lost = False  # nobody but this process waits for it
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], output: int, progress: int
+    ) -> None:
+        self._adopted = descendants.adopt()
+        self._process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            pass_fds=(progress,),
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+
+    def ended(self) -> tuple[int, int]:
+        """Wait for its end: (exit code as of `Popen`, largest resident size in the system's unit).
+
+        `Popen.wait(timeout=…)` polls up to 2000 times a second and would disturb what is timed.
+        This call gives the peak of this one process, whatever other children there have been.
+        """
+        try:
+            _, status, usage = os.wait4(self.pid, 0)
+        except ChildProcessError:  # whoever started us ignores SIGCHLD: the system has reaped it
+            self._process.returncode = 0  # as subprocess does; the result file has the status
+            return 0, 0
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        return self._process.returncode, usage.ru_maxrss
+
+    def look(self) -> None:
+        """Collect what it has left to this process and has ended."""
+        if self._adopted:
+            descendants.reap(but=self.pid)
+
+    def left(self) -> list[Process]:
+        """What it has started and still lives."""
+        return descendants.of_cell(self.pid, self._adopted)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
 class Child:
     """The measuring process and its latest progress.
 
@@ -69,6 +119,9 @@ class Child:
         output: takes in what it writes.
         launch: how it is started; a capture's process may run under a tool.
         journal_arguments: arguments of the worker that say where finished points are saved.
+
+    Attributes:
+        started: how, for the record.
     """
 
     def __init__(
@@ -80,62 +133,74 @@ class Child:
         launch: capture.Launch = capture.MEASURE,
         journal_arguments: Sequence[str] = (),
     ) -> None:
-        self._adopted = descendants.adopt()
         self.output = output
         output.begin()
-        read_end, write_end = os.pipe()
         self.witness = exhaustion.Witness()
-        self.process = subprocess.Popen(
-            [
-                *launch.under,
-                sys.executable,
-                "-m",
-                "siliconprof.measure.worker",
-                "--cell",
-                trial.cell.to_json(),
-                "--result",
-                str(result),
-                "--supervisor",
-                str(os.getpid()),
-                *([] if launch.under else ["--progress-fd", str(write_end)]),
-                *launch.arguments,
-                *journal_arguments,
-            ],
-            env=child_environment(trial, result.parent) | dict(launch.variables),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=(write_end,),
-            start_new_session=True,
-        )
-        os.close(write_end)
+        arguments = [
+            "--supervisor",  # first: a fork has little room for its name, where this is looked for
+            str(os.getpid()),
+            "--cell",
+            trial.cell.to_json(),
+            "--result",
+            str(result),
+            *launch.arguments,
+            *journal_arguments,
+        ]
+        environment = child_environment(trial, result.parent) | dict(launch.variables)
+        (says, to_say), (tells, to_tell) = os.pipe(), os.pipe()
+        try:
+            self.process, self.started = self._start(
+                trial, launch, arguments, environment, to_say, to_tell
+            )
+        finally:
+            os.close(to_say)
+            os.close(to_tell)
         held.measuring(self.process.pid)
+        self.returncode = 0
         self.progress: dict[str, Any] = {"doing": "start", "step": 0}
         self._ended = threading.Event()
         self._threads = [
             threading.Thread(target=self._await_end, daemon=True),
-            threading.Thread(target=self._read_output, daemon=True),
-            threading.Thread(target=self._read_progress, args=(read_end,), daemon=True),
+            threading.Thread(target=self._read_output, args=(says,), daemon=True),
+            threading.Thread(target=self._read_progress, args=(tells,), daemon=True),
         ]
         for thread in self._threads:
             thread.start()
 
+    @staticmethod
+    def _start(
+        trial: Trial,
+        launch: capture.Launch,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        output: int,
+        progress: int,
+    ) -> tuple[Fresh | fork_server.Forked, str]:
+        """(the process, how it was started)."""
+        started = FRESH
+        if launch.forked and fork_server.VARIABLE in os.environ:
+            show(json.dumps({"doing": "import its libraries", "step": ""}))
+            try:
+                process = fork_server.Forked(
+                    trial, environment, arguments, output, progress, require_pipeline
+                )
+                return process, FORKED
+            except fork_server.NoFork as error:
+                started = f"{FRESH}, since {error}"
+                print(f"not forked: {error}; starts {FRESH}", file=sys.stderr)
+        command = [*launch.under, sys.executable, "-m", lock.WORKER, *arguments]
+        if not launch.under:  # what a tool starts may not inherit the pipe
+            command += ["--progress-fd", str(progress)]
+        return Fresh(command, environment, output, progress), started
+
     def _await_end(self) -> None:
-        # `wait(timeout=…)` polls up to 2000 times a second and would disturb what is timed. This
-        # call gives the peak of this one process, whatever other children there have been.
-        try:
-            _, status, usage = os.wait4(self.process.pid, 0)
-        except ChildProcessError:  # whoever started us ignores SIGCHLD: the system has reaped it
-            self.process.returncode = 0  # as subprocess does; the result file has the status
-        else:
-            self.process.returncode = os.waitstatus_to_exitcode(status)
-            self.witness.resident_peak = usage.ru_maxrss
+        self.returncode, self.witness.resident_peak = self.process.ended()
         self._ended.set()
 
-    def _read_output(self) -> None:
-        assert self.process.stdout is not None
-        while chunk := os.read(self.process.stdout.fileno(), CHUNK_BYTES):
-            self.output.add(chunk)
+    def _read_output(self, descriptor: int) -> None:
+        with os.fdopen(descriptor, "rb", buffering=0) as stream:
+            while chunk := stream.read(CHUNK_BYTES):
+                self.output.add(chunk)
 
     def _read_progress(self, descriptor: int) -> None:
         with os.fdopen(descriptor, encoding="utf-8", errors="replace") as stream:
@@ -159,9 +224,8 @@ class Child:
         """End it and everything that it started; what had to be killed, and what still lives."""
         if not self._ended.is_set():
             self.kill()
-        killed, left = descendants.end(
-            lambda: descendants.of_cell(self.process.pid, self._adopted), descendants.GRACE_S
-        )
+        killed, left = descendants.end(self.process.left, descendants.GRACE_S)
+        self.process.close()
         until = time.monotonic() + ENDS_WITHIN_S
         for thread in self._threads:  # what still lives may hold a pipe open
             thread.join(max(until - time.monotonic(), 0))
@@ -180,14 +244,13 @@ class Child:
         timed_out = False
         while not self._ended.wait(POLL_S):
             self.witness.look(self.process.pid)
-            if self._adopted:
-                descendants.reap(but=self.process.pid)
+            self.process.look()
             require_pipeline()
             if time.monotonic() - started > limit_s:
                 timed_out = True
                 self.kill()
                 break
-        return None if timed_out else self.process.returncode, time.monotonic() - started
+        return None if timed_out else self.returncode, time.monotonic() - started
 
 
 def require_pipeline() -> None:

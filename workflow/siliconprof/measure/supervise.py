@@ -29,7 +29,7 @@ from siliconprof.cells import method
 from siliconprof.errors import CANNOT_WRITE_STATUS, DEVICE_LOST_STATUS, CannotWrite, UserError
 from siliconprof.hosts import environment, machine
 from siliconprof.measure import capture, descendants, inherited, lock, takeover
-from siliconprof.measure.child import Child, PipelineGone, require_pipeline, show
+from siliconprof.measure.child import FRESH, Child, PipelineGone, require_pipeline, show
 from siliconprof.measure.output import Output
 from siliconprof.measure.processes import Process
 from siliconprof.plugins import PACKAGE_DIR
@@ -260,8 +260,25 @@ def run(
     if trace is not None and "scenario" not in report:
         report["scenario"] = trace.into(trial.scenario())
     accounting = dict(report.get("accounting") or {}) | {"child_wall_s": wall_s}
-    more = {"pid": child.process.pid, "progress": child.progress, "accounting": accounting}
+    more = {
+        "pid": child.process.pid,
+        "lost": child.process.lost and code is not None,
+        "started": child.started,
+        "progress": child.progress,
+        "accounting": accounting,
+    }
     return report | more
+
+
+def may_fork(trial: Trial) -> bool:
+    """Whether a fork measures it as a fresh interpreter does.
+
+    A driver's context may not be forked; a compiler's cache is a folder of the cell's own, which
+    libraries read when they are loaded; and under a memory limit the pages would count that a fork
+    copies when it writes.
+    """
+    limited = memory_limit.requested_limit(trial.scenario()) is not None
+    return trial.cell.device_kind == "cpu" and not trial.compiles and not limited
 
 
 def run_on(
@@ -288,10 +305,16 @@ def run_on(
     arguments += ["--expect", json.dumps(expected)] if expected else []
     limit_s = Plan.of(trial.cell.timing).time_limit_s
     own, restarts, spent_s = [os.getpid()], [], 0.0
+    launch = capture.Launch(forked=may_fork(trial))
     while True:
-        report = run(trial, result, host, capture.MEASURE, arguments, spent_s)
+        report = run(trial, result, host, launch, arguments, spent_s)
+        launch = capture.MEASURE
         own.append(report.pop("pid"))
         spent_s += report["accounting"]["child_wall_s"]
+        if report.pop("lost") and spent_s < limit_s:
+            require_pipeline()
+            print(f"what had forked it was killed; {FRESH} measures it", file=sys.stderr)
+            continue
         begun = points.begun_by(report["died"]) if "died" in report else None
         if begun is None or spent_s >= limit_s:
             break
@@ -308,10 +331,11 @@ def run_on(
     if restarts:
         detail = f"{len(restarts)} of its processes died; samples and checks are of the last one"
         report["flags"] = [*report.get("flags", []), {"code": "restarted", "detail": detail}]
+    report["method"] = dict(report.get("method") or {}) | {"process": report.pop("started")}
     taken_over = points.taken_over_by(own)
     if restarts or taken_over:
         journal_facts = {"points_taken_over": taken_over, "restarts": restarts, "key": points.key}
-        report["method"] = dict(report.get("method") or {}) | {"journal": journal_facts}
+        report["method"]["journal"] = journal_facts
     return report
 
 

@@ -26,7 +26,7 @@ from siliconprof.datasets import dataset_spec, preparing, source_files
 from siliconprof.errors import USER_ERROR_EXIT_STATUS, CannotWrite, UserError, printable
 from siliconprof.hosts import detect, host_file, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE, end_with_pipeline
-from siliconprof.measure import lock, takeover
+from siliconprof.measure import fork_server, lock, takeover
 from siliconprof.measure.child import PROGRESS_FILE_VARIABLE
 from siliconprof.pipeline import cluster_run, ending, progress, provenance, run_here, slurm, startup
 from siliconprof.session.timing import Plan
@@ -392,7 +392,8 @@ def _prepare(
     # A cluster job inherits the environment of the host that submitted it; the process that its
     # cell must not outlive is the one that parses here.
     os.environ[PIPELINE_VARIABLE] = str(os.getpid())
-    os.environ.pop(PROGRESS_FILE_VARIABLE, None)
+    for variable in (PROGRESS_FILE_VARIABLE, fork_server.VARIABLE):
+        os.environ.pop(variable, None)
     methods = _methods()
     if main_process:
         own = run.lying_here()
@@ -408,6 +409,7 @@ def _prepare(
             run.prepare()
             if through is None:  # what cells do elsewhere nobody sees
                 progress.attach()
+                fork_server.start()
         else:
             startup.settle_records(run.planned(), RESULTS, dry_run=True)
             startup.show_set_back(RESULTS)

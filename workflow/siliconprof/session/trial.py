@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -76,6 +76,17 @@ class Trial:
         framework = self.backend.framework
         names = {*self.workload.packages(framework)}
         return names | {*self.trainer.packages(framework)} if self.trainer else names
+
+    def imports(self) -> list[tuple[str, Callable[[], Any]]]:
+        """What its process imports of others, in order: (name, what imports it).
+
+        Of cells whose names begin alike, so do the modules in their processes.
+        """
+        framework = (self.backend.framework, self.backend().import_framework)
+        return [
+            framework,
+            *(self.trainer.imports(self.workload, framework[0]) if self.trainer else ()),
+        ]
 
     def missing_packages(self) -> list[str]:
         """Distributions that workload and trainer import and this Python does not have."""

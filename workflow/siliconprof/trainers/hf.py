@@ -8,6 +8,7 @@ runs both. Split and unsplit steps alternate. Batches are the plain trainer's, i
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.backends._torch_stepper import adamw_arguments, observed_dtypes, standing
@@ -34,13 +35,15 @@ class Plugin(Trainer):
             return "the Trainer's fp16=True silently runs fp32 on a CPU"
         return super().supports(framework, device_kind, precision)
 
-    def prepare(self, session: Session) -> None:
-        """See `Trainer.prepare`; importing the Trainer imports everything that it may use."""
-        super().prepare(session)
-        import transformers
+    def imports(self, workload: Any, framework: str) -> list[tuple[str, Callable[[], Any]]]:
+        """See `Trainer.imports`; importing the Trainer imports everything that it may use."""
 
-        workload: Any = session.workload
-        getattr(transformers, workload.trainer_class)
+        def import_trainer() -> None:
+            import transformers
+
+            getattr(transformers, workload.trainer_class)
+
+        return [*super().imports(workload, framework), (workload.trainer_class, import_trainer)]
 
     def run(self, session: Session) -> None:
         """See `Trainer.run`."""

@@ -1,0 +1,141 @@
+"""Cells are forked from processes that have imported: the same numbers, and no harm when one dies.
+
+The workload that sleeps, and what looks for processes, are those of test_faults.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+
+import psutil
+import pytest
+from conftest import QUICK, Checkout
+from siliconprof.measure import child, fork_server
+from siliconprof.store.record import read
+from test_faults import (
+    begin,
+    begin_measure,
+    cell,
+    child_asleep,
+    configure,
+    flags,
+    hosts_folder,  # noqa: F401
+    lock_is_free,
+    measure,
+    processes,
+    project,  # noqa: F401
+    until,
+)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cells are forked on Linux only")
+
+
+@pytest.fixture
+def forking(project: Checkout) -> Iterator[Checkout]:  # noqa: F811
+    """A copy whose cells are forked."""
+    lives = fork_server.start()
+    assert lives is not None
+    project.environment[fork_server.VARIABLE] = os.environ.pop(fork_server.VARIABLE)
+    yield project
+    os.close(lives)
+    until(lambda: not tree(project), 10)
+
+
+def tree(project: Checkout) -> list[psutil.Process]:  # noqa: F811
+    """The processes that have imported and fork."""
+    return processes(project, fork_server.MODULE)
+
+
+def said(project: Checkout) -> str:  # noqa: F811
+    """What processes that a test has begun have written."""
+    return (project.path.parent / "output.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("backend", ["torch-cpu", "mlx"])
+def test_a_fork_measures_what_a_fresh_interpreter_measures(
+    backend: str,
+    forking: Checkout,
+) -> None:
+    """The same code in the process, the same arithmetic, the same memory; it is told apart."""
+    made = {}
+    for way in ("fork", "second", "fresh"):
+        if way == "fresh":
+            del forking.environment[fork_server.VARIABLE]
+        made[way] = measure(forking, cell("fine", backend=backend))
+    fork, fresh = made["second"], made["fresh"]
+    assert [m["method"]["process"] for m in made.values()] == [child.FORKED] * 2 + [child.FRESH]
+    assert fork["status"] == fresh["status"] == "ok"
+    for part in ("cell", "code", "modules_loaded", "precision"):
+        assert fork[part] == fresh[part], part
+    for part in ("backend", "variables", "python"):
+        assert fork["environment"][part] == fresh["environment"][part], part
+    assert flags(fork) - flags(fresh) == set()
+    assert fork["accounting"]["open_s"] - fork["accounting"]["check_s"] < 0.5
+    rss = {way: max(s["rss_bytes"] for s in m["samples"]) for way, m in made.items()}
+    assert rss["second"] == pytest.approx(rss["fresh"], rel=0.1)
+
+
+def test_where_no_process_can_fork_the_cell_starts_afresh(forking: Checkout) -> None:
+    """Killed branches, then a root that is gone: a line in the log and in the record, no harm."""
+
+    def started() -> str:
+        assert begin_measure(forking, cell("fine")).wait(60) == 0
+        made = read(forking.path / "faulty.json")
+        assert made["status"] == "ok"
+        return str(made["method"]["process"])
+
+    assert started() == child.FORKED
+    for process in tree(forking):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    until(lambda: not tree(forking), 5)
+    assert re.fullmatch(f"{child.FRESH}, since .*(Broken pipe|reset).*", started())
+    assert "not forked: " in said(forking)
+    assert started() == child.FORKED
+    forking.environment[fork_server.VARIABLE] = "nobody"
+    assert "refused" in started()
+
+
+def test_a_cell_whose_parent_is_killed_is_measured_afresh(forking: Checkout) -> None:
+    """How the fork ends nobody can tell, so it is ended and another process measures the cell."""
+    supervisor = begin_measure(forking, cell("sleeps", seconds=3))
+    worker = child_asleep(forking)
+    worker.parent().kill()
+    until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, 5)
+    assert supervisor.wait(60) == 0
+    made = read(forking.path / "faulty.json")
+    assert (made["status"], made["method"]["process"]) == ("ok", child.FRESH)
+    assert "what had forked it was killed" in said(forking)
+    assert lock_is_free(forking) and not processes(forking, "siliconprof.measure.worker")
+
+
+@pytest.mark.parametrize("victim", ["supervisor", "guard"])
+def test_a_fork_ends_with_its_supervisor(victim: str, forking: Checkout) -> None:
+    """So do the daemons that it has started; the process that forked it forks the next."""
+    guard = begin_measure(forking, cell("leaves_daemons", seconds=60))
+    worker = child_asleep(forking)
+    forked_by = worker.parent()
+    assert fork_server.MODULE in forked_by.cmdline()
+    (supervisor,) = psutil.Process(guard.pid).children()
+    (supervisor if victim == "supervisor" else psutil.Process(guard.pid)).kill()
+    guard.wait(10)
+    until(lambda: lock_is_free(forking), 10)
+    until(lambda: len(processes(forking)) == len(tree(forking)), 10)
+    assert forked_by in tree(forking)
+    assert measure(forking, cell("fine"))["method"]["process"] == child.FORKED
+
+
+def test_no_process_outlives_a_pipeline_that_is_killed(project: Checkout) -> None:  # noqa: F811
+    """Its cells are forked, and all of the tree ends with it."""
+    configure(project, {"slow": {"mode": "sleeps", "seconds": 60}}, timing=QUICK)
+    pipeline = begin(project, "snakemake", "--cores", "1", "measured")
+    until(lambda: processes(project, "siliconprof.measure.worker"), 90)
+    assert tree(project)
+    os.kill(pipeline.pid, signal.SIGKILL)
+    pipeline.wait(5)
+    until(lambda: not processes(project), 15)

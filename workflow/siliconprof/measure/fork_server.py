@@ -1,0 +1,344 @@
+"""Processes that have imported what cells need, and fork: a cell then starts in no time.
+
+Importing torch and a model's library takes seconds, and every cell has a process of its own. So a
+run of the pipeline on Linux keeps a tree of processes that import and do nothing else. Its root has
+a child for each environment, since libraries read variables when they are loaded; below that, one
+has imported the framework, a child of it a model's libraries too, and so on. A cell's supervisor
+asks the root; the request goes down to the process that has imported what the cell imports, and
+that one forks. Nothing is computed before: no tensor, no thread pool. The fork reads the code of
+this package anew.
+
+Each process ends when the socket to the one above it closes, and the root with the pipeline,
+whatever kills that. A measuring process ends with its supervisor, which holds the other end of the
+socket that came with the request.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import secrets
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from siliconprof.errors import in_one_line
+from siliconprof.measure import descendants, lock, processes
+from siliconprof.measure.processes import Process
+from siliconprof.plugins import PACKAGE_DIR
+from siliconprof.session.trial import Trial
+from siliconprof.store.cell import Cell
+
+VARIABLE = "SILICONPROF_FORK_SERVER"  # the root's address, for supervisors
+MODULE = "siliconprof.measure.fork_server"
+MESSAGE_BYTES = 2**20
+STARTS_WITHIN_S = 300.0  # imports of all kinds from a slow disk
+POLL_S = 0.25
+ROOM = "-" * 2**13  # in a command line, for the worker's, which a fork writes over it
+PEER = struct.Struct("3i")  # unix(7), SO_PEERCRED: process, user, group
+
+Message = dict[str, Any]
+
+
+class NoFork(Exception):
+    """No process that has imported can fork; why."""
+
+
+def _send(to: socket.socket, message: Message, descriptors: Sequence[int] = ()) -> None:
+    socket.send_fds(to, [json.dumps(message).encode()], descriptors)
+
+
+def _receive(source: socket.socket) -> tuple[Message, list[int]]:
+    """(a message, the descriptors that came with it); ({}, []) where nobody is left to send one."""
+    try:
+        text, descriptors, _, _ = socket.recv_fds(source, MESSAGE_BYTES, 3)
+    except ConnectionError:
+        return {}, []
+    return json.loads(text) if text else {}, descriptors
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+# -- in the pipeline's main process ----------------------------------------------------------------
+
+
+def start() -> int | None:
+    """Start the root for the cells that this process has measured; None where there is none.
+
+    Returns:
+        A descriptor: the root ends when it is closed, as it is with this process.
+    """
+    if sys.platform != "linux":
+        return None
+    address = f"siliconprof-{secrets.token_hex(8)}"  # an abstract one leaves no file
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(f"\0{address}")
+        listener.listen()
+        ends, lives = os.pipe()
+        environment = os.environ | {"PYTHONPATH": str(PACKAGE_DIR.parent)}
+        _started(environment, [listener.fileno(), ends])
+        os.close(ends)
+    os.environ[VARIABLE] = address
+    return lives
+
+
+def _started(environment: Mapping[str, str], descriptors: Sequence[int]) -> None:
+    """Start a process of the tree, out of reach of the terminal's signals."""
+    subprocess.Popen(
+        [sys.executable, "-m", MODULE, *map(str, descriptors), ROOM],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=descriptors,
+        start_new_session=True,
+    )
+
+
+# -- in a supervisor -------------------------------------------------------------------------------
+
+
+class Forked:
+    """A measuring process that was forked.
+
+    Args:
+        environment: of the process.
+        arguments: of the worker.
+        check: called while it starts; what it raises ends the wait.
+
+    Attributes:
+        lost: nobody can tell how it ended, because the process that forked it was killed.
+
+    Raises:
+        NoFork: no process could be forked.
+    """
+
+    def __init__(
+        self,
+        trial: Trial,
+        environment: Mapping[str, str],
+        arguments: Sequence[str],
+        output: int,
+        progress: int,
+        check: Callable[[], None],
+    ) -> None:
+        self.lost = False
+        self._connection, theirs = _pair()
+        request = {
+            "environment": dict(environment),
+            "folder": os.getcwd(),
+            "cell": trial.cell.to_json(),
+            "imports": [name for name, _ in trial.imports()],
+            "arguments": list(arguments),
+        }
+        try:
+            with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as root:
+                root.connect(f"\0{os.environ[VARIABLE]}")
+                _send(root, request, [theirs.fileno(), output, progress])
+            answer = self._answer(check)
+        except OSError as error:
+            self._connection.close()
+            raise NoFork(f"the fork server does not answer: {error}") from None
+        if "pid" not in answer:
+            self._connection.close()
+            raise NoFork(answer.get("error", "the fork server was killed"))
+        self.pid: int = answer["pid"]
+        self._parent: int = answer["parent"]
+        self._spared: list[int] = answer["spared"]
+
+    def _answer(self, check: Callable[[], None]) -> Message:
+        until = time.monotonic() + STARTS_WITHIN_S
+        while time.monotonic() < until:
+            if select.select([self._connection], [], [], POLL_S)[0]:
+                return _receive(self._connection)[0]
+            check()
+        return {"error": f"the fork server took more than {STARTS_WITHIN_S:g} s"}
+
+    def ended(self) -> tuple[int, int]:
+        """Wait for its end: (exit code as of `Popen`, largest resident size in the system's unit)."""
+        end = _receive(self._connection)[0]
+        if "status" not in end:
+            self.lost = True
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            return -signal.SIGKILL, 0
+        return os.waitstatus_to_exitcode(end["status"]), end["resident_peak"]
+
+    def look(self) -> None:
+        """What it leaves is left to its parent."""
+
+    def left(self) -> list[Process]:
+        """What it has started and still lives."""
+        found = descendants.below(self._parent, self._spared)
+        return [process for process in found if process.pid != self.pid]
+
+    def close(self) -> None:
+        """Let the server take the next request."""
+        self._connection.close()
+
+
+# -- the tree --------------------------------------------------------------------------------------
+
+
+class Branch:
+    """A process of the tree below the root.
+
+    Args:
+        control: the socket to the process above.
+    """
+
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.depth = 0  # how many of a request's imports it has made
+        self.failed = ""  # why it could not
+        self.pages: list[tuple[int, int]] = []  # of files, as after its imports
+        self.below: dict[str, tuple[socket.socket, int]] = {}  # next import -> socket, process
+        descendants.adopt()
+
+    def serve(self) -> tuple[Message, int] | None:
+        """Hand requests down or fork, until the process above ends.
+
+        Returns:
+            In a fork that is to measure, its request and the descriptor of its progress.
+        """
+        while True:
+            request, descriptors = _receive(self.control)
+            if not request:
+                return None
+            missing = request["imports"][self.depth :]
+            try:
+                if self.failed:
+                    _refuse(descriptors[0], self.failed)
+                elif not missing:
+                    if self._forked(*descriptors):
+                        return request, descriptors[2]
+                elif missing[0] in self.below or not self._branched_off(request):
+                    _send(self.below[missing[0]][0], request, descriptors)
+            except OSError as error:  # a full process table, or the one below was killed
+                self.below.pop(missing[0] if missing else "", None)
+                _refuse(descriptors[0], in_one_line(error))
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _branched_off(self, request: Message) -> bool:
+        """Start the process that makes the request's next import; true in that one."""
+        here, there = _pair()
+        pid = os.fork()
+        if pid:
+            there.close()
+            self.below[request["imports"][self.depth]] = here, pid
+            return False
+        here.close()
+        self._let_go()
+        self.control, self.below = there, {}
+        descendants.adopt()
+        try:
+            _, make_import = Trial(Cell.from_json(request["cell"])).imports()[self.depth]
+            make_import()
+        except Exception as error:  # the cell's own process finds out what that means
+            self.failed = in_one_line(error)
+        self.depth += 1
+        self.pages = processes.file_pages()
+        return True
+
+    def _let_go(self) -> None:
+        """Close what only the process that has forked this one holds."""
+        for mine in (self.control, *(one for one, _ in self.below.values())):
+            mine.close()
+
+    def _forked(self, descriptor: int, output: int, progress: int) -> bool:
+        """Fork a measuring process, and see it to its end; true in that one.
+
+        When the supervisor closes its connection, what the process has left is ended.
+        """
+        pid = os.fork()
+        if not pid:
+            self._let_go()
+            os.close(descriptor)
+            os.setsid()
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            os.close(output)
+            processes.map_file_pages(self.pages)
+            return True
+        spared = [process for _, process in self.below.values()]
+        with socket.socket(fileno=os.dup(descriptor)) as connection, suppress(OSError):
+            _send(connection, {"pid": pid, "parent": os.getpid(), "spared": spared})
+            ends = os.pidfd_open(pid)
+            ready, _, _ = select.select([ends, connection.fileno()], [], [])
+            os.close(ends)
+            if connection.fileno() not in ready:
+                _, status, usage = os.wait4(pid, 0)
+                _send(connection, {"status": status, "resident_peak": usage.ru_maxrss})
+                connection.recv(1)
+        descendants.end(lambda: descendants.below(os.getpid(), spared), grace_s=0)
+        descendants.reap()
+        return False
+
+
+def _refuse(descriptor: int, why: str) -> None:
+    with socket.socket(fileno=os.dup(descriptor)) as connection, suppress(OSError):
+        _send(connection, {"error": why})
+
+
+def root(listener: socket.socket, life: int) -> None:
+    """Hand requests to a branch for each environment, until the pipeline's process has ended."""
+    below: dict[str, socket.socket] = {}
+    while life not in select.select([listener.fileno(), life], [], [])[0]:
+        with listener.accept()[0] as connection:
+            user = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
+            if PEER.unpack(user)[1] != os.getuid():
+                continue  # anybody may connect to an abstract address
+            request, descriptors = _receive(connection)
+        if not request:
+            continue
+        environment = request.pop("environment")
+        key = json.dumps(environment, sort_keys=True)
+        try:
+            if key not in below:
+                below[key], there = _pair()
+                with there:
+                    _started(environment, [there.fileno()])
+            _send(below[key], request, descriptors)
+        except OSError as error:
+            below.pop(key, None)
+            _refuse(descriptors[0], in_one_line(error))
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def become_worker(request: Message, progress: int) -> None:
+    """Run the worker in this process, with today's code of this package and its own name."""
+    arguments = [*request["arguments"], "--progress-fd", str(progress)]
+    processes.rename([sys.executable, "-m", lock.WORKER, *arguments])
+    os.chdir(request["folder"])
+    sys.argv = [lock.WORKER, *arguments]
+    # multiprocessing calls the program by a second name
+    for name in [n for n in sys.modules if n.split(".")[0] in ("siliconprof", "__mp_main__")]:
+        del sys.modules[name]
+    runpy.run_module(lock.WORKER, run_name="__main__", alter_sys=True)
+
+
+def main(argv: Sequence[str]) -> None:
+    """Be the root, with a listener and what tells its end, or a branch, with a socket; and ROOM."""
+    control = socket.socket(fileno=int(argv[0]))
+    if len(argv) > 2:
+        root(control, int(argv[1]))
+    elif asked := Branch(control).serve():
+        become_worker(*asked)
+    else:
+        os._exit(0)  # libraries take a while to go, and have nothing to tidy
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
