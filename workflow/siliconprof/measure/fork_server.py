@@ -5,8 +5,8 @@ run of the pipeline on Linux keeps a tree of processes that import and do nothin
 a child for each environment, since libraries read variables when they are loaded; below that, one
 has imported the framework, a child of it a model's libraries too, and so on. A cell's supervisor
 asks the root; the request goes down to the process that has imported what the cell imports, and
-that one forks. Nothing is computed before: no tensor, no thread pool. The fork reads the code of
-this package anew.
+that one forks. Nothing is computed before. What threads a library starts when it is loaded, as
+OpenBLAS does, it starts again in a fork. The fork reads the code of this package anew.
 
 Each process ends when the socket to the one above it closes, and the root with the pipeline,
 whatever kills that. A measuring process ends with its supervisor, which holds the other end of the
