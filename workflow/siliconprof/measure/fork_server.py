@@ -5,8 +5,8 @@ run of the pipeline on Linux keeps a tree of processes that import and do nothin
 a child for each environment, since libraries read variables when they are loaded; below that, one
 has imported the framework, a child of it a model's libraries too, and so on. A cell's supervisor
 asks the root; the request goes down to the process that has imported what the cell imports, and
-that one forks. Nothing is computed before. What threads a library starts when it is loaded, as
-OpenBLAS does, it starts again in a fork. The fork reads the code of this package anew.
+that one forks. Nothing is computed before; where a library has started threads all the same, that
+it does not start again in a fork, there is none. The fork reads the code of this package anew.
 
 Each process ends when the socket to the one above it closes, and the root with the pipeline,
 whatever kills that. A measuring process ends with its supervisor, which holds the other end of the
@@ -28,6 +28,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from siliconprof.errors import in_one_line
@@ -43,6 +44,7 @@ MESSAGE_BYTES = 2**20
 STARTS_WITHIN_S = 300.0  # imports of all kinds from a slow disk
 POLL_S = 0.25
 ROOM = "-" * 2**13  # in a command line, for the worker's, which a fork writes over it
+STARTED_AGAIN = {"jemalloc_bg_thd"}  # by its own fork handler
 PEER = struct.Struct("3i")  # unix(7), SO_PEERCRED: process, user, group
 
 Message = dict[str, Any]
@@ -245,6 +247,9 @@ class Branch:
         try:
             _, make_import = Trial(Cell.from_json(request["cell"])).imports()[self.depth]
             make_import()
+            if _threads_that_a_fork_misses():
+                what = request["imports"][self.depth]
+                self.failed = f"importing {what} starts threads, which a fork would not have"
         except Exception as error:  # the cell's own process finds out what that means
             self.failed = in_one_line(error)
         self.depth += 1
@@ -284,6 +289,22 @@ class Branch:
         descendants.end(lambda: descendants.below(os.getpid(), spared), grace_s=0)
         descendants.reap()
         return False
+
+
+def _threads_that_a_fork_misses() -> int:
+    """How many threads this process has that nobody starts again in a fork: one waits for ever there.
+
+    OpenBLAS ends its own when a process forks, so this one forks once.
+    """
+    if not (pid := os.fork()):
+        os._exit(0)
+    os.waitpid(pid, 0)
+    names = [
+        Path(task, "comm").read_text(encoding="utf-8").strip()
+        for task in Path("/proc/self/task").iterdir()
+        if task.name != str(os.getpid())
+    ]
+    return len([name for name in names if name not in STARTED_AGAIN])
 
 
 def _refuse(descriptor: int, why: str) -> None:
