@@ -3,7 +3,8 @@
 In a copy of the checkout, one at a time, every wait, unit conversion, `no_grad` and the like of the
 backends and sensors is removed, and quick tests run against what is left: those of a played GPU or
 Mac (`tests/played/host.py`), or those of the sensors. Prints each mutant as killed or survived,
-survivors again at the end. `--only TEXT` takes the lines that contain it, `--list` runs nothing.
+those that survived again at the end: first what is equivalent (`EQUIVALENT` says why), then what a
+test should have noticed. `--only TEXT` takes the lines that contain it, `--list` runs nothing.
 """
 
 from __future__ import annotations
@@ -95,9 +96,11 @@ REMOVED: Sequence[tuple[str, str | None]] = (
     (r"\.float\(\)\.cpu", ".cpu"),
     (r"^\s+refuse\(", None),
 )
-# What changes nothing that a test could see, and why
+# By file and code: why its removal changes nothing that a test could see
 EQUIVALENT = {
-    "torch.cuda.set_device(self.device)": "its process sees one GPU, which is the current one",
+    ("backends/torch_cuda.py", "torch.cuda.set_device(self.device)"): (
+        "it sets GPU 0, which is every thread's current one until another is set"
+    ),
 }
 
 
@@ -208,13 +211,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             verdict = "killed  " if dead else "SURVIVED"
             took = f"{time.monotonic() - began:.0f} s"
             print(f"{verdict} {mutant.file}:{mutant.line}: {mutant.was}  ({took})", flush=True)
-    print(f"{len(chosen) - len(survivors)} of {len(chosen)} killed; survivors:")
-    for mutant in survivors:
-        why = EQUIVALENT.get(mutant.was)
-        print(
-            f"  {mutant.file}:{mutant.line}: {mutant.was}"
-            + (f"  (equivalent: {why})" if why else "")
-        )
+    reasons = {mutant: EQUIVALENT.get((mutant.file, mutant.was)) for mutant in survivors}
+    print(f"{len(chosen) - len(survivors)} of {len(chosen)} killed; equivalent:")
+    for mutant in (one for one, why in reasons.items() if why):
+        print(f"  {mutant.file}:{mutant.line}: {mutant.was}  ({reasons[mutant]})")
+    print("survivors:")
+    for mutant in (one for one, why in reasons.items() if not why):
+        print(f"  {mutant.file}:{mutant.line}: {mutant.was}")
     return 0
 
 

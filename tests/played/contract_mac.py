@@ -21,7 +21,8 @@ import pytest  # noqa: E402
 import sitecustomize  # noqa: E402
 import test_plugins as contract  # noqa: E402
 from siliconprof import plugins  # noqa: E402
-from siliconprof.backends.base import Unsupported  # noqa: E402
+from siliconprof.backends._streams import DRAWN  # noqa: E402
+from siliconprof.backends.base import Compilation, Unsupported  # noqa: E402
 from siliconprof.session import timing  # noqa: E402
 
 
@@ -162,7 +163,7 @@ class Evaluated(contract.NoClock):
 
 
 def what_mlx_has_computed() -> None:
-    """MLX computes what it is asked for: within each phase, and when a value is returned."""
+    """MLX computes what it is asked for by when a value is returned, a wait or a capture ends."""
     import mlx.core as mx
 
     def evaluated(value: Any) -> Any:
@@ -178,10 +179,11 @@ def what_mlx_has_computed() -> None:
     backend = opened("mlx")
     a, b = backend.normal((512, 512), 0), backend.normal((512, 512), 1)
     kept: list[Any] = []
-    for make in (backend.copied, lambda value: backend.repeated_normal(value.size, 0), evaluated):
+    many = 2 * DRAWN
+    for make in (backend.copied, evaluated, lambda value: backend.repeated_normal(many, 0)):
         held = backend.memory_bytes()
         kept.append(make(a))
-        assert backend.memory_bytes() >= held + a.nbytes
+        assert backend.memory_bytes() - held == pytest.approx(kept[-1].nbytes, rel=0.1)
     assert len(backend.vjp(a, b, kept[0], forward=True)()) == 3
     backend.synchronize()
     for begin in (backend.add_one, dispatched):
@@ -192,24 +194,32 @@ def what_mlx_has_computed() -> None:
     with patch.object(mx, "async_eval") as begun:
         kernel()
     assert begun.called
-    with patch.object(mx.metal, "stop_capture", lambda: kept.append(backend.memory_bytes())):
-        mx.metal.start_capture = lambda path: None
+    ends: list[int] = []
+    stop = patch.object(mx.metal, "stop_capture", lambda: ends.append(backend.memory_bytes()))
+    with patch.object(mx.metal, "start_capture"), stop:
         backend.synchronize()
         held = backend.memory_bytes()
         with backend.capture_range("metal", "any"):
             kept.append(backend.matmul(a, b))
-        # The product is in what was captured.
-        assert kept[-1] - held == pytest.approx(a.nbytes, rel=0.01)
-    chain = a
+        assert ends[0] - held == pytest.approx(a.nbytes, rel=0.01)  # the product is captured
+    assert any(waits_for_a_chain(backend, a, b) for _ in range(3))  # whatever else the host does
+
+
+def waits_for_a_chain(backend: Any, a: Any, b: Any) -> bool:
+    """Whether nothing is left to compute after a wait for products that take some time."""
     for _ in range(20):
-        chain = chain @ b
+        a = a @ b
     began = time.perf_counter()
-    backend.dispatch(chain)
+    backend.dispatch(a)
     backend.synchronize()
     waited = time.perf_counter()
-    mx.eval(chain)
-    assert time.perf_counter() - waited < (waited - began) / 5
+    backend.mx.eval(a)
+    return time.perf_counter() - waited < (waited - began) / 5
 
+
+def what_an_mlx_stepper_holds() -> None:
+    """Each phase computes its own; weights and moments stay, and nothing of a pass beside them."""
+    backend = opened("mlx")
     workload = contract.gpt2("nano", learning_rate=0.003)
     workload.max_gradient_norm = lambda: 0.1
     gc.collect()
@@ -241,6 +251,31 @@ def what_mlx_has_computed() -> None:
     forward()
     clock.edge("forward_s")
     assert clock.phases == {"forward_s"}
+
+
+def what_a_compiled_mlx_stepper_holds() -> None:
+    """It trains as an eager one does, and holds the weights of one step alone."""
+    import mlx.core as mx
+
+    backend = opened("mlx")
+    mx.disable_compile()  # it is still traced; for a CPU, g++ takes long for every kernel
+
+    def trained(compiles: bool) -> tuple[list[float], Compilation | None]:
+        workload = contract.gpt2("nano", learning_rate=0.003, compile=compiles)
+        workload.max_gradient_norm = lambda: 0.1
+        gc.collect()
+        held = backend.memory_bytes()
+        stepper = backend.stepper(workload, 5)
+        losses = [stepper.step(contract.tokens(seed), contract.NoClock())() for seed in range(3)]
+        gc.collect()
+        weights = sum(value.nbytes for value in tree_of(stepper.parameters))
+        assert backend.memory_bytes() - held == pytest.approx(3 * weights, rel=0.1)
+        return [*losses, stepper.gradient_norm()], stepper.compilation()
+
+    (eager, none), (compiled, done) = trained(False), trained(True)
+    mx.enable_compile()
+    assert compiled == pytest.approx(eager, rel=1e-5)
+    assert none is None and done == Compilation(graphs=3, recompilations=2, graph_breaks=0)
 
 
 def what_a_lost_device_says() -> None:
@@ -302,6 +337,8 @@ def main(name: str, folder: str) -> None:
         what_an_older_mac_lacks()
     else:
         what_mlx_has_computed()
+        what_an_mlx_stepper_holds()
+        what_a_compiled_mlx_stepper_holds()
         what_a_lost_device_says()
 
 

@@ -80,6 +80,7 @@ class MlxStepper(Stepper):
                 self.parameters, self.optimizer.state, arrays
             )
             self.norm = scalars[-1] if self.max_norm is not None else None
+            self.model.update(self.parameters)  # frees what an evaluation left there
             self._evaluate(scalars, clock)
             return scalars[0].item
         loss, gradients = self.loss_and_gradients(self.parameters, arrays)
