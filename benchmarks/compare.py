@@ -35,6 +35,7 @@ sys.path.insert(0, str(ROOT / "workflow"))
 from siliconprof.compare import compare, replicate  # noqa: E402
 from siliconprof.measure import child, supervise  # noqa: E402
 from siliconprof.session.timing import FIRST_LOOK, LOOK_GROWTH  # noqa: E402
+from siliconprof.session.trial import Trial  # noqa: E402
 from siliconprof.stats import statistics  # noqa: E402
 from siliconprof.store import record  # noqa: E402
 from siliconprof.store.cell import Cell  # noqa: E402
@@ -70,7 +71,7 @@ def process(backend: str, what: str, threads: int, seconds: float) -> dict[str, 
             "--seconds",
             str(seconds),
         ],
-        env=child.child_environment(cell),
+        env=child.child_environment(Trial(cell), Path(tempfile.gettempdir())),
         capture_output=True,
         text=True,
         check=True,
@@ -223,7 +224,10 @@ def main() -> int:
             arguments.pool.write_text(json.dumps(pool))
     cell = a_cell(backend, threads)
     template = supervise.compose(
-        cell, {"status": "ok", "surroundings": supervise.surroundings(cell)}, {}, datetime.now(UTC)
+        Trial(cell),
+        {"status": "ok", "surroundings": supervise.surroundings(cell)},
+        {},
+        datetime.now(UTC),
     )
     overlap = "no process in two" if len(pool) >= GROUPS * size else "overlapping"
     print(

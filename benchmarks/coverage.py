@@ -50,10 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("tests", nargs="*", help=f"default: {' '.join(TESTS)}")
     parser.add_argument("--fail-under", type=float, default=0.0, metavar="PERCENT")
     arguments = parser.parse_args(argv)
-    tests = arguments.tests or [
-        *sorted(str(path) for part in TESTS for path in ROOT.glob(part)),
-        COMPILED,
-    ]
+    tests = arguments.tests or sorted(str(path) for part in TESTS for path in ROOT.glob(part))
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder, "coveragerc")
         settings.write_text(SETTINGS.format(folder=folder), encoding="utf-8")

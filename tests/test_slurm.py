@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import combinations
 from pathlib import Path
@@ -220,6 +220,12 @@ def records(project: Checkout, workload: str) -> dict[str, dict[str, Any]]:
     }
 
 
+def logs_of(project: Checkout, workloads: Sequence[str]) -> list[Path]:
+    """The logs of the cells of these workloads, on all nodes."""
+    logs = (project.path / "results" / "logs" / "measure").glob("*/*/*/*/*/*.log")
+    return [log for log in logs if log.parts[-3] in workloads]
+
+
 def span(record: dict[str, Any]) -> tuple[float, float]:
     """When a waiting cell's timed region began and ended."""
     params = record["points"][0]["params"]
@@ -314,7 +320,10 @@ def test_without_exclusive_the_lock_keeps_cells_of_a_node_apart(
         fcntl.flock(held, fcntl.LOCK_EX)
         with begun(first, CELLS, *shared) as pipeline:
             until(lambda: len({p.pid for p in measuring(cluster, "measure")}) == 2)
-            time.sleep(limit_s + 8)  # they are seen some time before they wait
+            until(
+                lambda: sum("waiting for" in log.read_text() for log in logs_of(first, names)) == 2
+            )
+            time.sleep(limit_s + 1)
             fcntl.flock(held, fcntl.LOCK_UN)
             assert pipeline.wait(180) == 0, output(first).read_text()
     one, two = (records(first, name)["closet"] for name in names)
