@@ -2,7 +2,7 @@
 
 In a copy of the checkout, one at a time, every wait, unit conversion, `no_grad` and the like of the
 backends and sensors is removed, and quick tests run against what is left: those of a played GPU or
-Mac (`tests/played/host.py`), or those of the sensors. Prints each mutant as killed or survived,
+Mac (`tests/played/host.py`), or those of the sensors. Prints each mutant with the test that fails,
 those that survived again at the end: first what is equivalent (`EQUIVALENT` says why), then what a
 test should have noticed. `--only TEXT` takes the lines that contain it, `--list` runs nothing.
 """
@@ -102,6 +102,8 @@ EQUIVALENT = {
         "it sets GPU 0, which is every thread's current one until another is set"
     ),
 }
+# A test that fails, in pytest's summary or in the traceback of tests/played/contract_mac.py
+FAILS = re.compile(r"^FAILED [^:]+::(\S+)|, in ((?:test|wait|what)\w+)$", re.MULTILINE)
 
 
 class Mutant(NamedTuple):
@@ -151,8 +153,8 @@ def command(copy: Path, system: Path, whose: str) -> tuple[list[str], dict[str, 
     return contract_mac(tests, whose, folder), played_mac(system)
 
 
-def killed(copy: Path, system: Path, whose: str, mutant: Mutant | None) -> bool:
-    """Whether the tests fail, or never end, with that in the copy's place of the real file."""
+def killer(copy: Path, system: Path, whose: str, mutant: Mutant | None) -> str | None:
+    """The test that fails with that in place of the real file, or what ends them; None = all pass."""
     if mutant is not None:
         target = copy / PACKAGE / mutant.file
         target.write_text(mutant.text, encoding="utf-8")
@@ -163,14 +165,17 @@ def killed(copy: Path, system: Path, whose: str, mutant: Mutant | None) -> bool:
             [sys.executable, *arguments],
             env=dict(os.environ) | environment | paths(copy / "tests"),
             cwd=copy,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
             timeout=LIMIT_S,
             check=False,
         )
-        return done.returncode != 0
+        found = FAILS.search(done.stdout + done.stderr)
+        if done.returncode == 0:
+            return None
+        return (found[1] or found[2]) if found else f"status {done.returncode}"
     except subprocess.TimeoutExpired:
-        return True
+        return f"no end after {LIMIT_S} s"
     finally:
         if mutant is not None:
             shutil.copy2(ROOT / PACKAGE / mutant.file, target)
@@ -200,16 +205,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         build(system)
         build_mac(system)
         for whose in dict.fromkeys(FILES[mutant.file] for mutant in chosen):
-            if killed(copy, system, whose, None):
-                print(f"the tests of {whose} fail without any mutant")
+            began = time.monotonic()
+            test = killer(copy, system, whose, None)
+            if test is not None:
+                print(f"the tests of {whose} fail without any mutant: {test}")
                 return 1
+            print(f"passed   the tests of {whose}  ({time.monotonic() - began:.0f} s)", flush=True)
         for mutant in chosen:
             began = time.monotonic()
-            dead = killed(copy, system, FILES[mutant.file], mutant)
-            if not dead:
+            test = killer(copy, system, FILES[mutant.file], mutant)
+            if test is None:
                 survivors.append(mutant)
-            verdict = "killed  " if dead else "SURVIVED"
-            took = f"{time.monotonic() - began:.0f} s"
+            verdict = "SURVIVED" if test is None else "killed  "
+            took = f"{test or 'all pass'}, {time.monotonic() - began:.0f} s"
             print(f"{verdict} {mutant.file}:{mutant.line}: {mutant.was}  ({took})", flush=True)
     reasons = {mutant: EQUIVALENT.get((mutant.file, mutant.was)) for mutant in survivors}
     print(f"{len(chosen) - len(survivors)} of {len(chosen)} killed; equivalent:")
