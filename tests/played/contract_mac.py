@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -236,6 +237,11 @@ def what_an_mlx_stepper_holds() -> None:
         assert clock.phases == expected
     gc.collect()
     assert backend.memory_bytes() - held == pytest.approx(3 * weights, rel=0.1)  # AdamW's moments
+    with tempfile.TemporaryDirectory() as folder:
+        stepper.save(Path(folder, "saved.safetensors"), {})
+        stepper.load(Path(folder, "saved.safetensors"))
+    gc.collect()
+    assert backend.memory_bytes() - held == pytest.approx(3 * weights, rel=0.1)
     mixed = opened("mlx", "amp-bf16").stepper(workload, 5)
     gc.collect()
     held = backend.memory_bytes()

@@ -201,6 +201,7 @@ class MlxStepper(Stepper):
                 "learning_rate": self.optimizer.learning_rate,
             }
             self.optimizer.init(self.parameters)  # keeps what there is
+        self.model.update(self.parameters)  # frees the weights that it had
         mx.eval(self.parameters, self.optimizer.state)
         self.steps = int(metadata[_saved.STEPS])
         return _saved.facts(metadata)
