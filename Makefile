@@ -26,7 +26,6 @@ unexport PYTHONOPTIMIZE
 report: env
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow \
 	    python -m siliconprof.pipeline.cli run --cores 1 report $(ARGS)
-	@echo "The report is $(CURDIR)/results/report.html"
 
 # The checkout may have been moved or copied with its environment.
 env: $(VENV)/.installed-$(ENV)

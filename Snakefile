@@ -51,4 +51,4 @@ onerror:
 
 
 onsuccess:
-    print(FLOW.closing_line(workflow.dag_settings.targets))
+    print(FLOW.closing_lines(workflow.dag_settings.targets))

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
-from siliconprof import plugins
+from siliconprof import plugins, words
 from siliconprof.hosts import blas, detect, host_file, registry
 from siliconprof.pipeline import doctor
-from siliconprof.render import words
 from siliconprof.stats import statistics
 from siliconprof.store import record
 from siliconprof.store.cell import Cell

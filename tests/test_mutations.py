@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, Checkout
+from siliconprof import words
 from siliconprof.analyse import ceilings
-from siliconprof.render import clocks, figures, hover, losses, memory, words
+from siliconprof.render import clocks, figures, hover, losses, memory
 from siliconprof.store import left_out
 from test_render import kernel_launch, make, render, training
 from test_render_grid import run

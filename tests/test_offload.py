@@ -22,9 +22,9 @@ from conftest import QUICK, ROOT, Checkout, copy_project
 from siliconprof import plugins
 from siliconprof.cells import config, matrix
 from siliconprof.hosts import host_file, offload_ops, registry
-from siliconprof.render.words import FLAG_WORDS
 from siliconprof.session import timing
 from siliconprof.trainers import _offload
+from siliconprof.words import FLAG_WORDS
 
 pytestmark = pytest.mark.slow
 

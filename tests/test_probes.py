@@ -33,13 +33,13 @@ from siliconprof.hosts import machine
 from siliconprof.hosts.sensors import apple, linux, nvml, rapl
 from siliconprof.hosts.sensors.base import Unreadable
 from siliconprof.probes import clocks, interference, memory, page_faults
-from siliconprof.render.words import FLAG_WORDS
 from siliconprof.session import energy, measurement, sampler, truth
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.sampler import Sampler
 from siliconprof.session.trial import Trial
 from siliconprof.store import record
 from siliconprof.store.cell import Cell
+from siliconprof.words import FLAG_WORDS
 from siliconprof.workloads import first_touch
 
 pytestmark = pytest.mark.alone  # sleeps, windows and clocks that are compared

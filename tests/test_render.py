@@ -27,12 +27,12 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT / "workflow") not in sys.path:
     sys.path.insert(0, str(ROOT / "workflow"))
 
-from siliconprof import plugins  # noqa: E402
+from siliconprof import plugins, words  # noqa: E402
 from siliconprof.analyse import aggregate, attribution, ceilings, expected  # noqa: E402
 from siliconprof.claims import judge  # noqa: E402
 from siliconprof.errors import UserError  # noqa: E402
 from siliconprof.render import data as data_  # noqa: E402
-from siliconprof.render import figures, models, page, published, strokes, style, tables, words  # noqa: E402
+from siliconprof.render import figures, models, page, published, strokes, style, tables  # noqa: E402
 from siliconprof.render import summary as summary_  # noqa: E402
 from siliconprof.render import svg as svg_  # noqa: E402
 from siliconprof.store import record  # noqa: E402

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from siliconprof.render import words
+from siliconprof import words
 from siliconprof.store import table_files
 from test_render import CPU, H200, SHA, Page, base_record, make, matmul, render, training
 

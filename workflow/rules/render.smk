@@ -3,7 +3,7 @@
 # in:   results/tables/*.csv, results/matrix.json, config/published/*.csv, report/,
 #       results/noise-floor/{host}.json of the hosts that have one
 # out:  results/report.html, results/figures/, which `snakemake --report` shows with captions,
-#       results/left-out.json: what the page leaves out
+#       results/left-out.json: what the page leaves out; results/summary.txt: what a run ends with
 
 
 rule render:
@@ -34,6 +34,7 @@ rule render:
             labels=FLOW.shown.labels,
         ),
         left_out="results/left-out.json",
+        summary="results/summary.txt",
     log:
         "results/logs/render.log",
     # At most as many as `--cores` says: each draws a figure at a time.

@@ -21,6 +21,8 @@ from siliconprof.store import left_out, temporary
 from siliconprof.store.validation import one_line
 
 PAGE = Path("results/report.html")
+SUMMARY = PAGE.with_name("summary.txt")
+SUMMARY = PAGE.with_name("summary.txt")
 LEFT_OUT = PAGE.with_name(left_out.FILE)  # an output of `render`: without it the page is due
 LOGS = Path("results/logs")
 NOTHING_TO_DO = "Nothing to be done"
@@ -32,6 +34,14 @@ _STALE = re.compile(r'<p class="box" id="stale"[^>]*>.*?</p>\n', re.S)
 def wants_page(targets: Collection[str]) -> bool:
     """Whether a run was asked for the page; one without targets is."""
     return not targets or bool({"report", "render", PAGE.as_posix()} & {*targets})
+
+
+def summary() -> str:
+    """The page in a dozen lines; empty where nobody has made them, or somebody has deleted them."""
+    try:
+        return SUMMARY.read_text(encoding="utf-8")
+    except OSError:
+        return ""
 
 
 def say_what_is_missing() -> None:

@@ -1,8 +1,8 @@
-"""Live progress on a terminal: which cell of how many, what it is doing, about how long still.
+"""What a run says while it goes on: a line for each cell that ends, what cells wait for, and, on a
+terminal, below these, which cell of how many is doing what, and about how long it will still take.
 
-A handler on Snakemake's own log, attached when standard error is a terminal. What a cell is doing
-comes from a small file that its supervisor rewrites. What a cell waits for is printed, on a terminal
-or not: without a word nobody would know why nothing happens.
+A handler on Snakemake's own log, whose lists of inputs go to its file alone. What a cell is doing
+comes from a small file that its supervisor rewrites, its numbers from its record.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,30 +22,54 @@ from typing import Any
 from siliconprof.errors import printable
 from siliconprof.measure.child import PROGRESS_FILE_VARIABLE
 from siliconprof.measure.lock import WAITING
-from siliconprof.store import documents
+from siliconprof.pipeline import cell_line
+from siliconprof.store import documents, record
 
+RECORDS = Path("results/records")
 SNAKEMAKE_LOGGER = "snakemake.logging"
 LOOK_EVERY_S = 1.0
+CHATTER_EVENTS = (
+    "JOB_INFO",
+    "JOB_FINISHED",
+    "PROGRESS",
+    "RESOURCES_INFO",
+    "RUN_INFO",
+    "SHELLCMD",
+    "WORKFLOW_STARTED",
+)
+CHATTER = (
+    "Assuming unrestricted shared filesystem",
+    "Building DAG",
+    "Execute ",
+    "Rules claiming more threads",
+    "Select jobs to execute",
+    "Using shell",
+)
 
 
-def attach() -> None:
-    """Show progress from now on: all of it on a terminal, elsewhere what cells wait for."""
-    descriptor, path = tempfile.mkstemp(prefix="siliconprof-", suffix=".progress")
-    os.close(descriptor)
-    os.environ[PROGRESS_FILE_VARIABLE] = path
-    if not sys.stderr.isatty():
-        atexit.register(Path(path).unlink, missing_ok=True)
-        _follow_waits(Path(path), lambda line: print(line, file=sys.stderr, flush=True))
-        return
+def attach(cells_here: bool) -> None:
+    """Say from now on what becomes of the cells, in place of Snakemake's lists.
+
+    Args:
+        cells_here: whether they are measured on this host, where it is known what each is doing.
+    """
     logger = logging.getLogger(SNAKEMAKE_LOGGER)
     for handler in logger.handlers:
         if isinstance(handler, logging.StreamHandler) and not isinstance(
             handler, logging.FileHandler
         ):
-            handler.addFilter(worth_a_line)  # the live line shows the rest; the log file has all
-    display = ProgressHandler(Path(path))
+            handler.addFilter(worth_a_line)  # the log file has all
+    if not cells_here:
+        logger.addHandler(CellHandler())
+        return
+    descriptor, name = tempfile.mkstemp(prefix="siliconprof-", suffix=".progress")
+    os.close(descriptor)
+    os.environ[PROGRESS_FILE_VARIABLE] = name
+    path = Path(name)
+    atexit.register(path.unlink, missing_ok=True)
+    display = LiveHandler(path) if sys.stderr.isatty() else CellHandler()
     logger.addHandler(display)
-    _follow_waits(Path(path), display.print_above)
+    _follow_waits(path, display.say)
 
 
 def _follow_waits(path: Path, tell: Callable[[str], None]) -> None:
@@ -78,8 +102,7 @@ def worth_a_line(record: logging.LogRecord) -> bool:
     if record.levelno >= logging.WARNING:
         return True
     name = getattr(getattr(record, "event", None), "name", "")
-    chatter = record.getMessage().startswith(("Select jobs to execute", "Execute "))
-    return not chatter and name not in ("JOB_INFO", "JOB_FINISHED", "PROGRESS", "SHELLCMD")
+    return name not in CHATTER_EVENTS and not record.getMessage().startswith(CHATTER)
 
 
 class State:
@@ -88,34 +111,35 @@ class State:
     def __init__(self) -> None:
         self.cells_total = 0
         self.cells_done = 0
-        self.running: dict[int, tuple[str, str, float]] = {}  # job -> rule, label, start
+        self.running: dict[int, tuple[str, str, float]] = {}  # job -> cell or "", label, start
         self.cell_seconds: list[float] = []
 
     def run_info(self, counts: dict[str, int]) -> None:
         """The jobs that are due, by rule."""
-        self.cells_total = counts.get("measure", 0)
+        self.cells_total = sum(
+            count for rule, count in counts.items() if rule.startswith("measure")
+        )
 
     def started(self, job: int, rule: str, wildcards: dict[str, str], now: float) -> None:
         """A job begins."""
-        values = list(wildcards.values())
-        label = " ".join([rule, *values])
-        if rule == "measure":  # its wildcard is the cell's path, which begins with this host
-            label = " · ".join(values[0].split("/")[1:])
-        self.running[job] = (rule, label, now)
+        cell = wildcards["cell"] if rule.startswith("measure") else ""
+        label = " · ".join(cell.split("/")[1:]) or " ".join([rule, *wildcards.values()])
+        self.running[job] = (cell, label, now)
 
-    def finished(self, job: int, now: float) -> None:
-        """A job ends, one way or the other."""
-        rule, _, start = self.running.pop(job, ("", "", now))
-        if rule == "measure":
+    def finished(self, job: int, now: float) -> str:
+        """A job ends, one way or the other: the path of its cell; empty for one of another rule."""
+        cell, _, start = self.running.pop(job, ("", "", now))
+        if cell:
             self.cells_done += 1
             self.cell_seconds.append(now - start)
+        return cell
 
     def seconds_left(self, now: float) -> float | None:
         """Seconds that the cells left should take, by the mean so far; None before the first ends."""
         if not self.cell_seconds:
             return None
         mean = sum(self.cell_seconds) / len(self.cell_seconds)
-        spent = sum(now - start for rule, _, start in self.running.values() if rule == "measure")
+        spent = sum(now - start for cell, _, start in self.running.values() if cell)
         return max(mean * (self.cells_total - self.cells_done) - min(spent, mean), 0.0)
 
     def line(self, now: float, doing: str) -> str:
@@ -136,15 +160,53 @@ class State:
         return "  ".join(parts)
 
 
-class ProgressHandler(logging.Handler):
-    """Draws the state at the bottom of the terminal with rich."""
+class CellHandler(logging.Handler):
+    """Follows a run by Snakemake's log, and says a line for each cell that ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = State()
+
+    def say(self, line: str) -> None:
+        """Print a line."""
+        print(printable(line), file=sys.stderr, flush=True)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Follow one event of Snakemake's log; never let a display fault end a run."""
+        try:
+            self.follow(getattr(getattr(record, "event", None), "name", ""), vars(record))
+        except Exception:
+            self.handleError(record)
+
+    def follow(self, event: str, fields: Mapping[str, Any]) -> None:
+        """Follow one event, by its name and what comes with it."""
+        now = time.monotonic()
+        if event == "RUN_INFO":
+            self.state.run_info(dict(fields.get("stats") or {}))
+        elif event == "JOB_INFO":
+            self.state.started(
+                fields["jobid"], fields["rule_name"], dict(fields.get("wildcards") or {}), now
+            )
+        elif event in ("JOB_FINISHED", "JOB_ERROR"):
+            cell = self.state.finished(int(fields.get("job_id", fields.get("jobid", -1))), now)
+            if cell and event == "JOB_FINISHED":
+                count = f"{self.state.cells_done:>{len(str(self.state.cells_total))}}"
+                found = record.read(RECORDS / f"{cell}.json", check_schema=False)
+                self.say(f"{count}/{self.state.cells_total}  {cell_line.of(found)}")
+
+
+class LiveHandler(CellHandler):
+    """Draws the state at the bottom of the terminal with rich.
+
+    Args:
+        path: where the cell's supervisor writes what it is doing.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         from rich.console import Console
         from rich.live import Live
 
-        self.state = State()
         self.path = path
         self.console = Console(stderr=True)
         self.live = Live(
@@ -160,33 +222,17 @@ class ProgressHandler(logging.Handler):
         line.truncate(max(self.console.width - 1, 20), overflow="ellipsis")
         return line
 
-    def print_above(self, line: str) -> None:
+    def say(self, line: str) -> None:
         """Print a line that stays, above the one that moves."""
-        self.console.print(line, markup=False, highlight=False)
+        self.console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Follow one event of Snakemake's log; never let a display fault end a run."""
-        try:
-            self._follow(getattr(record, "event", None), record)
-        except Exception:
-            self.handleError(record)
-
-    def _follow(self, event: Any, record: logging.LogRecord) -> None:
-        name = getattr(event, "name", "")
-        now = time.monotonic()
-        fields = vars(record)
-        if name == "RUN_INFO":
-            self.state.run_info(dict(fields.get("stats") or {}))
+    def follow(self, event: str, fields: Mapping[str, Any]) -> None:
+        """See `CellHandler.follow`."""
+        super().follow(event, fields)
+        if event == "RUN_INFO":
             self.live.start()
-        elif name == "JOB_INFO":
-            self.state.started(
-                fields["jobid"], fields["rule_name"], dict(fields.get("wildcards") or {}), now
-            )
-        elif name in ("JOB_FINISHED", "JOB_ERROR"):
-            self.state.finished(int(fields.get("job_id", fields.get("jobid", -1))), now)
 
     def close(self) -> None:
         """Leave the terminal as it was."""
         self.live.stop()
-        self.path.unlink(missing_ok=True)
         super().close()

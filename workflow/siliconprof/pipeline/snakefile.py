@@ -117,8 +117,8 @@ class Workflow:
         limits = {str(Plan.of(entry["timing"]).time_limit_s) for entry in entries}
         return limits.pop() if len(limits) == 1 else self.of_cell("time_limit_s")
 
-    def closing_line(self, targets: Collection[str]) -> str:
-        """What a run has made, for a person.
+    def closing_lines(self, targets: Collection[str]) -> str:
+        """What a run has made, for a person: the page's answer in a dozen lines, and its path.
 
         Args:
             targets: those that it was asked for; none is the page.
@@ -128,7 +128,7 @@ class Workflow:
         """
         if ending.wants_page(targets):
             ending.say_what_is_missing()
-            return f"report: {ending.PAGE}"
+            return f"{ending.summary()}report: {ending.PAGE}"
         if "measured" in targets:
             labels = [Path(file).stem for file in self.host_files]
             return f"records: {', '.join(f'results/records/{label}/' for label in labels)}"
@@ -407,8 +407,8 @@ def _prepare(
             if through == slurm.EXECUTOR:
                 slurm.warn({label: experiment["cluster"][label] for label in run.labels})
             run.prepare()
-            if through is None:  # what cells do elsewhere nobody sees
-                progress.attach()
+            progress.attach(cells_here=through is None)
+            if through is None:
                 fork_server.start()
         else:
             startup.settle_records(run.planned(), RESULTS, dry_run=True)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from siliconprof import words
 from siliconprof.advice import ranking
 from siliconprof.advice.parts import MEASURED, PREDICTED, PUBLISHED, Estimate, Results
 from siliconprof.advice.ranking import Advice, Answer
 from siliconprof.analyse import money
 from siliconprof.cells import advice_question
-from siliconprof.render import advice_figure, words
+from siliconprof.render import advice_figure
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, missing, quantity, text

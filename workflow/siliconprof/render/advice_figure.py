@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from siliconprof import words
 from siliconprof.advice.parts import Candidate
 from siliconprof.advice.ranking import Advice, Answer
 from siliconprof.advice.words import speed_text
-from siliconprof.render import marks, strokes, style, words
+from siliconprof.render import marks, strokes, style
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ" * 4
 GIB = 2.0**30

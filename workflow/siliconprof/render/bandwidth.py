@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from siliconprof import words
 from siliconprof.analyse.throughputs import device_of
-from siliconprof.render import hover, marks, style, words
+from siliconprof.render import hover, marks, style
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.matmul import why_none

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from siliconprof import words
 from siliconprof.memory import memory_model
-from siliconprof.render import words
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Table, Value, missing
 from siliconprof.render.traces import key as key_of

@@ -18,9 +18,10 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
+from siliconprof import words
 from siliconprof.errors import UserError
 from siliconprof.pipeline import provenance
-from siliconprof.render import figures, marks, svg, words
+from siliconprof.render import figures, marks, svg
 from siliconprof.render.crew import Crew
 from siliconprof.render.tables import Table, Value, markdown
 from siliconprof.store import left_out, table_files, temporary

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from math import log10
 from typing import Any, NamedTuple
 
-from siliconprof.render import hover, style, uncertainty, words
+from siliconprof import words
+from siliconprof.render import hover, style, uncertainty
 from siliconprof.render.data import Data
 from siliconprof.render.marks import tag, tag_labels
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from siliconprof.render import hover, marks, strokes, style, words
+from siliconprof import words
+from siliconprof.render import hover, marks, strokes, style
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.scenarios import unenforced

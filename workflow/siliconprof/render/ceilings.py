@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from siliconprof import words
 from siliconprof.analyse.ceilings import ONE_PROCESS
 from siliconprof.analyse.throughputs import FLAG_OF_VERDICT, NOT_COMPARED, place
-from siliconprof.render import bandwidth, words
+from siliconprof.render import bandwidth
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, missing, quantity

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from siliconprof import words
 from siliconprof.analyse.equal_work import CHOICES
-from siliconprof.render import words
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step
 from siliconprof.render.data import Data

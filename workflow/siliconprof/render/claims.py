@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from siliconprof import words
 from siliconprof.claims.consistency import CONSISTENT, INCONSISTENT
 from siliconprof.claims.region import shown
 from siliconprof.claims.verdicts import NOT_TESTABLE, VERDICTS
-from siliconprof.render import words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, missing, published, split

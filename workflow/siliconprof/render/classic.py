@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from siliconprof import words
 from siliconprof.render import (
     classic_figures,
     classic_published,
     classic_tables,
     ratios,
     training,
-    words,
 )
 from siliconprof.render.book import Book
 from siliconprof.render.classic_figures import Cases

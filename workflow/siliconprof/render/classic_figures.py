@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from siliconprof.render import hover, marks, ratios, style, words
+from siliconprof import words
+from siliconprof.render import hover, marks, ratios, style
 from siliconprof.render.classic_tables import CHANCE, accuracy_interval, trained_steps
 from siliconprof.render.data import Data
 from siliconprof.render.ratios import Case, Pair, Ratio, epoch, side, side_name, times

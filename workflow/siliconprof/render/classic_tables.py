@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from siliconprof.render import ratios, uncertainty, words
+from siliconprof import words
+from siliconprof.render import ratios, uncertainty
 from siliconprof.render.data import Data
 from siliconprof.render.ratios import Case, Foretold, Pair, Ratio, epoch, side_name
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from siliconprof.render import hover, marks, strokes, style, words
+from siliconprof import words
+from siliconprof.render import hover, marks, strokes, style
 from siliconprof.render.book import Book
 from siliconprof.render.data import SWITCHED_OFF, Data
 from siliconprof.render.tables import Column, Table, Value, missing, quantity

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from siliconprof.render import words
+from siliconprof import words
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Value
 from siliconprof.render.variants import Family, Row, differ_in, family, has_no_speed, variant

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from siliconprof.render import hover, marks, style, words
+from siliconprof import words
+from siliconprof.render import hover, marks, style
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step
 from siliconprof.render.data import SWITCHED_OFF, Data

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from siliconprof import plugins
+from siliconprof import plugins, words
 from siliconprof.analyse import throughputs
 from siliconprof.declarations import Parameter, Quantity
-from siliconprof.render import hover, marks, style, words
+from siliconprof.render import hover, marks, style
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, quantity, ranged, text

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from siliconprof import words
 from siliconprof.analyse.equal_work import WHOLE_TRAININGS
-from siliconprof.render import hover, marks, style, words
+from siliconprof.render import hover, marks, style
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity

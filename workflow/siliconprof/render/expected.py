@@ -11,7 +11,8 @@ from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
 
-from siliconprof.render import hover, marks, strokes, style, words
+from siliconprof import words
+from siliconprof.render import hover, marks, strokes, style
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.grid_points import (

@@ -8,7 +8,8 @@ from typing import Any
 
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
-from siliconprof.render import hover, marks, strokes, style, words
+from siliconprof import words
+from siliconprof.render import hover, marks, strokes, style
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step
 from siliconprof.render.data import Data

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from siliconprof.render import marks, style, words
+from siliconprof import words
+from siliconprof.render import marks, style
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.variants import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from siliconprof.render import expected, scaling, timers, words
+from siliconprof import words
+from siliconprof.render import expected, scaling, timers
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.grid_points import MODULE, MS, UNTIMED, Grid, devices_said, grids, seconds

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from siliconprof.render import style, words
+from siliconprof import words
+from siliconprof.render import style
 from siliconprof.render.data import Data
 from siliconprof.render.traces import point_key
 from siliconprof.render.variants import PRECISION_ORDER, Row

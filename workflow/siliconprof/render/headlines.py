@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from siliconprof.render import mfu, uncertainty, words
+from siliconprof import words
+from siliconprof.render import mfu, uncertainty
 from siliconprof.render.compare import Finding
 from siliconprof.render.data import Data
 from siliconprof.render.mfu import Efficiency

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median as median_of
 from typing import Any
 
-from siliconprof.render import uncertainty, words
+from siliconprof import words
+from siliconprof.render import uncertainty
 from siliconprof.render.compare import FEW
 from siliconprof.render.variants import Row, label, model
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from siliconprof.render import hover, marks, overall, style, words
+from siliconprof import words
+from siliconprof.render import hover, marks, overall, style
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Finding, Step, compared, manner, ratio_words
 from siliconprof.render.data import Data

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from siliconprof.render import by_shape, words
+from siliconprof import words
+from siliconprof.render import by_shape
 from siliconprof.render.book import Book
 from siliconprof.render.by_shape import PRODUCTS, Mark, Rate
 from siliconprof.render.compare import Step

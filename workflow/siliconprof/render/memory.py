@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from siliconprof.render import hover, marks, strokes, style, words
+from siliconprof import words
+from siliconprof.render import hover, marks, strokes, style
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.variants import Family, Row, label

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from siliconprof.render import marks, style, uncertainty, words
+from siliconprof import words
+from siliconprof.render import marks, style, uncertainty
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step
 from siliconprof.render.data import Data

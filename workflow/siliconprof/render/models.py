@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from siliconprof import words
 from siliconprof.memory import memory_model
-from siliconprof.render import words
 from siliconprof.render.beside import model_and_size
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from siliconprof import words
 from siliconprof.analyse import money
 from siliconprof.analyse.money import Offer, Price
-from siliconprof.render import price_figure, words
+from siliconprof.render import price_figure
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.energy import NO_HOST

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from siliconprof.render import marks, strokes, style, words
+from siliconprof import words
+from siliconprof.render import marks, strokes, style
 from siliconprof.render.data import Data
 from siliconprof.render.grid_points import Place, Scale, place_name
 from siliconprof.render.variants import Row

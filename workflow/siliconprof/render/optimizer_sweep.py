@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from siliconprof.render import words
+from siliconprof import words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.grid_points import (

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from siliconprof.render import words
+from siliconprof import words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, integer, quantity

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from siliconprof import words
 from siliconprof.render import (
     ceilings,
     choices,
@@ -26,7 +27,6 @@ from siliconprof.render import (
     style,
     training,
     uncertainty,
-    words,
 )
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step

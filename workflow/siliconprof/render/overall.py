@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from siliconprof.render import words
+from siliconprof import words
 from siliconprof.render.compare import Finding, Line, Step, ratio_words, told
 
 MOST_GROUPS = 2  # in a headline

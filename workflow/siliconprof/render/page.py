@@ -29,6 +29,7 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
         output: where the page will lie, from which its links lead.
         again: the command that makes it all again; empty where no config file is named.
     """
+    from siliconprof import words
     from siliconprof.render import (
         advice,
         capacity,
@@ -37,6 +38,7 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
         claims,
         classic,
         clocks,
+        closing,
         cost,
         declared,
         energy,
@@ -67,7 +69,6 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
         training,
         uncertainty,
         why,
-        words,
     )
 
     own = data.only(HERE)
@@ -83,6 +84,8 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
     book.common["intervals"] = uncertainty.origin_text(own.points)
     book.section("summary", host=setting.host_line(data))
     here(summary.add_findings)
+    closing_texts = [""]
+    book.part(lambda some, _: closing_texts.append(closing.text(some)), data)
     here(glance.add)
     here(summary.add_absent)
     book.section("setting")
@@ -153,6 +156,7 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
         "host_line": setting.host_line(data),
         "when": setting.when(own.cells),
         "counts": f"{measured} of {words.count(len(own.cells), 'cell')} measured",
+        "closing": closing_texts[-1],
     }
 
 
@@ -193,8 +197,8 @@ def render(arguments: argparse.Namespace) -> None:
     import jinja2
 
     template, inlined, captions = read_template(arguments.template)
+    from siliconprof.render import closing, style
     from siliconprof.render import data as data_
-    from siliconprof.render import style
     from siliconprof.render.book import Book
 
     data, unread = left_out.worked(
@@ -255,6 +259,8 @@ def render(arguments: argparse.Namespace) -> None:
             _replace(arguments.figures, staged)
         for line in missing:
             print(line, file=sys.stderr)
+        summary_file = arguments.output.with_name(closing.FILE)
+        temporary.write(summary_file, facts["closing"].encode("utf-8"))
         left_out.write(arguments.output.with_name(left_out.FILE), missing)
     except jinja2.UndefinedError as error:
         raise UserError(f"{arguments.template / 'page.html.j2'}: {error}") from None

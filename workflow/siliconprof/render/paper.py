@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from siliconprof.render import paper_blas, paper_figure3, paper_memory, paper_trainers, words
+from siliconprof import words
+from siliconprof.render import paper_blas, paper_figure3, paper_memory, paper_trainers
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.paper_bars import place

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from siliconprof.render import marks, style, words
+from siliconprof import words
+from siliconprof.render import marks, style
 from siliconprof.render.data import Data
 from siliconprof.render.variants import Row
 from siliconprof.store.records import HERE

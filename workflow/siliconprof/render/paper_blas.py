@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from siliconprof.render import by_shape, uncertainty, words
+from siliconprof import words
+from siliconprof.render import by_shape, uncertainty
 from siliconprof.render.book import Book
 from siliconprof.render.by_shape import PRODUCTS, Rate, shape_key, shape_name
 from siliconprof.render.data import Data

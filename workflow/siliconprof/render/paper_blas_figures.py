@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from math import log10
 from typing import Any, Protocol
 
-from siliconprof.render import by_shape, marks, style, words
+from siliconprof import words
+from siliconprof.render import by_shape, marks, style
 from siliconprof.render.by_shape import PRODUCTS, Rate, shape_key, shape_name
 from siliconprof.render.data import Data
 from siliconprof.render.paper_bars import (

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from siliconprof.render import beside, style, uncertainty, words
+from siliconprof import words
+from siliconprof.render import beside, style, uncertainty
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.paper_bars import (

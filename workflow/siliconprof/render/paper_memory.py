@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from siliconprof.render import marks, strokes, style, words
+from siliconprof import words
+from siliconprof.render import marks, strokes, style
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.paper_bars import place, where

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from siliconprof.render import beside, style, uncertainty, words
+from siliconprof import words
+from siliconprof.render import beside, style, uncertainty
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step
 from siliconprof.render.data import Data

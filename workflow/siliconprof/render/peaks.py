@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from siliconprof import words
 from siliconprof.analyse.equal_work import compiles
-from siliconprof.render import hover, marks, style, words
+from siliconprof.render import hover, marks, style
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Finding
 from siliconprof.render.data import Data

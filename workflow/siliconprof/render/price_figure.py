@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from siliconprof import words
 from siliconprof.analyse import money
 from siliconprof.analyse.money import Offer, Price
-from siliconprof.render import marks, strokes, style, words
+from siliconprof.render import marks, strokes, style
 
 MOST_PANELS = 4
 PANEL_IN, TITLE_IN, FOOT_IN, BAR_IN = 2.1, 0.26, 0.42, 0.2

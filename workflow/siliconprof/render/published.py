@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from siliconprof.render import beside, words
+from siliconprof import words
+from siliconprof.render import beside
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, published

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from siliconprof.render import setting, truth, words
+from siliconprof import words
+from siliconprof.render import setting, truth
 from siliconprof.render.book import Book
 from siliconprof.render.data import TABLES, Data
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity

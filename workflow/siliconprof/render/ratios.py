@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
-from siliconprof.render import words
+from siliconprof import words
 from siliconprof.render.compare import Finding, Line, Step, compared, told
 from siliconprof.render.data import Data
 from siliconprof.render.variants import CIRCUMSTANCES, WORK, Row, has_no_speed, order

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from siliconprof import words
 from siliconprof.analyse.throughputs import describe, device_of
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
-from siliconprof.render import marks, style, words
+from siliconprof.render import marks, style
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.roofline_points import (

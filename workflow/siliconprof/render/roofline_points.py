@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from siliconprof import words
 from siliconprof.analyse import step_work
 from siliconprof.analyse.equal_work import checkpointed
 from siliconprof.analyse.throughputs import describe, device_of, place
-from siliconprof.render import words
 from siliconprof.render.data import Data
 from siliconprof.render.traces import key
 from siliconprof.render.variants import Row, variant

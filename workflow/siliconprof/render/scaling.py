@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from siliconprof.render import hover, marks, strokes, style, words
+from siliconprof import words
+from siliconprof.render import hover, marks, strokes, style
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.grid_points import (

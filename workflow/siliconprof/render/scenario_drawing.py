@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from siliconprof import words
 from siliconprof.analyse.record_rows import PARTS
 from siliconprof.memory import memory_model
-from siliconprof.render import marks, style, words
+from siliconprof.render import marks, style
 from siliconprof.render.beside import SCENARIO_OF
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data

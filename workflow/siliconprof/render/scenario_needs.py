@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from siliconprof import plugins
+from siliconprof import plugins, words
 from siliconprof.analyse.record_rows import PARTS
 from siliconprof.hosts import registry
 from siliconprof.memory import footprint, memory_model
-from siliconprof.render import words
 from siliconprof.render.beside import SCENARIO_OF
 from siliconprof.render.data import Data
 from siliconprof.render.variants import Row, backend_place, model, order, precision, variant

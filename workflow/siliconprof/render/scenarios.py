@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from siliconprof.render import words
+from siliconprof import words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity

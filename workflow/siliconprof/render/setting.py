@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from siliconprof.render import uncertainty, words
+from siliconprof import words
+from siliconprof.render import uncertainty
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity

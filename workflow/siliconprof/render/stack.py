@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from siliconprof.render import marks, style, words
+from siliconprof import words
+from siliconprof.render import marks, style
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.stack_boxes import (

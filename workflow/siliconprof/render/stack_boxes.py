@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from siliconprof import plugins
+from siliconprof import plugins, words
 from siliconprof.analyse import throughputs
-from siliconprof.render import words
 from siliconprof.render.data import Data
 from siliconprof.render.variants import Row, backend_place
 from siliconprof.store.records import HERE

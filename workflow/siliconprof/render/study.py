@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from siliconprof import words
 from siliconprof.hosts import registry
-from siliconprof.render import beside, grid, optimizer_sweep, wide_deep, words
+from siliconprof.render import beside, grid, optimizer_sweep, wide_deep
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, missing, published

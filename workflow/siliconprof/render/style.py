@@ -22,9 +22,8 @@ from matplotlib.ticker import (
     NullFormatter,
 )
 
-from siliconprof import plugins
+from siliconprof import plugins, words
 from siliconprof.analyse.equal_work import as_usual
-from siliconprof.render import words
 
 WIDE_IN, NARROW_IN = 7.0, 3.7  # of the page's text on a desk and on a phone
 TEXT_PT = 7.5

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from siliconprof import words
 from siliconprof.render import (
     headlines,
     lora,
@@ -16,7 +17,6 @@ from siliconprof.render import (
     why,
     wide_deep,
     wide_deep_curves,
-    words,
 )
 from siliconprof.render.book import Book
 from siliconprof.render.compare import (

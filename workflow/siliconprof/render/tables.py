@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from siliconprof.render import marks, words
+from siliconprof import words
+from siliconprof.render import marks
 
 FOOTNOTE_MARKS = "abcdefghijklmnopqrstuvwxyz"
 

@@ -8,7 +8,8 @@ from itertools import chain
 from statistics import median
 from typing import Any
 
-from siliconprof.render import hover, marks, strokes, style, words
+from siliconprof import words
+from siliconprof.render import hover, marks, strokes, style
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.grid_points import MS, Grid, devices_said, log_ticks, place_name, seconds

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from siliconprof import words
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
-from siliconprof.render import hover, marks, style, uncertainty, words
+from siliconprof.render import hover, marks, style, uncertainty
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step
 from siliconprof.render.data import Data

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from siliconprof import words
 from siliconprof.analyse.throughputs import Noise
-from siliconprof.render import words
 from siliconprof.render.tables import Value, missing
 from siliconprof.store.noise_floors import Floor
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from siliconprof import words
 from siliconprof.analyse.equal_work import CHOICES, WORK, compiles
 from siliconprof.analyse.equal_work import as_usual as as_usual
 from siliconprof.analyse.equal_work import flagged as flagged  # the page asks here
 from siliconprof.analyse.equal_work import has_no_speed as has_no_speed
-from siliconprof.render import words
 from siliconprof.store.records import HERE
 
 Row = dict[str, Any]

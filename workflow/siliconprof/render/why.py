@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from siliconprof import words
 from siliconprof.analyse.attribution import CAUSE, PHASE
 from siliconprof.analyse.attribution_costs import (
     CAUSES,
@@ -18,7 +19,7 @@ from siliconprof.analyse.attribution_costs import (
     SWAP,
 )
 from siliconprof.analyse.equal_work import compiles
-from siliconprof.render import why_figure, why_gaps, words
+from siliconprof.render import why_figure, why_gaps
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Finding, Line, told
 from siliconprof.render.data import Data

@@ -7,6 +7,7 @@ from typing import Any
 
 from matplotlib.patches import Rectangle
 
+from siliconprof import words
 from siliconprof.analyse.attribution import CAUSE, PHASE
 from siliconprof.analyse.attribution_costs import (
     CLOCKS,
@@ -16,7 +17,7 @@ from siliconprof.analyse.attribution_costs import (
     PAGE_FAULTS,
     PRODUCTS,
 )
-from siliconprof.render import marks, style, words
+from siliconprof.render import marks, style
 from siliconprof.render.variants import Row
 from siliconprof.render.why_gaps import MS, NAMES, Gap, milliseconds
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from siliconprof import words
 from siliconprof.analyse.attribution import CAUSE, GAP, LEFT, NO_GAP, OVER, PHASE, UNEXPLAINED
 from siliconprof.analyse.attribution_costs import (
     CLOCKS,
@@ -18,7 +19,6 @@ from siliconprof.analyse.attribution_costs import (
     PRODUCTS,
     SWAP,
 )
-from siliconprof.render import words
 from siliconprof.render.data import Data, sides
 from siliconprof.render.traces import point_key
 from siliconprof.render.variants import Family, Row, family, precision, variant

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from siliconprof.render import words
+from siliconprof import words
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.grid_points import MODEL

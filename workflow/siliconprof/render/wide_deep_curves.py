@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from siliconprof.render import hover, losses, marks, strokes, style, words
+from siliconprof import words
+from siliconprof.render import hover, losses, marks, strokes, style
 from siliconprof.render.data import Data
 from siliconprof.render.variants import Row
 from siliconprof.stats import training_course
