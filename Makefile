@@ -1,4 +1,5 @@
 # make report   set up what this host needs, measure, and say where the page is
+# make figures  every figure of the report as PNG and PDF, in results/print
 # make test     set up what the tests need and run all of them
 # make test-fast, make lint, make docs, make bench, make clean-env
 
@@ -20,12 +21,12 @@ ARGS ?=
 # It takes the docstrings that some libraries read.
 unexport PYTHONOPTIMIZE
 
-.PHONY: report env dev-env offload-ops test test-fast lint format docs bench clean-env
+.PHONY: report figures env dev-env offload-ops test test-fast lint format docs bench clean-env
 .DEFAULT_GOAL := report
 
-report: env
+report figures: env
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow \
-	    python -m siliconprof.pipeline.cli run --cores 1 report $(ARGS)
+	    python -m siliconprof.pipeline.cli run --cores 1 $@ $(ARGS)
 
 # The checkout may have been moved or copied with its environment.
 env: $(VENV)/.installed-$(ENV)

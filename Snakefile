@@ -26,6 +26,7 @@ localrules:
     attribution,
     claims,
     render,
+    figures,
 
 
 rule report:

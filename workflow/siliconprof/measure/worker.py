@@ -26,7 +26,7 @@ from siliconprof.errors import (
     UserError,
     in_one_line,
 )
-from siliconprof.lifetime import end_with
+from siliconprof.lifetime import end_with, leave
 from siliconprof.session import exhaustion, measurement, sweep
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
@@ -130,4 +130,4 @@ def _gives_up(error: CannotWrite) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

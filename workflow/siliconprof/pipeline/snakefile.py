@@ -132,6 +132,8 @@ class Workflow:
         if "measured" in targets:
             labels = [Path(file).stem for file in self.host_files]
             return f"records: {', '.join(f'results/records/{label}/' for label in labels)}"
+        if "figures" in targets:
+            return "figures: results/print/"
         return f"made: {', '.join(sorted(targets))}"
 
     def code(self, stage: str) -> list[str]:

@@ -93,6 +93,7 @@ class Book:
     Args:
         folder: where figures and tables will lie as files; `staged` is where they are written.
         page_folder: where the page will lie.
+        for_print: figures become files for print, and nothing else is made.
     """
 
     def __init__(
@@ -103,9 +104,11 @@ class Book:
         page_folder: Path,
         workers: int = 1,
         staged: Path | None = None,
+        for_print: bool = False,
     ) -> None:
         self.captions, self.source, self.folder = captions, source, folder
         self.staged = staged or folder  # where files are written
+        self.for_print = for_print
         self.link = quote(Path(os.path.relpath(folder, page_folder)).as_posix())
         self.facets = marks.Facets()
         self.styles = svg.Styles()
@@ -212,15 +215,23 @@ class Book:
             f"figure-{name}",
             self._numbered("figure"),
             badge=self.origin,
-            files=self._files(name, SVG="svg", PNG="png", PDF="pdf"),
+            files=self._files(name, SVG="svg"),
         )
         shown = self._has_room(key)
         if shown:
             self._add(block)
         else:
             self._leave_out(block)
-        work = partial(figures.publish, name, draw, alt, self.staged, self.origin, on_page=shown)
+        work = self._work(name, draw, alt, self.origin, shown)
         self._drawing.append((block, self.crew.do(work), self._part))
+
+    def _work(
+        self, name: str, draw: figures.Draw, alt: str, origin: str, on_page: bool
+    ) -> Callable[[], figures.Drawn]:
+        """What draws a figure."""
+        if self.for_print:
+            return partial(figures.publish_for_print, name, draw, self.staged, origin)
+        return partial(figures.publish, name, draw, alt, self.staged, origin, on_page)
 
     def _has_room(self, key: str) -> bool:
         """Whether one more figure of a kind has room in this section of the page."""
@@ -279,9 +290,7 @@ class Book:
                     break
         block.text = trial.caption
         on_page = any(block in section.blocks for section in self.sections)
-        return figures.publish(
-            name, trial.draw, trial.caption.split(". ")[0], self.staged, block.badge, on_page
-        )
+        return self._work(name, trial.draw, trial.caption.split(". ")[0], block.badge, on_page)()
 
     def _write_index(self) -> None:
         """Write the index by which `siliconprof.pipeline.provenance` finds figures and tables."""
@@ -334,6 +343,8 @@ class Book:
         )
 
     def _write(self, name: str, text: str) -> None:
+        if self.for_print:
+            return
         self.staged.mkdir(parents=True, exist_ok=True)
         (self.staged / name).write_text(text, encoding="utf-8")
 

@@ -21,15 +21,17 @@ from siliconprof.errors import UserError
 from siliconprof.lifetime import end_with
 
 
-def most_workers(wanted: int) -> int:
-    """How many processes may draw: one where a fork is not safe.
+def most_workers(wanted: int | None = None) -> int:
+    """How many processes may draw: one for each processor, and one where a fork is not safe.
 
     Apple's frameworks, which NumPy computes with on a Mac, may crash in a forked process; Python
     itself does not fork there by default for that reason (its documentation of
     `multiprocessing`, "Contexts and start methods").
     """
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else wanted
-    return max(min(wanted, usable), 1) if sys.platform == "linux" else 1
+    if sys.platform != "linux":
+        return 1
+    usable = len(os.sched_getaffinity(0))
+    return max(min(wanted or usable, usable), 1)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A drawing becomes files (SVG, PNG, PDF) and a piece of the page (inline SVG).
+"""A drawing becomes a file (SVG) and a piece of the page (inline SVG); on request PNG and PDF.
 
 Each figure is drawn twice, once for a desk and once for a phone; the style sheet shows the one
 that fits. On the page text takes the page's font and colours become variables of its theme.
@@ -30,32 +30,38 @@ Drawn = tuple[str, str]  # for a desk, for a phone; see `placed`
 def publish(
     name: str, draw: Draw, alt: str, folder: Path, origin: str = "", on_page: bool = True
 ) -> Drawn:
-    """Draw a figure, write its files and give what the page shows of it.
+    """Draw a figure, write its file and give what the page shows of it.
 
     Args:
         name: file name without suffix.
         draw: called with False for a desk, True for a phone.
         alt: what the figure shows, for those who cannot see it.
         origin: written into the figure where it is not of this host, since files travel alone.
-        on_page: whether it stands there; otherwise its files are all there is.
+        on_page: whether it stands there; otherwise its file is all there is.
     """
     wide = _marked(draw(False), origin)
     text = _svg(wide)
     folder.mkdir(parents=True, exist_ok=True)
     margin = MARGIN_IN * style.POINTS_PER_IN
     (folder / f"{name}.svg").write_text(svg.standalone(text, margin), encoding="utf-8")
-    width, height = wide.get_size_inches()
-    frame = Bbox([[-MARGIN_IN, -MARGIN_IN], [width + MARGIN_IN, height + MARGIN_IN]])
-    paper: dict[str, Any] = {"facecolor": "white", "bbox_inches": frame}
-    wide.savefig(folder / f"{name}.png", dpi=PNG_DPI, metadata={"Software": None}, **paper)
-    undated = {"CreationDate": None, "Creator": "siliconprof", "Producer": None}
-    wide.savefig(folder / f"{name}.pdf", metadata=undated, **paper)
     if not on_page:
         return "", ""
     label = str(escape(alt))
     shown = svg.inline(text, label)
     narrow = svg.inline(_svg(_marked(draw(True), origin)), label, first_id=svg.ids(shown))
     return shown, narrow
+
+
+def publish_for_print(name: str, draw: Draw, folder: Path, origin: str = "") -> Drawn:
+    """Draw a figure as it is on a desk, and write it as PNG and PDF; the page shows nothing of it."""
+    wide = _marked(draw(False), origin)
+    width, height = wide.get_size_inches()
+    frame = Bbox([[-MARGIN_IN, -MARGIN_IN], [width + MARGIN_IN, height + MARGIN_IN]])
+    paper: dict[str, Any] = {"facecolor": "white", "bbox_inches": frame}
+    wide.savefig(folder / f"{name}.png", dpi=PNG_DPI, metadata={"Software": None}, **paper)
+    undated = {"CreationDate": None, "Creator": "siliconprof", "Producer": None}
+    wide.savefig(folder / f"{name}.pdf", metadata=undated, **paper)
+    return "", ""
 
 
 def placed(drawn: Drawn, number: int, facets: marks.Facets, styles: svg.Styles) -> Markup:

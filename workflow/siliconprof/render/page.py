@@ -217,7 +217,7 @@ def render(arguments: argparse.Namespace) -> None:
     first = sorted(data.cells, key=lambda cell: cell["source"] != HERE)
     style.know_devices(cell["device"] for cell in first)
     # The page and its figures are made beside the old ones, and replace them once they are whole.
-    staged = temporary.beside(arguments.figures)
+    staged = temporary.beside(arguments.print or arguments.figures)
     try:
         temporary.remove(staged)
         staged.mkdir(parents=True)
@@ -228,6 +228,7 @@ def render(arguments: argparse.Namespace) -> None:
             arguments.output.parent,
             most_workers(arguments.jobs),
             staged,
+            arguments.print is not None,
         )
         facts = build(
             data,
@@ -237,6 +238,9 @@ def render(arguments: argparse.Namespace) -> None:
             arguments.again,
         )
         book.finish()
+        if arguments.print is not None:
+            _replace(arguments.print, staged)
+            return
         dark = style.css_variables(1)
         css = (
             f":root{{{style.css_variables(0)}}}@media screen{{:root[data-theme=dark]{{{dark}}}}}"
@@ -287,7 +291,8 @@ def options(arguments: argparse.Namespace) -> list[str]:
     return [
         f"--{name.replace('_', '-')} {' '.join(path.as_posix() for path in paths)}"
         for name, value in vars(arguments).items()
-        if name not in ("jobs", "again")  # the first changes nothing, the second stands beside it
+        if name
+        not in ("jobs", "again", "print")  # the first changes nothing, the second stands beside it
         if (paths := value if isinstance(value, list) else [value])
     ]
 
@@ -307,7 +312,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.add_argument(f"--{name}", type=Path, required=True, help=what)
     parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
     parser.add_argument("--again", default="", help="the command that makes it all again")
-    parser.add_argument("--jobs", type=int, default=1, help="processes that draw figures")
+    parser.add_argument(
+        "--print", type=Path, help="write every figure to this folder as PNG and PDF, and no page"
+    )
+    parser.add_argument(
+        "--jobs", type=int, help="processes that draw figures; default: all that can"
+    )
     with rare_collections():
         render(parser.parse_args(argv))
     return 0

@@ -7,7 +7,8 @@ another kernel has run. A process has only one, so `kernel_launch` starts severa
 after the other (`fresh`). Each does the following, and prints every time as a line of its own, so
 that a crash loses no earlier time: import the framework; open the device and put the first arrays
 there; run another kernel; launch the trivial operator; compile an empty kernel, load it and launch
-it. The operator goes first, so that only the one product has run before it.
+it. The operator goes first, so that only the one product has run before it. With `--forks N` the
+process forks once the framework is imported, N times in turn, and the forks do the rest.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from siliconprof import plugins
-from siliconprof.lifetime import end_with
+from siliconprof.lifetime import end_with, leave
 from siliconprof.store.cell import Cell
 
 MARK = "siliconprof cold launch: "
@@ -55,7 +56,7 @@ def timed(name: str, doing: str, action: Callable[[], Result]) -> Result:
 
 
 def launch_cold(backend: Any, cell: Cell) -> None:
-    """Take all times of a fresh process, in the order of the module's description."""
+    """Take all times that follow the import, in the order of the module's description."""
 
     def opened() -> tuple[Any, Any]:
         backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
@@ -68,7 +69,6 @@ def launch_cold(backend: Any, cell: Cell) -> None:
         launch()
         backend.synchronize()
 
-    timed(IMPORT_S, f"import {backend.framework}", backend.import_framework)
     operand, value = timed(CONTEXT_S, "open the device", opened)
     other, operator = (lambda: backend.matmul(operand, operand)), (lambda: backend.add_one(value))
     timed(OTHER_KERNEL_S, "run another kernel", lambda: run(other))
@@ -93,10 +93,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="siliconprof.session.cold_launch")
     parser.add_argument("--cell", required=True)
     parser.add_argument("--supervisor", type=int, required=True)
+    parser.add_argument("--forks", type=int, default=0)
     arguments = parser.parse_args(argv)
     end_with(arguments.supervisor)
     cell = Cell.from_json(arguments.cell)
-    launch_cold(plugins.load("backends", cell.backend)(), cell)
+    backend = plugins.load("backends", cell.backend)()
+    timed(IMPORT_S, f"import {backend.framework}", backend.import_framework)
+    for _ in range(arguments.forks):
+        parent = os.getpid()
+        if not (pid := os.fork()):
+            end_with(parent)
+            break
+        report(ended=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    else:
+        if arguments.forks:
+            return 0
+    launch_cold(backend, cell)
     return 0
 
 
@@ -104,24 +116,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def fresh(
-    cell: Cell, limit_s: float, on_stage: Callable[[str], None]
-) -> tuple[dict[str, float], str | None]:
-    """Run one fresh process to its end: (seconds by name, why it ended early or None).
+    cell: Cell, limit_s: float, on_stage: Callable[[str], None], forks: int = 0
+) -> list[tuple[dict[str, float], str | None]]:
+    """Run one fresh process to its end: of each launch (seconds by name, why it failed or None).
 
     Args:
         limit_s: seconds after which it is killed.
         on_stage: called with each action that it reports.
+        forks: how many launches, each in a fork that begins with the import done, whose time is
+            that of the first; 0 = one, in the process itself.
     """
+    command = [sys.executable, "-m", "siliconprof.session.cold_launch", "--forks", str(forks)]
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "siliconprof.session.cold_launch",
-            "--cell",
-            cell.to_json(),
-            "--supervisor",
-            str(os.getpid()),
-        ],
+        [*command, "--cell", cell.to_json(), "--supervisor", str(os.getpid())],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -134,6 +141,7 @@ def fresh(
 
     timer = threading.Timer(limit_s, end)
     timer.start()
+    launches: list[tuple[dict[str, float], str | None]] = []
     times_s: dict[str, float] = {}
     doing, last = "start", ""
     try:
@@ -143,7 +151,12 @@ def fresh(
             if text.startswith(MARK):
                 message = json.loads(text.removeprefix(MARK))
                 doing = message.pop("doing", doing)
-                times_s |= message
+                if "ended" in message:
+                    why = failure(message["ended"], False, limit_s, f"while: {doing}", last)
+                    launches.append((times_s, why))
+                    times_s = {}
+                else:
+                    times_s |= message
                 on_stage(doing)
             elif text:
                 last = text
@@ -153,7 +166,11 @@ def fresh(
         timer.cancel()
         process.kill()
         process.wait()
-    return times_s, failure(code, late.is_set(), limit_s, f"while: {doing}", last)
+    while len(launches) < max(forks, 1):
+        why = failure(code, late.is_set(), limit_s, f"while: {doing}", last)
+        launches.append((times_s, why))
+        times_s = {}
+    return launches
 
 
 def failure(code: int, late: bool, limit_s: float, reached: str, last: str) -> str | None:
@@ -167,4 +184,4 @@ def failure(code: int, late: bool, limit_s: float, reached: str, last: str) -> s
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -27,6 +27,7 @@ from typing import Any
 from siliconprof import plugins
 from siliconprof.backends.base import Unsupported
 from siliconprof.datasets import image_data, speech_data, token_data
+from siliconprof.lifetime import leave
 
 TIME_LIMIT_S = 300.0  # the imports take seconds, the largest model a few more
 # ATen's matrix products and where their two factors stand among the arguments; torch's linear and
@@ -191,4 +192,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())
