@@ -43,6 +43,7 @@ $(VENV)/.installed-$(ENV): $(BIN)/python $(PINS)
 	$(BIN)/python -m pip install --quiet -r envs/$(ENV).txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	$(if $(filter cuda,$(ENV)),$(OFFLOAD_OPS) || true)
+	@$(BIN)/python -m siliconprof.hosts.mlx_blas >/dev/null || true
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed-$(ENV) envs/dev.txt

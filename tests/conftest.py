@@ -150,9 +150,10 @@ def default_run(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
         if not folder.exists():
             copy = copy_project(folder / "project")
             done = copy.snakemake("report", check=False)
-            said = f"{done.stdout}\n{done.stderr}" if done.returncode else ""
+            said = json.dumps([done.returncode, done.stdout, done.stderr])
             outcome.write_text(said, encoding="utf-8")
-    assert not (said := outcome.read_text(encoding="utf-8")), said
+    status, *said = json.loads(outcome.read_text(encoding="utf-8"))
+    assert not status, "\n".join(said)
     return Checkout(folder / "project")
 
 

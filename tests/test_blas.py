@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import ROOT
 from siliconprof import plugins, words
-from siliconprof.hosts import blas, detect, host_file, registry
+from siliconprof.hosts import blas, detect, host_file, mlx_blas, registry
 from siliconprof.pipeline import doctor
 from siliconprof.stats import statistics
 from siliconprof.store import record
@@ -110,23 +110,55 @@ def openblas() -> None:
 # -- loaded and recorded -------------------------------------------------------------------------
 
 
+# A system without OpenBLAS, as Python's loader sees it.
+WITHOUT_OPENBLAS = f"""
+import ctypes
+class CDLL(ctypes.CDLL):
+    def __init__(self, name, *more, **options):
+        if name == {blas.SONAME!r}:
+            raise OSError(name)
+        super().__init__(name, *more, **options)
+ctypes.CDLL = CDLL
+"""
+
+
 @pytest.mark.slow
 @LINUX
 def test_a_cell_records_the_blas_that_it_was_measured_with(openblas: None, tmp_path: Path) -> None:
-    """OpenBLAS with the cell's threads, and several times as fast as what MLX brings."""
+    """OpenBLAS with the cell's threads, the system's or SciPy's, and faster than what MLX brings."""
     wanted = product([1, 320, 320, 320])
     fast = measured(wanted, tmp_path)
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_OPENBLAS, encoding="utf-8")
+    path = os.pathsep.join([str(tmp_path), str(ROOT / "workflow")])
+    of_scipy = measured(wanted, tmp_path, PYTHONPATH=path)
     own = measured(wanted, tmp_path, SILICONPROF_MLX_BLAS="own")
-    for made in (fast, own):
+    for made in (fast, of_scipy, own):
         assert made["status"] == "ok", made["reason"]
         assert made["precision"]["effective"] == "fp32"
         assert made["points"][0]["result_error"] < 1e-5
-    backend = fast["environment"]["backend"]
-    assert backend["blas"].startswith("OpenBLAS ") and backend["blas_threads"] == wanted.threads
+    for made, library in ((fast, "libopenblas"), (of_scipy, "libscipy_openblas-")):
+        backend = made["environment"]["backend"]
+        assert backend["blas"].startswith("OpenBLAS ") and f"({library}" in backend["blas"]
+        assert backend["blas_threads"] == wanted.threads
     assert own["environment"]["backend"]["blas"].startswith("reference BLAS ")
     assert own["environment"]["backend"]["blas_threads"] is None
-    times = [statistics.median(made["points"][0]["times"]["step_s"]) for made in (fast, own)]
-    assert times[0] * 3 < times[1]
+    times = [statistics.median(m["points"][0]["times"]["step_s"]) for m in (fast, of_scipy, own)]
+    assert max(times[:2]) * 3 < times[2]
+
+
+@LINUX
+@pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
+def test_a_set_up_that_cannot_build_says_why(compiler: str) -> None:
+    done = subprocess.run(
+        [sys.executable, *mlx_blas.BUILD.split()[1:]],
+        env=environment(CXX=compiler),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode and not done.stdout
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("mlx-blas: ") and ("install g++" in line or "exit status 1" in line)
 
 
 @LINUX

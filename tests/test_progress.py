@@ -50,7 +50,10 @@ def test_a_terminal_sees_the_cell_and_a_file_does_not(checkout: Checkout):
         release()
         assert piped.wait() == 0
     assert len(re.findall(WAITS, log.read_text())) == 1
-    assert "cell 1 of 2" not in log.read_text()
+    assert "cell 1 of 2" not in log.read_text() and "input: " not in log.read_text()
+    assert re.search(
+        r"^1/2  mlx · (one|two) · fp32 +[\d.]+ (µ|m)s  [\d.]+ \S*FLOP/s", log.read_text(), re.M
+    )
     for record in (checkout.path / "results/records").rglob("*.json"):
         record.unlink()
     (checkout.path / "results/tables/cells.csv").unlink()
@@ -76,6 +79,7 @@ def test_a_terminal_sees_the_cell_and_a_file_does_not(checkout: Checkout):
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen.decode(errors="replace"))
     assert re.search(r"cell 1 of 2  \S+ · mlx · (one|two) · auto · fp32", text), text
     assert re.search(r"cell 2 of 2 .* left", text), text
+    assert re.search(r"2/2  mlx · (one|two) · fp32 +[\d.]+ (µ|m)s ", text), text
     assert "localrule measure" not in text
     assert re.search(rf"{WAITS}\r*\n", text), text  # a line that stays
 

@@ -59,11 +59,12 @@ def product(backend: str, **more: Any) -> Cell:
     return Cell(**fields | more)
 
 
-def measure(folder: Path, cell: Cell, fault: str = "") -> dict[str, Any]:
+def measure(folder: Path, cell: Cell, fault: str = "", run: str = "") -> dict[str, Any]:
     """`python -m siliconprof.measure` on a cell; its record.
 
     Args:
         fault: Python code that runs in the measuring process before anything else.
+        run: process number of the pipeline that asks; none where a person does.
     """
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(fault, encoding="utf-8")
@@ -72,7 +73,10 @@ def measure(folder: Path, cell: Cell, fault: str = "") -> dict[str, Any]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "SILICONPROF_LOCK_FILE": str(folder / "lock"),
     }
+    if run:
+        environment["SILICONPROF_PIPELINE_PID"] = run
     command = ["-m", "siliconprof.measure", "--cell", cell.to_json(), "--output", "record.json"]
+    command += ["--history", "history"]
     done = subprocess.run(
         [sys.executable, *command],
         cwd=folder,
@@ -140,6 +144,30 @@ def test_a_normal_cell_passes_its_checks(backend: str, normal: dict[str, Any]) -
     assert min(checks["synchronisation"]["waited_shares"].values()) > 0.8
     assert checks["precision"]["product_error"] < 1e-5
     assert {"checks", "noise"} <= made["method"].keys()
+
+
+def test_cells_of_a_run_share_what_was_checked_and_did_not_fail(tmp_path: Path) -> None:
+    """Those that are alike alone, in one run alone, for a while, and never a failure."""
+    run = str(os.getpid())
+
+    def made(workload: str, fault: str = "", run: str = run, threads: int = 1) -> dict[str, Any]:
+        cell = product("mlx", workload=workload, threads=threads)
+        checks = measure(tmp_path, cell, fault, run)["checks"]
+        assert "taken_from" not in checks["clock"] and "taken_from" not in checks["sleep"]
+        return checks["synchronisation"]
+
+    assert made("broken", NOBODY_WAITS)["verdict"] == "failed"
+    for _ in range(5):  # a busy host fails other checks, and then nothing is shared
+        assert "taken_from" not in made("first")
+        if kept := list((tmp_path / "history" / ".checks").glob("*.json")):
+            break
+    second = made("second")
+    assert second["taken_from"] == "cpu-x/mlx/first/auto/fp32" and second["age_s"] > 0
+    assert "taken_from" not in made("third", threads=2)
+    assert "taken_from" not in made("fourth", run="")
+    note = json.loads(kept[0].read_text(encoding="utf-8"))
+    kept[0].write_text(json.dumps(note | {"at_s": note["at_s"] - truth.SHARED_FOR_S}))
+    assert "taken_from" not in made("later")
 
 
 def test_a_device_with_little_memory_is_not_checked(tmp_path: Path) -> None:

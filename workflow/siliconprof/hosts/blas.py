@@ -2,7 +2,7 @@
 
 MLX's wheel for Linux brings a reference BLAS. A library in the process's global scope takes
 precedence over the one that a framework was linked with, so OpenBLAS is loaded there before MLX is
-first imported. A process that measures torch must not do that: torch would call OpenBLAS instead of
+first imported: the system's, or SciPy's through an adapter (`mlx_blas`). A process that measures torch must not do that: torch would call OpenBLAS instead of
 its own MKL.
 """
 
@@ -12,10 +12,11 @@ import ctypes
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from siliconprof.hosts import machine
+from siliconprof.hosts import machine, mlx_blas
 
 VARIABLE = "SILICONPROF_MLX_BLAS"
 OWN = "own"
@@ -65,16 +66,21 @@ def owner(symbol: str, library: str | None = None) -> str | None:
     return _owner(ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 
+def _function(path: str, name: str) -> Any:
+    """A function of OpenBLAS, by its own name or by SciPy's; None where a library has neither."""
+    with suppress(OSError):
+        library = ctypes.CDLL(path)
+        return getattr(library, name, None) or getattr(library, f"scipy_{name}", None)
+    return None
+
+
 def name_of(path: str) -> str:
     """The name of a BLAS library, with its version where it reports one, and its file's name."""
     name = Path(path).name
-    try:
-        config = ctypes.CDLL(path).openblas_get_config
+    if config := _function(path, "openblas_get_config"):
         config.restype = ctypes.c_char_p
         version = re.search(r"OpenBLAS (\S+)", config().decode())
         return f"OpenBLAS {version[1] if version else 'of unknown version'} ({name})"
-    except (AttributeError, OSError):
-        pass
     if "mkl" in name:
         return f"oneMKL ({name})"
     if re.match(r"lib(c?blas)\b", name):
@@ -115,10 +121,12 @@ def load_for_mlx() -> None:
     """
     if keeps_own_blas() or machine.is_mac() or "mlx.core" in sys.modules or owner("cblas_sgemm"):
         return
-    try:
-        ctypes.CDLL(SONAME, mode=ctypes.RTLD_GLOBAL)
-    except OSError:
-        pass  # not installed: the doctor says how to get it
+    for candidates in ([SONAME], mlx_blas.built()):
+        with suppress(OSError):  # not installed: the doctor says how to get it
+            for library in candidates:
+                ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+            if candidates:
+                return
 
 
 def of_mlx() -> dict[str, Any]:
@@ -130,10 +138,8 @@ def of_mlx() -> dict[str, Any]:
     """
     own = mapped(r"^libmlx\b")
     path = owner("cblas_sgemm") or (owner("cblas_sgemm", own) if own else None)
-    threads = None
-    if path:
-        try:
-            threads = ctypes.CDLL(path).openblas_get_num_threads()
-        except (AttributeError, OSError):
-            pass
+    if path and Path(path).name == mlx_blas.NAME:
+        path = mapped(r"^libscipy_openblas-")
+    count = _function(path, "openblas_get_num_threads") if path else None
+    threads = count() if count else None
     return {"blas": of_the_system() or (name_of(path) if path else None), "blas_threads": threads}

@@ -22,7 +22,7 @@ from typing import Any
 from siliconprof import declarations, plugins
 from siliconprof.errors import UserError
 from siliconprof.fingerprint import of as code_fingerprint
-from siliconprof.hosts import blas, detect, machine, offload_ops, registry
+from siliconprof.hosts import blas, detect, machine, mlx_blas, offload_ops, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.store import documents, names, redaction
@@ -126,7 +126,7 @@ def _blas_files() -> Iterator[tuple[str, str, int, int]]:
             name, _, path = line.strip().partition(" => ")
             if name.split(" ")[0] in BLAS_LIBRARIES:
                 candidates.append(path)
-    for candidate in candidates:
+    for candidate in [*candidates, *map(str, mlx_blas.built())]:
         try:
             status = os.stat(candidate)
         except OSError:

@@ -10,6 +10,7 @@ standard library only, so that a bare host with just torch or mlx can take part.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import hmac
 import json
 import os
@@ -28,6 +29,7 @@ from siliconprof import fingerprint, plugins
 from siliconprof.cells import method
 from siliconprof.errors import CANNOT_WRITE_STATUS, DEVICE_LOST_STATUS, CannotWrite, UserError
 from siliconprof.hosts import environment, machine
+from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.measure import capture, descendants, inherited, lock, takeover
 from siliconprof.measure.child import FRESH, Child, PipelineGone, require_pipeline, show
 from siliconprof.measure.output import Output
@@ -41,6 +43,7 @@ from siliconprof.store.cell import Cell
 
 NO_POINT = "it came to its end without a point: nothing was measured"
 CHECKOUT = PACKAGE_DIR.parent.parent
+CHECKS = ".checks"  # below the history, where a host may be called `checks`
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -281,6 +284,20 @@ def may_fork(trial: Trial) -> bool:
     return trial.cell.device_kind == "cpu" and not trial.compiles and not limited
 
 
+def shared_checks(trial: Trial, folder: Path) -> Path | None:
+    """The file of the checks that cells like this one share in a run; None for one by hand."""
+    pipeline = os.environ.get(PIPELINE_VARIABLE)
+    if not pipeline:
+        return None
+    cell = trial.cell
+    alike = [machine.read_text(BOOT_ID), pipeline, cell.device, cell.device_index, cell.backend] + [
+        cell.precision,
+        cell.threads,
+        sorted(trial.environment(os.environ).items()),
+    ]
+    return folder / f"{hashlib.sha256(json.dumps(alike).encode()).hexdigest()[:16]}.json"
+
+
 def run_on(
     trial: Trial,
     result: Path,
@@ -288,6 +305,7 @@ def run_on(
     points: journal.Journal,
     keep: Path | None,
     expected: Mapping[str, Any] | None = None,
+    checks: Path | None = None,
 ) -> dict[str, Any]:
     """Run children until one comes to its end.
 
@@ -299,10 +317,13 @@ def run_on(
         points: the cell's journal, in a file.
         keep: the cell's folder for files that outlive it.
         expected: the device that a node of a cluster must have, see `node_check`.
+        checks: folder of the checks that cells of a run share.
     """
     arguments = ["--journal", str(points.path), "--key", points.key]
     arguments += ["--keep", str(keep)] if keep else []
     arguments += ["--expect", json.dumps(expected)] if expected else []
+    if checks and (shared := shared_checks(trial, checks)):
+        arguments += ["--checks", str(shared)]
     limit_s = Plan.of(trial.cell.timing).time_limit_s
     own, restarts, spent_s = [os.getpid()], [], 0.0
     launch = capture.Launch(forked=may_fork(trial))
@@ -345,6 +366,7 @@ def supervise(
     keep: Path | None = None,
     declared: Mapping[str, Any] | None = None,
     expected: Mapping[str, Any] | None = None,
+    checks: Path | None = None,
 ) -> dict[str, Any]:
     """Run the trial to its end, then the captures that the cell asks for; the result.
 
@@ -353,6 +375,7 @@ def supervise(
         keep: the folder for files that outlive a measurement, `results/kept`.
         declared: versions that the pipeline declared.
         expected: the device that a node of a cluster must have, see `node_check`.
+        checks: see `run_on`.
 
     Raises:
         PipelineGone: the pipeline died; the child has been ended and no record is due.
@@ -382,7 +405,7 @@ def supervise(
         points = journal.opened(own or folder / "kept", cell, key)
         host = Host(held)
         with closing(host.output):
-            report = run_on(trial, result, host, points, own, expected)
+            report = run_on(trial, result, host, points, own, expected, checks)
             report["surroundings"] = before
             if report["status"] == "ok":
                 report["captures"] = capture.take(
@@ -480,7 +503,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{cell.path}: taken over from the history, not measured again", file=sys.stderr)
         return 0
     try:
-        result = supervise(trial, arguments.captures, arguments.keep, declared, arguments.expect)
+        checks = arguments.history / CHECKS if arguments.history else None
+        result = supervise(
+            trial, arguments.captures, arguments.keep, declared, arguments.expect, checks
+        )
     except PipelineGone:
         print("the pipeline has died: the cell ended without a record", file=sys.stderr)
         return 1

@@ -56,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--key", default="", help="key under which those points count")
     parser.add_argument("--keep", type=Path, help="the cell's folder for files that outlive it")
     parser.add_argument("--expect", type=json.loads, help="the device that this node must have")
+    parser.add_argument("--checks", type=Path, help="file of this run's checks of such cells")
     parser.add_argument("--capture", help="run under this tool instead of measuring")
     parser.add_argument("--capture-folder", type=Path)
     arguments = parser.parse_args(argv)
@@ -85,7 +86,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             journal = Journal(arguments.journal, arguments.key)
             result |= measurement.measure(
-                trial, report, partial, journal, arguments.keep, arguments.expect
+                trial,
+                report,
+                partial,
+                journal,
+                arguments.keep,
+                arguments.expect,
+                arguments.checks,
             )
             result["modules_loaded"] = modules_loaded()
             result["status"], result["reason"] = sweep.status(partial["points"])

@@ -8,7 +8,7 @@ from typing import Any
 from siliconprof import declarations, words
 from siliconprof.analyse import record_rows, throughputs
 
-RATES = (("samples_per_s", ""), ("flop_per_s", "FLOP/s"), ("bytes_per_s", "byte/s"))
+RATES = (("samples_per_s", ""), ("flop_per_s", "FLOP/s"), ("bytes_per_s", "B/s"))
 NAME_WIDTH, TIME_WIDTH = 46, 10
 REASON_LENGTH = 60
 

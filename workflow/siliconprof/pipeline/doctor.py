@@ -19,7 +19,7 @@ from typing import Any
 from siliconprof import plugins
 from siliconprof.cells import config
 from siliconprof.errors import UserError, stage
-from siliconprof.hosts import blas, environment, host_file, machine, registry
+from siliconprof.hosts import blas, environment, host_file, machine, mlx_blas, registry
 from siliconprof.pipeline import slurm
 from siliconprof.store import validation
 
@@ -134,9 +134,10 @@ def _backend_advice(host: Mapping[str, Any]) -> Iterator[Advice]:
             "every number",
             f"unset {blas.VARIABLE}, which asks for it"
             if os.environ.get(blas.VARIABLE)
-            else f"install {blas.SONAME} where the loader finds it (apt install "
-            "libopenblas0-pthread on Debian or Ubuntu): it is then loaded before MLX, in MLX's "
-            f"processes alone, and its cells run again. {blas.VARIABLE}={blas.OWN} keeps MLX's own",
+            else f"`{mlx_blas.BUILD}` lets MLX call SciPy's OpenBLAS, or install {blas.SONAME} where "
+            "the loader finds it (apt install libopenblas0-pthread on Debian or Ubuntu): either is "
+            "then loaded before MLX, in MLX's processes alone, and its cells run again. "
+            f"{blas.VARIABLE}={blas.OWN} keeps MLX's own",
         )
 
 

@@ -24,7 +24,7 @@ from siliconprof import closure
 from siliconprof.cells import freshness, matrix
 from siliconprof.cells.matrix import PlannedCell
 from siliconprof.errors import CannotWrite, UserError, writing
-from siliconprof.measure import lock, takeover
+from siliconprof.measure import lock, supervise, takeover
 from siliconprof.pipeline import slurm
 from siliconprof.store import left_out, record, records, temporary
 
@@ -50,6 +50,7 @@ def prepare(results: Path, planned: Sequence[PlannedCell], through: str | None =
     if through == slurm.EXECUTOR:  # before anybody looks at what they may still write
         slurm.clear_left_jobs(cancel=killed)
     temporary.sweep(results)
+    temporary.remove(results / "history" / supervise.CHECKS)  # of earlier runs
     if lock.nobody_else():  # what another is writing at this moment is no damage
         # Of a killed run: Snakemake would stop at copies of outputs that it has already made.
         temporary.remove(lock.SNAKEMAKE_FOLDER / "backups")

@@ -123,12 +123,14 @@ def measure(
     journal: Journal | None = None,
     keep: Path | None = None,
     expected: Mapping[str, Any] | None = None,
+    shared_checks: Path | None = None,
 ) -> dict[str, Any]:
     """Measure a trial; the parts of its record that only this process knows.
 
     Args:
         partial: filled on the way with the parts that are worth having when the cell fails.
         journal, keep, expected: see `opened_session`.
+        shared_checks: see `truth.before`.
 
     Raises:
         Unsupported: this host cannot run the backend, or the device computes in another precision.
@@ -143,7 +145,7 @@ def measure(
     checks = partial["checks"] = {}
     partial |= {"scenario": session.scenario, "flags": session.flags, "points": session.points}
     checking = time.perf_counter()
-    checks |= truth.before(session)
+    checks |= truth.before(session, shared_checks)
     checked = time.perf_counter()
     session.evidence |= backend.prove_precision(cell.seed)
     if cell.precision == "tf32" and session.evidence["effective_product"] == "fp32":

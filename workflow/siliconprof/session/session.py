@@ -83,6 +83,7 @@ class Session:
             return  # an earlier process has spent that time
         times, calls = point["times"], point.get("calls_per_time", 1)
         for name in (
+            "compile_step_s",
             "warmup_step_s",
             "step_s",
             "unsplit_step_s",

@@ -28,7 +28,7 @@ DRIFTS_ABOVE = 0.05  # |ratio of levels - 1| from which a significant drift or c
 CHANGE_P_BELOW = 0.001  # lower than usual: times that resemble their neighbours lower Pettitt's p
 FREE_RUNS = (3, 9)  # of free-running steps: at least, and at most where no energy is read
 FREE_RUN_SHARE = 0.03  # of the budget, that one run lasts about
-FREE_RUN_STEPS = (4, 1000)  # in one run: at least, at most
+FREE_RUN_STEPS = (2, 1000)  # in one run: at least, where a step is long; at most
 SLEEP_ASKED_S = 0.02
 SLEEPS = 3
 

@@ -1,4 +1,4 @@
-"""Are the numbers true? The checks of every cell, in its own process, before it measures.
+"""Are the numbers true? The checks of every cell, before it measures.
 
 The clock is compared with a second one over sleeps of a given length, and the backend's marks with
 the clock. A product and a sum are timed as everything is timed, with some work and with twice as
@@ -8,15 +8,18 @@ changes nothing else.
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.probes.interference import FLAG_ABOVE_CORES, ForeignLoad
 from siliconprof.session.known_work import AIM_S, CALL_S, VECTOR_BYTES, Work, Workshop
 from siliconprof.session.timing import clock_check
 from siliconprof.stats import statistics
+from siliconprof.store import documents, temporary
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
@@ -30,11 +33,12 @@ CLOCKS_DIFFER = 0.01  # of the second clock: NTP may slew a clock by several per
 SMALLEST_VECTOR_BYTES = 2**23
 SHARE_OF_MEMORY = 1 / 16
 WAITED_SHARE = 0.5  # of the time until a result is read, at least, lies inside the timed call
+SHARED_FOR_S = 600.0  # of one run's checks of the kernels
 COARSEST_S = 1e-5  # resolution and cost of the clock
 KERNEL_CHECKS = ("twice_the_work", "synchronisation", "marks")
 METHOD = {
     "checks": (
-        "in this process, before the first measurement: the clock and a second one agree within "
+        "before the first measurement: the clock and a second one agree within "
         f"{CLOCKS_DIFFER:.0%} over a sleep of 20 ms, median of 3 sleeps; a product of (side, n side) "
         f"and (n side, side) and a sum over a vector take {PROPORTIONAL[0]} to {PROPORTIONAL[1]} "
         f"times as long with twice the work, by the lower quartiles of {ROUNDS} interleaved calls "
@@ -42,7 +46,10 @@ METHOD = {
         f"and the clock agree within {MARKS_DIFFER:.0%} over products that last {AIM_S * 1e3:.0f} ms "
         f"and {WAITS} times as long as a wait for them, median of {MARK_ROUNDS}; at least half of "
         "the time until a result can be read is inside the timed call; the error of a product "
-        "against float64 tells the precision. The number of calls does not depend on how they turn "
+        "against float64 tells the precision. A run makes the checks of product and sum in the first "
+        "cell of a device, backend, precision and number of threads, and again after "
+        f"{SHARED_FOR_S / 60:.0f} minutes; cells between take them over if none failed, the others "
+        "are made in every cell's own process. The number of calls does not depend on how they turn "
         "out; all are kept, what fails is flagged"
     ),
     "noise": (
@@ -252,17 +259,42 @@ def worst(verdicts: Iterable[str]) -> str:
     return next((verdict for verdict in ("failed", "not checked") if verdict in distinct), "ok")
 
 
-def before(session: Session) -> dict[str, Check]:
-    """The checks before the first measurement; their memory is freed."""
+def before(session: Session, shared: Path | None = None) -> dict[str, Check]:
+    """The checks before the first measurement; their memory is freed.
+
+    Args:
+        shared: the file of `KERNEL_CHECKS` that this run has made with the same device, backend,
+            precision, threads and environment; they are taken over for a while.
+    """
     checks = clock_checks(session)
+    if taken_over := _taken_over(shared):
+        return checks | taken_over
     try:
-        checks |= kernel_checks(session)
+        made = kernel_checks(session)
     except Exception as error:  # out of memory, an operator that the device lacks
         text = " ".join(f"{type(error).__name__}: {error}".split())
-        checks |= {name: not_checked(text) for name in KERNEL_CHECKS}
+        made = {name: not_checked(text) for name in KERNEL_CHECKS}
+    if shared and worst(check["verdict"] for check in made.values()) == "ok":
+        cell = session.cell.path.partition("/")[2]  # the host's name may go from the record
+        note = {"at_s": time.monotonic(), "cell": cell, "checks": made}
+        shared.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write(shared, json.dumps(note).encode("utf-8"))
     session.backend.release_memory()
     session.backend.reset_peak_memory()
-    return checks
+    return checks | made
+
+
+def _taken_over(shared: Path | None) -> dict[str, Check]:
+    """The checks of an earlier cell, each with whose and how old it is; empty where none count."""
+    try:
+        found = documents.read(shared) if shared else {}
+    except (OSError, ValueError):
+        found = {}
+    age_s = time.monotonic() - found.get("at_s", -math.inf)
+    if not 0 <= age_s < SHARED_FOR_S:
+        return {}
+    origin = {"taken_from": found["cell"], "age_s": age_s}
+    return {name: check | origin for name, check in found["checks"].items()}
 
 
 # -- after the measurement -----------------------------------------------------------------------

@@ -1,0 +1,105 @@
+"""A fast BLAS for MLX on Linux: built at set-up from SciPy's OpenBLAS, loaded by `blas`.
+
+    python -m siliconprof.hosts.mlx_blas
+
+SciPy's wheel brings an OpenBLAS with names of its own, `scipy_cblas_sgemm` and so on. A library of
+the three functions that MLX calls hands their arguments on, so a host needs no package of its
+distribution. It lies in this Python's environment, and nothing of it depends on SciPy's version.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from siliconprof.errors import UserError, stage, writing
+from siliconprof.store import temporary
+
+NAME = "libsiliconprof-blas.so"
+BUILD = "python -m siliconprof.hosts.mlx_blas"
+# cblas_?gemm by the CBLAS standard's prototypes; its enumerations are ints.
+SOURCE = """\
+#define GEMM(name, scalar, array)                                                                  \\
+    void scipy_##name(int, int, int, int, int, int, scalar, array, int, array, int, scalar,        \\
+                      void *, int);                                                                \\
+    void name(int order, int transpose_a, int transpose_b, int m, int n, int k, scalar alpha,      \\
+              array a, int lda, array b, int ldb, scalar beta, void *c, int ldc) {                 \\
+        scipy_##name(order, transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c,     \\
+                     ldc);                                                                         \\
+    }
+extern "C" {
+GEMM(cblas_sgemm, float, const float *)
+GEMM(cblas_dgemm, double, const double *)
+GEMM(cblas_cgemm, const void *, const void *)
+}
+"""
+
+
+def adapter() -> Path:
+    """The path of the library, which need not exist."""
+    return Path(sys.prefix) / "lib" / NAME
+
+
+def of_scipy() -> Path | None:
+    """SciPy's OpenBLAS; None where SciPy is not installed, or from other than its wheel."""
+    spec = importlib.util.find_spec("scipy")
+    if spec is None or spec.origin is None:
+        return None
+    libraries = Path(spec.origin).parent.parent / "scipy.libs"
+    return next(iter(sorted(libraries.glob("libscipy_openblas-*.so"))), None)
+
+
+def built() -> list[Path]:
+    """What a process loads so that MLX calls SciPy's OpenBLAS, in this order; [] = not built."""
+    library, own = of_scipy(), adapter()
+    return [library, own] if library and own.is_file() else []
+
+
+def build() -> Path:
+    """Compile the library; takes a second.
+
+    Raises:
+        UserError: there is no compiler or no library of SciPy's, or the compiler failed; one line.
+    """
+    compiler = os.environ.get("CXX", "c++")
+    if of_scipy() is None:
+        raise UserError("mlx-blas: no OpenBLAS of SciPy's wheel is installed: pip install scipy")
+    if not shutil.which(compiler):
+        raise UserError(
+            f"mlx-blas: no C++ compiler ('{compiler}'); install g++ (Debian: apt-get install g++) "
+            "or set CXX"
+        )
+    target = adapter()
+    command = [compiler, "-x", "c++", "-O2", "-shared", "-fPIC", "-", "-o"]
+    with writing(target), temporary.scratch() as folder:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        made = folder / NAME
+        done = subprocess.run(
+            [*command, str(made)], input=SOURCE, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+            errors = [line for line in lines if "error" in line] or lines
+            raise UserError(f"mlx-blas: was not built: {errors[0]}")
+        temporary.write(target, made.read_bytes())
+    return target
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Build the library and print its path; nothing is due where MLX needs none."""
+    argparse.ArgumentParser(
+        prog="siliconprof.hosts.mlx_blas", description=(__doc__ or "").split("\n")[0]
+    ).parse_args(argv)
+    if sys.platform == "linux":
+        print(build())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))
