@@ -447,6 +447,10 @@ def test_a_page_stands_whatever_becomes_of_the_next(project):
     assert f"snakemake --cores 1 {' '.join(again)}" in page.read_text(encoding="utf-8")
     before = {path.name: path.read_bytes() for path in project.path.glob("results/figures/*.*")}
     assert any(name.startswith("loss-") for name in before)
+    project.snakemake("figures", *again[1:])
+    printed = {path.name for path in project.path.glob("results/print/[!.]*")}
+    drawn = {Path(name).stem for name in before if name.endswith(".svg")}
+    assert printed == {f"{stem}.{kind}" for stem in drawn for kind in ("png", "pdf")}
 
     whole = template.read_text(encoding="utf-8")
     template.write_text("{{ nothing_of_this_name }}", encoding="utf-8")

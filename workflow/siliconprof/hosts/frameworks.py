@@ -16,6 +16,7 @@ from typing import Any
 
 from siliconprof import plugins
 from siliconprof.hosts import blas, machine
+from siliconprof.lifetime import leave
 
 ANSWER_MARK = "siliconprof-answer: "
 SMALL = 64  # rows and columns of the product that proves a device to work
@@ -192,4 +193,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))
