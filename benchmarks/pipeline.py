@@ -1,69 +1,197 @@
-"""What the pipeline itself costs: `make bench`, or `python benchmarks/pipeline.py`.
+"""What the pipeline costs, as one table: `make bench`, or `python benchmarks/pipeline.py`.
 
-In a fresh copy of this checkout: the default run, then no-op reruns. Prints wall times, the
-number of cells, and the share of the default run's wall clock that was spent inside warm-up and
-timed regions; the rest is start-up of fresh processes, preparing and rendering. These machines
-are noisy: quote the shares and ratios, not one absolute time.
+In a fresh copy of this checkout: the default run, no-op reruns, a forced page and one after an
+edited caption, then (`render.py`) the stages after measuring at 1,000 cells. Each figure is a ratio
+or share of two times of this one run, or a time where no other makes sense, beside its goal; the
+table goes to benchmarks/results.md too, with machine and versions. These machines are noisy: quote
+shares and ratios, not one absolute time.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
+import re
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("Snakefile", "workflow", "config", "profiles", "report")
+TABLE = ROOT / "benchmarks" / "results.md"
+IMPORT = "import torch; from transformers import GPT2LMHeadModel"
+IMPORTS = 3
+PACKAGES = ("torch", "mlx", "transformers", "snakemake", "matplotlib")
 
 
-def snakemake(folder: Path, *arguments: str) -> float:
-    """Seconds of one `snakemake --cores 1 …` in a folder."""
-    started = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-m", "snakemake", "--cores", "1", *arguments],
-        cwd=folder,
-        check=True,
-        capture_output=True,
+class Line(NamedTuple):
+    """A row of the table."""
+
+    what: str
+    against: str
+    found: str
+    goal: str
+
+
+class Said(NamedTuple):
+    """How a run went: seconds, and seconds until its first cell's numbers stood there."""
+
+    wall_s: float
+    first_s: float | None
+
+
+def snakemake(folder: Path, *arguments: str) -> Said:
+    """One `snakemake --cores 1 …` in a folder."""
+    started, first_s = time.perf_counter(), None
+    command = [sys.executable, "-m", "snakemake", "--cores", "1", *arguments]
+    with subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        lines = []
+        for line in process.stderr or ():
+            lines.append(line)
+            if first_s is None and re.match(r" *\d+/\d+  .*/s", line):
+                first_s = time.perf_counter() - started
+    if process.returncode:
+        raise SystemExit("".join(lines))
+    return Said(time.perf_counter() - started, first_s)
+
+
+def copied(folder: Path) -> Path:
+    """A fresh copy of this checkout."""
+    folder.mkdir(parents=True)
+    for part in PARTS:
+        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy2
+        copy(ROOT / part, folder / part)
+    (folder / "results").mkdir()
+    return folder
+
+
+def import_s() -> float:
+    """Seconds of a process that imports torch and GPT-2's class, the least of a few."""
+    taken = []
+    for _ in range(IMPORTS):
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-c", IMPORT], check=True, capture_output=True)
+        taken.append(time.perf_counter() - started)
+    return min(taken)
+
+
+def of_the_run(said: Said, records: Sequence[Mapping[str, Any]]) -> list[Line]:
+    """What the default run itself shows."""
+    accounts = [record["accounting"] for record in records]
+    timed_s = sum(account.get("timed_s", 0.0) for account in accounts)
+    beside_s = [
+        record["accounting"]["wall_s"] - record["accounting"]["timed_s"]
+        for record in records
+        if record["status"] == "ok"
+        and record["cell"]["backend"] == "torch-cpu"
+        and record["cell"]["workload"].startswith(("gpt2-nano-plain", "gpt2-tiny-plain"))
+    ]
+    cost = statistics.median(beside_s) / import_s()
+    failed = sum(record["status"] not in ("ok", "unsupported") for record in records)
+    return [
+        Line("first measured number on the terminal", "–", f"{said.first_s or 0:.1f} s", "10 s"),
+        Line(
+            f"default run, {len(records)} cells, {failed} failed",
+            "–",
+            f"{said.wall_s:.0f} s",
+            "180 s",
+        ),
+        Line(
+            "inside warm-up and timed regions",
+            "its wall clock",
+            f"{timed_s / said.wall_s:.2f}",
+            "0.75",
+        ),
+        Line(
+            "one more cheap torch cell, less its timed part",
+            "importing torch and GPT-2",
+            f"{cost:.2f} ×",
+            "0.15 ×",
+        ),
+    ]
+
+
+def of_the_page(folder: Path, reruns: int) -> list[Line]:
+    """What making the page again costs."""
+    idle_s = [snakemake(folder, "report").wall_s for _ in range(reruns)]
+    whole_s = snakemake(folder, "--forcerun", "render", "--", "report").wall_s
+    captions = folder / "report" / "captions.yaml"
+    text = captions.read_text(encoding="utf-8")
+    captions.write_text(text.replace(". ", ".  ", 1) + "# an edit\n", encoding="utf-8")
+    edited_s = snakemake(folder, "report").wall_s
+    return [
+        Line("nothing to do", "–", f"{statistics.median(idle_s):.1f} s", "–"),
+        Line("the page, all of it", "–", f"{whole_s:.1f} s", "–"),
+        Line("a caption edited", "the page, all of it", f"{edited_s / whole_s:.2f}", "0.1"),
+    ]
+
+
+def of_many_cells(cells: int, steps: int) -> list[Line]:
+    """What the stages after measuring cost where there are many cells."""
+    command = [sys.executable, "benchmarks/render.py", "--json"]
+    command += ["--cells", str(cells), "--steps", str(steps)]
+    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    stages = json.loads(done.stdout)["stages"].values()
+    wall_s = sum(stage["wall_s"] for stage in stages)
+    peak = max(stage["peak_rss_bytes"] for stage in stages) / 2**20
+    what = f"all after measuring, {cells:,} cells and {steps:,} steps"
+    return [Line(what, "–", f"{wall_s:.0f} s, {peak:.0f} MiB", "20 s, 1024 MiB")]
+
+
+def machine() -> str:
+    """This machine and the versions, in a line."""
+    with open("/proc/cpuinfo", encoding="utf-8") as stream:
+        model = next((ln.split(": ", 1)[1].strip() for ln in stream if "model name" in ln), "")
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)
+    load = os.getloadavg()[2]
+    return (
+        f"{model or platform.machine()}, {len(os.sched_getaffinity(0))} cores, "
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()}; {versions}; "
+        f"{datetime.now(UTC):%Y-%m-%d}, load of the last 15 minutes {load:.1f}"
     )
-    return time.perf_counter() - started
+
+
+def as_markdown(lines: Sequence[Line]) -> str:
+    """The table."""
+    head = Line("What", "Against", "Found", "Goal")
+    rule = Line("---", "---", "---", "---")
+    return "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *lines))
 
 
 def main() -> int:
-    """Run and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--reruns", type=int, default=5, help="no-op reruns to time")
-    parser.add_argument("--keep", type=Path, help="work in this folder and leave it")
+    """Run, print, and write the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--reruns", type=int, default=3, help="no-op reruns to time")
+    parser.add_argument("--keep", type=Path, help="work in this new folder and leave it")
+    parser.add_argument("--cells", type=int, default=1000, help="of the made-up results; 0 = none")
     arguments = parser.parse_args()
+    about = machine()
     with tempfile.TemporaryDirectory() as scratch:
-        folder = arguments.keep or Path(scratch) / "project"
-        folder.mkdir(parents=True)
-        for part in PARTS:
-            copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy2
-            copy(ROOT / part, folder / part)
-        (folder / "results").mkdir()
-        wall_s = snakemake(folder, "report")
-        reruns = [snakemake(folder, "report") for _ in range(arguments.reruns)]
+        folder = copied(arguments.keep or Path(scratch) / "project")
+        snakemake(folder, "-n", "report")  # compiles the modules and detects the host
+        command = [sys.executable, "-m", "siliconprof.pipeline.doctor"]
+        path = {"PYTHONPATH": str(folder / "workflow")}
+        subprocess.run(command, cwd=folder, env=os.environ | path, capture_output=True, check=False)
+        said = snakemake(folder, "report")
         records = [json.loads(p.read_text()) for p in (folder / "results/records").rglob("*.json")]
-    timed_s = sum(record["accounting"].get("timed_s", 0.0) for record in records)
-    cells_s = sum(record["accounting"]["wall_s"] for record in records)
-    statuses = [record["status"] for record in records]
-    print(f"default run            {wall_s:8.1f} s wall")
-    print(
-        f"cells                  {len(records):8d}   "
-        f"({', '.join(f'{statuses.count(s)} {s}' for s in sorted(set(statuses)))})"
-    )
-    print(f"inside cells           {cells_s:8.1f} s   {cells_s / wall_s:.0%} of the wall clock")
-    print(f"warm-up and timed      {timed_s:8.1f} s   {timed_s / wall_s:.0%} of the wall clock")
-    print(
-        f"no-op rerun            {statistics.median(reruns):8.2f} s   "
-        f"median of {len(reruns)}, {min(reruns):.2f} to {max(reruns):.2f}"
-    )
+        lines = [*of_the_run(said, records), *of_the_page(folder, arguments.reruns)]
+    if arguments.cells:
+        lines += of_many_cells(arguments.cells, 100 * arguments.cells)
+    table = as_markdown(lines)
+    print(f"{about}\n\n{table}", end="")
+    TABLE.write_text(f"# What the pipeline costs\n\n`make bench` on {about}.\n\n{table}")
     return 0
 
 

@@ -484,7 +484,7 @@ def shown_progress(path: Path) -> None:
     assert not set(shown._render().plain) & {"\x1b", "\n", "\x00"}
 
 
-HANDLER = progress.ProgressHandler(Path("none"))
+HANDLER = progress.LiveHandler(Path("none"))
 WEIGHTS = {"a": ((2, 3), "float32")}
 
 

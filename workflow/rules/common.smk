@@ -24,5 +24,5 @@ FLOW = snakefile.prepare(
 
 # Stages run this checkout's code, whatever is installed; each of them checks.
 shell.prefix(
-    "set -euo pipefail; export PYTHONPATH=workflow PYTHONDONTWRITEBYTECODE=1; "
+    "set -euo pipefail; export PYTHONPATH=workflow; "
 )

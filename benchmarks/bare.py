@@ -1,0 +1,224 @@
+"""A cell's step against the same training without us: `python benchmarks/bare.py`
+
+The default experiment's GPT-2 nano in fp32 on this host's CPU: a `plain` cell against a bare loop
+of torch, an `hf` cell against transformers' Trainer alone, an MLX cell against a loop of mlx-lm's
+model as its own tuner writes it, and a `plain` cell against itself without probes. Both sides of a
+round are fresh processes, one after the other, in an order that is drawn; model, weights, batches,
+threads and environment are the same. For each pair: the ratio of the median step, the cell's over
+the other's, with its 95 % interval over the rounds. The data sets must have been prepared
+(`make report`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "workflow"))
+
+from forks import python, ratio  # noqa: E402
+from siliconprof.datasets import data_folder  # noqa: E402
+from siliconprof.hosts import blas  # noqa: E402
+from siliconprof.measure import child  # noqa: E402
+from siliconprof.session.trial import Trial  # noqa: E402
+from siliconprof.store.cell import Cell  # noqa: E402
+
+WARM_UP, STEPS = 20, 100
+# what -> (backend, workload), which of them the other side is
+PAIRS = {
+    "plain cell / bare loop of torch": ("torch-cpu", "gpt2-nano-plain"),
+    "hf cell / Trainer alone": ("torch-cpu", "gpt2-nano-hf"),
+    "MLX cell / loop of mlx-lm's model": ("mlx", "gpt2-nano-plain"),
+    "plain cell, all probes / none": ("torch-cpu", "gpt2-nano-plain"),
+}
+NO_PROBES = "plain cell, all probes / none"
+
+
+# -- the other side, in a process of its own -------------------------------------------------------
+
+
+def of_torch(workload: Any, batches: Iterator[Any], cell: Cell) -> list[float]:
+    """Seconds of each step of a bare loop."""
+    import torch
+
+    torch.set_num_threads(cell.threads)
+    model = workload.torch_model(cell.seed).train()
+    optimizer = torch.optim.AdamW(model.parameters(), **workload.optimizer_settings("fp32"))
+    times = []
+    for batch in islice(batches, WARM_UP + STEPS):
+        began = time.perf_counter()
+        loss = model(**{name: torch.from_numpy(array).long() for name, array in batch.items()}).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        loss.item()
+        times.append(time.perf_counter() - began)
+    return times
+
+
+def of_trainer(workload: Any, batches: Iterator[Any], cell: Cell) -> list[float]:
+    """Seconds of each step of transformers' Trainer, by a callback at each step's end."""
+    import torch
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    torch.set_num_threads(cell.threads)
+    size = workload.samples_per_step()
+    rows: list[Any] = []
+    for batch in islice(batches, WARM_UP + STEPS + 1):
+        rows += [{name: torch.from_numpy(a[i]) for name, a in batch.items()} for i in range(size)]
+    ends: list[float] = []
+
+    class Ends(TrainerCallback):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            ends.append(time.perf_counter())
+
+    settings = workload.optimizer_settings("fp32")
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            output_dir=folder,
+            per_device_train_batch_size=size,
+            max_steps=WARM_UP + STEPS + 1,
+            learning_rate=settings["lr"],
+            lr_scheduler_type="constant",
+            weight_decay=0.0,
+            max_grad_norm=0.0,
+            use_cpu=True,
+            report_to=[],
+            save_strategy="no",
+            logging_strategy="no",
+            disable_tqdm=True,
+        )
+        trainer = Trainer(model=workload.torch_model(cell.seed), args=arguments, train_dataset=rows)
+        trainer.add_callback(Ends())
+        trainer.train()
+    return [after - before for before, after in zip(ends, ends[1:], strict=False)]
+
+
+def of_mlx(workload: Any, batches: Iterator[Any], cell: Cell) -> list[float]:
+    """Seconds of each step of a loop like mlx-lm's tuner."""
+    blas.load_for_mlx()
+    import mlx.core as mx
+    import mlx.nn as nn
+    from mlx.optimizers import AdamW
+
+    mx.set_default_device(mx.cpu)
+    model = workload.mlx_model(cell.seed)
+    settings = workload.optimizer_settings("fp32")
+    optimizer = AdamW(learning_rate=settings["lr"], weight_decay=0.0, bias_correction=True)
+
+    def loss_of(model: Any, tokens: Any) -> Any:
+        return nn.losses.cross_entropy(model(tokens)[:, :-1], tokens[:, 1:], reduction="mean")
+
+    value_and_grad = nn.value_and_grad(model, loss_of)
+    times = []
+    for batch in islice(batches, WARM_UP + STEPS):
+        began = time.perf_counter()
+        loss, gradients = value_and_grad(model, mx.array(batch["input_ids"]))
+        optimizer.update(model, gradients)
+        del gradients
+        mx.eval(loss, model.parameters(), optimizer.state)
+        loss.item()
+        times.append(time.perf_counter() - began)
+    return times
+
+
+LOOPS: dict[tuple[str, str], Callable[[Any, Iterator[Any], Cell], list[float]]] = {
+    ("torch-cpu", "plain"): of_torch,
+    ("torch-cpu", "hf"): of_trainer,
+    ("mlx", "plain"): of_mlx,
+}
+
+
+def loop(text: str) -> None:
+    """Print the median step of a cell's training without us."""
+    cell = Cell.from_json(text)
+    workload = Trial(cell).workload
+    data = data_folder.load(ROOT / (cell.dataset or ""))
+    trained = LOOPS[cell.backend, cell.trainer or ""]
+    print(statistics.median(trained(workload, workload.batches(data, cell.seed), cell)[WARM_UP:]))
+
+
+# -- both sides in turn ----------------------------------------------------------------------------
+
+
+def step_of_cell(text: str, folder: Path) -> float:
+    """The median unsplit step of a cell, measured by its command."""
+    output = folder / "record.json"
+    python("siliconprof.measure", "--cell", text, "--output", str(output))
+    record = json.loads(output.read_text(encoding="utf-8"))
+    if record["status"] != "ok":
+        raise SystemExit(f"{record['cell']['workload']}: {record['status']}: {record['reason']}")
+    return statistics.median(record["points"][0]["times"]["unsplit_step_s"])
+
+
+def step_of_loop(text: str, folder: Path) -> float:
+    """The median step of the same training without us, in the cell's own environment."""
+    environment = child.child_environment(Trial(Cell.from_json(text)), folder)
+    command = [sys.executable, __file__, "--loop", text]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return float(done.stdout.splitlines()[-1])
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--configfile", default=str(ROOT / "config" / "config.yaml"))
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--loop", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.loop:
+        loop(arguments.loop)
+        return 0
+    planned = ("siliconprof.cells.plan", "--configfile", arguments.configfile, "--json")
+    cells = {}
+    for entry in json.loads(python(*planned))["cells"]:
+        cell = entry["cell"]
+        if cell["precision"] == "fp32" and cell["device_kind"] == "cpu":
+            cell["timing"]["energy_window_s"] = 0
+            cells[cell["backend"], cell["workload"]] = cell
+    found: dict[str, tuple[list[float], list[float]]] = {what: ([], []) for what in PAIRS}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for number in range(arguments.rounds):
+            pairs = list(PAIRS.items())
+            random.Random(number).shuffle(pairs)
+            for what, name in pairs:
+                text = json.dumps(cells[name])
+                bare = cells[name] | {"parameters": cells[name]["parameters"] | {"probes": []}}
+                sides: list[Callable[[], float]] = [
+                    lambda text=text: step_of_cell(text, folder),
+                    (lambda bare=bare: step_of_cell(json.dumps(bare), folder))
+                    if what == NO_PROBES
+                    else (lambda text=text: step_of_loop(text, folder)),
+                ]
+                order = [0, 1]
+                random.Random(f"{number} {what}").shuffle(order)
+                for side in order:
+                    found[what][side].append(sides[side]())
+    ratios = {what: ratio(*both) for what, both in found.items()}
+    if arguments.json:
+        print(json.dumps(ratios))
+        return 0
+    for what, (middle, low, high) in ratios.items():
+        print(f"{what:36} {middle:.3f} ({low:.3f} to {high:.3f})")
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
+    sys.exit(main())
