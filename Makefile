@@ -1,5 +1,5 @@
 # make report   set up what this host needs, measure, and say where the page is
-# make figures  every figure of the report as PNG and PDF, in results/print
+# make figures  every figure of the report as SVG, PNG and PDF, in results/print
 # make test     set up what the tests need and run all of them
 # make test-fast, make lint, make docs, make bench, make clean-env
 

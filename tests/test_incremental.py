@@ -450,7 +450,7 @@ def test_a_page_stands_whatever_becomes_of_the_next(project):
     project.snakemake("figures", *again[1:])
     printed = {path.name for path in project.path.glob("results/print/[!.]*")}
     drawn = {Path(name).stem for name in before if name.endswith(".svg")}
-    assert printed == {f"{stem}.{kind}" for stem in drawn for kind in ("png", "pdf")}
+    assert printed == {f"{stem}.{kind}" for stem in drawn for kind in ("svg", "png", "pdf")}
 
     whole = template.read_text(encoding="utf-8")
     template.write_text("{{ nothing_of_this_name }}", encoding="utf-8")

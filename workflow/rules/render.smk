@@ -4,7 +4,7 @@
 #       results/noise-floor/{host}.json of the hosts that have one
 # out:  results/report.html, results/figures/, which `snakemake --report` shows with captions,
 #       results/left-out.json: what the page leaves out; results/summary.txt: what a run ends with;
-#       on request (`make figures`) results/print/: the figures as PNG and PDF
+#       on request (`make figures`) results/print/: every figure as SVG, PNG and PDF
 
 
 rule render:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from siliconprof.errors import printable
+from siliconprof.errors import UserError, printable
 from siliconprof.measure.child import PROGRESS_FILE_VARIABLE
 from siliconprof.measure.lock import WAITING
 from siliconprof.pipeline import cell_line
@@ -190,9 +190,14 @@ class CellHandler(logging.Handler):
         elif event in ("JOB_FINISHED", "JOB_ERROR"):
             cell = self.state.finished(int(fields.get("job_id", fields.get("jobid", -1))), now)
             if cell and event == "JOB_FINISHED":
-                count = f"{self.state.cells_done:>{len(str(self.state.cells_total))}}"
-                found = record.read(RECORDS / f"{cell}.json", check_schema=False)
-                self.say(f"{count}/{self.state.cells_total}  {cell_line.of(found)}")
+                self._tell(cell)
+
+    def _tell(self, cell: str) -> None:
+        """Say what a cell's record holds; nothing where storage is not here, but elsewhere."""
+        with suppress(UserError):
+            found = record.read(RECORDS / f"{cell}.json", check_schema=False)
+            total = str(self.state.cells_total)
+            self.say(f"{self.state.cells_done:>{len(total)}}/{total}  {cell_line.of(found)}")
 
 
 class LiveHandler(CellHandler):

@@ -68,12 +68,8 @@ class Section:
     drawn: Counter[str] = field(default_factory=Counter)  # figures by the key of their caption
 
     def files(self) -> Iterator[Block]:
-        """The figures and tables, those that are files alone among them."""
-        for block in self.blocks:
-            if block.kind in ("figure", "table"):
-                yield block
-            elif block.kind == "left-out":
-                yield from block.items
+        """The figures and tables that are files."""
+        return (block for block in self.blocks if block.kind in ("figure", "table"))
 
 
 @dataclass(frozen=True)
@@ -217,21 +213,22 @@ class Book:
             badge=self.origin,
             files=self._files(name, SVG="svg"),
         )
-        shown = self._has_room(key)
-        if shown:
+        if self._has_room(key):
             self._add(block)
         else:
             self._leave_out(block)
-        work = self._work(name, draw, alt, self.origin, shown)
+            if not self.for_print:
+                return
+        work = self._work(name, draw, alt, self.origin)
         self._drawing.append((block, self.crew.do(work), self._part))
 
     def _work(
-        self, name: str, draw: figures.Draw, alt: str, origin: str, on_page: bool
+        self, name: str, draw: figures.Draw, alt: str, origin: str
     ) -> Callable[[], figures.Drawn]:
         """What draws a figure."""
         if self.for_print:
             return partial(figures.publish_for_print, name, draw, self.staged, origin)
-        return partial(figures.publish, name, draw, alt, self.staged, origin, on_page)
+        return partial(figures.publish, name, draw, alt, self.staged, origin)
 
     def _has_room(self, key: str) -> bool:
         """Whether one more figure of a kind has room in this section of the page."""
@@ -243,15 +240,15 @@ class Book:
         )
 
     def _leave_out(self, block: Block) -> None:
-        """Name a figure, with its files, below those that are shown."""
+        """Name a figure below those that are shown."""
         blocks = self.sections[-1].blocks
         if not blocks or blocks[-1].kind != "left-out":
             self._add(Block("left-out"))
         here = blocks[-1]
         here.items.append(block)
         here.folded = (
-            f"{words.count(len(here.items), 'more figure')} as {'a file' if len(here.items) == 1 else 'files'} alone: "
-            f"the page draws at most {MOST_OF_A_KIND} of a kind and {MOST_IN_SECTION} in a section"
+            f"{words.count(len(here.items), 'more figure')}, drawn by “make figures” alone: the page "
+            f"shows at most {MOST_OF_A_KIND} of a kind and {MOST_IN_SECTION} in a section"
         )
 
     def finish(self) -> None:
@@ -289,8 +286,7 @@ class Book:
                         return "", ""
                     break
         block.text = trial.caption
-        on_page = any(block in section.blocks for section in self.sections)
-        return self._work(name, trial.draw, trial.caption.split(". ")[0], block.badge, on_page)()
+        return self._work(name, trial.draw, trial.caption.split(". ")[0], block.badge)()
 
     def _write_index(self) -> None:
         """Write the index by which `siliconprof.pipeline.provenance` finds figures and tables."""

@@ -27,9 +27,7 @@ Draw = Callable[[bool], Figure]  # narrow -> figure
 Drawn = tuple[str, str]  # for a desk, for a phone; see `placed`
 
 
-def publish(
-    name: str, draw: Draw, alt: str, folder: Path, origin: str = "", on_page: bool = True
-) -> Drawn:
+def publish(name: str, draw: Draw, alt: str, folder: Path, origin: str = "") -> Drawn:
     """Draw a figure, write its file and give what the page shows of it.
 
     Args:
@@ -37,15 +35,9 @@ def publish(
         draw: called with False for a desk, True for a phone.
         alt: what the figure shows, for those who cannot see it.
         origin: written into the figure where it is not of this host, since files travel alone.
-        on_page: whether it stands there; otherwise its file is all there is.
     """
-    wide = _marked(draw(False), origin)
-    text = _svg(wide)
-    folder.mkdir(parents=True, exist_ok=True)
-    margin = MARGIN_IN * style.POINTS_PER_IN
-    (folder / f"{name}.svg").write_text(svg.standalone(text, margin), encoding="utf-8")
-    if not on_page:
-        return "", ""
+    text = _svg(_marked(draw(False), origin))
+    _write_svg(name, text, folder)
     label = str(escape(alt))
     shown = svg.inline(text, label)
     narrow = svg.inline(_svg(_marked(draw(True), origin)), label, first_id=svg.ids(shown))
@@ -53,8 +45,9 @@ def publish(
 
 
 def publish_for_print(name: str, draw: Draw, folder: Path, origin: str = "") -> Drawn:
-    """Draw a figure as it is on a desk, and write it as PNG and PDF; the page shows nothing of it."""
+    """Draw a figure as it is on a desk, and write it as SVG, PNG and PDF; the page shows nothing."""
     wide = _marked(draw(False), origin)
+    _write_svg(name, _svg(wide), folder)
     width, height = wide.get_size_inches()
     frame = Bbox([[-MARGIN_IN, -MARGIN_IN], [width + MARGIN_IN, height + MARGIN_IN]])
     paper: dict[str, Any] = {"facecolor": "white", "bbox_inches": frame}
@@ -62,6 +55,12 @@ def publish_for_print(name: str, draw: Draw, folder: Path, origin: str = "") -> 
     undated = {"CreationDate": None, "Creator": "siliconprof", "Producer": None}
     wide.savefig(folder / f"{name}.pdf", metadata=undated, **paper)
     return "", ""
+
+
+def _write_svg(name: str, text: str, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    margin = MARGIN_IN * style.POINTS_PER_IN
+    (folder / f"{name}.svg").write_text(svg.standalone(text, margin), encoding="utf-8")
 
 
 def placed(drawn: Drawn, number: int, facets: marks.Facets, styles: svg.Styles) -> Markup:

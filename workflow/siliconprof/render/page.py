@@ -313,7 +313,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
     parser.add_argument("--again", default="", help="the command that makes it all again")
     parser.add_argument(
-        "--print", type=Path, help="write every figure to this folder as PNG and PDF, and no page"
+        "--print",
+        type=Path,
+        help="write every figure to this folder as SVG, PNG and PDF, and no page",
     )
     parser.add_argument(
         "--jobs", type=int, help="processes that draw figures; default: all that can"
