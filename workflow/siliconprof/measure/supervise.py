@@ -290,12 +290,10 @@ def shared_checks(trial: Trial, folder: Path) -> Path | None:
     if not pipeline:
         return None
     cell = trial.cell
-    alike = [machine.read_text(BOOT_ID), pipeline, cell.device, cell.device_index, cell.backend] + [
-        cell.precision,
-        cell.threads,
-        sorted(trial.environment(os.environ).items()),
-    ]
-    return folder / f"{hashlib.sha256(json.dumps(alike).encode()).hexdigest()[:16]}.json"
+    environment = sorted(trial.environment(os.environ).items())
+    device = [cell.device, cell.device_index, cell.backend, cell.precision, cell.threads]
+    alike = json.dumps([machine.read_text(BOOT_ID), pipeline, *device, environment])
+    return folder / f"{hashlib.sha256(alike.encode()).hexdigest()[:16]}.json"
 
 
 def run_on(

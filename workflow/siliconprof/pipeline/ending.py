@@ -22,7 +22,6 @@ from siliconprof.store.validation import one_line
 
 PAGE = Path("results/report.html")
 SUMMARY = PAGE.with_name("summary.txt")
-SUMMARY = PAGE.with_name("summary.txt")
 LEFT_OUT = PAGE.with_name(left_out.FILE)  # an output of `render`: without it the page is due
 LOGS = Path("results/logs")
 NOTHING_TO_DO = "Nothing to be done"

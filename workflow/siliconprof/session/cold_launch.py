@@ -88,6 +88,17 @@ def launch_cold(backend: Any, cell: Cell) -> None:
         timed(EMPTY_COLD_S, "launch the empty kernel", lambda: run(kernel))
 
 
+def forked(times: int) -> bool:
+    """Fork so many times, each once the fork before has ended; true in a fork."""
+    parent = os.getpid()
+    for _ in range(times):
+        if not (pid := os.fork()):
+            end_with(parent)
+            return True
+        report(ended=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    return False
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Launch for the first time and print the times."""
     parser = argparse.ArgumentParser(prog="siliconprof.session.cold_launch")
@@ -99,16 +110,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     cell = Cell.from_json(arguments.cell)
     backend = plugins.load("backends", cell.backend)()
     timed(IMPORT_S, f"import {backend.framework}", backend.import_framework)
-    for _ in range(arguments.forks):
-        parent = os.getpid()
-        if not (pid := os.fork()):
-            end_with(parent)
-            break
-        report(ended=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-    else:
-        if arguments.forks:
-            return 0
-    launch_cold(backend, cell)
+    if not arguments.forks or forked(arguments.forks):
+        launch_cold(backend, cell)
     return 0
 
 
