@@ -1,4 +1,4 @@
-"""The report in a dozen lines, which a run ends with on the terminal: the file `summary.txt`."""
+"""The report in a dozen lines, which a run ends with on the terminal: `ending.SUMMARY`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from siliconprof.render.data import Data
 from siliconprof.render.variants import label, work_apart
 from siliconprof.store.records import HERE
 
-FILE = "summary.txt"  # beside the page
 TRAININGS = 6  # the largest models
 FINDINGS = 3
 HEADER = ("training", "fastest of", "by", "step", "samples/s", "of the best product", "flags")

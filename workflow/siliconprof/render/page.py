@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof.errors import UserError, stage
+from siliconprof.pipeline import ending
 from siliconprof.render.crew import most_workers, rare_collections
 from siliconprof.store import left_out, temporary, validation
 from siliconprof.store.records import HERE
@@ -197,8 +198,8 @@ def render(arguments: argparse.Namespace) -> None:
     import jinja2
 
     template, inlined, captions = read_template(arguments.template)
-    from siliconprof.render import closing, style
     from siliconprof.render import data as data_
+    from siliconprof.render import style
     from siliconprof.render.book import Book
 
     data, unread = left_out.worked(
@@ -263,7 +264,7 @@ def render(arguments: argparse.Namespace) -> None:
             _replace(arguments.figures, staged)
         for line in missing:
             print(line, file=sys.stderr)
-        summary_file = arguments.output.with_name(closing.FILE)
+        summary_file = arguments.output.with_name(ending.SUMMARY.name)
         temporary.write(summary_file, facts["closing"].encode("utf-8"))
         left_out.write(arguments.output.with_name(left_out.FILE), missing)
     except jinja2.UndefinedError as error:
