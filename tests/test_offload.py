@@ -112,7 +112,7 @@ def losses(record: dict[str, Any]) -> list[float]:
     """Of the twelve steps, timed one by one, of a cell that went well; more run freely."""
     assert record["status"] == "ok", record["reason"]
     (point,) = record["points"]
-    assert len(point["loss"]) == 24
+    assert len(point["loss"]) == 18
     return point["loss"][:12]
 
 
