@@ -178,14 +178,12 @@ def make(results: Path, folder: Path, chance: random.Random) -> None:
     (folder / "results" / "matrix.json").write_text(json.dumps(matrix), encoding="utf-8")
 
 
-def sketch(
-    name: str, draw: Callable[[bool], Any], alt: str, *_: Any, on_page: bool = True, **__: Any
-) -> tuple[str, str]:
+def sketch(name: str, draw: Callable[[bool], Any], alt: str, *_: Any) -> tuple[str, str]:
     """What `figures.publish` does, without the files, which take most of the time."""
     from siliconprof.render import figures, svg
 
     shown = [svg.inline(figures._svg(draw(narrow)), "") for narrow in (False, True)]
-    return (shown[0], shown[1]) if on_page else ("", "")
+    return shown[0], shown[1]
 
 
 def run(folder: Path, with_files: bool = False) -> None:

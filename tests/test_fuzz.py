@@ -769,9 +769,9 @@ def test_what_the_reader_takes_becomes_tables_and_a_page(
     assert "<script>alert(1)" not in (few / "report.html").read_text(encoding="utf-8")
 
 
-def drawn_once(name: str, draw: Any, *_: Any, on_page: bool = True, **__: Any) -> tuple[str, str]:
+def drawn_once(name: str, draw: Any, *_: Any) -> tuple[str, str]:
     """A figure is drawn for both widths and kept nowhere."""
-    for narrow in (False, True) if on_page else ():
+    for narrow in (False, True):
         figures._svg(draw(narrow))
     return "", ""
 

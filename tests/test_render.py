@@ -21,7 +21,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT / "workflow") not in sys.path:
@@ -31,14 +30,14 @@ from siliconprof import plugins, words  # noqa: E402
 from siliconprof.analyse import aggregate, attribution, ceilings, expected  # noqa: E402
 from siliconprof.claims import judge  # noqa: E402
 from siliconprof.errors import UserError  # noqa: E402
+from siliconprof.render import book, figures, models, page, published, strokes, style, tables  # noqa: E402
 from siliconprof.render import data as data_  # noqa: E402
-from siliconprof.render import figures, models, page, published, strokes, style, tables  # noqa: E402
 from siliconprof.render import summary as summary_  # noqa: E402
 from siliconprof.render import svg as svg_  # noqa: E402
 from siliconprof.store import record  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-PUBLISH, SAVEFIG = figures.publish, Figure.savefig
+PUBLISH = figures.publish
 LATEX = shutil.which("xelatex") or shutil.which("lualatex")
 SHA = "ab" * 32
 CPU = {
@@ -536,25 +535,10 @@ def arguments(results: Path, **changed: Path) -> list[str]:
     return [word for name, value in values.items() for word in (f"--{name}", str(value))]
 
 
-def without_prints(figure: Figure, target: Any, **more: Any) -> None:
-    """`Figure.savefig` that leaves PNG and PDF empty: they take a third of a page's time."""
-    if isinstance(target, Path):
-        target.touch()
-    else:
-        SAVEFIG(figure, target, **more)
-
-
-def render(results: Path, prints: bool = False) -> Page:
-    """Run the stage and read its page; where a test watches the drawing, nobody else draws.
-
-    Args:
-        prints: fill the PNG and the PDF of each figure.
-    """
+def render(results: Path) -> Page:
+    """Run the stage and read its page; where a test watches the drawing, nobody else draws."""
     jobs = "2" if figures.publish is PUBLISH else "1"
-    with pytest.MonkeyPatch.context() as patch:
-        if not prints:
-            patch.setattr(Figure, "savefig", without_prints)
-        assert page.main([*arguments(results), "--jobs", jobs]) == 0
+    assert page.main([*arguments(results), "--jobs", jobs]) == 0
     return Page((results / "report.html").read_text(encoding="utf-8"))
 
 
@@ -606,7 +590,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def full_page(full: Path) -> Page:
-    return render(full, prints=True)
+    return render(full)
 
 
 # -- the page as a document ---------------------------------------------------------------------
@@ -640,17 +624,9 @@ def test_nothing_is_loaded_from_anywhere(full_page: Page) -> None:
 @pytest.mark.slow
 def test_the_same_tables_make_the_same_bytes(full: Path, full_page: Page) -> None:
     before = {p.name: p.read_bytes() for p in (full / "figures").iterdir()}
-    assert render(full, prints=True).html == full_page.html
+    assert render(full).html == full_page.html
     assert {p.name: p.read_bytes() for p in (full / "figures").iterdir()} == before
-    assert {name.rsplit(".")[-1] for name in before} == {
-        "svg",
-        "png",
-        "pdf",
-        "csv",
-        "md",
-        "tex",
-        "json",
-    }
+    assert {name.rsplit(".")[-1] for name in before} == {"svg", "csv", "md", "tex", "json"}
 
 
 def test_figures_keep_the_numbers_in_their_labels() -> None:
@@ -1472,7 +1448,8 @@ def test_two_hundred_cells_stay_readable(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(figures, "publish", measure)
     said = render(make(tmp_path, own, devices=(H200, CPU)))
     assert said.problems == []
-    assert len([name for name in heights if name.startswith("training-")]) == 8
+    assert len([name for name in heights if name.startswith("training-")]) == book.MOST_OF_A_KIND
+    assert "3 more figures, drawn by “make figures” alone" in said.html
     assert not {name: pair for name, pair in heights.items() if max(pair) >= 18}
     assert '<details class="folded"><summary>192 cells</summary>' in said.html
 

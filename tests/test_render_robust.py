@@ -117,11 +117,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
     """Figures are drawn once and not kept; name -> their heights in inches, for desk and phone."""
     heights: dict[str, list[float]] = {}
 
-    def publish(
-        name: str, draw: figures.Draw, *_: Any, on_page: bool = True, **__: Any
-    ) -> figures.Drawn:
-        if not on_page:
-            return "", ""
+    def publish(name: str, draw: figures.Draw, *_: Any) -> figures.Drawn:
         both = [draw(narrow) for narrow in (False, True)]
         figures._svg(both[0])
         heights[name] = [figure.get_size_inches()[1] for figure in both]
@@ -215,11 +211,9 @@ def test_long_names_leave_room_to_draw(tmp_path: Path, monkeypatch: pytest.Monke
     """Names of 64 characters, and one that is no file's: axes have a size and lie in the figure."""
     drawn = tmp_path / "labels.txt"  # workers draw
 
-    def publish(
-        name: str, draw: figures.Draw, *_: Any, on_page: bool = True, **__: Any
-    ) -> figures.Drawn:
+    def publish(name: str, draw: figures.Draw, *_: Any) -> figures.Drawn:
         assert re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name)
-        for narrow in (False, True) if on_page else ():
+        for narrow in (False, True):
             figure = figures._marked(draw(narrow), "")
             for ax in figure.axes:
                 x0, y0, x1, y1 = ax.get_position().extents
