@@ -724,7 +724,7 @@ def test_our_own_work_on_the_gpu_is_no_load_of_others(
     """NVML averages over a second: what our own checks did just before is in a reading."""
     if whose == "the cell before":
         gpu.library.fake_work(1.0)
-    monkeypatch.setattr(truth, "before", lambda session: gpu.library.fake_work(1.0) or {})
+    monkeypatch.setattr(truth, "before", lambda *session: gpu.library.fake_work(1.0) or {})
     found = measurement.measure(Trial(PRODUCTS), lambda message: None)
     summary = found["probes"]["interference"]
     assert summary["gpu_utilization_before_percent"] == 0

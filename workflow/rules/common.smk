@@ -23,6 +23,4 @@ FLOW = snakefile.prepare(
 )
 
 # Stages run this checkout's code, whatever is installed; each of them checks.
-shell.prefix(
-    "set -euo pipefail; export PYTHONPATH=workflow; "
-)
+shell.prefix("set -euo pipefail; export PYTHONPATH=workflow; ")
