@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("Snakefile", "workflow", "config", "profiles", "report", "pyproject.toml")
 sys.path.insert(0, str(ROOT / "workflow"))
 
+from siliconprof.measure import fork_server  # noqa: E402
+
 # Files of some minutes: with workers they come first, lest one of them is the last to begin.
 LONGEST = (
     "test_fault_campaign",
@@ -55,7 +57,9 @@ class Checkout:
 
     def run(self, *command: str, check: bool = True, **more: Any) -> subprocess.CompletedProcess:
         """Run a command in the copy, as a user would."""
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
+        environment = {
+            k: v for k, v in os.environ.items() if not k.startswith(("SILICONPROF_", "PYTEST_"))
+        }
         # The rules say `python`: it must be the one that runs the tests.
         environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
         environment |= {"PYTHONDONTWRITEBYTECODE": "1"} | self.environment | more.pop("env", {})
@@ -67,6 +71,15 @@ class Checkout:
                 f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
             )
         return done
+
+    def share_imports(self) -> Checkout:
+        """Have cells forked from processes that all tests of this worker share.
+
+        Not where a test looks at processes, or at what the first cell of a run does.
+        """
+        if address := fork_server_of_the_tests():
+            self.environment[fork_server.VARIABLE] = address
+        return self
 
     def snakemake(self, *arguments: str, check: bool = True, **more: Any) -> Any:
         """`snakemake --cores 1 …` with this interpreter."""
@@ -107,6 +120,16 @@ def record_problems(value: Any, part: str) -> list[str]:
 
 
 @cache
+def fork_server_of_the_tests() -> str | None:
+    """The address of processes that have imported, started once in this worker; None off Linux.
+
+    They end with it.
+    """
+    fork_server.start()
+    return os.environ.pop(fork_server.VARIABLE, None)
+
+
+@cache
 def compile_package() -> None:
     """Compile the package once: thousands of processes in copies of it would do so one by one.
 
@@ -135,7 +158,7 @@ def copy_project(target: Path) -> Checkout:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
     """A fresh copy of the project with a lock of its own, so that tests do not queue."""
-    copy = copy_project(tmp_path / "project")
+    copy = copy_project(tmp_path / "project").share_imports()
     copy.environment["SILICONPROF_LOCK_FILE"] = str(tmp_path / "host.lock")
     return copy
 

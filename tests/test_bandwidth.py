@@ -93,7 +93,7 @@ def measured(project: Checkout, asked: Cell) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    copy = copy_project(tmp_path_factory.mktemp("bandwidth") / "project")
+    copy = copy_project(tmp_path_factory.mktemp("bandwidth") / "project").share_imports()
     copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "host.lock")
     return copy
 

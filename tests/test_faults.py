@@ -29,7 +29,7 @@ import psutil
 import pytest
 from conftest import QUICK, Checkout, copy_project
 from siliconprof.errors import UserError
-from siliconprof.measure import descendants, lock
+from siliconprof.measure import descendants, fork_server, lock
 from siliconprof.measure import processes as processes_of_host
 from siliconprof.pipeline import startup
 from siliconprof.store import record, temporary
@@ -197,6 +197,7 @@ def hosts_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def project(checkout: Checkout, hosts_folder: Path) -> Iterator[Checkout]:
     """A copy with the faulty workload in it; nothing that it starts outlives the test."""
+    checkout.environment.pop(fork_server.VARIABLE, None)  # it knows no workload of this copy
     target = checkout.path / "results" / "hosts"
     target.mkdir()
     for file in hosts_folder.iterdir():

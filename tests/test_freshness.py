@@ -48,7 +48,7 @@ TABLES = "results/tables/cells.csv"
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """Four cells and a data set, measured once; tests work on clones."""
-    copy = copy_project(tmp_path_factory.mktemp("freshness") / "project")
+    copy = copy_project(tmp_path_factory.mktemp("freshness") / "project").share_imports()
     copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "lock")
     copy.configure(**TINY)
     copy.snakemake(TABLES)

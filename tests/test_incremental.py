@@ -57,7 +57,7 @@ TINY: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """The tiny experiment, measured once; tests work on copies."""
-    copy = copy_project(tmp_path_factory.mktemp("tiny") / "project")
+    copy = copy_project(tmp_path_factory.mktemp("tiny") / "project").share_imports()
     copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "lock")
     copy.configure(**TINY)
     copy.snakemake("report")

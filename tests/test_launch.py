@@ -22,6 +22,7 @@ from conftest import QUICK, Checkout, copy_project
 from siliconprof import plugins
 from siliconprof.backends import _cuda_driver, mlx, torch_cuda
 from siliconprof.hosts import frameworks
+from siliconprof.measure import fork_server
 from siliconprof.probes import interference
 from siliconprof.stats import statistics
 from siliconprof.store.cell import Cell
@@ -112,6 +113,7 @@ def plant(checkout: Checkout, faults: dict[int, str]) -> None:
     folder.mkdir()
     text = PLANTED.format(starts=str(folder / "starts"), faults=faults)
     (folder / "sitecustomize.py").write_text(text, encoding="utf-8")
+    checkout.environment.pop(fork_server.VARIABLE, None)  # processes are looked at
     checkout.environment["PYTHONPATH"] = f"workflow{os.pathsep}{folder}"
 
 

@@ -82,7 +82,7 @@ def measured(
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A copy of the project with a lock of its own."""
-    made = copy_project(tmp_path_factory.mktemp("operations") / "project")
+    made = copy_project(tmp_path_factory.mktemp("operations") / "project").share_imports()
     made.environment["SILICONPROF_LOCK_FILE"] = str(made.path.parent / "host.lock")
     return made
 

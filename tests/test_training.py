@@ -25,7 +25,7 @@ NANO = {"module": "gpt2", "size": "nano", "batch_size": 4, "seq_len": 32, "datas
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """GPT-2 nano with and without LoRA, both trainers, both frameworks, every precision."""
-    copy = copy_project(tmp_path_factory.mktemp("study") / "project")
+    copy = copy_project(tmp_path_factory.mktemp("study") / "project").share_imports()
     copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "host.lock")
     copy.configure(
         timing=TEN_STEPS,

@@ -45,7 +45,7 @@ DATA = "results/data/words"
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A copy of the project with a text data set, prepared."""
-    copy = copy_project(tmp_path_factory.mktemp("run") / "project")
+    copy = copy_project(tmp_path_factory.mktemp("run") / "project").share_imports()
     copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "host.lock")
     dataset = {
         "name": "words",

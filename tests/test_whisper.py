@@ -215,7 +215,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory, given: Path) -> Checkout:
     """Whisper nano on the built-in speech: both trainers, both frameworks, AMP, a checkpoint."""
-    copy = copy_project(tmp_path_factory.mktemp("whisper") / "project")
+    copy = copy_project(tmp_path_factory.mktemp("whisper") / "project").share_imports()
     copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "host.lock")
     ten = QUICK | {"warmup_iterations": 2, "iterations": 4, "max_iterations": 4}
     pretrained = NANO | {

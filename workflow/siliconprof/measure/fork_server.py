@@ -2,7 +2,8 @@
 
 Importing torch and a model's library takes seconds, and every cell has a process of its own. So a
 run of the pipeline on Linux keeps a tree of processes that import and do nothing else. Its root has
-a child for each environment, since libraries read variables when they are loaded; below that, one
+a child for each environment, since libraries read variables, and the cores that they may use, when
+they are loaded; below that, one
 has imported the framework, a child of it a model's libraries too, and so on. A cell's supervisor
 asks the root; the request goes down to the process that has imported what the cell imports, and
 that one forks. Nothing is computed before; where a library has started threads all the same, that
@@ -39,6 +40,7 @@ from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
 
 VARIABLE = "SILICONPROF_FORK_SERVER"  # the root's address, for supervisors
+OWN = "SILICONPROF_"  # variables of this package
 MODULE = "siliconprof.measure.fork_server"
 MESSAGE_BYTES = 2**20
 STARTS_WITHIN_S = 300.0  # imports of all kinds from a slow disk
@@ -77,10 +79,12 @@ def _pair() -> tuple[socket.socket, socket.socket]:
 def start() -> int | None:
     """Start the root for the cells that this process has measured; None where there is none.
 
+    Whoever started this process may have started a root, and that one serves.
+
     Returns:
         A descriptor: the root ends when it is closed, as it is with this process.
     """
-    if sys.platform != "linux":
+    if sys.platform != "linux" or _answers():
         return None
     address = f"siliconprof-{secrets.token_hex(8)}"  # an abstract one leaves no file
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -92,6 +96,14 @@ def start() -> int | None:
         os.close(ends)
     os.environ[VARIABLE] = address
     return lives
+
+
+def _answers() -> bool:
+    """Whether the root that the environment names lives."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as root, suppress(KeyError, OSError):
+        root.connect(f"\0{os.environ[VARIABLE]}")
+        return True
+    return False
 
 
 def _started(environment: Mapping[str, str], descriptors: Sequence[int]) -> None:
@@ -138,6 +150,9 @@ class Forked:
         self._connection, theirs = _pair()
         request = {
             "environment": dict(environment),
+            "branch": _of_branch(environment),
+            "package": str(PACKAGE_DIR.parent),
+            "cores": sorted(os.sched_getaffinity(0)),
             "folder": os.getcwd(),
             "cell": trial.cell.to_json(),
             "imports": [name for name, _ in trial.imports()],
@@ -187,6 +202,16 @@ class Forked:
     def close(self) -> None:
         """Let the server take the next request."""
         self._connection.close()
+
+
+def _of_branch(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that libraries may read when they are loaded.
+
+    This package's own are read anew in a fork, and so is its code, which comes first on the path.
+    """
+    others = environment["PYTHONPATH"].partition(os.pathsep)[2]
+    theirs = {n: v for n, v in environment.items() if not n.startswith(OWN)}
+    return theirs | {"PYTHONPATH": others}
 
 
 # -- the tree --------------------------------------------------------------------------------------
@@ -323,13 +348,19 @@ def root(listener: socket.socket, life: int) -> None:
             request, descriptors = _receive(connection)
         if not request:
             continue
-        environment = request.pop("environment")
-        key = json.dumps(environment, sort_keys=True)
+        package, cores = request["package"], request["cores"]
+        with suppress(LookupError):  # of plug-ins: another copy's may be others
+            Trial(Cell.from_json(request["cell"]))
+            package = str(PACKAGE_DIR.parent)
+        branch = request.pop("branch")
+        branch["PYTHONPATH"] = os.pathsep.join(filter(None, [package, branch["PYTHONPATH"]]))
+        key = json.dumps([branch, cores], sort_keys=True)
         try:
             if key not in below:
                 below[key], there = _pair()
+                os.sched_setaffinity(0, cores)
                 with there:
-                    _started(environment, [there.fileno()])
+                    _started(request["environment"] | branch, [there.fileno()])
             _send(below[key], request, descriptors)
         except OSError as error:
             below.pop(key, None)
@@ -343,6 +374,9 @@ def become_worker(request: Message, progress: int) -> None:
     arguments = [*request["arguments"], "--progress-fd", str(progress)]
     processes.rename([sys.executable, "-m", lock.WORKER, *arguments])
     os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.path[:2] = [request["folder"], request["package"]]  # of this one: of the root, or another's
     sys.argv = [lock.WORKER, *arguments]
     # multiprocessing calls the program by a second name
     for name in [n for n in sys.modules if n.split(".")[0] in ("siliconprof", "__mp_main__")]:

@@ -394,8 +394,9 @@ def _prepare(
     # A cluster job inherits the environment of the host that submitted it; the process that its
     # cell must not outlive is the one that parses here.
     os.environ[PIPELINE_VARIABLE] = str(os.getpid())
-    for variable in (PROGRESS_FILE_VARIABLE, fork_server.VARIABLE):
-        os.environ.pop(variable, None)
+    os.environ.pop(PROGRESS_FILE_VARIABLE, None)
+    if not main_process or through is not None:
+        os.environ.pop(fork_server.VARIABLE, None)
     methods = _methods()
     if main_process:
         own = run.lying_here()

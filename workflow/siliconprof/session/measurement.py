@@ -90,6 +90,9 @@ def opened_session(
             f"needs {', '.join(missing)}, which this Python does not have: "
             f"pip install {' '.join(missing)}"
         )
+    report({"doing": "import the model's libraries", "step": 0})
+    for _, make_import in trial.imports():
+        make_import()
     backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
     session = Session(cell, backend, trial.workload, report, journal, keep)
     session.scenario = trial.scenario()

@@ -9,8 +9,8 @@ every operator that torch would hand to a device. Attention is pinned to torch's
 masking could save is not subtracted, as in `flops_per_step`. Convolutions are no matrix products
 here and are left out. With gradient checkpointing, what runs twice counts twice.
 
-The trace runs in a process of its own: the one that measures may be MLX's, and keeps neither
-torch nor its memory.
+A process that measures MLX keeps neither torch nor its memory: there the trace runs in a process of
+its own.
 """
 
 from __future__ import annotations
@@ -29,23 +29,27 @@ from siliconprof.backends.base import Unsupported
 from siliconprof.datasets import image_data, speech_data, token_data
 from siliconprof.lifetime import leave
 
+TRACED_IN = "torch"  # the framework
 TIME_LIMIT_S = 300.0  # the imports take seconds, the largest model a few more
 # ATen's matrix products and where their two factors stand among the arguments; torch's linear and
 # matmul come down to these. (…, m, k) and (…, k, n)
 FACTORS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
 
 
-def of(workload: Mapping[str, Any]) -> dict[str, Any]:
+def of(workload: Mapping[str, Any], framework: str) -> dict[str, Any]:
     """`products` ([batch, m, k, n] and `count` per step, most work first) and `step_flops`.
 
     Args:
         workload: `module`, `parameters` and `dataset_kind` of a training workload, as
             `matrix.expand` resolves them.
+        framework: of this process.
 
     Raises:
         Unsupported: torch, or a package that the model needs, is not installed.
         RuntimeError: the trace failed or took too long; the message says why.
     """
+    if framework == TRACED_IN:
+        return trace(**workload)
     untraced = f"the step of {workload['module']} could not be traced"
     try:
         process = subprocess.run(

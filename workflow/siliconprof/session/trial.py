@@ -82,10 +82,11 @@ class Trial:
 
         Of cells whose names begin alike, so do the modules in their processes.
         """
-        framework = (self.backend.framework, self.backend().import_framework)
+        framework = self.backend.framework
         return [
-            framework,
-            *(self.trainer.imports(self.workload, framework[0]) if self.trainer else ()),
+            (framework, self.backend().import_framework),
+            *self.workload.imports(framework),
+            *(self.trainer.imports(self.workload, framework) if self.trainer else ()),
         ]
 
     def missing_packages(self) -> list[str]:

@@ -53,17 +53,12 @@ class Trainer:
         return None
 
     def imports(self, workload: Any, framework: str) -> list[tuple[str, Callable[[], Any]]]:
-        """What it imports of others, the model's libraries first: (name, what imports it)."""
-        packages = sorted(workload.packages(framework))
-        name = f"{type(workload).__module__} with {', '.join(packages)}"
-        return [(name, getattr(workload, f"import_{framework}"))]
+        """What it imports beside the workload's own, see `Workload.imports`."""
+        return []
 
     def prepare(self, session: Session) -> None:
-        """Import and set up what is not part of the training; called before sampling starts."""
+        """Set up what is not part of the training; called before sampling starts."""
         workload: Any = session.workload
-        session.progress("import the model's libraries", 0)
-        for _, make_import in self.imports(workload, session.backend.framework):
-            make_import()
         attention = workload.parameters.get("attention", "default")
         if attention != "default":
             session.backend.choose_attention(attention)

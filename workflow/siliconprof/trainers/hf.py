@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.backends._torch_stepper import adamw_arguments, observed_dtypes, standing
@@ -36,14 +37,16 @@ class Plugin(Trainer):
         return super().supports(framework, device_kind, precision)
 
     def imports(self, workload: Any, framework: str) -> list[tuple[str, Callable[[], Any]]]:
-        """See `Trainer.imports`; importing the Trainer imports everything that it may use."""
+        """See `Trainer.imports`; DeepSpeed too, which accelerate imports wherever it is installed."""
 
         def import_trainer() -> None:
             import transformers
 
             getattr(transformers, workload.trainer_class)
+            with suppress(ImportError):
+                import deepspeed  # noqa: F401
 
-        return [*super().imports(workload, framework), (workload.trainer_class, import_trainer)]
+        return [(workload.trainer_class, import_trainer)]
 
     def run(self, session: Session) -> None:
         """See `Trainer.run`."""

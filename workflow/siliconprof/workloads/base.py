@@ -6,7 +6,7 @@ that its entries in the config may have; the defaults there are filled in when c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof import plugins
@@ -171,6 +171,13 @@ class Workload:
             parameters: of the cell, perhaps of another version of the workload.
         """
         return parameters
+
+    def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
+        """What it imports beside the framework, in order: (name, what imports it).
+
+        Of workloads whose names begin alike, so do the modules in their processes.
+        """
+        return []
 
     def packages(self, framework: str) -> tuple[str, ...]:
         """Distributions, beside the framework's, whose version the workload's numbers depend on."""
@@ -381,8 +388,14 @@ class TrainingWorkload(Workload):
         zero_stage = self.parameters["zero_stage"]
         return ledger.offloaded(stages, self.largest_trained(), zero_stage)
 
+    def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
+        """See `Workload.imports`."""
+        name = f"{type(self).__module__} with {', '.join(sorted(self.packages(framework)))}"
+        return [(name, getattr(self, f"import_{framework}"))]
+
     def import_torch(self) -> None:
         """Import the modules of its model in torch, so that no measurement includes that."""
+        import torch._dynamo  # noqa: F401  # which else torch's first optimizer imports
 
     def import_mlx(self) -> None:
         """Import the modules of its model in MLX."""

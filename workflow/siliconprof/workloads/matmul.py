@@ -186,13 +186,21 @@ class Plugin(OperationWorkload):
         """See `Workload.describe_point`."""
         return product_text(row) + (f", as in {row['of']}" if row.get("of") else "")
 
+    @property
+    def trained(self) -> Any:
+        """The workload whose step has the products; None without `of`."""
+        of = self.parameters.get("of_workload")
+        return plugins.load("workloads", of["module"])(of["parameters"]) if of else None
+
     def packages(self, framework: str) -> tuple[str, ...]:
         """See `Workload.packages`: the step is traced in torch, whatever measures its products."""
-        of = self.parameters.get("of_workload")
-        if not of:
-            return ()
-        trained = plugins.load("workloads", of["module"])(of["parameters"])
-        return ("torch", *trained.packages("torch"))
+        traced_in = step_shapes.TRACED_IN
+        return (traced_in, *self.trained.packages(traced_in)) if self.trained else ()
+
+    def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
+        """See `Workload.imports`: what the trace needs, where this process makes it."""
+        here = self.trained and framework == step_shapes.TRACED_IN
+        return self.trained.imports(framework) if here else []
 
     def memory_bytes(
         self, precision: str, backend: str, capability: str | None = None
@@ -223,7 +231,7 @@ class Plugin(OperationWorkload):
         """
         name = self.parameters["of"]
         session.progress(f"trace a step of {name}", 0, always=True)
-        step = step_shapes.of(self.parameters["of_workload"])
+        step = step_shapes.of(self.parameters["of_workload"], session.backend.framework)
         all_products = step["products"]
         measured = all_products[: self.parameters["max_shapes"]]
 

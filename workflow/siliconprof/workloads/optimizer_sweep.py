@@ -8,7 +8,7 @@ training ends where its loss is no longer finite. All points share a process; st
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -148,6 +148,10 @@ class Plugin(KernelWorkload):
         names = [key for key in SWEPT if key in lists]
         for values in product(*(lists[key] for key in names)):
             yield dict(zip(names, values, strict=True))
+
+    def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
+        """See `Workload.imports`."""
+        return self.model({}).imports(framework)
 
     def measure(self, session: Session) -> None:
         """See `KernelWorkload.measure`.

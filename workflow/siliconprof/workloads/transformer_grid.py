@@ -11,7 +11,7 @@ memory all the same costs itself only (`sweep`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -159,6 +159,10 @@ class Plugin(KernelWorkload):
     def n_points(self) -> int:
         """See `KernelWorkload.n_points`."""
         return len(self.models())
+
+    def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
+        """See `Workload.imports`."""
+        return self.models()[0].imports(framework)
 
     def measure(self, session: Session) -> None:
         """See `KernelWorkload.measure`."""

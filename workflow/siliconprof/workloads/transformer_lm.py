@@ -261,6 +261,7 @@ class Plugin(TrainingWorkload):
 
     def import_torch(self) -> None:
         """See `TrainingWorkload.import_torch`."""
+        super().import_torch()
         from siliconprof.workloads import _transformer_torch  # noqa: F401
 
     def torch_model(self, seed: int) -> Any:
