@@ -1,26 +1,26 @@
 """A figure by us against optimum-benchmark: `python benchmarks/optimum.py --environment DIR`
 
-The seconds from a process's start to the file with the median training step of one GPT-2, its 95 %
-interval at most 2 % wide. Ours: the config's `hf` cell by its command, without an energy window.
-Theirs: the training scenario of optimum-benchmark 0.6 by its command (optimum.yaml), in an
-environment of its own, made in DIR where there is none. Sides alternate in an order that is drawn,
-after runs of both that are not counted. Printed: the ratio of the seconds, ours over theirs, with
+The seconds of a process, imports and exit included, that leaves the median training step of one
+GPT-2 with a 95 % interval of at most 2 %. Ours: the config's `hf` cell by its command, without an
+energy window. Theirs: the training scenario of optimum-benchmark 0.6 by its command (optimum.yaml),
+in an environment of its own, made in DIR where there is none. Both in turn, in an order that is
+drawn, after runs that are not counted. Printed: the ratio of the seconds, ours over theirs, with
 its 95 % interval over the rounds, and what each side's runs were like.
 
 Equal: transformers' GPT-2 with the same weights, batch size, sequence length, fp32, torch, threads
 and environment variables, under transformers' Trainer with the same AdamW, constant learning rate,
-no clipping, no logs. Equal too: the rule that ends warm-up and run (session/timing.py). A cell
-applies it as it goes. Their number of steps is given: the median of those after which the rule
-would have ended a few long runs, by the latencies these report. Where the budget ends runs, the
-host is too busy for 2 %: `--budget-s` raises it. How many runs had their 2 % is printed.
+no clipping, no logs; and the rule that ends warm-up and run (session/timing.py). A cell applies it
+as it goes. Their number of steps is given: the median of those after which the rule would have
+ended a few long runs, by the latencies these report. Where the budget ends runs, the host is too
+busy for 2 %: `--budget-s` raises it, and with it the free-running steps of a cell. How many runs had
+their 2 % is printed.
 
 Not equal. Theirs: the faster launcher, `inline`; optimum-benchmark recommends `process`, which
 imports everything twice and waits in a busy loop (`--launcher`). No memory or energy is tracked,
 weights are read from a file, tokens are random, and a step is without fetching them. Ours: every
 other step is split into its phases, runs of free-running steps follow, probes and checks run, and a
-second process supervises. Transformers' versions differ (theirs is 4.57).
-
-The data sets must have been prepared (`make report`).
+second process supervises. Transformers' versions differ (theirs is 4.57), and our environment has
+libraries that transformers imports where it finds them. Data sets must be prepared (`make report`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,7 +77,7 @@ def environment(folder: Path) -> None:
         subprocess.run(command, check=True)
 
 
-def is_narrow(times: Sequence[float], plan: timing.Plan) -> bool:
+def is_narrow(times: list[float], plan: timing.Plan) -> bool:
     """Whether the interval of the median is as narrow as the plan asks."""
     low, high = block_median_interval(times)
     return high - low <= plan.relative_interval * statistics.median(times)
@@ -99,9 +98,6 @@ def needed(times: list[float], plan: timing.Plan) -> tuple[int, int]:
                 return warm_up, count
             look = math.ceil(timing.LOOK_GROWTH * look)
     return warm_up, len(rest)
-
-
-# -- the two sides ---------------------------------------------------------------------------------
 
 
 def ours(cell: Cell, folder: Path) -> Run:
@@ -134,15 +130,10 @@ def theirs(cell: Cell, folder: Path, command: Path, launcher: str, warm_up: int,
     variables = child.child_environment(Trial(cell), folder)
     del variables["PYTHONPATH"]
     variables |= {"HF_HUB_OFFLINE": "1", "OVERRIDE_BENCHMARKS": "1"}
+    words = [str(command), "--config-dir", str(CONFIG.parent), "--config-name", CONFIG.stem]
+    both: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     began = time.perf_counter()
-    done = subprocess.run(
-        [str(command), "--config-dir", str(CONFIG.parent), "--config-name", CONFIG.stem, *settings],
-        env=variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    done = subprocess.run([*words, *settings], env=variables, text=True, check=False, **both)
     wall_s = time.perf_counter() - began
     if done.returncode:
         raise SystemExit(done.stdout)
@@ -172,7 +163,8 @@ def main() -> int:
     found = [c for c in entries if (c["backend"], c["workload"], c["precision"]) == wanted]
     if not found:
         raise SystemExit(f"no cell of {', '.join(wanted)} here")
-    entry = found[0] | {"threads": arguments.threads or found[0]["threads"]}
+    entry = found[0]
+    entry["threads"] = arguments.threads or entry["threads"]
     entry["timing"] |= {"energy_window_s": 0, "relative_interval": arguments.interval}
     entry["timing"] |= {"budget_s": arguments.budget_s} if arguments.budget_s else {}
     cell = Cell.from_json(json.dumps(entry))
@@ -196,15 +188,14 @@ def main() -> int:
     if arguments.json:
         print(json.dumps({"ratio": [middle, low, high], "pilots": pilots, "runs": runs}))
         return 0
-    print("side | to a figure, s | inside steps, s | steps | median step, ms | narrow enough")
+    print("side | seconds | inside steps, s | steps | median step, ms | narrow enough")
     for side, done in runs.items():
-        shown = [statistics.median(numbers) for numbers in ([r[i] for r in done] for i in range(3))]
+        wall_s = statistics.median(run.wall_s for run in done)
+        inside_s = statistics.median(run.inside_s for run in done)
+        made = statistics.median(run.steps for run in done)
         step_ms = 1000 * statistics.median(statistics.median(run.judged_s) for run in done)
-        narrow = sum(is_narrow(run.judged_s, plan) for run in done)
-        print(
-            f"{side:17} | {shown[0]:.2f} | {shown[1]:.2f} | {shown[2]:.0f} | {step_ms:.2f} | "
-            f"{narrow} of {len(done)}"
-        )
+        narrow = f"{sum(is_narrow(run.judged_s, plan) for run in done)} of {len(done)}"
+        print(f"{side:17} | {wall_s:.2f} | {inside_s:.2f} | {made:.0f} | {step_ms:.2f} | {narrow}")
     print(f"their steps by the rule, warm-up and after, of the pilots: {pilots}")
     print(f"seconds, ours over theirs: {middle:.3f} ({low:.3f} to {high:.3f})")
     return 0
