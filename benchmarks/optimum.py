@@ -1,0 +1,205 @@
+"""A figure by us against optimum-benchmark: `python benchmarks/optimum.py --environment DIR`
+
+The seconds of a process, imports and exit included, that leaves the median training step of one
+GPT-2 with a 95 % interval of at most 2 %. Ours: the config's `hf` cell by its command, without an
+energy window. Theirs: the training scenario of optimum-benchmark 0.6 by its command (optimum.yaml),
+in an environment of its own, made in DIR where there is none. Both in turn, in an order that is
+drawn, after runs that are not counted. Printed: the ratio of the seconds, ours over theirs, with
+its 95 % interval over the rounds, and what each side's runs were like.
+
+Equal: transformers' GPT-2 with the same weights, batch size, sequence length, fp32, torch, threads
+and environment variables, under transformers' Trainer with the same AdamW, constant learning rate,
+no clipping, no logs; and the rule that ends warm-up and run (session/timing.py). A cell applies it
+as it goes. Their number of steps is given: the median of those after which the rule would have
+ended a few long runs, by the latencies these report. Where the budget ends runs, the host is too
+busy for 2 %: `--budget-s` raises it, and with it the free-running steps of a cell. How many runs had
+their 2 % is printed.
+
+Not equal. Theirs: the faster launcher, `inline`; optimum-benchmark recommends `process`, which
+imports everything twice and waits in a busy loop (`--launcher`). No memory or energy is tracked,
+weights are read from a file, tokens are random, and a step is without fetching them. Ours: every
+other step is split into its phases, runs of free-running steps follow, probes and checks run, and a
+second process supervises. Transformers' versions differ (theirs is 4.57), and our environment has
+libraries that transformers imports where it finds them. Data sets must be prepared (`make report`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIG = Path(__file__).resolve().with_suffix(".yaml")
+sys.path.insert(0, str(ROOT / "workflow"))
+
+from forks import python, ratio  # noqa: E402
+from siliconprof.measure import child  # noqa: E402
+from siliconprof.session import timing  # noqa: E402
+from siliconprof.session.trial import Trial  # noqa: E402
+from siliconprof.stats.statistics import block_median_interval  # noqa: E402
+from siliconprof.store.cell import Cell  # noqa: E402
+
+# torch first: what follows takes the build that is there
+PINS = (
+    ("torch==2.13.0",),
+    ("optimum-benchmark==0.6.0", "transformers==4.57.6", "datasets==4.8.5", "accelerate==1.15.0"),
+)
+SIDES = ("siliconprof", "optimum-benchmark")
+PILOTS = 3
+
+
+class Run(NamedTuple):
+    """A process: its seconds, those inside its steps, its number of steps, the steps judged."""
+
+    wall_s: float
+    inside_s: float
+    steps: int
+    judged_s: list[float]
+
+
+def environment(folder: Path) -> None:
+    """Make optimum-benchmark's environment where there is none."""
+    if (folder / "bin" / "optimum-benchmark").exists():
+        return
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    for pins in PINS:
+        command = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *pins]
+        subprocess.run(command, check=True)
+
+
+def is_narrow(times: list[float], plan: timing.Plan) -> bool:
+    """Whether the interval of the median is as narrow as the plan asks."""
+    low, high = block_median_interval(times)
+    return high - low <= plan.relative_interval * statistics.median(times)
+
+
+def needed(times: list[float], plan: timing.Plan) -> tuple[int, int]:
+    """Of a run's steps: how many our rule calls warm-up, and after how many more it ends."""
+    warm_up = plan.warmup_iterations
+    while not timing.settled(times[:warm_up]) and sum(times[:warm_up]) < plan.warmup_budget_s:
+        warm_up += 1
+    rest, look, spent_s = times[warm_up:], timing.FIRST_LOOK, 0.0
+    for count, step_s in enumerate(rest, 1):
+        spent_s += step_s
+        if count >= plan.iterations and spent_s >= plan.budget_s:
+            return warm_up, count
+        if count == look:
+            if is_narrow(rest[:count], plan):
+                return warm_up, count
+            look = math.ceil(timing.LOOK_GROWTH * look)
+    return warm_up, len(rest)
+
+
+def ours(cell: Cell, folder: Path) -> Run:
+    """Measure the cell by its command."""
+    output = folder / "record.json"
+    began = time.perf_counter()
+    python("siliconprof.measure", "--cell", cell.to_json(), "--output", str(output))
+    wall_s = time.perf_counter() - began
+    record = json.loads(output.read_text(encoding="utf-8"))
+    if record["status"] != "ok":
+        raise SystemExit(f"{cell.workload}: {record['status']}: {record['reason']}")
+    times = record["points"][0]["times"]
+    steps = len(record["points"][0]["steps"]["kind"])
+    return Run(wall_s, record["accounting"]["timed_s"], steps, times["unsplit_step_s"])
+
+
+def theirs(cell: Cell, folder: Path, command: Path, launcher: str, warm_up: int, steps: int) -> Run:
+    """Run optimum-benchmark's training scenario for so many steps after the warm-up."""
+    parameters, shapes = cell.parameters, "+scenario.dataset_shapes"
+    settings = (
+        f"+launcher={launcher}",
+        f"backend.model={folder / 'model'}",
+        f"scenario.max_steps={warm_up + steps}",
+        f"scenario.warmup_steps={max(warm_up, 1)}",  # its report fails with none
+        f"{shapes}.sequence_length={parameters['seq_len']}",
+        f"+scenario.training_arguments.per_device_train_batch_size={parameters['batch_size']}",
+        f"+scenario.training_arguments.learning_rate={parameters['learning_rate']}",
+        f"hydra.run.dir={folder / 'run'}",
+    )
+    variables = child.child_environment(Trial(cell), folder)
+    del variables["PYTHONPATH"]
+    variables |= {"HF_HUB_OFFLINE": "1", "OVERRIDE_BENCHMARKS": "1"}
+    words = [str(command), "--config-dir", str(CONFIG.parent), "--config-name", CONFIG.stem]
+    both: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    began = time.perf_counter()
+    done = subprocess.run([*words, *settings], env=variables, text=True, check=False, **both)
+    wall_s = time.perf_counter() - began
+    if done.returncode:
+        raise SystemExit(done.stdout)
+    report = json.loads((folder / "run" / "benchmark_report.json").read_text(encoding="utf-8"))
+    every = report["overall"]["latency"]["values"]
+    return Run(wall_s, sum(every), len(every), every[warm_up:])
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--environment", type=Path, required=True, help="optimum-benchmark's")
+    parser.add_argument("--configfile", default=str(ROOT / "config" / "config.yaml"))
+    parser.add_argument("--workload", default="gpt2-nano-hf", help="an entry of GPT-2 under hf")
+    parser.add_argument("--launcher", choices=("inline", "process"), default="inline")
+    parser.add_argument("--budget-s", type=float, help="of the cell, in place of the config's")
+    parser.add_argument("--interval", type=float, default=0.02, help="its width over the median")
+    parser.add_argument("--threads", type=int, help="of both, in place of the cell's")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    environment(arguments.environment)
+    command = arguments.environment.absolute() / "bin" / "optimum-benchmark"
+    planned = ("siliconprof.cells.plan", "--configfile", arguments.configfile, "--json")
+    entries = [entry["cell"] for entry in json.loads(python(*planned))["cells"]]
+    wanted = ("torch-cpu", arguments.workload, "fp32")
+    found = [c for c in entries if (c["backend"], c["workload"], c["precision"]) == wanted]
+    if not found:
+        raise SystemExit(f"no cell of {', '.join(wanted)} here")
+    entry = found[0]
+    entry["threads"] = arguments.threads or entry["threads"]
+    entry["timing"] |= {"energy_window_s": 0, "relative_interval": arguments.interval}
+    entry["timing"] |= {"budget_s": arguments.budget_s} if arguments.budget_s else {}
+    cell = Cell.from_json(json.dumps(entry))
+    plan = timing.Plan.of(cell.timing)
+    runs: dict[str, list[Run]] = {side: [] for side in SIDES}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        workload: Any = Trial(cell).workload
+        with contextlib.redirect_stdout(sys.stderr):  # deepspeed writes to it when imported
+            workload.torch_model(cell.seed).save_pretrained(folder / "model")
+        ours(cell, folder)
+        asked = (cell, folder, command, arguments.launcher)
+        pilots = [needed(theirs(*asked, 0, 1000).judged_s, plan) for _ in range(PILOTS)]
+        warm_up, steps = (int(statistics.median(numbers)) for numbers in zip(*pilots, strict=True))
+        for number in range(arguments.rounds):
+            for side in random.Random(number).sample(SIDES, len(SIDES)):
+                run = ours(cell, folder) if side == SIDES[0] else theirs(*asked, warm_up, steps)
+                runs[side].append(run)
+    seconds = [[run.wall_s for run in runs[side]] for side in SIDES]
+    middle, low, high = ratio(*seconds)
+    if arguments.json:
+        print(json.dumps({"ratio": [middle, low, high], "pilots": pilots, "runs": runs}))
+        return 0
+    print("side | seconds | inside steps, s | steps | median step, ms | narrow enough")
+    for side, done in runs.items():
+        wall_s = statistics.median(run.wall_s for run in done)
+        inside_s = statistics.median(run.inside_s for run in done)
+        made = statistics.median(run.steps for run in done)
+        step_ms = 1000 * statistics.median(statistics.median(run.judged_s) for run in done)
+        narrow = f"{sum(is_narrow(run.judged_s, plan) for run in done)} of {len(done)}"
+        print(f"{side:17} | {wall_s:.2f} | {inside_s:.2f} | {made:.0f} | {step_ms:.2f} | {narrow}")
+    print(f"their steps by the rule, warm-up and after, of the pilots: {pilots}")
+    print(f"seconds, ours over theirs: {middle:.3f} ({low:.3f} to {high:.3f})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
