@@ -9,8 +9,8 @@ BIN := $(VENV)/bin
 # cpu, cuda or apple: which pins; found by looking, overridden by `make ENV=cpu report`
 ENV ?= $(shell sh envs/which.sh)
 PINS := $(wildcard envs/*.txt) pyproject.toml
-# how many tests at once; 0 is one process without workers
-WORKERS ?= 2
+# how many tests at once, of which many wait; 0 is one process without workers
+WORKERS ?= 4
 PYTEST = PATH="$(abspath $(BIN)):$$PATH" python -m pytest \
     --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 OFFLOAD_OPS = PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow \
@@ -50,18 +50,14 @@ $(VENV)/.installed-dev: $(VENV)/.installed-$(ENV) envs/dev.txt
 	$(BIN)/python -m pip install --quiet -r envs/dev.txt
 	@touch $@
 
-test: dev-env lint
+test: dev-env
 	$(PYTEST)
 
 test-fast: dev-env
 	$(PYTEST) -m "not slow"
 
 lint: dev-env
-	$(BIN)/python -m ruff check .
-	$(BIN)/python -m ruff format --check .
-	PATH="$(abspath $(BIN)):$$PATH" python -m snakefmt --check Snakefile workflow/rules
-	$(BIN)/python -m mypy
-	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=workflow python -m siliconprof.pipeline.lint
+	$(PYTEST) tests/test_lint.py
 
 format: dev-env
 	$(BIN)/python -m ruff check --fix .

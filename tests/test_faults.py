@@ -425,6 +425,7 @@ sys.exit(status)
 """
 
 
+@pytest.mark.slow
 def test_output_is_bounded_in_the_log_and_in_memory(project):
     """50 MB of it, with newlines and without."""
     logs, peaks_mib, made = {}, {}, {}

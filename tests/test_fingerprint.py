@@ -311,6 +311,7 @@ def mutated(source: str, seed: str) -> str:
     return ast.unparse(tree)
 
 
+@pytest.mark.slow
 def test_every_change_is_seen_by_those_who_use_the_module(copy: Path) -> None:
     before = of_roots(copy)
     for name, path in hashed(copy).items():

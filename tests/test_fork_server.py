@@ -56,6 +56,7 @@ def said(project: Checkout) -> str:  # noqa: F811
     return (project.path.parent / "output.txt").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["torch-cpu", "mlx"])
 def test_a_fork_measures_what_a_fresh_interpreter_measures(
     backend: str,

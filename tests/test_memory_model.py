@@ -572,6 +572,7 @@ def test_an_allocator_that_cannot_retain_is_said_and_nothing_is_run(
     assert "child_wall_s" not in made["accounting"]
 
 
+@pytest.mark.slow
 def test_near_capacity_is_found_enforced_and_confirmed(project: Checkout) -> None:
     """torch on the CPU: the batch of the model, a cgroup of its own, the cgroup's own peak."""
     before = cgroups_left()
@@ -628,6 +629,7 @@ def test_a_forced_cell_that_outgrows_its_limit_is_oom(project: Checkout) -> None
     assert cgroups_left() == before
 
 
+@pytest.mark.slow
 def test_some_shapes_are_predicted_within_the_bound() -> None:
     """Fresh processes, both frameworks, LoRA and checkpointing; the benchmark has the rest."""
     command = [

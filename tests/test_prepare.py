@@ -548,6 +548,7 @@ PTB = {
 }
 
 
+@pytest.mark.slow
 def test_imdb_from_the_hub_its_cache_and_a_folder(
     paper_hub: str, paper_repositories: hub_server.Repositories, tmp_path: Path
 ) -> None:
@@ -572,6 +573,7 @@ def test_imdb_from_the_hub_its_cache_and_a_folder(
     assert (text, facts["revision"], facts["licence"]) == (wanted, None, "other")
 
 
+@pytest.mark.slow
 def test_ptb_from_the_hubs_parquet_copy_its_cache_and_a_folder(
     paper_hub: str, paper_repositories: hub_server.Repositories, tmp_path: Path
 ) -> None:

@@ -325,6 +325,7 @@ def check_common_voice(
     assert (data.features[0][:, 110:] == data.features[0].min()).all()  # silence after 1 s
 
 
+@pytest.mark.slow
 def test_common_voice_as_the_hub_had_it(common_voice: Path, tmp_path: Path) -> None:
     output, home = tmp_path / "data", tmp_path / "home"
     with hub_server.served({"datasets/owner/common_voice": {"main": common_voice}}) as endpoint:

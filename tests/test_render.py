@@ -596,6 +596,7 @@ def full_page(full: Path) -> Page:
 # -- the page as a document ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_html_is_well_formed(full_page: Page) -> None:
     assert full_page.problems == []
     assert full_page.stack == []
@@ -965,6 +966,7 @@ def study_page(study: Path) -> Page:
     return render(study)
 
 
+@pytest.mark.slow
 def test_the_study_is_one_sound_page(study_page: Page) -> None:
     assert study_page.problems == [] and study_page.stack == []
     ids = [values["id"] for _, values in study_page.tags if values.get("id")]
@@ -1203,6 +1205,7 @@ def test_the_assumed_host_is_that_of_an_nvidia_gpu_only(tmp_path: Path) -> None:
     assert joules["apple-gpu"] == joules["apple-soc"] == joules["another-gpu"] == ""
 
 
+@pytest.mark.slow
 def test_what_is_offloaded_is_compared_like_with_like(tmp_path: Path) -> None:
     """On a GPU with what was to stay on it; on a CPU with nothing, in memory and in energy."""
     place = {"scenario": "offload", "parameters": {"zero_stage": 2}}

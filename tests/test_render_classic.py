@@ -281,6 +281,7 @@ def test_other_cells_leave_one_sentence(tmp_path: Path) -> None:
     assert "table-classic-published" not in said.tables
 
 
+@pytest.mark.slow
 def test_published_ratios_are_marked_and_get_ours_beside_them(tmp_path: Path) -> None:
     m2 = {"device": "m2-max-30", "backend": "torch-mps", "device_kind": "gpu"}
     p100 = {"device": "p100-pcie-16gb", "backend": "torch-cuda", "device_kind": "gpu"}
@@ -374,6 +375,7 @@ def whole_training(workload: str, layers: int, width: int, losses: Sequence[floa
     return made
 
 
+@pytest.mark.slow
 def test_what_is_asked_first_leads_and_five_stay_on_top(tmp_path: Path) -> None:
     own = [
         *cells({"mlp": {32: 0.002}}),

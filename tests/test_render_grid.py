@@ -219,6 +219,7 @@ def said(study: Path) -> Page:
     return render(study)
 
 
+@pytest.mark.slow
 def test_every_figure_and_table_is_there(study: Path, said: Page) -> None:
     assert said.problems == []
     ids = {values.get("id") for _, values in said.tags}
@@ -428,6 +429,7 @@ def test_nothing_of_the_study(tmp_path: Path) -> None:
     assert "speedup of about 20x" not in found.of("grid")
 
 
+@pytest.mark.slow
 def test_forty_devices_stay_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     devices = [CPU | {"id": f"cpu-{i}", "name": f"CPU number {i}"} for i in range(40)]
     own: list[dict[str, Any]] = []

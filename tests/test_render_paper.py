@@ -162,6 +162,7 @@ def number_after(text: str, word: str) -> float:
     return float(found[1].replace("\u2009", ""))
 
 
+@pytest.mark.slow
 def test_figure3_is_by_sample_and_names_the_papers_workloads(folder: Path, whole: Page) -> None:
     fast = said_at(whole, "whisper-medium, NVIDIA RTX A6000 [other host: gpu-box]", "forward")
     slow = said_at(whole, "whisper-medium, Apple M2 Ultra", "[other host: mac]", "forward")

@@ -127,6 +127,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[float]]:
     return heights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", range(len(everything())))
 def test_a_record_that_lacks_things_harms_nobody(kind: int, tmp_path: Path, drawn: Any) -> None:
     """Each optional thing by itself, and at random several at once."""
@@ -207,6 +208,7 @@ def test_no_cell_came_to_be_measured(tmp_path: Path) -> None:
     assert "table-cells.csv" in written
 
 
+@pytest.mark.slow
 def test_long_names_leave_room_to_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names of 64 characters, and one that is no file's: axes have a size and lie in the figure."""
     drawn = tmp_path / "labels.txt"  # workers draw

@@ -66,6 +66,7 @@ def beside(results: Path, floor: Path, without: Any) -> tuple[Page, dict]:
     return made, {name: lines_of(results, name) for name in ("training-times", "matmul")}
 
 
+@pytest.mark.slow
 def test_without_a_floor_intervals_are_those_of_one_process(without: Any) -> None:
     made, tables = without
     for lines in tables.values():
