@@ -698,8 +698,14 @@ def test_what_a_gpu_does_not_tell_is_none_with_a_reason(gpu: Nvidia) -> None:
     ],
 )
 def test_others_on_the_gpu_are_counted(
-    listed: list[tuple[int, int]], count: int | None, held: int | None, flagged: bool, gpu: Nvidia
+    listed: list[tuple[int, int]],
+    count: int | None,
+    held: int | None,
+    flagged: bool,
+    gpu: Nvidia,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(interference, "started", set)  # tests before this one may have started some
     gpu.occupy(*listed)
     session = Sampled(gpu.backend)
     found = run(session, 0.25, only=["interference"]).summaries["interference"]

@@ -20,6 +20,7 @@ import pytest
 from conftest import QUICK, Checkout, copy_project
 from siliconprof import plugins
 from siliconprof.closure import sha256
+from siliconprof.measure import fork_server
 from siliconprof.session.session import Session
 from siliconprof.session.trial import Trial
 from siliconprof.store import validation
@@ -104,6 +105,7 @@ def kill_in_the_middle(project: Checkout, asked: Cell, name: str, whom: str) -> 
     """
     course = project.path / name / asked.path / "checkpoints" / "course.json"
     environment = os.environ | project.environment | {"PYTHONPATH": "workflow"}
+    environment.pop(fork_server.VARIABLE, None)  # the processes are looked at
     command = [sys.executable, "-m", "siliconprof.measure", *arguments(asked, name)]
     with subprocess.Popen(command, cwd=project.path, env=environment) as process:
         until = time.monotonic() + 60
