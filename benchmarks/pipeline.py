@@ -1,7 +1,9 @@
 """What the pipeline costs, as one table: `make bench`, or `python benchmarks/pipeline.py`.
 
 In a fresh copy of this checkout: the default run, no-op reruns, a forced page and one after an
-edited caption, then (`render.py`) the stages after measuring at 1,000 cells. Each figure is a ratio
+edited caption; steps of cells beside the bare training (`bare.py`); the stages after measuring at
+1,000 cells (`render.py`); on request a figure beside optimum-benchmark's (`optimum.py`). What a job of
+Slurm adds is asked of `overhead.py`, as root. Each figure is a ratio
 or share of two times of this one run, or a time where no other makes sense, beside its goal; the
 table goes to benchmarks/results.md too, with machine and versions. These machines are noisy: quote
 shares and ratios, not one absolute time.
@@ -27,7 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("Snakefile", "workflow", "config", "profiles", "report")
+PARTS = ("Snakefile", "workflow", "config", "profiles", "report", "benchmarks")
 TABLE = ROOT / "benchmarks" / "results.md"
 IMPORT = "import torch; from transformers import GPT2LMHeadModel"
 IMPORTS = 3
@@ -138,12 +140,41 @@ def of_the_page(folder: Path, reruns: int) -> list[Line]:
     ]
 
 
+def asked(folder: Path, script: str, *arguments: str) -> Any:
+    """What another benchmark of a copy prints as JSON."""
+    command = [sys.executable, f"benchmarks/{script}", "--json", *arguments]
+    done = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout)
+
+
+def as_ratio(found: Sequence[float]) -> str:
+    """A ratio with its 95 % interval."""
+    middle, low, high = found
+    return f"{middle:.3f} ({low:.3f} to {high:.3f})"
+
+
+def of_the_steps(folder: Path, rounds: int) -> list[Line]:
+    """What measuring adds to a training's step."""
+    goals = ("1.01", "1.01", "1.00", "1.003, the interval below 1.01")
+    ratios = asked(folder, "bare.py", "--rounds", str(rounds))
+    return [
+        Line(f"step of a {what}", f"the other, {rounds} rounds", as_ratio(found), goal)
+        for (what, found), goal in zip(ratios.items(), goals, strict=True)
+    ]
+
+
+def of_a_figure(folder: Path, environment: Path, rounds: int) -> list[Line]:
+    """What one training's figure takes, from the start of the process."""
+    where = ("--environment", str(environment.resolve()), "--rounds", str(rounds))
+    found = asked(folder, "optimum.py", *where)
+    what = "GPT-2 nano under the Trainer to a figure with a 2 % interval"
+    return [Line(what, "optimum-benchmark 0.6", as_ratio(found["ratio"]), "0.5")]
+
+
 def of_many_cells(cells: int, steps: int) -> list[Line]:
     """What the stages after measuring cost where there are many cells."""
-    command = [sys.executable, "benchmarks/render.py", "--json"]
-    command += ["--cells", str(cells), "--steps", str(steps)]
-    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    stages = json.loads(done.stdout)["stages"].values()
+    found = asked(ROOT, "render.py", "--cells", str(cells), "--steps", str(steps))
+    stages = found["stages"].values()
     wall_s = sum(stage["wall_s"] for stage in stages)
     peak = max(stage["peak_rss_bytes"] for stage in stages) / 2**20
     what = f"all after measuring, {cells:,} cells and {steps:,} steps"
@@ -176,6 +207,8 @@ def main() -> int:
     parser.add_argument("--reruns", type=int, default=3, help="no-op reruns to time")
     parser.add_argument("--keep", type=Path, help="work in this new folder and leave it")
     parser.add_argument("--cells", type=int, default=1000, help="of the made-up results; 0 = none")
+    parser.add_argument("--rounds", type=int, default=5, help="of a step's two sides; 0 = none")
+    parser.add_argument("--optimum", type=Path, help="environment of optimum-benchmark, or for it")
     arguments = parser.parse_args()
     about = machine()
     with tempfile.TemporaryDirectory() as scratch:
@@ -187,6 +220,10 @@ def main() -> int:
         said = snakemake(folder, "report")
         records = [json.loads(p.read_text()) for p in (folder / "results/records").rglob("*.json")]
         lines = [*of_the_run(said, records), *of_the_page(folder, arguments.reruns)]
+        if arguments.rounds:
+            lines += of_the_steps(folder, arguments.rounds)
+        if arguments.optimum:
+            lines += of_a_figure(folder, arguments.optimum, arguments.rounds or 5)
     if arguments.cells:
         lines += of_many_cells(arguments.cells, 100 * arguments.cells)
     table = as_markdown(lines)
