@@ -37,7 +37,7 @@ def parsed(content: bytes | str, constants: bool = False) -> Any:
         raise ValueError("nested too deeply") from None
     except UnicodeDecodeError as error:  # whose own text holds the whole file
         raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from None
-    _check(value, constants, escapes="\\u" in text)
+    check(value, constants, escapes="\\u" in text)
     return value
 
 
@@ -54,11 +54,14 @@ def read(path: Path, constants: bool = False) -> Any:
     return parsed(path.read_bytes(), constants)
 
 
-def _check(value: Any, constants: bool, escapes: bool) -> None:
+def check(value: Any, constants: bool = False, escapes: bool = True) -> None:
     """Check every entry once, level by level.
 
+    Args:
+        escapes: whether a text may hold halves of surrogate pairs: its JSON has escapes.
+
     Raises:
-        ValueError: see `parsed`.
+        ValueError: see `parsed`; or a value is of no type that JSON has.
     """
     level: list[Any] = [value]
     for _ in range(DEEPEST):
@@ -80,6 +83,8 @@ def _check(value: Any, constants: bool, escapes: bool) -> None:
             elif kind is dict:
                 below += entry
                 below += entry.values()
+            elif kind is not bool and entry is not None:
+                raise ValueError(f"{kind.__name__} is no type of JSON")
         if not below:
             return
         level = below

@@ -73,8 +73,11 @@ def schema_problems(record: Mapping[str, Any]) -> list[str] | None:
         return None
     from siliconprof.store import validation
 
-    # An hour has some hundred thousand values of samples, and JSON has no aliases.
-    mistakes = validation.problems(record, validation.load_schema("record"), most_values=math.inf)
+    mistakes = []
+    if not validation.is_sound(record, "record"):
+        # An hour has some hundred thousand values of samples, and JSON has no aliases.
+        schema = validation.load_schema("record")
+        mistakes = validation.problems(record, schema, most_values=math.inf)
     return mistakes or [*_parameter_problems(record["cell"]), *_point_problems(record)]
 
 
