@@ -239,19 +239,23 @@ def rows_of(path: Path) -> None:
     cell_columns.cell_row(records.HERE, path, data, path.parent / "history")
     for rows in (
         record_rows.point_rows,
-        record_rows.step_rows,
-        record_rows.training_step_rows,
-        record_rows.sample_rows,
         record_rows.energy_rows,
         record_rows.probe_rows,
         record_rows.capture_rows,
-        record_rows.curve_rows,
         record_rows.evaluation_rows,
         record_rows.text_rows,
     ):
         for row in rows(records.HERE, data):
             for name, value in row.items():
                 assert not isinstance(value, float) or math.isfinite(value), f"{name} = {value}"
+    for blocks in (
+        record_rows.step_blocks,
+        record_rows.training_step_blocks,
+        record_rows.sample_blocks,
+        record_rows.curve_blocks,
+    ):
+        for _, columns in blocks(records.HERE, data):
+            assert len({len(values) for values in columns.values()}) <= 1, columns.keys()
 
 
 def bundle_of(files: Mapping[str, bytes], manifest: Mapping[str, Any] | None = None) -> bytes:

@@ -79,21 +79,22 @@ def write_tables(
     Raises:
         UserError: damaged records, and two different ones of a cell; all of them, one line each.
     """
-    rows_of: dict[str, Callable[[str, Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
+    blocks_of = {
+        "steps": record_rows.step_blocks,
+        "training_steps": record_rows.training_step_blocks,
+        "samples": record_rows.sample_blocks,
+        "curves": record_rows.curve_blocks,
+    }
+    rows_of: dict[str, Callable[[str, Mapping[str, Any]], Iterator[Any]]] = {
+        **blocks_of,
         "points": record_rows.point_rows,
-        "steps": record_rows.step_rows,
-        "training_steps": record_rows.training_step_rows,
-        "samples": record_rows.sample_rows,
         "energy": record_rows.energy_rows,
         "probes": record_rows.probe_rows,
         "captures": record_rows.capture_rows,
-        "curves": record_rows.curve_rows,
         "evaluations": record_rows.evaluation_rows,
         "texts": record_rows.text_rows,
     }
-    tables: dict[str, list[dict[str, Any]]] = {
-        name: [] for name in ("cells", *rows_of, "other_methods")
-    }
+    tables: dict[str, list[Any]] = {name: [] for name in ("cells", *rows_of, "other_methods")}
     damaged = []
     doubles = []
     strange: list[LeftOut] = []
@@ -138,7 +139,8 @@ def write_tables(
         "texts": study_rows.TEXTS,
     }
     for name, lines in tables.items():
-        table_files.write(output / f"{name}.csv", lines, [*KEY, *columns.get(name, ())])
+        write = table_files.write_blocks if name in blocks_of else table_files.write
+        write(output / f"{name}.csv", lines, [*KEY, *columns.get(name, ())])
     outside_rows = [{"record": path, "note": reason} for path, reason in outsiders.items()]
     table_files.write(output / "outside.csv", outside_rows, ["record", "note"])
     table_files.write(output / "models.csv", memory_model.model_table())

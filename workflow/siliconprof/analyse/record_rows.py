@@ -12,6 +12,7 @@ from siliconprof.stats import statistics
 from siliconprof.store import table_files
 from siliconprof.store.cell import AXES, canonical_json
 from siliconprof.store.record import WORDS
+from siliconprof.store.table_files import Block
 
 KEY = table_files.KEY
 PARTS = ("weights", "gradients", "optimizer", "activations", "temporary")  # of predicted memory
@@ -178,40 +179,30 @@ def series_names() -> list[str]:
     return [*(name for name, quantity in declared if quantity.series), WARM_UP]
 
 
-def step_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def step_blocks(source: str, data: Mapping[str, Any]) -> Iterator[Block]:
     """Lines of steps.csv: every raw time, and every loss, by iteration."""
     for index, point in enumerate(data["points"]):
-        for series in series_names():
-            for iteration, value in enumerate(point["times"].get(series) or []):
-                yield key(source, data) | {
-                    "point": index,
-                    "series": series,
-                    "iteration": iteration,
-                    "time_s": value,
-                    "loss": None,
-                }
-        for iteration, value in enumerate(point.get("loss") or []):
-            yield key(source, data) | {
-                "point": index,
-                "series": "loss",
-                "iteration": iteration,
-                "time_s": None,
-                "loss": value,
-            }
+        times, losses = point["times"], point.get("loss") or []
+        raw = [(name, "time_s", times.get(name) or []) for name in series_names()]
+        for series, column, values in [*raw, ("loss", "loss", losses)]:
+            empty = dict.fromkeys(("time_s", "loss"), [None] * len(values))
+            yield (
+                key(source, data) | {"point": index, "series": series},
+                {"iteration": range(len(values)), **empty, column: values},
+            )
 
 
-def training_step_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def training_step_blocks(source: str, data: Mapping[str, Any]) -> Iterator[Block]:
     """Lines of training_steps.csv: when each step began, of what kind it was, its page faults."""
     for index, point in enumerate(data["points"]):
-        steps = point.get("steps") or {"kind": []}
-        for iteration, kind in enumerate(steps["kind"]):
+        steps = point.get("steps")
+        if steps:
+            length = len(steps["kind"])
+            numbers = ("started_s", "minor_faults", "major_faults")
             yield (
-                key(source, data)
-                | {"point": index, "iteration": iteration, "kind": kind}
-                | {
-                    name: study_rows.at(steps[name], iteration)
-                    for name in ("started_s", "minor_faults", "major_faults")
-                }
+                key(source, data) | {"point": index},
+                {"iteration": range(length), "kind": steps["kind"]}
+                | {n: [study_rows.at(steps[n], i) for i in range(length)] for n in numbers},
             )
 
 
@@ -254,9 +245,9 @@ def assumed_host_w(name: str | None) -> float | None:
     return HOST_POWER_ASSUMED_W.get(source.vendor)
 
 
-def curve_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def curve_blocks(source: str, data: Mapping[str, Any]) -> Iterator[Block]:
     """Lines of curves.csv: every step of a whole training."""
-    return (key(source, data) | row for row in study_rows.curve_rows(data))
+    return ((key(source, data) | shared, rest) for shared, rest in study_rows.curve_blocks(data))
 
 
 def evaluation_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -301,7 +292,8 @@ def capture_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any
             )
 
 
-def sample_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def sample_blocks(source: str, data: Mapping[str, Any]) -> Iterator[Block]:
     """Lines of samples.csv: the probes over time."""
-    for sample in data["samples"]:
-        yield key(source, data) | sample
+    samples = data["samples"]
+    names = dict.fromkeys(name for sample in samples for name in sample)
+    yield key(source, data), {name: [sample.get(name) for sample in samples] for name in names}

@@ -12,6 +12,7 @@ from typing import Any
 
 from siliconprof import declarations, plugins
 from siliconprof.stats import statistics
+from siliconprof.store.table_files import Block
 
 
 def lacking(module: str, named: Mapping[str, Any]) -> list[str]:
@@ -158,7 +159,7 @@ def _checkpoints(point: Mapping[str, Any]) -> Columns:
     }
 
 
-def curve_rows(data: Mapping[str, Any]) -> Iterator[Columns]:
+def curve_blocks(data: Mapping[str, Any]) -> Iterator[Block]:
     """Lines of curves.csv without the cell's key: one per step of a whole training."""
     for index, point in enumerate(data["points"]):
         curve = point.get("curve")
@@ -167,19 +168,19 @@ def curve_rows(data: Mapping[str, Any]) -> Iterator[Columns]:
         steps = len(curve["loss"])
         times = step_times(point, steps)
         tokens = point["params"].get("tokens_per_step")
-        marks = unusual(times)
-        for step in range(steps):
-            step_s = times[step] if times else None
-            yield {
-                "point": index,
-                "step": step,
-                "loss": curve["loss"][step],
-                "gradient_norm": at(curve["gradient_norm"], step),
-                "learning_rate": at(curve["learning_rate"], step),
+        step_s: Sequence[float | None] = times or [None] * steps
+        yield (
+            {"point": index},
+            {
+                "step": range(steps),
+                "loss": curve["loss"],
+                "gradient_norm": [at(curve["gradient_norm"], step) for step in range(steps)],
+                "learning_rate": [at(curve["learning_rate"], step) for step in range(steps)],
                 "step_s": step_s,
-                "tokens_per_s": statistics.over(tokens or None, step_s),
-                "unusual": marks[step] if marks else None,
-            }
+                "tokens_per_s": [statistics.over(tokens or None, time_s) for time_s in step_s],
+                "unusual": unusual(times) or [None] * steps,
+            },
+        )
 
 
 def at(values: Sequence[Any], index: int) -> Any:

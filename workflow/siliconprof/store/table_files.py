@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = dict[str, Any]
+Block = tuple[Row, Mapping[str, Sequence[Any]]]  # what lines share; columns of the rest
 KEY = ("source", *AXES)  # the columns that name a cell
 SIDES = ("", "fast_", "slow_")  # how they begin in tables of a cell, and of pairs of cells
 _left_out: set[tuple[Any, ...]] = set()  # cells that nothing reads, see `leaving_out`
@@ -145,6 +146,35 @@ def write(path: Path, lines: Sequence[Mapping[str, Any]], columns: Sequence[str]
 
     shown = [{name: _shown(value) for name, value in line.items()} for line in lines]
     frame = pd.DataFrame(shown) if lines else pd.DataFrame(columns=list(columns))
+    temporary.write(path, frame.to_csv(index=False).encode("utf-8"), sealed=True)
+
+
+def write_blocks(path: Path, blocks: Iterable[Block], columns: Sequence[str]) -> None:
+    """Write a long table, whose lines are never all there as dictionaries.
+
+    Args:
+        blocks: a column that a block lacks has no values there. The columns of the rest are equally
+            long, and hold numbers or words that a schema lists.
+        columns: names of the columns where there are no lines.
+
+    Raises:
+        CannotWrite: one line.
+    """
+    import pandas as pd
+
+    values: dict[str, list[Any]] = {}
+    length = 0
+    for shared, rest in blocks:
+        more = len(next(iter(rest.values()), ()))
+        if not more:
+            continue
+        for name in (*shared, *rest):
+            if name not in values:
+                values[name] = [None] * length
+        for name, column in values.items():
+            column += rest[name] if name in rest else [_shown(shared.get(name))] * more
+        length += more
+    frame = pd.DataFrame(values) if values else pd.DataFrame(columns=list(columns))
     temporary.write(path, frame.to_csv(index=False).encode("utf-8"), sealed=True)
 
 
