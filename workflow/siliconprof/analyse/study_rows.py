@@ -168,7 +168,7 @@ def curve_blocks(data: Mapping[str, Any]) -> Iterator[Block]:
         steps = len(curve["loss"])
         times = step_times(point, steps)
         tokens = point["params"].get("tokens_per_step")
-        step_s = times or [None] * steps
+        step_s: Sequence[float | None] = times or [None] * steps
         yield (
             {"point": index},
             {

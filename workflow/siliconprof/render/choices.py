@@ -14,7 +14,7 @@ from siliconprof.render.compare import Step
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity
 from siliconprof.render.training import NAMES, names
-from siliconprof.render.variants import Row, as_usual, differ_in, family_order, has_no_speed
+from siliconprof.render.variants import Row, as_usual, family_order, has_no_speed, twins
 
 OTHERS = tuple(name for name in CHOICES if name != "allocator")  # which has a table of its own
 FIRST_LOSSES = 10
@@ -31,10 +31,12 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 def pairs(data: Data) -> Iterator[tuple[Row, Row]]:
     """(as usual, with one choice) of trainings that differ in nothing else."""
     rows = [row for row in sorted(data.training(), key=family_order) if not has_no_speed(row)]
+    place = {id(row): index for index, row in enumerate(rows)}
+    twins_in = [twins(rows, name) for name in OTHERS]
     for chosen in rows:
-        for usual in rows:
-            if as_usual(usual) and any(differ_in(usual, chosen, name) for name in OTHERS):
-                yield usual, chosen
+        found = [twin for of in twins_in for twin in of(chosen) if as_usual(twin)]
+        for usual in sorted(found, key=lambda row: place[id(row)]):
+            yield usual, chosen
 
 
 def table(data: Data, compared: list[tuple[Row, Row]]) -> Table:

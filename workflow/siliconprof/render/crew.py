@@ -9,9 +9,10 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import pickle
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -19,6 +20,8 @@ from typing import Any
 
 from siliconprof.errors import UserError
 from siliconprof.lifetime import end_with
+
+PIECES = 4  # for each process: a fork of a large process takes a tenth of a second
 
 
 def most_workers(wanted: int | None = None) -> int:
@@ -56,11 +59,12 @@ class _Failed:
 
 
 class Crew:
-    """Hands out work; each piece is done by a process of its own, at most so many at a time."""
+    """Hands out work, a few pieces to each process, at most so many processes at a time."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self._running: dict[Connection, tuple[multiprocessing.process.BaseProcess, int]] = {}
+        self._waiting: list[tuple[int, Callable[[], Any]]] = []
+        self._running: dict[Connection, tuple[multiprocessing.process.BaseProcess, list[int]]] = {}
         self._results: list[Any] = []
 
     def do(self, work: Callable[[], Any]) -> int:
@@ -80,17 +84,25 @@ class Crew:
                 self._results.append(_Failed(error))
             return index
         self._results.append(None)
+        self._waiting.append((index, work))
+        if len(self._waiting) == PIECES:
+            self._hand_out()
+        return index
+
+    def _hand_out(self) -> None:
+        """Begin what waits."""
         while len(self._running) >= self.workers:
             self._collect()
         for stream in (sys.stdout, sys.stderr):
             stream.flush()  # or the worker would write it again
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe(duplex=False)
-        worker = context.Process(target=_work, args=(work, theirs, os.getpid()), daemon=True)
+        indices, works = map(list, zip(*self._waiting, strict=True))
+        self._waiting.clear()
+        worker = context.Process(target=_work, args=(works, theirs, os.getpid()), daemon=True)
         worker.start()
         theirs.close()
-        self._running[ours] = worker, index
-        return index
+        self._running[ours] = worker, indices
 
     def result(self, index: int) -> Any:
         """What the work came to, waited for.
@@ -98,7 +110,9 @@ class Crew:
         Raises:
             UserError: it, or other work, ended without a word; or whatever this work raised.
         """
-        while any(index == pending for _, pending in self._running.values()):
+        if self._waiting:
+            self._hand_out()
+        while any(index in pending for _, pending in self._running.values()):
             self._collect()
         result = self._results[index]
         if isinstance(result, _Failed):
@@ -109,9 +123,9 @@ class Crew:
         """Wait until something is done, and take it in."""
         for ready in wait(list(self._running)):
             assert isinstance(ready, Connection)
-            worker, index = self._running.pop(ready)
+            worker, indices = self._running.pop(ready)
             try:
-                result, error, where = ready.recv()
+                answers = ready.recv()
             except EOFError:
                 worker.join()
                 raise UserError(
@@ -121,20 +135,26 @@ class Crew:
             finally:
                 ready.close()
             worker.join()
-            if error is not None:
-                error.add_note(f"in a process that drew a figure:\n{where}")
-                result = _Failed(error)
-            self._results[index] = result
+            for index, (result, error, where) in zip(indices, answers, strict=True):
+                if error is not None:
+                    error.add_note(f"in a process that drew a figure:\n{where}")
+                self._results[index] = result if error is None else _Failed(error)
 
 
-def _work(work: Callable[[], Any], answer: Connection, parent: int) -> None:
+def _work(works: Sequence[Callable[[], Any]], answer: Connection, parent: int) -> None:
     end_with(parent)
     gc.disable()  # it ends before there is much to collect
+    answer.send([_done(work) for work in works])
+
+
+def _done(work: Callable[[], Any]) -> tuple[Any, Exception | None, str]:
+    """(result, error, where it was raised) of some work."""
     try:
-        done: tuple[Any, ...] = work(), None, ""
+        return work(), None, ""
     except Exception as error:
-        done = None, error, traceback.format_exc()
-    try:
-        answer.send(done)
-    except Exception as error:  # what was raised cannot be sent
-        answer.send((None, RuntimeError(repr(error)), done[2]))
+        where = traceback.format_exc()
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # what was raised cannot be sent
+            error = RuntimeError(repr(error))
+        return None, error, where

@@ -151,6 +151,7 @@ class Data:
     )  # see `siliconprof.analyse.other_methods`
     floors: Mapping[str, noise_floors.Floor] = field(default_factory=dict)  # host -> noise floor
     damaged: list[Path] = field(default_factory=list)
+    _only: dict[tuple, Data] = field(default_factory=dict, init=False)  # see `only`
 
     @property
     def host(self) -> Mapping[str, Any]:
@@ -163,7 +164,9 @@ class Data:
         def selected(row: Mapping[str, Any]) -> bool:
             return row["source"] == source and host in (None, row["host"])
 
-        return self._selected(selected)
+        if (source, host) not in self._only:  # nearly every part of the page asks
+            self._only[source, host] = self._selected(selected)
+        return self._only[source, host]
 
     def without(self, cells: Collection[tuple]) -> Data:
         """The same without some cells, named by their `traces.key`."""

@@ -175,22 +175,32 @@ class Table:
 
         It holds characters such as − and ², so XeLaTeX or LuaLaTeX reads it best.
         """
-        import pandas as pd
-
         heads, rows, below = self._as_text()
-        frame = pd.DataFrame(rows, columns=pd.RangeIndex(len(heads)), dtype=object)
+
+        def line(cells: Sequence[str]) -> str:
+            return " & ".join(map(_latex, cells)) + r" \\"
+
+        head = ["\\toprule", line(heads), "\\midrule"]
         kinds = "".join("r" if column.numeric else "l" for column in self.columns)
-        text = frame.to_latex(
-            index=False,
-            # pandas fills placeholders in, of which there is none here
-            header=[_latex(head).replace("{", "{{").replace("}", "}}") for head in heads],
-            escape=True,
-            longtable=True,
-            column_format=kinds,
-            caption=_latex(caption),
-            label=f"tab:{label}",
-        )
-        return text + "".join(f"\n\\noindent {_latex(line)}\n" for line in below)
+        text = [
+            rf"\begin{{longtable}}{{{kinds}}}",
+            rf"\caption{{{_latex(caption)}}} \label{{tab:{label}}} \\",
+            *head,
+            r"\endfirsthead",
+            rf"\caption[]{{{_latex(caption)}}} \\",
+            *head,
+            r"\endhead",
+            r"\midrule",
+            rf"\multicolumn{{{len(heads)}}}{{r}}{{Continued on next page}} \\",
+            r"\midrule",
+            r"\endfoot",
+            r"\bottomrule",
+            r"\endlastfoot",
+            *map(line, rows),
+            r"\end{longtable}",
+            *(f"\n\\noindent {_latex(note)}" for note in below),
+        ]
+        return "\n".join(text) + "\n"
 
     def _as_text(self) -> tuple[list[str], list[list[str]], list[str]]:
         """(heads, rows, the lines below) with every mark written out."""

@@ -6,7 +6,7 @@ cells are compared only where all of `WORK` and every other circumstance but one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from siliconprof import words
@@ -183,6 +183,23 @@ def differ_in(a: Mapping[str, Any], b: Mapping[str, Any], *names: str) -> bool:
         (a.get(name) != b.get(name)) == (name in names)
         for name in dict.fromkeys((*WORK, *CIRCUMSTANCES, *names))
     )
+
+
+def twins(rows: Sequence[Row], *names: str) -> Callable[[Row], list[Row]]:
+    """What finds, of each of these rows, those that differ from it as by `differ_in`, in order.
+
+    It compares no row with all others, of which there may be thousands.
+    """
+    others = [name for name in dict.fromkeys((*WORK, *CIRCUMSTANCES)) if name not in names]
+    alike: dict[tuple, list[Row]] = {}
+    for row in rows:
+        alike.setdefault(tuple(map(row.get, others)), []).append(row)
+
+    def of(row: Row) -> list[Row]:
+        group = alike[tuple(map(row.get, others))]
+        return [twin for twin in group if all(twin.get(name) != row.get(name) for name in names)]
+
+    return of
 
 
 def backend_place(backend: str) -> tuple[int, str]:
