@@ -3,7 +3,7 @@
     python benchmarks/overhead.py            as root; with slurm-wlm, munge, openssh-server, rsync
 
 The same tiny cells are measured three ways in one run of this program: by a local Snakemake, by
-real Slurm daemons on this machine (one node, a job per cell), and by `siliconprof collect` from a
+real Slurm daemons on this machine (one node, ten cells a job), and by `siliconprof collect` from a
 host in namespaces of its own. Each way measures one cell first, which also pays for looking at the
 host, then a few, then many more. A cell's overhead is what one cell more adds to the wall clock,
 less the time that its record accounts for; the fixed part is what a run with no such cell would

@@ -127,13 +127,17 @@ def project(cluster: slurm_daemons.Cluster, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(scope="module")
 def first(project: Checkout) -> Checkout:
-    """After the first run: two cells of the default matrix and two that wait, on three nodes."""
+    """After the first run: on three nodes a cell of the default matrix and two that wait."""
     default = yaml.safe_load((ROOT / "config" / "config.yaml").read_text())
     folder = str(hold(project))
     nano = default["workloads"]["gpt2-nano-plain"] | {"backends": ["mlx"], "precisions": ["fp32"]}
     configure(
         project,
-        {"gpt2-nano-plain": nano, "waiting": {"seconds": 2, "folder": folder, "company": 2}},
+        {
+            "brief": {"seconds": 1},
+            "gpt2-nano-plain": nano,
+            "waiting": {"seconds": 2, "folder": folder, "company": 2},
+        },
         datasets={nano["dataset"]: default["datasets"][nano["dataset"]]},
     )
     snakemake(project, "report")
@@ -226,6 +230,11 @@ def logs_of(project: Checkout, workloads: Sequence[str]) -> list[Path]:
     return [log for log in logs if log.parts[-3] in workloads]
 
 
+def job_ids(records: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Label -> the job of Slurm that left its record."""
+    return {k: r["environment"]["scheduler_job"]["job_id"] for k, r in records.items()}
+
+
 def span(record: dict[str, Any]) -> tuple[float, float]:
     """When a waiting cell's timed region began and ended."""
     params = record["points"][0]["params"]
@@ -265,15 +274,13 @@ def measuring(cluster: slurm_daemons.Cluster, module: str = "") -> list[Any]:
 @pytest.mark.slow
 def test_each_cell_ran_on_a_node_that_has_its_device(first: Checkout):
     made = list(first.records().values())
-    assert len(made) == 6
+    assert len(made) == 9
     for record in made:
         environment = record["environment"]
         assert record["status"] == "ok", record["reason"]
         assert set(environment["scheduler_job"]) == {"scheduler", "job_id"}
     nodes = {(r["cell"]["host"], r["environment"]["node"]) for r in made}
     assert len(nodes) == len({node for _, node in nodes}) == len(NODE_OF)  # one each, by its id
-    jobs = {record["environment"]["scheduler_job"]["job_id"] for record in made}
-    assert len(jobs) == 6  # a job each
     hosts = first.path / "results" / "hosts"
     assert {path.stem for path in hosts.glob("*.json")} >= set(NODE_OF)
     # Every processor of the node, though snakemake asks for one: see profiles/slurm.
@@ -281,6 +288,14 @@ def test_each_cell_ran_on_a_node_that_has_its_device(first: Checkout):
     processors = {record["points"][0]["params"]["processors"] for record in waiting.values()}
     assert processors == {os.cpu_count()}
     assert (first.path / "results" / "report.html").is_file()
+
+
+@pytest.mark.slow
+def test_cells_of_a_label_share_a_job_one_after_the_other(first: Checkout):
+    brief, waiting = records(first, "brief"), records(first, "waiting")
+    assert job_ids(brief) == job_ids(waiting)
+    assert len(set(job_ids(brief).values())) == len(CLUSTER)  # no two labels
+    assert not any(overlap(span(brief[label]), span(waiting[label])) for label in CLUSTER)
 
 
 @pytest.mark.slow
@@ -343,17 +358,29 @@ def test_without_exclusive_the_lock_keeps_cells_of_a_node_apart(
 def test_every_fault_has_its_words_and_a_rerun_completes(
     first: Checkout, cluster: slurm_daemons.Cluster
 ):
-    """A node dies, Slurm's time runs out, no node has a constraint; Ctrl-C and kill -9."""
+    """A node dies, Slurm's time runs out, a cell's process is killed, no node has a constraint;
+    Ctrl-C and kill -9. Each comes in the middle of a job: before the held cell is one that is done
+    by then, after it one more.
+    """
     resources = {"slurm_partition": "gpu", "constraint": "b200"}
     wrong = {"nowhere": {"device": "cpu", "resources": resources}}
-    folder = hold(first, "node-b", "node-c")
-    cells = {"held": {"folder": str(folder), "seconds": 0}}
+    nodes = NODE_OF.values()
+    folder = hold(first, *nodes)
+    brief = {"seconds": 0}
+    cells = {"early": brief, "held": brief | {"folder": str(folder)}, "late": brief}
     configure(first, cells, CLUSTER | wrong)
     advice = json.loads(first.stage("pipeline.doctor", "--json").stdout)["advice"]
     assert [line["mend"] for line in advice if line["about"] == "Slurm"] == [
         "mend cluster.nowhere.resources in config/config.yaml"
     ]
     with begun(first, CELLS) as pipeline:
+        # A job's limit is the sum of its cells', and what is done is said while the rest goes on.
+        assert cluster.run("squeue", "--noheader", "--states=R", "--format=%l").split() == (
+            ["27:00"] * len(NODE_OF)
+        )
+        until(lambda: output(first).read_text().count(" early ") == len(NODE_OF))
+        for process in set(measuring(cluster, "measure")) & set(cluster.processes("node-a")):
+            process.kill()
         cluster.kill_node("node-b")
         (job,) = (job["id"] for job in cluster.jobs() if job["node"] == "node-c")
         cluster.run("scontrol", "update", f"jobid={job}", "timelimit=0")
@@ -366,34 +393,37 @@ def test_every_fault_has_its_words_and_a_rerun_completes(
         "SLURM status is: 'TIMEOUT'",
     ):
         assert words in said, said
-    made = records(first, "held")
-    assert {label: record["status"] for label, record in made.items()} == {"gpu-hall": "ok"}
+    early, late = records(first, "early"), records(first, "late")
+    assert early.keys() == CLUSTER.keys() and late.keys() == {"gpu-hall"}
+    assert job_ids(late).items() <= job_ids(early).items()
+    assert not records(first, "held")
     until(lambda: not cluster.jobs() and not measuring(cluster))
 
     # Ctrl-C ends the jobs too.
     cluster.start_node("node-b")
     configure(first, cells)
-    hold(first, "node-b", "node-c")
+    hold(first, *nodes)
     with begun(first, CELLS) as pipeline:
         os.killpg(pipeline.pid, signal.SIGINT)
         assert pipeline.wait(60) != 0
     until(lambda: not cluster.jobs() and not measuring(cluster))
-    assert set(records(first, "held")) == {"gpu-hall"}
+    assert not records(first, "held")
 
     # kill -9 leaves them to the next run, which ends them before it sends its own.
-    hold(first, "node-b", "node-c")
+    hold(first, *nodes)
     with begun(first, CELLS) as pipeline:
         pipeline.kill()
     left = {job["id"] for job in cluster.jobs()}
-    assert len(left) == 2 and len(measuring(cluster)) >= 2
+    assert len(left) == 3 and len(measuring(cluster)) >= 3
     with begun(first, CELLS) as pipeline:  # still held, so that they do not end by themselves
         until(lambda: "a killed pipeline left jobs in Slurm's queue" in output(first).read_text())
         until(lambda: not left & {job["id"] for job in cluster.jobs()})
         hold(first)
         assert pipeline.wait(180) == 0, output(first).read_text()
-    whole = records(first, "held")
-    assert {label: record["status"] for label, record in whole.items()} == dict.fromkeys(
-        CLUSTER, "ok"
+    held = records(first, "held")
+    assert held.keys() == records(first, "late").keys() == CLUSTER.keys()
+    assert {record["status"] for record in held.values()} == {"ok"}
+    assert not left & set(job_ids(held).values())
+    assert (
+        records(first, "early") == early and records(first, "late")["gpu-hall"] == late["gpu-hall"]
     )
-    assert whole["gpu-hall"] == made["gpu-hall"]
-    assert not left & {r["environment"]["scheduler_job"]["job_id"] for r in whole.values()}

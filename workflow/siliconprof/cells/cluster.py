@@ -29,8 +29,8 @@ OPTION_PATTERNS = {
     "slurm_extra": (re.compile(r"--[A-Za-z0-9._:,=@%+/ -]*"), "spaces and . _ : , = @ % + / -"),
     "lsf_extra": (re.compile(r"-[A-Za-z0-9._:,=@%+/ -]*"), "spaces and . _ : , = @ % + / -"),
 }
-NUMBERS = re.compile(r"runtime|.*_(mb|mib)")
-START_S = 300.0  # of Snakemake, twice, and a cell's end, on a slow shared disk; a guess
+UNITS = {"runtime": "minutes", "cells_per_job": "cells"}  # what ends in _mb or _mib: megabytes
+START_S = 300.0  # of Snakemake, and a cell's end, on a slow shared disk; a guess
 DETECTION_MINUTES = 15  # hosts.DETECT_LIMIT_S and START_S
 
 
@@ -52,9 +52,9 @@ def _of_label(label: Any, entry: Any) -> Iterator[str]:
         where = f"cluster.{label}.resources.{key}"
         if key == "accelerator":
             yield f"{where}: is the pipeline's own; leave it out"
-        elif isinstance(key, str) and NUMBERS.fullmatch(key):
+        elif isinstance(key, str) and (key in UNITS or key.endswith(("_mb", "_mib"))):
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                unit = "minutes" if key == "runtime" else "megabytes"
+                unit = UNITS.get(key, "megabytes")
                 yield f"{where}: is {value!r}; expected a whole number of {unit}"
         elif isinstance(value, str):
             allowed, signs = OPTION_PATTERNS.get(key, (WORD, ". _ : , = @ % + / -"))

@@ -1,8 +1,9 @@
 """Slurm's refusals before anything is submitted, and the jobs that a killed pipeline left.
 
-The executor plug-in submits one job per cell. A label that no node can serve would fail only then,
-with an error as long as the job's command; and jobs outlive a Snakemake that was killed with -9.
-So the main process asks Slurm by Slurm's own commands, which takes milliseconds.
+The executor plug-in submits jobs once cells are due, see `shared_jobs`. A label that no node can
+serve would fail only then, with an error as long as the job's command; and jobs outlive a Snakemake
+that was killed with -9. So the main process asks Slurm by Slurm's own commands, which takes
+milliseconds.
 """
 
 from __future__ import annotations

@@ -408,14 +408,18 @@ def _prepare(
             _store_code_cache()
             startup.prepare(RESULTS, run.planned(), through)
             if through == slurm.EXECUTOR:
+                from siliconprof.pipeline import shared_jobs  # imports the plug-in, and pandas
+
+                shared_jobs.install()
                 slurm.warn({label: experiment["cluster"][label] for label in run.labels})
             run.prepare()
             progress.attach(cells_here=through is None)
-            if through is None:
-                fork_server.start()
         else:
             startup.settle_records(run.planned(), RESULTS, dry_run=True)
             startup.show_set_back(RESULTS)
+    # Where cells are measured: in the one process of a run here, or in a job on a node.
+    if main_process == (through is None) and not dry_run:
+        fork_server.start()
     return Workflow(
         experiment=experiment,
         cells=run.cells,
