@@ -234,8 +234,9 @@ def forged(chance: Random) -> Input:
 
 
 def rows_of(path: Path) -> None:
-    """A record and all its lines of the tables."""
+    """A record and all its lines of the tables; both checkers of its schema agree on it."""
     data = record.read(path)
+    assert validation.problems(data, validation.load_schema("record"), most_values=math.inf) == []
     cell_columns.cell_row(records.HERE, path, data, path.parent / "history")
     for rows in (
         record_rows.point_rows,
