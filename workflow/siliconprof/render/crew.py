@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-import pickle
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -123,38 +122,38 @@ class Crew:
         """Wait until something is done, and take it in."""
         for ready in wait(list(self._running)):
             assert isinstance(ready, Connection)
-            worker, indices = self._running.pop(ready)
+            worker, indices = self._running[ready]
             try:
-                answers = ready.recv()
+                result, error, where = ready.recv()
             except EOFError:
-                worker.join()
+                self._end(ready)
                 raise UserError(
                     f"a process that drew a figure ended with status {worker.exitcode}; memory may "
                     "be short: `--jobs 1` draws in one process"
                 ) from None
-            finally:
-                ready.close()
-            worker.join()
-            for index, (result, error, where) in zip(indices, answers, strict=True):
-                if error is not None:
-                    error.add_note(f"in a process that drew a figure:\n{where}")
-                self._results[index] = result if error is None else _Failed(error)
+            if error is not None:
+                error.add_note(f"in a process that drew a figure:\n{where}")
+                result = _Failed(error)
+            self._results[indices.pop(0)] = result
+            if not indices:
+                self._end(ready)
+
+    def _end(self, connection: Connection) -> None:
+        """Wait for the end of a process that has nothing left to do."""
+        worker, _ = self._running.pop(connection)
+        connection.close()
+        worker.join()
 
 
 def _work(works: Sequence[Callable[[], Any]], answer: Connection, parent: int) -> None:
     end_with(parent)
     gc.disable()  # it ends before there is much to collect
-    answer.send([_done(work) for work in works])
-
-
-def _done(work: Callable[[], Any]) -> tuple[Any, Exception | None, str]:
-    """(result, error, where it was raised) of some work."""
-    try:
-        return work(), None, ""
-    except Exception as error:
-        where = traceback.format_exc()
+    for work in works:
         try:
-            pickle.loads(pickle.dumps(error))
-        except Exception:  # what was raised cannot be sent
-            error = RuntimeError(repr(error))
-        return None, error, where
+            done: tuple[Any, ...] = work(), None, ""
+        except Exception as error:
+            done = None, error, traceback.format_exc()
+        try:
+            answer.send(done)
+        except Exception as error:  # what was raised cannot be sent
+            answer.send((None, RuntimeError(repr(error)), done[2]))
