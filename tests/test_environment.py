@@ -80,7 +80,7 @@ def test_everything_imported_is_pinned():
     assert {"torch", "scipy", "pynvml", "markupsafe"} <= foreign
     needed = {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in foreign}
     pinned = set()
-    for name in ("apple", "base", "cpu", "cuda"):
+    for name in ("apple", "base", "cpu", "cuda", "slurm"):
         text = (ROOT / "envs" / f"{name}.txt").read_text(encoding="utf-8")
         pinned |= {pin.replace("_", "-").lower() for pin in re.findall(r"(?m)^([\w-]+).*==", text)}
     assert needed - pinned == set()
