@@ -19,7 +19,7 @@ import psutil
 import pytest
 from conftest import QUICK, ROOT, Checkout
 from siliconprof import plugins
-from siliconprof.measure import supervise
+from siliconprof.measure import fork_server, supervise
 from siliconprof.session import memory_limit, sweep
 from siliconprof.session.session import Session
 from siliconprof.session.trial import Trial
@@ -353,6 +353,7 @@ def test_a_killed_pipeline_repeats_nothing_and_a_grown_grid_takes_over(checkout:
         return by_size(made)
 
     configure()
+    checkout.environment.pop(fork_server.VARIABLE, None)  # the processes are looked at
     kept = checkout.path / KEPT
     target = ["results/tables/cells.csv"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
