@@ -77,7 +77,8 @@ def of_trainer(workload: Any, batches: Iterator[Any], cell: Cell) -> list[float]
     size = workload.samples_per_step()
     rows: list[Any] = []
     for batch in islice(batches, WARM_UP + STEPS + 1):
-        rows += [{name: torch.from_numpy(a[i]) for name, a in batch.items()} for i in range(size)]
+        tensors = {name: torch.from_numpy(array).long() for name, array in batch.items()}
+        rows += [{name: tensor[i] for name, tensor in tensors.items()} for i in range(size)]
     ends: list[float] = []
 
     class Ends(TrainerCallback):

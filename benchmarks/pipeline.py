@@ -194,11 +194,9 @@ def machine() -> str:
     )
 
 
-def as_markdown(lines: Sequence[Line]) -> str:
-    """The table."""
-    head = Line("What", "Against", "Found", "Goal")
-    rule = Line("---", "---", "---", "---")
-    return "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *lines))
+def as_rows(lines: Sequence[Line]) -> str:
+    """Rows of the table in Markdown."""
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def main() -> int:
@@ -211,6 +209,15 @@ def main() -> int:
     parser.add_argument("--optimum", type=Path, help="environment of optimum-benchmark, or for it")
     arguments = parser.parse_args()
     about = machine()
+    lines: list[Line] = []
+
+    def add(found: Sequence[Line]) -> None:
+        """Keep lines, and print them at once: a later part may fail."""
+        lines.extend(found)
+        print(as_rows(found), end="", flush=True)
+
+    print(f"{about}\n")
+    add([Line("What", "Against", "Found", "Goal"), Line("---", "---", "---", "---")])
     with tempfile.TemporaryDirectory() as scratch:
         folder = copied(arguments.keep or Path(scratch) / "project")
         snakemake(folder, "-n", "report")  # compiles the modules and detects the host
@@ -219,16 +226,16 @@ def main() -> int:
         subprocess.run(command, cwd=folder, env=os.environ | path, capture_output=True, check=False)
         said = snakemake(folder, "report")
         records = [json.loads(p.read_text()) for p in (folder / "results/records").rglob("*.json")]
-        lines = [*of_the_run(said, records), *of_the_page(folder, arguments.reruns)]
+        add(of_the_run(said, records))
+        add(of_the_page(folder, arguments.reruns))
         if arguments.rounds:
-            lines += of_the_steps(folder, arguments.rounds)
+            add(of_the_steps(folder, arguments.rounds))
         if arguments.optimum:
-            lines += of_a_figure(folder, arguments.optimum, arguments.rounds or 5)
+            add(of_a_figure(folder, arguments.optimum, arguments.rounds or 5))
     if arguments.cells:
-        lines += of_many_cells(arguments.cells, 100 * arguments.cells)
-    table = as_markdown(lines)
-    print(f"{about}\n\n{table}", end="")
-    TABLE.write_text(f"# What the pipeline costs\n\n`make bench` on {about}.\n\n{table}")
+        add(of_many_cells(arguments.cells, 100 * arguments.cells))
+    text = f"# What the pipeline costs\n\n`make bench` on {about}.\n\n{as_rows(lines)}"
+    TABLE.write_text(text)
     return 0
 
 
