@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -226,6 +227,7 @@ STAGES = {  # module -> what it makes
     "analyse.expected": "tables/expected.csv",
     "analyse.attribution": "tables/attribution.csv",
     "claims.judge": "tables/claims.csv",
+    "render.draw": "drawn",
     "render.page": "report.html",
 }
 
@@ -251,7 +253,7 @@ def _stage_killed(scratch: Scratch, stage: str, rng: Random, log: Log) -> bool:
     process = scratch.begin_snakemake("report")
     word = f"siliconprof.{stage}"
     (victim,) = until(lambda: scratch.processes(word)[:1], 120, f"{stage} starts")
-    time.sleep(rng.uniform(0.0, 3.0 if stage == "render.page" else 0.5))
+    time.sleep(rng.uniform(0.0, 3.0 if stage == "render.draw" else 0.5))
     itself = rng.random() < 0.5
     hit = kill(victim) if itself else victim.is_running()
     if hit:
@@ -270,7 +272,8 @@ def _make_due(scratch: Scratch, stage: str) -> None:
         for path in (scratch.path / "results/records").rglob("nano/**/*.json"):
             path.unlink()
     for name in (STAGES[stage], "report.html"):
-        (scratch.path / "results" / name).unlink(missing_ok=True)
+        path = scratch.path / "results" / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def carrying_kills(base: Scratch, folder: Path, rng: Random, log: Log, count: int) -> None:

@@ -178,11 +178,11 @@ def make(results: Path, folder: Path, chance: random.Random) -> None:
     (folder / "results" / "matrix.json").write_text(json.dumps(matrix), encoding="utf-8")
 
 
-def sketch(name: str, draw: Callable[[bool], Any], alt: str, *_: Any) -> tuple[str, str]:
+def sketch(name: str, draw: Callable[[bool], Any], *_: Any) -> tuple[str, str]:
     """What `figures.publish` does, without the files, which take most of the time."""
     from siliconprof.render import figures, svg
 
-    shown = [svg.inline(figures._svg(draw(narrow)), "") for narrow in (False, True)]
+    shown = [svg.inline(figures._svg(draw(narrow))) for narrow in (False, True)]
     return shown[0], shown[1]
 
 
@@ -194,7 +194,7 @@ def run(folder: Path, with_files: bool = False) -> None:
     """
     from siliconprof.analyse import aggregate, attribution, ceilings, expected
     from siliconprof.claims import judge
-    from siliconprof.render import figures, page
+    from siliconprof.render import draw, figures, page
 
     if not with_files:
         figures.publish = sketch
@@ -207,10 +207,9 @@ def run(folder: Path, with_files: bool = False) -> None:
         expected.main([*known, *tables])
         attribution.main(tables)
         judge.main([*known, *tables, "--claims", f"{ROOT}/config/claims.yaml", *published])
-        page.main(
-            [*known, *tables[:2], *published, "--template", f"{ROOT}/report"]
-            + ["--figures", "results/figures", "--output", "results/report.html"]
-        )
+        drawn = ["--drawn", "results/drawn", "--figures", "results/figures"]
+        draw.main([*known, *tables[:2], *published, *drawn, "--page", "results/report.html"])
+        page.main([*drawn, "--template", f"{ROOT}/report", "--output", "results/report.html"])
 
 
 def outcome(folder: Path, with_files: bool = False) -> tuple[str, str]:

@@ -128,7 +128,7 @@ def of_the_run(said: Said, records: Sequence[Mapping[str, Any]]) -> list[Line]:
 def of_the_page(folder: Path, reruns: int) -> list[Line]:
     """What making the page again costs."""
     idle_s = [snakemake(folder, "report").wall_s for _ in range(reruns)]
-    whole_s = snakemake(folder, "--forcerun", "render", "--", "report").wall_s
+    whole_s = snakemake(folder, "--forcerun", "draw", "--", "report").wall_s
     captions = folder / "report" / "captions.yaml"
     text = captions.read_text(encoding="utf-8")
     captions.write_text(text.replace(". ", ".  ", 1) + "# an edit\n", encoding="utf-8")

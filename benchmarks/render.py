@@ -194,6 +194,7 @@ def stages(results: Path, jobs: int | None) -> dict[str, list[str]]:
     bundles = sorted(path.as_posix() for path in results.glob("reference/*"))
     floors = sorted(f"results/noise-floor/{p.name}" for p in results.glob("noise-floor/*.json"))
     known = ["--noise-floors", *floors] if floors else []
+    drawn = ["--drawn", "results/drawn"]
     analysed = [*matrix, *tables, *registry, *known]
     return {
         "analyse.aggregate": [
@@ -207,16 +208,17 @@ def stages(results: Path, jobs: int | None) -> dict[str, list[str]]:
         "analyse.expected": [*analysed, *out],
         "analyse.attribution": [*tables, *known, *out],
         "claims.judge": [*analysed, "--claims", str(ROOT / "config/claims.yaml"), *published, *out],
-        "render.page": [
+        "render.draw": [
             *analysed,
             *published,
-            "--template",
-            str(ROOT / "report"),
-            "--figures",
-            "results/figures",
-            "--output",
-            "results/report.html",
+            *drawn,
+            *("--figures", "results/figures", "--page", "results/report.html"),
             *(["--jobs", str(jobs)] if jobs else []),
+        ],
+        "render.page": [
+            *drawn,
+            *("--template", str(ROOT / "report")),
+            *("--figures", "results/figures", "--output", "results/report.html"),
         ],
     }
 

@@ -31,8 +31,8 @@ from siliconprof.render.book import Book
 from siliconprof.stats import training_course
 from siliconprof.store import noise_floors, table_files
 from siliconprof.store.records import HERE, REFERENCE
-from test_render import CPU, Page, arguments, host_file, load, of_the_paper, page, training
-from test_render import make as make_page
+from test_render import CPU, Page, host_file, load, make_page, of_the_paper, training
+from test_render import make as make_results
 
 YES, NO, OPEN, ABSENT = VERDICTS
 Tables = dict[str, list[dict[str, Any]]]
@@ -1438,11 +1438,11 @@ def test_the_shipped_claims_name_every_printed_statement() -> None:
 
 def test_stage_and_page_survive_empty_tables(tmp_path: Path) -> None:
     """Nothing was measured: every shipped claim is there, and none is decided."""
-    results = make_page(tmp_path, [])
+    results = make_results(tmp_path, [])
     rows = table_files.rows(table_files.read(results / "tables/claims.csv"))
     assert len(rows) > 110 and {row["verdict"] for row in rows} == {ABSENT}
     assert all(row["reason"] for row in rows)
-    assert page.main(arguments(results)) == 0
+    make_page(results)
     shown = Page((results / "report.html").read_text(encoding="utf-8"))
     assert f"Of {len(rows)} claims: 0 reproduced, 0 contradicted, 0 inconclusive" in "".join(
         shown.text["claims"]
@@ -1450,7 +1450,7 @@ def test_stage_and_page_survive_empty_tables(tmp_path: Path) -> None:
 
 
 def test_page_shows_verdicts_with_their_reasons(tmp_path: Path) -> None:
-    results = make_page(tmp_path, [])
+    results = make_results(tmp_path, [])
     given = grid({1: 0.01, 8: 0.02})
     for name, rows in given.items():
         if rows:
@@ -1458,7 +1458,7 @@ def test_page_shows_verdicts_with_their_reasons(tmp_path: Path) -> None:
     lines = judged(tmp_path / "small", [GROWS, TWENTY, BOTH], given)
     assert [line["verdict"] for line in lines] == [YES, ABSENT, ABSENT]
     shutil.copy(tmp_path / "small/claims.csv", results / "tables/claims.csv")
-    assert page.main(arguments(results)) == 0
+    make_page(results)
     shown = Page((results / "report.html").read_text(encoding="utf-8"))
     assert '<details class="more"><summary>more</summary>' in shown.html
     assert "Of 3 claims: 1 reproduced, 0 contradicted, 0 inconclusive, 2 not testable" in "".join(
@@ -1498,7 +1498,7 @@ def test_the_papers_devices_decide_its_claims(tmp_path: Path) -> None:
         whisper("m2-ultra-76", "torch-mps", 1.5, 114.86),
         whisper("m2-max-38", "torch-mps", 3.0, 129.30),
     ]
-    results = make_page(tmp_path / "all", [], reference=made)
+    results = make_results(tmp_path / "all", [], reference=made)
     rows = {
         row["id"]: row for row in table_files.rows(table_files.read(results / "tables/claims.csv"))
     }
@@ -1517,14 +1517,14 @@ def test_the_papers_devices_decide_its_claims(tmp_path: Path) -> None:
     assert partly["verdict"] == ABSENT and "Apple M2 Pro, 19 GPU cores was not" in partly["reason"]
     assert partly["measured_value"] == pytest.approx(0.4)  # of an M2 Ultra against an RTX A6000
     costly = [*made[:2], whisper("m2-ultra-76", "torch-mps", 1.5, 900.0), made[3]]
-    results = make_page(tmp_path / "costly", [], reference=costly)
+    results = make_results(tmp_path / "costly", [], reference=costly)
     rows = {
         row["id"]: row for row in table_files.rows(table_files.read(results / "tables/claims.csv"))
     }
     assert rows["paper-energy-superior"]["verdict"] == NO
     dear = rows["paper-table5"]
     assert dear["verdict"] == OPEN and "3 agree, 1 are against it" in dear["reason"], dear
-    short = make_page(tmp_path / "short", [], reference=made[:3])
+    short = make_results(tmp_path / "short", [], reference=made[:3])
     rows = {
         row["id"]: row for row in table_files.rows(table_files.read(short / "tables/claims.csv"))
     }
@@ -1537,9 +1537,8 @@ def test_the_papers_devices_decide_its_claims(tmp_path: Path) -> None:
 
 def test_section_marks_what_is_no_verdict_and_knows_its_cells(tmp_path: Path) -> None:
     """Two backends of this host: analogues of MLX against MPS, shown with their cells."""
-    results = make_page(tmp_path, [training(0.010), training(0.030, backend="mlx")])
-    _, _, captions = page.read_template(ROOT / "report")
-    book = Book(captions, ROOT / "report/captions.yaml", results / "figures", results)
+    results = make_results(tmp_path, [training(0.010), training(0.030, backend="mlx")])
+    book = Book(results / "figures", results)
     book.section("claims")
     claims_section.add(load(results), book)
     note, counts, *_ = book.sections[-1].blocks
@@ -1558,8 +1557,9 @@ def test_section_marks_what_is_no_verdict_and_knows_its_cells(tmp_path: Path) ->
     assert lines[at]["Analogue (no verdict)"].startswith("disagrees")
     own = lines[at]["Sources' own numbers (no verdict)"]
     assert own.startswith("consistent: time of a pass, MLX over MPS")
-    whole = book.sections[-1].blocks[-1].table.row_cells[at]
-    assert {cell[1] for cell in whole} == {"torch-cpu", "mlx"}
+    facets, numbers = book.facets.listed(), book.sections[-1].blocks[-1].of[at].split()
+    backends = {facets["backend"][facets["cells"][int(number)][1]][0] for number in numbers}
+    assert backends == {"torch-cpu", "mlx"}
     wrong = (results / "figures/table-claims-inconsistent.md").read_text(encoding="utf-8")
     assert "30%-40%" in wrong and "3.239 over 2.710 = 1.2" in wrong
     assert "read as training with MLX against MPS" in wrong  # what is our reading stands beside it
@@ -1571,7 +1571,7 @@ def test_rule_judges_again_when_the_claims_change(checkout: Checkout) -> None:
     blocks = {
         name: part
         for part in text.split("\n\n")
-        for name in ("claims", "render")
+        for name in ("claims", "draw")
         if f"rule {name}:" in part
     }
     for name in (
@@ -1582,4 +1582,4 @@ def test_rule_judges_again_when_the_claims_change(checkout: Checkout) -> None:
         "results/tables/curves.csv",
     ):
         assert name in blocks["claims"]
-    assert "results/tables/claims.csv" in blocks["render"]
+    assert "results/tables/claims.csv" in blocks["draw"]

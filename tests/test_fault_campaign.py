@@ -65,7 +65,7 @@ def test_nothing_is_lost_under_faults(folder):
     work: list[faults.Work] = [
         (kinds.kills, {"count": 23}),
         (kinds.kills, {"count": 23}),
-        (kinds.stage_kills, {"stages": ("datasets.prepare", "analyse.aggregate", "render.page")}),
+        (kinds.stage_kills, {"stages": ("datasets.prepare", "analyse.aggregate", "render.draw")}),
         *faults.where_possible(n_clock=2, n_full=1, each_command=False),
         (damage.cut_off_files, {}),
         (damage.dated_ahead, {"count": 1}),

@@ -423,6 +423,7 @@ def test_every_stage_refuses_the_code_of_another_checkout(project, measured):
         "analyse.ceilings",
         "datasets.prepare",
         "cells.matrix",
+        "render.draw",
         "render.page",
         "remote.bundle",
     ):

@@ -30,7 +30,7 @@ from siliconprof import plugins, words  # noqa: E402
 from siliconprof.analyse import aggregate, attribution, ceilings, expected  # noqa: E402
 from siliconprof.claims import judge  # noqa: E402
 from siliconprof.errors import UserError  # noqa: E402
-from siliconprof.render import book, figures, models, page, published, strokes, style, tables  # noqa: E402
+from siliconprof.render import book, draw, figures, models, page, published, strokes, style, tables  # noqa: E402
 from siliconprof.render import data as data_  # noqa: E402
 from siliconprof.render import summary as summary_  # noqa: E402
 from siliconprof.render import svg as svg_  # noqa: E402
@@ -521,24 +521,40 @@ def make(
     return results
 
 
-def arguments(results: Path, **changed: Path) -> list[str]:
-    """The stage's command line."""
+def drawing(results: Path) -> list[str]:
+    """The command line of the stage that draws."""
     values = {
         "matrix": results / "matrix.json",
         "tables": results / "tables",
         "published": ROOT / "config/published",
         "registry": ROOT / "config/devices.yaml",
-        "template": ROOT / "report",
+        "drawn": results / "drawn",
         "figures": results / "figures",
-        "output": results / "report.html",
-    } | changed
+        "page": results / "report.html",
+    }
     return [word for name, value in values.items() for word in (f"--{name}", str(value))]
 
 
+def writing(results: Path, template: Path = ROOT / "report") -> list[str]:
+    """The command line of the stage that writes the page."""
+    values = {
+        "drawn": results / "drawn",
+        "template": template,
+        "figures": results / "figures",
+        "output": results / "report.html",
+    }
+    return [word for name, value in values.items() for word in (f"--{name}", str(value))]
+
+
+def make_page(results: Path, *more: str) -> None:
+    """Draw and write the page."""
+    assert draw.main([*drawing(results), *more]) == 0
+    assert page.main(writing(results)) == 0
+
+
 def render(results: Path) -> Page:
-    """Run the stage and read its page; where a test watches the drawing, nobody else draws."""
-    jobs = "2" if figures.publish is PUBLISH else "1"
-    assert page.main([*arguments(results), "--jobs", jobs]) == 0
+    """Run the stages and read the page; where a test watches the drawing, nobody else draws."""
+    make_page(results, "--jobs", "2" if figures.publish is PUBLISH else "1")
     return Page((results / "report.html").read_text(encoding="utf-8"))
 
 
@@ -1477,12 +1493,13 @@ def test_damaged_input_is_one_line(tmp_path: Path, name: str, text: str | None, 
     if text is not None:
         (results / name).write_text(text, encoding="utf-8")
     with pytest.raises(UserError) as stopped:
-        page.main(arguments(results))
+        draw.main(drawing(results))
     assert said in str(stopped.value) and "\n" not in str(stopped.value)
 
 
 def test_a_broken_template_is_one_line(tmp_path: Path) -> None:
-    results = make(tmp_path, [])
+    results = make(tmp_path, [matmul()])
+    assert draw.main(drawing(results)) == 0
     template = tmp_path / "report"
     shutil.copytree(ROOT / "report", template)
     (template / "page.html.j2").write_text("{% for %}", encoding="utf-8")
@@ -1490,14 +1507,14 @@ def test_a_broken_template_is_one_line(tmp_path: Path) -> None:
     shutil.copy(ROOT / "report/page.html.j2", template)
     captions = (template / "captions.yaml").read_text(encoding="utf-8")
     (template / "captions.yaml").write_text(captions.replace("  cells: >-", "  cells_: >-"))
-    said = fails(make(tmp_path / "b", [matmul()]), template=template)
+    said = fails(results, template=template)
     assert said.endswith("captions.yaml: no text tables.cells\n")
 
 
-def fails(results: Path, **changed: Path) -> str:
+def fails(results: Path, template: Path) -> str:
     """What the stage says on its standard error when it stops."""
     done = subprocess.run(
-        [sys.executable, "-m", "siliconprof.render.page", *arguments(results, **changed)],
+        [sys.executable, "-m", "siliconprof.render.page", *writing(results, template)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -1686,7 +1703,8 @@ def test_every_table_is_sound_latex(full: Path, full_page: Page) -> None:
     made = tables.Table([tables.Column("50 % of a_b & {c}"), tables.Column("n", numeric=True)])
     made.add("$x_1^2$ ~ 3 # \\ {y}", tables.Value("1", 1.0))
     made.notes.append("100 % & more_or_less")
-    texts = {"made": made.to_latex("a_b & 5 %", "made")}
+    caption = tables.latex("a_b & 5 %")
+    texts = {"made": made.to_latex("made").replace(tables.CAPTION, caption)}
     for path in (full / "figures").glob("table-*.csv"):
         texts[path.name] = path.with_suffix(".tex").read_text(encoding="utf-8")
     assert len(texts) > 20

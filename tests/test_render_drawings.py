@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from siliconprof import plugins
 from siliconprof.render import (
+    draw,
     mfu,
     page,
     roofline,
@@ -28,7 +29,6 @@ from siliconprof.render import (
 from siliconprof.render.book import Block, Book
 from siliconprof.render.data import Data
 from siliconprof.session.trial import Trial
-from siliconprof.store import validation
 from siliconprof.store.cell import Cell
 from siliconprof.store.records import HERE
 from test_ceilings import bandwidth, matmul, matvec, product, vjp
@@ -53,14 +53,14 @@ class Drawn:
         self.data: Data = load(results)
         self.own = self.data.only(HERE)
         style.apply()
-        captions = ROOT / "report/captions.yaml"
         kind = Outline if outline else Book
-        self.book = kind(validation.load_yaml(captions), captions, results / "figures", results)
+        self.book = kind(results / "figures", results)
         self.book.common["intervals"] = "within one process"
         self.book.section("setting")
         for name in names or DRAWINGS:
             DRAWINGS[name].add(self.data if name == "stack" else self.own, self.book)
         self.book.finish()
+        page.read_template(ROOT / "report").captions.fill_in(self.book.sections)
         self.blocks = {block.anchor: block for block in self.book.sections[0].blocks}
         self.notes = [b.text for b in self.book.sections[0].blocks if b.kind == "note"]
 
@@ -77,12 +77,10 @@ class Drawn:
 
     def table(self, name: str) -> list[dict[str, str]]:
         """Rows of a table by the heads of their columns."""
-        shown = self.blocks[f"table-{name}"].table
-        assert shown is not None
-        return [
-            {column.head: value.text for column, value in zip(shown.columns, row, strict=True)}
-            for row in shown.rows
-        ]
+        block = self.blocks[f"table-{name}"]
+        assert block.table is not None
+        heads = [column.head for column in block.table.columns]
+        return [dict(zip(heads, [value.text for value in row], strict=True)) for row in block.rows]
 
 
 def one(found: Sequence[str] | Iterator[str], *parts: str) -> str:
@@ -135,9 +133,8 @@ def drawn(results: Path) -> Drawn:
 
 
 def test_every_drawing_stands_in_its_section(results: Path) -> None:
-    captions = ROOT / "report/captions.yaml"
-    book = Outline(validation.load_yaml(captions), captions, results / "outline", results)
-    page.build(load(results), book, "command", results / "report.html")
+    book = Outline(results / "outline", results)
+    draw.build(load(results), book, "command", results / "report.html")
     found = {block.anchor: part.anchor for part in book.sections for block in part.blocks}
     assert found["figure-stack"] == "setting"
     assert found["figure-scenarios"] == found["table-scenario-parts"] == "memory"

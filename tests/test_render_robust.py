@@ -296,12 +296,12 @@ def test_long_tables_are_cut_on_the_page_and_whole_in_the_files(
 
 @pytest.mark.every_core
 def test_figures_drawn_side_by_side_are_the_same_bytes(tmp_path: Path) -> None:
-    from test_render import arguments, page
+    from test_render import make_page
 
     results = make(tmp_path, [training(0.01), training(0.02, backend="mlx"), kernel_launch()])
     made = []
     for jobs in ("1", "2"):
-        assert page.main([*arguments(results), "--jobs", jobs]) == 0
+        make_page(results, "--jobs", jobs)
         files = {path.name: path.read_bytes() for path in (results / "figures").iterdir()}
         made.append((files, (results / "report.html").read_bytes()))
     assert made[0] == made[1]

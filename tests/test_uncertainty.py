@@ -15,9 +15,9 @@ import pytest
 from conftest import QUICK, Checkout
 from siliconprof.compare import noise_floor
 from siliconprof.errors import UserError
-from siliconprof.render import page
+from siliconprof.render import draw
 from test_compare import process, put
-from test_render import Page, arguments, make, matmul, render, training
+from test_render import Page, drawing, make, make_page, matmul, render, training
 
 FACTORS = (0.80, 0.95, 1.0, 1.05, 1.2, 1.1)  # of six processes of one cell
 T_OF_5 = 2.5706  # Student's t, 97.5 %, five degrees of freedom (any table)
@@ -61,7 +61,7 @@ def without(results: Path) -> tuple[Page, dict[str, list[dict[str, str]]]]:
 @pytest.fixture(scope="module")
 def beside(results: Path, floor: Path, without: Any) -> tuple[Page, dict]:
     """The same tables with the noise floor; made after the page without it."""
-    assert page.main([*arguments(results), "--noise-floors", str(floor)]) == 0
+    make_page(results, "--noise-floors", str(floor))
     made = Page((results / "report.html").read_text(encoding="utf-8"))
     return made, {name: lines_of(results, name) for name in ("training-times", "matmul")}
 
@@ -127,7 +127,7 @@ def test_a_damaged_floor_is_one_line(results: Path, floor: Path, tmp_path: Path)
     cut = tmp_path / "desk.json"
     cut.write_text(floor.read_text(encoding="utf-8")[:-9], encoding="utf-8")
     with pytest.raises(UserError) as error:
-        page.main([*arguments(results), "--noise-floors", str(cut)])
+        draw.main([*drawing(results), "--noise-floors", str(cut)])
     assert "\n" not in str(error.value) and str(cut) in str(error.value)
 
 
@@ -144,7 +144,7 @@ def test_a_new_floor_makes_the_page_again(checkout: Checkout) -> None:
     (kept / "desk.json").write_text('{"floor_version": 1, "host": "desk", "runs": []}')
     after = checkout.snakemake("-n", "-p", "report").stdout
     path = "results/noise-floor/desk.json"
-    command = after[after.index("siliconprof.render.page") :]
+    command = after[after.index("siliconprof.render.draw") :]
     assert f"--noise-floors {path}" in command
-    inputs = after[after.index("rule render:") : after.index("siliconprof.render.page")]
+    inputs = after[after.index("rule draw:") : after.index("siliconprof.render.draw")]
     assert path in inputs[: inputs.index("output:")]

@@ -2,16 +2,16 @@
 #
 # in:   results/tables/*.csv, results/matrix.json, config/published/*.csv, report/,
 #       results/noise-floor/{host}.json of the hosts that have one
-# out:  results/report.html, results/figures/, which `snakemake --report` shows with captions,
+# out:  results/drawn/: all that the page says but its captions, so that a new word draws nothing;
+#       results/report.html, results/figures/, which `snakemake --report` shows with captions,
 #       results/left-out.json: what the page leaves out; results/summary.txt: what a run ends with;
 #       on request (`make figures`) results/print/: every figure as SVG, PNG and PDF
 
 
-rule render:
-    """Draw the figures and write the page."""
+rule draw:
+    """Draw the figures and fill the tables."""
     input:
-        code=FLOW.code("render.page"),
-        template=FLOW.template,
+        code=FLOW.code("render.draw"),
         published=FLOW.published,
         registry="config/devices.yaml",
         schema="workflow/schemas/devices.schema.yaml",
@@ -22,6 +22,34 @@ rule render:
         attribution=rules.attribution.output,
         claims=rules.claims.output,
         floors=FLOW.noise_floors,
+    output:
+        directory("results/drawn"),
+    log:
+        "results/logs/draw.log",
+    params:
+        again=FLOW.again,
+    shell:
+        r"""
+        python -m siliconprof.render.draw \
+            --matrix {input.matrix:q} \
+            --tables results/tables \
+            --published config/published \
+            --registry {input.registry:q} \
+            --noise-floors {input.floors:q} \
+            --drawn {output:q} \
+            --figures results/figures \
+            --page results/report.html \
+            --again {params.again:q} \
+            >{log:q} 2>&1
+        """
+
+
+rule render:
+    """Write the page, with its captions and looks."""
+    input:
+        code=FLOW.code("render.page"),
+        template=FLOW.template,
+        drawn=rules.draw.output,
     output:
         # Snakemake leaves both where they are until the stage replaces them, so that a page stands
         # whatever happens. The list goes before, so that after a failure the page is due again.
@@ -40,19 +68,13 @@ rule render:
         "results/logs/render.log",
     params:
         shown=FLOW.shown,
-        again=FLOW.again,
     shell:
         r"""
         python -m siliconprof.render.page \
-            --matrix {input.matrix:q} \
-            --tables results/tables \
-            --published config/published \
-            --registry {input.registry:q} \
-            --noise-floors {input.floors:q} \
+            --drawn {input.drawn:q} \
             --template report \
             --figures {output.figures:q} \
             --output {output.page:q} \
-            --again {params.again:q} \
             >{log:q} 2>&1
         """
 
@@ -60,22 +82,22 @@ rule render:
 rule figures:
     """Draw the figures for print."""
     input:
-        **rules.render.input,
+        **rules.draw.input,
     output:
         directory("results/print"),
     log:
         "results/logs/figures.log",
     shell:
         r"""
-        python -m siliconprof.render.page \
+        python -m siliconprof.render.draw \
             --matrix {input.matrix:q} \
             --tables results/tables \
             --published config/published \
             --registry {input.registry:q} \
             --noise-floors {input.floors:q} \
-            --template report \
+            --drawn results/drawn \
             --figures results/figures \
-            --output results/report.html \
+            --page results/report.html \
             --print {output:q} \
             >{log:q} 2>&1
         """

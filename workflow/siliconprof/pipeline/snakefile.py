@@ -51,7 +51,7 @@ PLUGINS_OF = {
         ),
         ("workloads",),
     ),
-    "render.page": ("backends", "workloads", "trainers", "probes"),
+    "render.draw": ("backends", "workloads", "trainers", "probes"),
     "cells.matrix": ("backends", "workloads", "trainers", "probes", "captures"),
 }
 

@@ -234,6 +234,7 @@ DERIVED = (
     "report.html",
     left_out.FILE,
     "figures/.snakemake_timestamp",
+    "drawn/.snakemake_timestamp",
     "tables/claims.csv",
     "tables/left_out_claims.csv",
     "tables/attribution.csv",

@@ -1,29 +1,24 @@
-"""The page while it is made: sections, and numbered figures and tables with their captions.
+"""The page while it is drawn: sections, and numbered figures and tables.
 
-Words stand in `report/captions.yaml`; here they meet the numbers. Every figure and table is also
-written as files of its own.
+Their words stand in `report/captions.yaml` and meet the numbers when the page is written. Every
+figure and table is also written as files of its own.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from markupsafe import Markup
-
 from siliconprof import words
-from siliconprof.errors import UserError
-from siliconprof.pipeline import provenance
 from siliconprof.render import figures, marks, svg
+from siliconprof.render.blocks import Block, Caption, Section
 from siliconprof.render.crew import Crew
-from siliconprof.render.tables import Table, Value, markdown
+from siliconprof.render.tables import CAPTION, Table
 from siliconprof.store import left_out, table_files, temporary
 from siliconprof.store.left_out import LeftOut
 from siliconprof.store.names import slug
@@ -35,41 +30,6 @@ MOST_IN_SECTION = 24
 MOST_ROWS = 200
 MOST_VALUES = 1800  # rows × columns; so a table of eighteen columns shows 100 rows
 FOLD_ABOVE = 60  # rows
-
-
-@dataclass
-class Block:
-    """One thing in a section: a figure, a table, a note, a heading, quotations or facts."""
-
-    kind: str
-    text: str = ""
-    anchor: str = ""
-    number: int = 0
-    svg: Markup = Markup("")
-    table: Table | None = None
-    rows: list[list[Value]] = field(default_factory=list)
-    footnotes: list[tuple[str, str]] = field(default_factory=list)
-    badge: str = ""
-    folded: str = ""  # the summary line under which a long table is folded away
-    items: list[Any] = field(default_factory=list)
-    more: list[Any] = field(default_factory=list)  # findings under a line that opens them
-    of: list[str] = field(default_factory=list)  # of each row the numbers of its cells
-    files: list[tuple[str, str]] = field(default_factory=list)  # what it is, where it lies
-
-
-@dataclass
-class Section:
-    """A part of the page with a line in the table of contents."""
-
-    anchor: str
-    title: str
-    intro: str
-    blocks: list[Block] = field(default_factory=list)
-    drawn: Counter[str] = field(default_factory=Counter)  # figures by the key of their caption
-
-    def files(self) -> Iterator[Block]:
-        """The figures and tables that are files."""
-        return (block for block in self.blocks if block.kind in ("figure", "table"))
 
 
 @dataclass(frozen=True)
@@ -94,15 +54,13 @@ class Book:
 
     def __init__(
         self,
-        captions: Mapping[str, Any],
-        source: Path,
         folder: Path,
         page_folder: Path,
         workers: int = 1,
         staged: Path | None = None,
         for_print: bool = False,
     ) -> None:
-        self.captions, self.source, self.folder = captions, source, folder
+        self.folder = folder
         self.staged = staged or folder  # where files are written
         self.for_print = for_print
         self.link = quote(Path(os.path.relpath(folder, page_folder)).as_posix())
@@ -128,7 +86,7 @@ class Book:
         Raises:
             Exception: one that is `left_out.passed_on`.
         """
-        self._part = Part(add, data, self.sections[-1].title, dict(self.common), self.origin)
+        self._part = Part(add, data, self.sections[-1].anchor, dict(self.common), self.origin)
         state = (len(self.sections), len(self.sections[-1].blocks), len(self._drawing))
         before = (dict(self.numbers), self.sections[-1].drawn.copy())
         try:
@@ -173,24 +131,14 @@ class Book:
         self.left_out += lines
         return [Block("box", str(line)) for line in lines]
 
-    def words(self, kind: str, key: str, **values: Any) -> str:
-        """A text of the captions with values filled in.
-
-        Raises:
-            UserError: no such text, or it names a value that is missing.
-        """
-        entry = (self.captions.get(kind) or {}).get(key)
-        if not isinstance(entry, str):
-            raise UserError(f"{self.source}: no text {kind}.{key}")
-        try:
-            return " ".join(entry.split()).format(**{**self.common, **values})
-        except (KeyError, IndexError, ValueError) as error:
-            raise UserError(f"{self.source}: {kind}.{key}: bad placeholder: {error}") from None
+    def words(self, kind: str, key: str, **values: Any) -> Caption:
+        """A text of the captions, and the values that it may name."""
+        return Caption(kind, key, {**self.common, **values})
 
     def section(self, key: str, **values: Any) -> Section:
         """Begin a section."""
-        title = self.words("titles", key)
-        self.sections.append(Section(key, title, self.words("intros", key, **values)))
+        title, intro = (self.words(kind, key, **values) for kind in ("titles", "intros"))
+        self.sections.append(Section(key, title, intro))
         return self.sections[-1]
 
     def _add(self, block: Block) -> None:
@@ -203,11 +151,9 @@ class Book:
     def figure(self, name: str, key: str, draw: figures.Draw, **values: Any) -> None:
         """Draw and add a figure; `name`, as a slug, is that of its files."""
         name = slug(name)
-        caption = self.words("figures", key, **values)
-        alt = caption.split(". ")[0]
         block = Block(
             "figure",
-            caption,
+            self.words("figures", key, **values),
             f"figure-{name}",
             self._numbered("figure"),
             badge=self.origin,
@@ -219,16 +165,13 @@ class Book:
             self._leave_out(block)
             if not self.for_print:
                 return
-        work = self._work(name, draw, alt, self.origin)
+        work = self._work(name, draw, self.origin)
         self._drawing.append((block, self.crew.do(work), self._part))
 
-    def _work(
-        self, name: str, draw: figures.Draw, alt: str, origin: str
-    ) -> Callable[[], figures.Drawn]:
+    def _work(self, name: str, draw: figures.Draw, origin: str) -> Callable[[], figures.Drawn]:
         """What draws a figure."""
-        if self.for_print:
-            return partial(figures.publish_for_print, name, draw, self.staged, origin)
-        return partial(figures.publish, name, draw, alt, self.staged, origin)
+        publish = figures.publish_for_print if self.for_print else figures.publish
+        return partial(publish, name, draw, self.staged, origin)
 
     def _has_room(self, key: str) -> bool:
         """Whether one more figure of a kind has room in this section of the page."""
@@ -266,7 +209,6 @@ class Book:
                 drawn = self._drawn_without(block, part, error)
             block.svg = figures.placed(drawn, block.number, self.facets, self.styles)
         self._drawing.clear()
-        self._write_index()
 
     def _drawn_without(self, block: Block, part: Part, error: Exception) -> figures.Drawn:
         """A figure that could not be drawn, without the records to blame, and a box below it."""
@@ -278,32 +220,15 @@ class Book:
             for index, other in enumerate(section.blocks):
                 if other is block or block in other.items:
                     section.blocks[index + 1 : index + 1] = boxes
-                    if not blamed or not trial.caption:  # there is nothing left to draw
+                    if not blamed or trial.caption is None:  # there is nothing left to draw
                         if other is block:
                             del section.blocks[index]
                         else:
                             other.items.remove(block)
                         return "", ""
                     break
-        block.text = trial.caption
-        return self._work(name, trial.draw, trial.caption.split(". ")[0], block.badge)()
-
-    def _write_index(self) -> None:
-        """Write the index by which `siliconprof.pipeline.provenance` finds figures and tables."""
-        index = {
-            block.anchor.removeprefix("figure-"): {
-                "kind": "table" if block.table else "figure",
-                "number": block.number,
-                "section_number": number,
-                "section": section.title,
-                "caption": block.text,
-                "origin": block.badge,
-            }
-            for number, section in enumerate(self.sections, start=1)
-            for block in section.files()
-        }
-        text = json.dumps(index, indent=1, ensure_ascii=False) + "\n"
-        self._write(provenance.INDEX, text)
+        block.text = trial.caption or ""
+        return self._work(name, trial.draw, block.badge)()
 
     def _files(self, stem: str, **suffixes: str) -> list[tuple[str, str]]:
         """(format, where it lies seen from the page) of the files of one figure or table."""
@@ -311,12 +236,10 @@ class Book:
 
     def table(self, name: str, key: str, table: Table, folded: str = "", **values: Any) -> None:
         """Add a table; `folded` puts it under a line that opens it."""
-        caption = self.words("tables", key, **values)
-        marked = f"[{self.origin}] {caption}" if self.origin else caption
         stem = slug(f"table-{name}")
         self._write(f"{stem}.csv", table.to_csv())
-        self._write(f"{stem}.md", f"{markdown(marked)}\n\n{table.to_markdown()}")
-        self._write(f"{stem}.tex", table.to_latex(marked, stem))
+        self._write(f"{stem}.md", f"{CAPTION}\n\n{table.to_markdown()}")
+        self._write(f"{stem}.tex", table.to_latex(stem))
         shown = table.on_page()
         shown = shown.first(min(MOST_ROWS, MOST_VALUES // len(shown.columns)))
         if len(shown.rows) > FOLD_ABOVE and not folded:
@@ -325,10 +248,10 @@ class Book:
         self._add(
             Block(
                 "table",
-                caption,
+                self.words("tables", key, **values),
                 stem,
                 self._numbered("table"),
-                table=shown,
+                table=replace(shown, rows=[], row_cells=[]),
                 rows=rows,
                 footnotes=footnotes,
                 folded=folded,
@@ -388,22 +311,21 @@ class _Trial(Book):
     """
 
     def __init__(self, book: Book, part: Part, wanted: str = "") -> None:
-        super().__init__(book.captions, book.source, book.folder, book.folder)
+        super().__init__(book.folder, book.folder)
         self.part_of, self.wanted = part, wanted
 
     def begin(self) -> None:
         """Be as the book was before the part."""
         self.common, self.origin = dict(self.part_of.common), self.part_of.origin
-        self.sections = [Section("", self.part_of.section, "")]
-        self.caption = ""
+        self.sections = [Section(self.part_of.section, "", "")]
+        self.caption: Caption | None = None
 
     def figure(self, name: str, key: str, draw: figures.Draw, **values: Any) -> None:
         """Draw the wanted figure for nobody; note its caption."""
-        caption = self.words("figures", key, **values)
         if slug(name) == self.wanted:
-            self.caption, self.draw = caption, draw
+            self.caption, self.draw = self.words("figures", key, **values), draw
             with temporary.scratch() as folder:
-                figures.publish(name, draw, caption, folder, self.origin)
+                figures.publish(name, draw, folder, self.origin)
 
     def _write(self, name: str, text: str) -> None:
         """Nothing."""

@@ -7,24 +7,15 @@ of their host where there is one and else hold within a process, see `uncertaint
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from siliconprof import words
+from siliconprof.render.blocks import Finding
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Value
 from siliconprof.render.variants import Family, Row, differ_in, family, has_no_speed, variant
 
 FEW = 6  # below this there is no 95 % interval; the range stands in
-
-
-@dataclass
-class Finding:
-    """One headline, and the single comparisons behind it."""
-
-    title: str
-    sentence: str
-    rows: list[str] = field(default_factory=list)
-    anchor: str = ""  # where on the page the evidence is
 
 
 @dataclass

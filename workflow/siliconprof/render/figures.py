@@ -15,7 +15,6 @@ from typing import Any
 import matplotlib.backends.backend_agg
 import matplotlib.backends.backend_pdf
 import matplotlib.backends.backend_svg  # noqa: F401
-from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
@@ -27,20 +26,18 @@ Draw = Callable[[bool], Figure]  # narrow -> figure
 Drawn = tuple[str, str]  # for a desk, for a phone; see `placed`
 
 
-def publish(name: str, draw: Draw, alt: str, folder: Path, origin: str = "") -> Drawn:
+def publish(name: str, draw: Draw, folder: Path, origin: str = "") -> Drawn:
     """Draw a figure, write its file and give what the page shows of it.
 
     Args:
         name: file name without suffix.
         draw: called with False for a desk, True for a phone.
-        alt: what the figure shows, for those who cannot see it.
         origin: written into the figure where it is not of this host, since files travel alone.
     """
     text = _svg(_marked(draw(False), origin))
     _write_svg(name, text, folder)
-    label = str(escape(alt))
-    shown = svg.inline(text, label)
-    narrow = svg.inline(_svg(_marked(draw(True), origin)), label, first_id=svg.ids(shown))
+    shown = svg.inline(text)
+    narrow = svg.inline(_svg(_marked(draw(True), origin)), first_id=svg.ids(shown))
     return shown, narrow
 
 
@@ -63,7 +60,7 @@ def _write_svg(name: str, text: str, folder: Path) -> None:
     (folder / f"{name}.svg").write_text(svg.standalone(text, margin), encoding="utf-8")
 
 
-def placed(drawn: Drawn, number: int, facets: marks.Facets, styles: svg.Styles) -> Markup:
+def placed(drawn: Drawn, number: int, facets: marks.Facets, styles: svg.Styles) -> str:
     """A figure's piece of the page.
 
     Args:
@@ -75,7 +72,7 @@ def placed(drawn: Drawn, number: int, facets: marks.Facets, styles: svg.Styles) 
         styles.shared(svg.numbered(marks.resolve(text, facets, titles), number))
         for text, titles in zip(drawn, (True, False), strict=True)
     )
-    return Markup(f'<div class="wide">{desk}</div><div class="narrow">{phone}</div>')
+    return f'<div class="wide">{desk}</div><div class="narrow">{phone}</div>'
 
 
 def _marked(figure: Figure, origin: str) -> Figure:

@@ -7,7 +7,7 @@ from statistics import median
 
 from siliconprof import words
 from siliconprof.render import mfu, uncertainty
-from siliconprof.render.compare import Finding
+from siliconprof.render.blocks import Finding
 from siliconprof.render.data import Data
 from siliconprof.render.mfu import Efficiency
 from siliconprof.render.variants import Row, flagged, has_no_speed, label, model

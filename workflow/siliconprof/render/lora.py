@@ -8,8 +8,9 @@ from typing import Any
 
 from siliconprof import words
 from siliconprof.render import hover, marks, overall, style
+from siliconprof.render.blocks import Finding
 from siliconprof.render.book import Book
-from siliconprof.render.compare import Finding, Step, compared, manner, ratio_words
+from siliconprof.render.compare import Step, compared, manner, ratio_words
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, missing
 from siliconprof.render.training import MS

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from siliconprof import words
-from siliconprof.render.compare import Finding, Line, Step, ratio_words, told
+from siliconprof.render.blocks import Finding
+from siliconprof.render.compare import Line, Step, ratio_words, told
 
 MOST_GROUPS = 2  # in a headline
 WORK = "equal training"

@@ -9,8 +9,8 @@ from typing import Any
 from siliconprof import words
 from siliconprof.analyse.equal_work import compiles
 from siliconprof.render import hover, marks, style
+from siliconprof.render.blocks import Finding
 from siliconprof.render.book import Book
-from siliconprof.render.compare import Finding
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, missing, quantity
 from siliconprof.render.training import NAMES, names

@@ -190,7 +190,7 @@ def _provenance(data: Data, book: Book, own: Data, command: str, again: str) -> 
         [
             ("Experiment", str(experiment.get("experiment", ""))),
             ("Made again by", again),
-            ("This page by", command),
+            ("Drawn by", command),
             ("Code", setting.commits(own.cells)),
             (
                 "Host file",

@@ -13,7 +13,8 @@ from itertools import combinations
 from typing import NamedTuple
 
 from siliconprof import words
-from siliconprof.render.compare import Finding, Line, Step, compared, told
+from siliconprof.render.blocks import Finding
+from siliconprof.render.compare import Line, Step, compared, told
 from siliconprof.render.data import Data
 from siliconprof.render.variants import CIRCUMSTANCES, WORK, Row, has_no_speed, order
 

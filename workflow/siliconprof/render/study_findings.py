@@ -9,7 +9,8 @@ from siliconprof.analyse import bound
 from siliconprof.analyse.record_rows import KEY
 from siliconprof.analyse.throughputs import device_of
 from siliconprof.render import scaling, wide_deep
-from siliconprof.render.compare import Finding, Line, Step, ratio_words, remarks, told
+from siliconprof.render.blocks import Finding
+from siliconprof.render.compare import Line, Step, ratio_words, remarks, told
 from siliconprof.render.data import Data
 from siliconprof.render.grid_points import place_name
 from siliconprof.render.variants import Row

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 
 from siliconprof.render import marks, style
+from siliconprof.render.tables import CAPTION
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 ID = "~"  # begins every id of a drawing until the page gives it a number
@@ -52,20 +53,19 @@ def standalone(svg: str, margin: float) -> str:
     return f'<?xml version="1.0" encoding="utf-8"?>\n{svg}\n'
 
 
-def inline(svg: str, label: str, first_id: int = 0) -> str:
+def inline(svg: str, first_id: int = 0) -> str:
     """An SVG element for HTML: short ids, colours of the theme, no name of any server.
 
     Marks keep their group ids, see `marks.resolve`, and ids begin with `ID`, see `numbered`.
 
     Args:
-        label: what the drawing shows, escaped.
         first_id: the number of its first id; two drawings with one number on the page differ.
     """
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.S)
     _, _, width, height = view(svg)
     opening = (
-        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{label}" '
+        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{CAPTION}" '
         'stroke-linejoin="round">'
     )
     svg = _unclipped(svg)

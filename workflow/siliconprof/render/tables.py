@@ -16,6 +16,7 @@ from typing import Any
 from siliconprof import words
 from siliconprof.render import marks
 
+CAPTION = "\ue000"  # stands in a file for its caption, which the page's writer puts there
 FOOTNOTE_MARKS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -170,24 +171,24 @@ class Table:
         ]
         return "\n".join(lines).rstrip() + "\n"
 
-    def to_latex(self, caption: str, label: str) -> str:
-        """The table as LaTeX for the packages booktabs and longtable, notes below it.
+    def to_latex(self, label: str) -> str:
+        """The table as LaTeX for booktabs and longtable, `CAPTION` where its caption goes.
 
         It holds characters such as − and ², so XeLaTeX or LuaLaTeX reads it best.
         """
         heads, rows, below = self._as_text()
 
         def line(cells: Sequence[str]) -> str:
-            return " & ".join(map(_latex, cells)) + r" \\"
+            return " & ".join(map(latex, cells)) + r" \\"
 
         head = ["\\toprule", line(heads), "\\midrule"]
         kinds = "".join("r" if column.numeric else "l" for column in self.columns)
         text = [
             rf"\begin{{longtable}}{{{kinds}}}",
-            rf"\caption{{{_latex(caption)}}} \label{{tab:{label}}} \\",
+            rf"\caption{{{CAPTION}}} \label{{tab:{label}}} \\",
             *head,
             r"\endfirsthead",
-            rf"\caption[]{{{_latex(caption)}}} \\",
+            rf"\caption[]{{{CAPTION}}} \\",
             *head,
             r"\endhead",
             r"\midrule",
@@ -198,7 +199,7 @@ class Table:
             r"\endlastfoot",
             *map(line, rows),
             r"\end{longtable}",
-            *(f"\n\\noindent {_latex(note)}" for note in below),
+            *(f"\n\\noindent {latex(note)}" for note in below),
         ]
         return "\n".join(text) + "\n"
 
@@ -268,7 +269,7 @@ _IN_LATEX = {
 }
 
 
-def _latex(plain: str) -> str:
+def latex(plain: str) -> str:
     """A text in LaTeX, every character as itself."""
     return "".join(_IN_LATEX.get(letter, letter) for letter in _one_line(plain))
 

@@ -20,8 +20,9 @@ from siliconprof.analyse.attribution_costs import (
 )
 from siliconprof.analyse.equal_work import compiles
 from siliconprof.render import why_figure, why_gaps
+from siliconprof.render.blocks import Finding
 from siliconprof.render.book import Book
-from siliconprof.render.compare import Finding, Line, told
+from siliconprof.render.compare import Line, told
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, missing
 from siliconprof.render.traces import point_key

@@ -112,6 +112,17 @@ def damaged(path: Path) -> bool:
         return False
 
 
+def replace_files(folder: Path, staged: Path) -> None:
+    """Put the files of a folder in the place of those of another, at no moment without either."""
+    folder.mkdir(parents=True, exist_ok=True)
+    new = {path.name for path in staged.iterdir()}
+    for name in sorted(new):
+        os.replace(staged / name, folder / name)
+    for path in folder.iterdir():
+        if path.name not in new and not path.name.startswith("."):  # Snakemake's own
+            remove(path)
+
+
 def sync_folder(folder: Path) -> None:
     """Write a folder's entries to disk, where its file system can do that."""
     descriptor = os.open(folder, os.O_RDONLY)

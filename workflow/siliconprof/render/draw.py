@@ -1,0 +1,262 @@
+"""Tables in, drawings out: everything that the page says, but for its captions and looks.
+
+    python -m siliconprof.render.draw --matrix results/matrix.json --tables results/tables \
+        --published config/published --registry config/devices.yaml --drawn results/drawn \
+        --figures results/figures --page results/report.html
+
+`siliconprof.render.page` makes the page of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from siliconprof.errors import UserError, stage
+from siliconprof.render.crew import most_workers, rare_collections
+from siliconprof.store import left_out, temporary
+from siliconprof.store.records import HERE
+
+
+def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> dict[str, Any]:
+    """Write every section and return what the template needs beside them.
+
+    Args:
+        output: where the page will lie, from which its links lead.
+        again: the command that makes it all again; empty where no config file is named.
+    """
+    from siliconprof import words
+    from siliconprof.render import (
+        advice,
+        capacity,
+        ceilings,
+        choices,
+        claims,
+        classic,
+        clocks,
+        closing,
+        cost,
+        declared,
+        energy,
+        faults,
+        glance,
+        launch,
+        lora,
+        losses,
+        matmul,
+        memory,
+        mfu,
+        models,
+        money,
+        operations,
+        others,
+        paper,
+        peaks,
+        published,
+        quality,
+        roofline,
+        scenario_drawing,
+        scenarios,
+        setting,
+        stack,
+        steps,
+        study,
+        summary,
+        training,
+        uncertainty,
+        why,
+    )
+
+    own = data.only(HERE)
+
+    def here(add: Callable[..., None], beside: bool = False) -> None:
+        """Draw what is about this host, on request beside everyone."""
+
+        def draw(some: Any, into: Any) -> None:
+            add(some.only(HERE), into, **({"everyone": some} if beside else {}))
+
+        book.part(draw, data)
+
+    book.common["intervals"] = uncertainty.origin_text(own.points)
+    book.section("summary", host=setting.host_line(data))
+    here(summary.add_findings)
+    closing_texts = [""]
+    book.part(lambda some, _: closing_texts.append(closing.text(some)), data)
+    here(glance.add)
+    here(summary.add_absent)
+    book.section("setting")
+    book.part(stack.add, data)
+    book.part(lambda some, into: setting.add(some, into, some.only(HERE)), data)
+    book.section("training")
+    here(training.add)
+    here(choices.add)
+    here(lora.add)
+    here(steps.add)
+    here(losses.add)
+    book.section("paper")
+    book.part(paper.add, data)
+    book.section("grid")
+    here(study.add, beside=True)
+    book.section("classic")
+    here(classic.add, beside=True)
+    book.section("memory")
+    here(scenario_drawing.add)
+    here(scenarios.add)
+    here(capacity.add)
+    here(peaks.add)
+    here(memory.add)
+    here(faults.add)
+    book.part(models.add, data)
+    book.section("energy")
+    here(energy.add)
+    here(clocks.add)
+    book.section("money")
+    book.part(money.add, data)
+    book.section("why")
+    here(why.add, beside=True)
+    book.section("ceilings")
+    here(ceilings.add)
+    here(roofline.add)
+    here(mfu.add)
+    book.section("matmul")
+    here(matmul.add)
+    book.section("operations")
+    here(operations.add)
+    book.section("launch")
+    here(launch.add)
+    if declared.anything(own):
+        book.section("declared")
+        here(declared.add)
+    book.section("published")
+    book.part(published.add, data)
+    book.section("claims")
+    book.part(claims.add, data)
+    book.section("others")
+    for add in others.parts(data):
+        book.part(add, data)
+    book.section("advice")
+    book.part(advice.add, data)
+    book.section("cost")
+    here(cost.add)
+    book.section("quality")
+    book.part(
+        lambda some, into: quality.add(
+            some, into, some.only(HERE), command, output, again or quality.AGAIN
+        ),
+        data,
+    )
+    paper.settle(book)
+    measured = sum(cell["status"] == "ok" for cell in own.cells)
+    return {
+        "title": data.matrix["experiment"].get("report", {}).get("title") or "siliconprof",
+        "host_line": setting.host_line(data),
+        "when": setting.when(own.cells),
+        "counts": f"{measured} of {words.count(len(own.cells), 'cell')} measured",
+        "closing": closing_texts[-1],
+    }
+
+
+def draw(arguments: argparse.Namespace) -> None:
+    """Read everything, draw everything, write it down."""
+    from siliconprof.render import blocks, style
+    from siliconprof.render import data as data_
+    from siliconprof.render.book import Book
+
+    data, unread = left_out.worked(
+        "page",
+        arguments.tables,
+        lambda: data_.load(
+            arguments.matrix,
+            arguments.tables,
+            arguments.published,
+            arguments.registry,
+            arguments.noise_floors,
+        ),
+    )
+    style.apply()
+    # This host's first, so that they keep their markers whatever else is imported.
+    first = sorted(data.cells, key=lambda cell: cell["source"] != HERE)
+    style.know_devices(cell["device"] for cell in first)
+    target = arguments.print or arguments.drawn
+    staged = temporary.beside(target)  # replaces the old ones once it is whole
+    try:
+        temporary.remove(staged)
+        staged.mkdir(parents=True)
+        book = Book(
+            arguments.figures,
+            arguments.page.parent,
+            most_workers(arguments.jobs),
+            staged,
+            arguments.print is not None,
+        )
+        command = " ".join(["python -m siliconprof.render.draw", *options(arguments)])
+        facts = build(data, book, command, arguments.page, arguments.again)
+        book.finish()
+        if arguments.print is None:
+            dark = style.css_variables(1)
+            css = (
+                f":root{{{style.css_variables(0)}}}@media screen{{:root[data-theme=dark]{{{dark}}}}}"
+                "@media screen and (prefers-color-scheme:dark)"
+                f"{{:root:not([data-theme=light]){{{dark}}}}}"
+            )
+            page = blocks.Page(
+                facts,
+                book.sections,
+                book.facets.listed(data.name_of_device),
+                css,
+                book.styles.css(),
+                [*left_out.of_tables(arguments.tables), *unread, *book.left_out],
+            )
+            (staged / blocks.FILE).write_text(page.to_json(), encoding="utf-8")
+        temporary.replace_files(target, staged)
+    except OSError as error:
+        where = error.filename or target
+        raise UserError(f"{where}: cannot be written ({error.strerror})") from None
+    finally:
+        temporary.remove(staged)
+
+
+def options(arguments: argparse.Namespace) -> list[str]:
+    """The command line as words, for the page's provenance."""
+    return [
+        f"--{name.replace('_', '-')} {' '.join(path.as_posix() for path in paths)}"
+        for name, value in vars(arguments).items()
+        if name
+        not in ("jobs", "again", "print")  # the first changes nothing, the second stands beside it
+        if (paths := value if isinstance(value, list) else [value])
+    ]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Draw everything."""
+    parser = argparse.ArgumentParser(prog="siliconprof.render.draw", description=__doc__)
+    for name, what in (
+        ("matrix", "the expansion, results/matrix.json"),
+        ("tables", "folder of aggregate's tables"),
+        ("published", "folder of published tables"),
+        ("registry", "the device registry"),
+        ("drawn", "folder for what is drawn"),
+        ("figures", "where figures and tables will lie as files, for links to them"),
+        ("page", "where the page will lie, for links from it"),
+    ):
+        parser.add_argument(f"--{name}", type=Path, required=True, help=what)
+    parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
+    parser.add_argument("--again", default="", help="the command that makes it all again")
+    parser.add_argument(
+        "--print",
+        type=Path,
+        help="write every figure to this folder as SVG, PNG and PDF, and nothing else",
+    )
+    parser.add_argument(
+        "--jobs", type=int, help="processes that draw figures; default: all that can"
+    )
+    with rare_collections():
+        draw(parser.parse_args(argv))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))
