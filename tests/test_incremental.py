@@ -448,6 +448,18 @@ def test_a_page_stands_whatever_becomes_of_the_next(project):
     assert f"snakemake --cores 1 {' '.join(again)}" in page.read_text(encoding="utf-8")
     before = {path.name: path.read_bytes() for path in project.path.glob("results/figures/*.*")}
     assert any(name.startswith("loss-") for name in before)
+    captions = project.path / "report/captions.yaml"
+    words = captions.read_text(encoding="utf-8")
+    captions.write_text(
+        words.replace("  summary: ", "  summary: Newly worded ", 1), encoding="utf-8"
+    )
+    content = project.path / "results/drawn/page.json"
+    drawn_at = content.stat().st_mtime_ns
+    project.snakemake(*again)
+    assert "Newly worded" in page.read_text(encoding="utf-8")
+    assert content.stat().st_mtime_ns == drawn_at  # a new word draws nothing
+    captions.write_text(words, encoding="utf-8")
+    project.snakemake(*again)
     project.snakemake("figures", *again[1:])
     printed = {path.name for path in project.path.glob("results/print/[!.]*")}
     drawn = {Path(name).stem for name in before if name.endswith(".svg")}

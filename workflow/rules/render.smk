@@ -95,9 +95,9 @@ rule figures:
             --published config/published \
             --registry {input.registry:q} \
             --noise-floors {input.floors:q} \
-            --drawn results/drawn \
+            --drawn {output:q} \
             --figures results/figures \
             --page results/report.html \
-            --print {output:q} \
+            --print \
             >{log:q} 2>&1
         """

@@ -180,8 +180,7 @@ def draw(arguments: argparse.Namespace) -> None:
     # This host's first, so that they keep their markers whatever else is imported.
     first = sorted(data.cells, key=lambda cell: cell["source"] != HERE)
     style.know_devices(cell["device"] for cell in first)
-    target = arguments.print or arguments.drawn
-    staged = temporary.beside(target)  # replaces the old ones once it is whole
+    staged = temporary.beside(arguments.drawn)  # replaces the old ones once it is whole
     try:
         temporary.remove(staged)
         staged.mkdir(parents=True)
@@ -190,12 +189,12 @@ def draw(arguments: argparse.Namespace) -> None:
             arguments.page.parent,
             most_workers(arguments.jobs),
             staged,
-            arguments.print is not None,
+            arguments.print,
         )
         command = " ".join(["python -m siliconprof.render.draw", *options(arguments)])
         facts = build(data, book, command, arguments.page, arguments.again)
         book.finish()
-        if arguments.print is None:
+        if not arguments.print:
             dark = style.css_variables(1)
             css = (
                 f":root{{{style.css_variables(0)}}}@media screen{{:root[data-theme=dark]{{{dark}}}}}"
@@ -211,9 +210,9 @@ def draw(arguments: argparse.Namespace) -> None:
                 [*left_out.of_tables(arguments.tables), *unread, *book.left_out],
             )
             (staged / blocks.FILE).write_text(page.to_json(), encoding="utf-8")
-        temporary.replace_files(target, staged)
+        temporary.replace_files(arguments.drawn, staged)
     except OSError as error:
-        where = error.filename or target
+        where = error.filename or arguments.drawn
         raise UserError(f"{where}: cannot be written ({error.strerror})") from None
     finally:
         temporary.remove(staged)
@@ -224,8 +223,7 @@ def options(arguments: argparse.Namespace) -> list[str]:
     return [
         f"--{name.replace('_', '-')} {' '.join(path.as_posix() for path in paths)}"
         for name, value in vars(arguments).items()
-        if name
-        not in ("jobs", "again", "print")  # the first changes nothing, the second stands beside it
+        if name not in ("jobs", "again", "print")  # they change nothing, or stand beside it
         if (paths := value if isinstance(value, list) else [value])
     ]
 
@@ -246,9 +244,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
     parser.add_argument("--again", default="", help="the command that makes it all again")
     parser.add_argument(
-        "--print",
-        type=Path,
-        help="write every figure to this folder as SVG, PNG and PDF, and nothing else",
+        "--print", action="store_true", help="every figure as SVG, PNG and PDF, and nothing else"
     )
     parser.add_argument(
         "--jobs", type=int, help="processes that draw figures; default: all that can"

@@ -116,7 +116,10 @@ def write(arguments: argparse.Namespace) -> None:
     staged = temporary.beside(arguments.figures)
     try:
         temporary.remove(staged)
-        shutil.copytree(arguments.drawn, staged, ignore=shutil.ignore_patterns(".*", blocks.FILE))
+        staged.mkdir(parents=True)
+        for path in arguments.drawn.glob("[!.]*"):  # a dot: Snakemake's own
+            if path.name != blocks.FILE:
+                shutil.copyfile(path, staged / path.name)
         write_captions(page.sections, staged)
         text = template.page.render(
             **page.facts,
