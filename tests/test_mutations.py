@@ -111,7 +111,7 @@ def test_one_exhibit_does_not_take_the_page(
     page = render(results)
     name = "memory-gpt2-nano-4-256-cpu-x"
     figure = f"Memory, scenarios and page faults, figure {name}"
-    assert missing(results) == [("training", "gpt2-odd"), (figure, "gpt2-odd")]
+    assert missing(results) == [("Training", "gpt2-odd"), (figure, "gpt2-odd")]
     assert (results / f"figures/{name}.svg").stat().st_size > 1000
     assert page.html.count('class="box"') == len(missing(results)) + 1
     assert "ArithmeticError: on purpose (" in page.html

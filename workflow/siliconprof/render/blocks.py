@@ -84,7 +84,7 @@ class Page:
     facets: dict[str, list[Any]]  # see `siliconprof.render.marks.Facets.listed`
     colours: str  # CSS of both themes
     css: str = ""  # of the drawings
-    left_out: list[LeftOut] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)  # beside what its boxes say
 
     def to_json(self) -> str:
         """One line; fields that have their default are absent."""
@@ -125,7 +125,11 @@ def _section(found: dict[str, Any]) -> Section:
 
 
 def _block(found: dict[str, Any]) -> Block:
-    kinds = {"left-out": _block, "findings": lambda one: Finding(**one)}
+    kinds = {
+        "left-out": _block,
+        "findings": lambda one: Finding(**one),
+        "box": lambda one: LeftOut(**one),
+    }
     made = kinds.get(found["kind"], lambda one: one)
     lists = {name: [made(one) for one in found.get(name, [])] for name in ("items", "more")}
     rows = [[Value(**one) for one in row] for row in found.get("rows", [])]

@@ -70,7 +70,6 @@ class Book:
         # Figures, which work draws each, and the part that it is of.
         self._drawing: list[tuple[Block, int, Part]] = []
         self._part = Part(lambda data, book: None, None, "", {}, "")
-        self.left_out: list[LeftOut] = []
         self.sections: list[Section] = []
         self.numbers = {"figure": 0, "table": 0}
         self.common: dict[str, Any] = {}  # values that any text may name
@@ -124,12 +123,11 @@ class Book:
         error: Exception,
         figure: str = "",
     ) -> list[Block]:
-        """What a part, or one of its figures, leaves out, noted and as boxes."""
-        name = f"{part.section}, figure {figure}" if figure else part.section
+        """Boxes of what a part, or one of its figures, leaves out; a section's title is a caption."""
+        name = f"{CAPTION}, figure {figure}" if figure else CAPTION
         lines = [LeftOut(name, cell["record"], left_out.explained(e)) for cell, e in blamed or ()]
         lines = lines or [LeftOut(name, "", left_out.explained(error))]
-        self.left_out += lines
-        return [Block("box", str(line)) for line in lines]
+        return [Block("box", items=[line]) for line in lines]
 
     def words(self, kind: str, key: str, **values: Any) -> Caption:
         """A text of the captions, and the values that it may name."""

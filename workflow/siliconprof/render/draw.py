@@ -207,7 +207,7 @@ def draw(arguments: argparse.Namespace) -> None:
                 book.facets.listed(data.name_of_device),
                 css,
                 book.styles.css(),
-                [*left_out.of_tables(arguments.tables), *unread, *book.left_out],
+                [*left_out.of_tables(arguments.tables), *unread],
             )
             (staged / blocks.FILE).write_text(page.to_json(), encoding="utf-8")
         temporary.replace_files(arguments.drawn, staged)

@@ -13,7 +13,7 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,11 @@ class Captions:
             for block in section.blocks:
                 for one in (block, *(block.items if block.kind == "left-out" else ())):
                     one.text = self.words(one.text)
+                if block.kind == "box":
+                    (line,) = block.items
+                    part = line.part.replace(CAPTION, str(section.title))
+                    block.items = [replace(line, part=part)]
+                    block.text = str(block.items[0])
                 described = str(escape(str(block.text).split(". ")[0]))
                 block.svg = Markup(block.svg.replace(CAPTION, described))
 
@@ -113,6 +118,8 @@ def write(arguments: argparse.Namespace) -> None:
     template = read_template(arguments.template)
     page = blocks.read(arguments.drawn / blocks.FILE)
     template.captions.fill_in(page.sections)
+    boxes = (block for section in page.sections for block in section.blocks if block.kind == "box")
+    missing = [*page.left_out, *(line for box in boxes for line in box.items)]
     staged = temporary.beside(arguments.figures)
     try:
         temporary.remove(staged)
@@ -123,7 +130,7 @@ def write(arguments: argparse.Namespace) -> None:
         write_captions(page.sections, staged)
         text = template.page.render(
             **page.facts,
-            left_out=page.left_out,
+            left_out=missing,
             sections=page.sections,
             facets=page.facets,
             css=f"{page.colours}{template.style}{page.css}",
@@ -133,11 +140,11 @@ def write(arguments: argparse.Namespace) -> None:
             stream.write(text.encode("utf-8"))
             stream.flush()
             temporary.replace_files(arguments.figures, staged)
-        for line in page.left_out:
+        for line in missing:
             print(line, file=sys.stderr)
         summary_file = arguments.output.with_name(ending.SUMMARY.name)
         temporary.write(summary_file, page.facts["closing"].encode("utf-8"))
-        left_out.write(arguments.output.with_name(left_out.FILE), page.left_out)
+        left_out.write(arguments.output.with_name(left_out.FILE), missing)
     except jinja2.UndefinedError as error:
         raise UserError(f"{arguments.template / 'page.html.j2'}: {error}") from None
     except OSError as error:
