@@ -25,6 +25,7 @@ localrules:
     expected,
     attribution,
     claims,
+    draw,
     render,
     figures,
 
