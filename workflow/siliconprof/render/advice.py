@@ -167,7 +167,7 @@ def _energy(answer: Answer, unknown: str) -> tuple[Value, Value]:
         Value(f"{bound}{words.significant(kwh, 2)}", kwh, below, joules.basis, mark),
         missing(money.NO_TARIFF)
         if usd is None
-        else Value(f"{bound}{words.significant(usd, 2)}", usd, mark=mark),
+        else Value(f"{bound}{words.significant(usd, 2)}", usd, title=joules.basis, mark=mark),
     )
 
 
