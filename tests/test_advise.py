@@ -18,8 +18,7 @@ from siliconprof.analyse import money
 from siliconprof.cells import config
 from siliconprof.hosts import registry
 from siliconprof.store import table_files
-from test_render import CPU, ROOT, Page, arguments, energy_source, make, of_the_paper, training
-from test_render import page as page_
+from test_render import CPU, ROOT, Page, energy_source, make, make_page, of_the_paper, training
 
 LARGE = ("--model", "gpt2-large", "--batch", "16")
 TARIFF = 0.25
@@ -302,7 +301,7 @@ def rendered(results: Path, report: Mapping[str, Any]) -> Page:
     document = json.loads(matrix.read_text())
     document["experiment"]["report"] = dict(report)
     matrix.write_text(json.dumps(document))
-    assert page_.main(arguments(results)) == 0
+    make_page(results)
     return Page((results / "report.html").read_text(encoding="utf-8"))
 
 

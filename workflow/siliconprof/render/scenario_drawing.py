@@ -418,7 +418,8 @@ def table(every: Sequence[Need], away: set[str]) -> Table:
                 need.capacity.size_bytes,
                 "the device's memory is unknown",
                 MIB,
-                **({"mark": "published", "title": "from the data sheet"} if absent else {}),
+                mark="published" if absent else "",
+                title="from the data sheet" if absent else "",
             ),
             quantity(share, "the device's memory is unknown", 0.01),
             Value(need.verdict, sort=share or 0.0)
