@@ -153,6 +153,8 @@ def remake_damaged(results: Path) -> None:
         if path != page:
             with writing(path):
                 path.unlink(missing_ok=True)
+    if bad:
+        temporary.remove(results / "drawn")  # it too would hide that tables are missing
     for path in results.glob("data/*/*"):
         if path.is_file() and temporary.damaged(path):
             with writing(path):  # without dataset.json nothing is prepared
