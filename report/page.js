@@ -219,18 +219,22 @@ function words(mark) {
   return mark.dataset.said;
 }
 
-// Lines are thin and dots are small, so the surroundings count as well.
-const AROUND = [
-  [0, 0], [0, 1], [0, -1], [1, 0], [-1, 0], [0.7, 0.7], [-0.7, 0.7], [0.7, -0.7], [-0.7, -0.7],
+// Lines are thin and dots are small, so the surroundings count as well, the nearest first.
+const ROUND = [
+  [0, 1], [0, -1], [1, 0], [-1, 0], [0.7, 0.7], [-0.7, 0.7], [0.7, -0.7], [-0.7, -0.7],
 ];
+const around = (...reaches) => [
+  [0, 0],
+  ...reaches.flatMap((reach) => ROUND.map(([x, y]) => [x * reach, y * reach])),
+];
+const NEAR = { mouse: around(1, 3, 5), touch: around(2, 5, 9, 14) };
 function tell(event) {
   if (!event.target.closest?.("figure svg")) return hush();
-  const reach = event.pointerType === "touch" ? 14 : 5;
-  const said = AROUND.map(([x, y]) =>
-    document
-      .elementFromPoint(event.clientX + x * reach, event.clientY + y * reach)
-      ?.closest("svg [data-of]"),
-  ).find((mark) => mark && words(mark));
+  const said = (NEAR[event.pointerType] ?? NEAR.mouse)
+    .map(([x, y]) =>
+      document.elementFromPoint(event.clientX + x, event.clientY + y)?.closest("svg [data-of]"),
+    )
+    .find((mark) => mark && words(mark));
   if (!said) return hush();
   tip.textContent = words(said);
   tip.hidden = false;
