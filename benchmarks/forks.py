@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,8 +25,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from scipy import stats  # noqa: E402
 from siliconprof.measure import fork_server  # noqa: E402
+from siliconprof.stats.statistics import median, median_interval  # noqa: E402
 
 WAYS = ("fresh", "forked")
 
@@ -47,24 +46,23 @@ def figures(record: dict[str, Any]) -> dict[str, float]:
     point, accounting = record["points"][0], record["accounting"]
     times = point["times"]
     found = {
-        "step_s": statistics.median(times.get("unsplit_step_s") or times["step_s"]),
+        "step_s": median(times.get("unsplit_step_s") or times["step_s"]),
         "beside_s": accounting["wall_s"] - accounting["timed_s"],
     }
     if peak := point["memory"].get("device_peak_bytes"):
         found["peak_bytes"] = peak
     if faults := point.get("steps", {}).get("minor_faults"):
-        found["faults"] = statistics.median(faults[len(faults) // 2 :]) + 1
+        found["faults"] = median(faults[len(faults) // 2 :]) + 1
     return found
 
 
-def ratio(forked: Sequence[float], fresh: Sequence[float]) -> tuple[float, float, float]:
-    """The ratio of two sets, and the ends of its 95 % interval, by Welch's t on logarithms."""
-    from math import exp, log
+def ratio(ones: Sequence[float], others: Sequence[float]) -> tuple[float, float, float]:
+    """The median over rounds of one side over the other, and the ends of its 95 % interval.
 
-    a, b = [log(x) for x in forked], [log(x) for x in fresh]
-    difference = statistics.fmean(a) - statistics.fmean(b)
-    interval = stats.ttest_ind(a, b, equal_var=False).confidence_interval()
-    return exp(difference), exp(interval.low), exp(interval.high)
+    The interval is by order statistics: now and then a process is slow for all of its life.
+    """
+    ratios = [one / other for one, other in zip(ones, others, strict=True)]
+    return (median(ratios), *median_interval(ratios))
 
 
 def main() -> int:
@@ -113,9 +111,9 @@ def main() -> int:
             "{:.3f} ({:.3f} to {:.3f})".format(*ratio(forked["step_s"], fresh["step_s"])),
         ]
         for key in ("peak_bytes", "faults"):
-            medians = [statistics.median(one[key]) for one in (forked, fresh) if one[key]]
+            medians = [median(one[key]) for one in (forked, fresh) if one[key]]
             shown.append(f"{medians[0] / medians[1]:.3f}" if len(medians) == 2 else "-")
-        beside = [statistics.median(one["beside_s"]) for one in (fresh, forked)]
+        beside = [median(one["beside_s"]) for one in (fresh, forked)]
         print(" | ".join([*shown, f"{beside[0]:.2f} -> {beside[1]:.2f}"]))
     return 0
 

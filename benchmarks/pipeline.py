@@ -1,12 +1,12 @@
 """What the pipeline costs, as one table: `make bench`, or `python benchmarks/pipeline.py`.
 
 In a fresh copy of this checkout: the default run, no-op reruns, a forced page and one after an
-edited caption; steps of cells beside the bare training (`bare.py`); the stages after measuring at
-1,000 cells (`render.py`); on request a figure beside optimum-benchmark's (`optimum.py`). What a job of
-Slurm adds is asked of `overhead.py`, as root. Each figure is a ratio
-or share of two times of this one run, or a time where no other makes sense, beside its goal; the
-table goes to benchmarks/results.md too, with machine and versions. These machines are noisy: quote
-shares and ratios, not one absolute time.
+edited caption; steps of cells beside the bare training (`bare.py`), and with and without probes
+(`probes.py`); the stages after measuring at 1,000 cells (`render.py`); on request a figure beside
+optimum-benchmark's (`optimum.py`). What a job of Slurm adds is asked of `overhead.py`, as root.
+Each figure is a ratio or share of two times of this one run, or a time where no other makes sense,
+beside its goal; the table goes to benchmarks/results.md too, with machine and versions. These
+machines are noisy: quote shares and ratios, not one absolute time.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ PARTS = ("Snakefile", "workflow", "config", "profiles", "report", "benchmarks")
 TABLE = ROOT / "benchmarks" / "results.md"
 IMPORT = "import torch; from transformers import GPT2LMHeadModel"
 IMPORTS = 3
+PAIRS_OF_BLOCKS = 60  # of a second, with and without probes
 PACKAGES = ("torch", "mlx", "transformers", "snakemake", "matplotlib")
 
 
@@ -155,12 +156,19 @@ def as_ratio(found: Sequence[float]) -> str:
 
 def of_the_steps(folder: Path, rounds: int) -> list[Line]:
     """What measuring adds to a training's step."""
-    goals = ("1.01", "1.01", "1.00", "1.003, the interval below 1.01")
+    goals = ("1.01", "1.01", "1.00")
     ratios = asked(folder, "bare.py", "--rounds", str(rounds))
-    return [
+    lines = [
         Line(f"step of a {what}", f"the other, {rounds} rounds", as_ratio(found), goal)
         for (what, found), goal in zip(ratios.items(), goals, strict=True)
     ]
+    pairs = str(PAIRS_OF_BLOCKS)
+    of_nano = ("--workloads", "gpt2-nano", "--probes", "all", "--pairs", pairs)
+    found = asked(folder, "probes.py", *of_nano)["workloads"]["gpt2-nano"]["probes"]["all"]
+    middle, low, high = (found[f"ratio_of_means{end}"] for end in ("", "_low", "_high"))
+    goal = "1.003, the interval below 1.01"
+    what = "mean step with all probes, GPT-2 nano"
+    return [*lines, Line(what, f"without, {pairs} pairs", as_ratio((middle, low, high)), goal)]
 
 
 def of_a_figure(folder: Path, environment: Path, rounds: int) -> list[Line]:

@@ -175,6 +175,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=20, help="pairs of blocks, at least")
     parser.add_argument("--block-s", type=float, default=1.0, help="seconds of a block")
     parser.add_argument("--workloads", nargs="+", choices=list(SIZES), default=list(SIZES))
+    parser.add_argument("--probes", nargs="+", metavar="NAME", help="these, or none, or all")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
     backend = plugins.load("backends", "torch-cpu")()
@@ -201,7 +202,8 @@ def main() -> int:
         found: dict[str, Any] = {}
         choices: dict[str, Sequence[str] | None] = {"none": [], "all": None}
         choices |= {name: [name] for name, (can, _) in usable.items() if can}
-        for name, only in choices.items():
+        for name in arguments.probes or choices:
+            only = choices[name]
             found[name] = compare(
                 step, backend, only, arguments.pairs, steps, control=name == "none"
             )
