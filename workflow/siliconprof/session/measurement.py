@@ -11,6 +11,7 @@ from siliconprof import plugins
 from siliconprof.backends.base import Unsupported
 from siliconprof.captures.base import STEPS, Over, Window
 from siliconprof.datasets import prepared
+from siliconprof.errors import in_one_line
 from siliconprof.hosts import machine, node_check
 from siliconprof.session import memory_limit, quality, sweep, truth
 from siliconprof.session.energy import EnergyMeter
@@ -91,8 +92,14 @@ def opened_session(
             f"pip install {' '.join(missing)}"
         )
     report({"doing": "import the model's libraries", "step": 0})
-    for _, make_import in trial.imports():
-        make_import()
+    for name, make_import in trial.imports():
+        try:
+            make_import()
+        except ImportError as error:
+            raise Unsupported(
+                f"{name} cannot be imported: {in_one_line(error)}; "
+                f"pip install {' '.join(sorted(trial.own_packages))}"
+            ) from None
     backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
     session = Session(cell, backend, trial.workload, report, journal, keep)
     session.scenario = trial.scenario()

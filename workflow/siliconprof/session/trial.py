@@ -65,13 +65,13 @@ class Trial:
     @cached_property
     def packages(self) -> list[str]:
         """Distributions whose version the cell's numbers depend on."""
-        names = {*self.backend.packages, *self._own_packages}
+        names = {*self.backend.packages, *self.own_packages}
         if self.offloads and self.trainer:
             names.update(self.trainer.OFFLOAD_LIBRARIES)
         return sorted(names)
 
     @cached_property
-    def _own_packages(self) -> set[str]:
+    def own_packages(self) -> set[str]:
         """Distributions of workload and trainer, beside the framework's own."""
         framework = self.backend.framework
         names = {*self.workload.packages(framework)}
@@ -91,7 +91,7 @@ class Trial:
 
     def missing_packages(self) -> list[str]:
         """Distributions that workload and trainer import and this Python does not have."""
-        return sorted(n for n in self._own_packages if find_spec(n.replace("-", "_")) is None)
+        return sorted(n for n in self.own_packages if find_spec(n.replace("-", "_")) is None)
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Environment variables of the measuring process, the cell's thread count among them.

@@ -91,6 +91,7 @@ class ClassicWorkload(TrainingWorkload):
     PARAMETERS = PARAMETERS
     REQUIRED = ("batch_sizes",)
     LIBRARIES = {"torch": ("numpy",), "mlx": ("numpy",)}
+    MODULES = {"mlx": ("mlx.nn",)}
     POINT = {
         **TrainingWorkload.POINT,
         "network": Parameter("string", label="network", identifies=False),
@@ -244,10 +245,6 @@ class ClassicWorkload(TrainingWorkload):
         from torch.nn.functional import cross_entropy
 
         return cross_entropy(model(batch["images"]), batch["labels"])
-
-    def import_mlx(self) -> None:
-        """See `TrainingWorkload.import_mlx`."""
-        import mlx.nn  # noqa: F401
 
     def mlx_model(self, seed: int) -> Any:
         """See `TrainingWorkload.mlx_model`; the seed sets dropout's random state as well."""

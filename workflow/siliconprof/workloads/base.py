@@ -7,6 +7,8 @@ that its entries in the config may have; the defaults there are filled in when c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof import plugins
@@ -217,6 +219,7 @@ class TrainingWorkload(Workload):
     kind = "training"
     trainer_class: ClassVar[str] = "Trainer"  # of transformers, under trainer hf
     trainers: ClassVar[tuple[str, ...]] = ("plain", "hf")  # those that can drive it
+    MODULES: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # framework -> see `modules`
     POINT = {
         "batch_size": Parameter("integer", label="batch"),
         "n_parameters": Parameter("integer", label="parameters", derived=True),
@@ -388,17 +391,17 @@ class TrainingWorkload(Workload):
         zero_stage = self.parameters["zero_stage"]
         return ledger.offloaded(stages, self.largest_trained(), zero_stage)
 
+    def modules(self, framework: str) -> tuple[str, ...]:
+        """Modules of others that its model needs beside the framework's own, in order."""
+        return self.MODULES.get(framework, ())
+
     def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
-        """See `Workload.imports`."""
-        name = f"{type(self).__module__} with {', '.join(sorted(self.packages(framework)))}"
-        return [(name, getattr(self, f"import_{framework}"))]
-
-    def import_torch(self) -> None:
-        """Import the modules of its model in torch, so that no measurement includes that."""
-        import torch._dynamo  # noqa: F401  # which else torch's first optimizer imports
-
-    def import_mlx(self) -> None:
-        """Import the modules of its model in MLX."""
+        """See `Workload.imports`: the modules of its model, so that no measurement includes that."""
+        first = (
+            ("torch._dynamo",) if framework == "torch" else ()
+        )  # else torch's first optimizer does
+        names = (*first, *self.modules(framework))
+        return [(name, partial(import_module, name)) for name in names]
 
     def torch_model(self, seed: int) -> Any:
         """The model in torch with its initial weights, fp32, on the CPU."""

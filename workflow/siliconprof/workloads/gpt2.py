@@ -40,6 +40,10 @@ class Plugin(TrainingWorkload):
     family = "GPT-2"
     frameworks = ("torch", "mlx")
     LIBRARIES = {"torch": ("transformers", "peft", "numpy"), "mlx": ("mlx-lm", "numpy")}
+    MODULES = {
+        "torch": ("transformers.modeling_utils", "transformers.models.gpt2.modeling_gpt2"),
+        "mlx": ("mlx_lm.models.gpt2",),
+    }
     POINT = {
         **TrainingWorkload.POINT,
         "n_trainable_parameters": Parameter("integer", label="trainable parameters", derived=True),
@@ -266,12 +270,10 @@ class Plugin(TrainingWorkload):
 
     # -- torch -----------------------------------------------------------------------------
 
-    def import_torch(self) -> None:
-        """See `TrainingWorkload.import_torch`."""
-        from transformers import GPT2LMHeadModel  # noqa: F401
-
-        if self.lora_rank:
-            import peft  # noqa: F401
+    def modules(self, framework: str) -> tuple[str, ...]:
+        """See `TrainingWorkload.modules`."""
+        adapters = ("peft",) if self.lora_rank and framework == "torch" else ()
+        return (*super().modules(framework), *adapters)
 
     def torch_model(self, seed: int) -> Any:
         """transformers' GPT2LMHeadModel, under LoRA inside a peft model; see the base."""
@@ -321,10 +323,6 @@ class Plugin(TrainingWorkload):
         return adapted
 
     # -- MLX -------------------------------------------------------------------------------
-
-    def import_mlx(self) -> None:
-        """See `TrainingWorkload.import_mlx`."""
-        from mlx_lm.models import gpt2  # noqa: F401
 
     def mlx_model(self, seed: int) -> Any:
         """mlx-lm's GPT-2, under LoRA with mlx-lm's adapters; see the base."""

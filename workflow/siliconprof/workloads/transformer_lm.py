@@ -43,6 +43,7 @@ class Plugin(TrainingWorkload):
     frameworks = ("torch", "mlx")
     trainers = ("plain", "training_run")
     LIBRARIES = {"torch": ("numpy",), "mlx": ("numpy",)}
+    MODULES = {"mlx": ("mlx.nn",)}
     POINT = {
         **{
             name: one._replace(identifies=False)
@@ -259,11 +260,6 @@ class Plugin(TrainingWorkload):
 
     # -- torch -----------------------------------------------------------------------------
 
-    def import_torch(self) -> None:
-        """See `TrainingWorkload.import_torch`."""
-        super().import_torch()
-        from siliconprof.workloads import _transformer_torch  # noqa: F401
-
     def torch_model(self, seed: int) -> Any:
         """See the base; called with input_ids (B, T), the model returns logits (B, T, V)."""
         import torch
@@ -293,10 +289,6 @@ class Plugin(TrainingWorkload):
         return functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())
 
     # -- MLX -------------------------------------------------------------------------------
-
-    def import_mlx(self) -> None:
-        """See `TrainingWorkload.import_mlx`."""
-        from siliconprof.workloads import _transformer_mlx  # noqa: F401
 
     def mlx_model(self, seed: int) -> Any:
         """See the base; called with input_ids (B, T), the model returns logits (B, T, V)."""

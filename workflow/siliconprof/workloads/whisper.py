@@ -19,7 +19,6 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from siliconprof.backends.base import Unsupported
 from siliconprof.declarations import Parameter
 from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
@@ -46,6 +45,10 @@ class Plugin(TrainingWorkload):
     family = "Whisper"
     frameworks = ("torch", "mlx")
     LIBRARIES = {"torch": ("transformers", "numpy"), "mlx": ("mlx-audio", "numpy")}
+    MODULES = {
+        "torch": ("transformers.modeling_utils", "transformers.models.whisper.modeling_whisper"),
+        "mlx": ("mlx_audio.stt.models.whisper.whisper",),
+    }
     POINT = {
         **TrainingWorkload.POINT,
         "n_trainable_parameters": Parameter("integer", label="trainable parameters", derived=True),
@@ -314,10 +317,6 @@ class Plugin(TrainingWorkload):
             begin_suppress_tokens=None,
         )
 
-    def import_torch(self) -> None:
-        """See `TrainingWorkload.import_torch`."""
-        from transformers import WhisperForConditionalGeneration  # noqa: F401
-
     def torch_model(self, seed: int) -> Any:
         """transformers' WhisperForConditionalGeneration; see the base."""
         import torch
@@ -331,25 +330,11 @@ class Plugin(TrainingWorkload):
 
     # -- MLX -------------------------------------------------------------------------------
 
-    def import_mlx(self) -> Any:
-        """See `TrainingWorkload.import_mlx`; the module of the model.
-
-        Raises:
-            Unsupported: mlx-audio is not installed.
-        """
-        try:
-            from mlx_audio.stt.models.whisper import whisper
-        except ImportError as error:
-            raise Unsupported(
-                f"Whisper in MLX needs the package mlx-audio: pip install mlx-audio ({error})"
-            ) from None
-        return whisper
-
     def mlx_model(self, seed: int) -> Any:
         """mlx-audio's Whisper; see the base."""
         import mlx.core as mx
+        from mlx_audio.stt.models.whisper import whisper
 
-        whisper = self.import_mlx()
         model = whisper.Model(
             whisper.ModelDimensions(
                 n_mels=self.n_mels,
