@@ -129,6 +129,9 @@ TRAINING_PARAMETERS: Mapping[str, Any] = {
     },
 }
 
+# framework -> modules that its first optimizer imports
+OPTIMIZERS_MODULES = {"torch": ("torch._dynamo",)}
+
 
 class Workload:
     """Base of all workloads."""
@@ -397,10 +400,7 @@ class TrainingWorkload(Workload):
 
     def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
         """See `Workload.imports`: the modules of its model, so that no measurement includes that."""
-        first = (
-            ("torch._dynamo",) if framework == "torch" else ()
-        )  # else torch's first optimizer does
-        names = (*first, *self.modules(framework))
+        names = (*OPTIMIZERS_MODULES.get(framework, ()), *self.modules(framework))
         return [(name, partial(import_module, name)) for name in names]
 
     def torch_model(self, seed: int) -> Any:

@@ -32,6 +32,7 @@ SIZES: dict[str, tuple[int, int, int, int | None, int]] = {
     "xl": (48, 1600, 25, 50257, 1024),
 }
 UNLABELLED = -100  # both frameworks' losses leave such labels out
+LORA_MODULES = {"torch": ("peft",)}  # framework -> modules that adapters need
 
 
 class Plugin(TrainingWorkload):
@@ -272,8 +273,8 @@ class Plugin(TrainingWorkload):
 
     def modules(self, framework: str) -> tuple[str, ...]:
         """See `TrainingWorkload.modules`."""
-        adapters = ("peft",) if self.lora_rank and framework == "torch" else ()
-        return (*super().modules(framework), *adapters)
+        of_adapters = LORA_MODULES.get(framework, ()) if self.lora_rank else ()
+        return (*super().modules(framework), *of_adapters)
 
     def torch_model(self, seed: int) -> Any:
         """transformers' GPT2LMHeadModel, under LoRA inside a peft model; see the base."""
