@@ -179,14 +179,24 @@ def of_a_figure(folder: Path, environment: Path, rounds: int) -> list[Line]:
     return [Line(what, "optimum-benchmark 0.6", as_ratio(found["ratio"]), "0.5")]
 
 
-def of_many_cells(cells: int, steps: int) -> list[Line]:
-    """What the stages after measuring cost where there are many cells."""
-    found = asked(ROOT, "render.py", "--cells", str(cells), "--steps", str(steps))
-    stages = found["stages"].values()
-    wall_s = sum(stage["wall_s"] for stage in stages)
-    peak = max(stage["peak_rss_bytes"] for stage in stages) / 2**20
-    what = f"all after measuring, {cells:,} cells and {steps:,} steps"
-    return [Line(what, "–", f"{wall_s:.0f} s, {peak:.0f} MiB", "20 s, 1024 MiB")]
+def of_many_cells(sizes: Sequence[int]) -> list[Line]:
+    """What the stages after measuring cost where there are many cells, a hundred steps in each."""
+    lines = []
+    first_s = 0.0
+    for cells in sizes:
+        steps = 100 * cells
+        found = asked(ROOT, "render.py", "--cells", str(cells), "--steps", str(steps))
+        stages = found["stages"].values()
+        wall_s = sum(stage["wall_s"] for stage in stages)
+        peak = max(stage["peak_rss_bytes"] for stage in stages) / 2**20
+        what = f"all after measuring, {cells:,} cells and {steps:,} steps"
+        if first_s:
+            against, shown, goal = "the first size", f"{wall_s / first_s:.1f} ×, ", "12 × for 10 ×"
+        else:
+            against, shown, goal = "–", "", "20 s, 1024 MiB for 1,000"
+        first_s = first_s or wall_s
+        lines.append(Line(what, against, f"{shown}{wall_s:.0f} s, {peak:.0f} MiB", goal))
+    return lines
 
 
 def machine() -> str:
@@ -212,7 +222,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--reruns", type=int, default=3, help="no-op reruns to time")
     parser.add_argument("--keep", type=Path, help="work in this new folder and leave it")
-    parser.add_argument("--cells", type=int, default=1000, help="of the made-up results; 0 = none")
+    parser.add_argument("--cells", type=int, nargs="*", default=[1000], help="of made-up results")
     parser.add_argument("--rounds", type=int, default=5, help="of a step's two sides; 0 = none")
     parser.add_argument("--optimum", type=Path, help="environment of optimum-benchmark, or for it")
     arguments = parser.parse_args()
@@ -240,8 +250,7 @@ def main() -> int:
             add(of_the_steps(folder, arguments.rounds))
         if arguments.optimum:
             add(of_a_figure(folder, arguments.optimum, arguments.rounds or 5))
-    if arguments.cells:
-        add(of_many_cells(arguments.cells, 100 * arguments.cells))
+    add(of_many_cells(arguments.cells))
     text = f"# What the pipeline costs\n\n`make bench` on {about}.\n\n{as_rows(lines)}"
     TABLE.write_text(text)
     return 0

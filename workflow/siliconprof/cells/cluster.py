@@ -27,7 +27,6 @@ OPTION_PATTERNS = {
         ". _ : , = + - & | * ( ) [ ]",
     ),
     "slurm_extra": (re.compile(r"--[A-Za-z0-9._:,=@%+/ -]*"), "spaces and . _ : , = @ % + / -"),
-    "lsf_extra": (re.compile(r"-[A-Za-z0-9._:,=@%+/ -]*"), "spaces and . _ : , = @ % + / -"),
 }
 UNITS = {"runtime": "minutes", "cells_per_job": "cells"}  # what ends in _mb or _mib: megabytes
 START_S = 300.0  # of Snakemake, and a cell's end, on a slow shared disk; a guess
