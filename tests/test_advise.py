@@ -212,6 +212,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
+@pytest.mark.slow
 def test_what_was_measured_wins(measured: Path) -> None:
     """The very cell goes before Table 4, and its rate before Table 4's share for other devices."""
     found = asked(*LARGE, "--results", str(measured))

@@ -1565,6 +1565,7 @@ def test_section_marks_what_is_no_verdict_and_knows_its_cells(tmp_path: Path) ->
     assert "read as training with MLX against MPS" in wrong  # what is our reading stands beside it
 
 
+@pytest.mark.slow
 def test_rule_judges_again_when_the_claims_change(checkout: Checkout) -> None:
     """Claims, schema and code are inputs of the rule, and the page waits for it."""
     text = checkout.snakemake("-n", "-p", "results/report.html").stdout

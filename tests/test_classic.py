@@ -158,6 +158,7 @@ def test_operations_are_exact(name: str) -> None:
     assert expected == counted
 
 
+@pytest.mark.slow
 def test_initial_weights_are_drawn_as_keras_draws_them() -> None:
     for name in NETWORKS:
         drawn = dict(workload(name).initial_weights(3))
@@ -270,6 +271,7 @@ def test_dropout_is_in_the_training_alone(backend: str) -> None:
     assert first == again  # what is dropped follows from the seed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "batch_size", "steps"), [("mlp", 64, 80), ("cnn", 32, 90), ("lstm", 32, 150)]
 )
@@ -306,6 +308,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_whole_epochs_are_measured(folder: Path) -> None:
     """By hand, as a rule does it: two epochs of four and of two batches, validated each."""
     asked = dataclasses.replace(

@@ -740,6 +740,7 @@ def flags(made: dict[str, Any]) -> set[str]:
     return {flag["code"] for flag in made["flags"]}
 
 
+@pytest.mark.slow
 def test_daemons_end_with_their_cell_and_the_next_begins(project):
     first = begin_measure(project, cell("leaves_daemons", "first", seconds=3))
     child = child_asleep(project)

@@ -96,6 +96,7 @@ def test_a_fork_measures_what_a_fresh_interpreter_measures(
     assert rss["second"] == pytest.approx(rss["fresh"], rel=0.1)
 
 
+@pytest.mark.slow
 def test_where_no_process_can_fork_the_cell_starts_afresh(forking: Checkout) -> None:
     """Killed branches, then a root that is gone: a line in the log and in the record, no harm."""
 

@@ -528,6 +528,7 @@ def can_limit() -> bool:
     return foreseen is not None and not foreseen.startswith(memory_limit.MODEL_ONLY)
 
 
+@pytest.mark.slow
 def test_a_cell_that_does_not_fit_is_skipped_unless_forced(project: Checkout) -> None:
     """A device of 1 MiB, by its record: nothing was started, and the prediction says why."""
     small = cell(device_memory_bytes=2**20)
@@ -606,6 +607,7 @@ def test_near_capacity_is_found_enforced_and_confirmed(project: Checkout) -> Non
     assert cgroups_left() == before
 
 
+@pytest.mark.slow
 def test_a_forced_cell_that_outgrows_its_limit_is_oom(project: Checkout) -> None:
     """Killed by the kernel in a real cgroup: step and bytes are told, the cgroup is gone."""
     before = cgroups_left()
@@ -689,6 +691,7 @@ print(json.dumps({"peak": peak, "grown": grown}))
 """
 
 
+@pytest.mark.slow
 def test_the_measured_peak_is_a_count_by_hand() -> None:
     """Four square layers: weights and momentum, activations and gradients, counted on fingers.
 

@@ -496,6 +496,7 @@ def test_a_workload_answers_before_anything_is_imported(name: str) -> None:
             assert mistake.split(":")[0] in {*plugin.PARAMETERS, *COMMON_WORKLOAD_KEYS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "backend"),
     [
@@ -712,6 +713,7 @@ def losses(backend: str, precision: str, steps: int = 12) -> tuple[list[float], 
     return [loss() for loss in fetch], stepper
 
 
+@pytest.mark.slow
 def test_gpt2_learns_alike_in_torch_and_mlx() -> None:
     """Twelve AdamW steps from equal weights over equal batches: losses agree to 1e-4."""
     ours, theirs = losses("mlx", "fp32")[0], losses("torch-cpu", "fp32")[0]
@@ -723,6 +725,7 @@ def test_gpt2_learns_alike_in_torch_and_mlx() -> None:
     assert abs(ours[11] - start[1]) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CPU_BACKENDS)
 def test_a_stepper_tells_the_dtypes_it_used(name: str) -> None:
     """Master weights and activations as they are: half as precise a step shows in the loss too."""
@@ -744,6 +747,7 @@ def test_a_stepper_tells_the_dtypes_it_used(name: str) -> None:
             assert found == pytest.approx(exact, rel=2e-2), precision
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CPU_BACKENDS)
 def test_a_stepper_marks_every_phase_in_order(name: str) -> None:
     """Known phases only, each once, ending with the optimizer; split or not, the same loss."""
@@ -781,6 +785,7 @@ def test_a_stepper_marks_every_phase_in_order(name: str) -> None:
         assert found[True] == pytest.approx(found[False], rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CPU_BACKENDS)
 def test_a_training_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None:
     """Loss by loss as if it had not been interrupted: weights, moments, scale, steps.
@@ -853,6 +858,7 @@ def evaluating(model: Any) -> Any:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CPU_BACKENDS)
 def test_a_stepper_clips_and_follows_its_schedule(name: str) -> None:
     """Gradients have, unscaled, one joint norm in every precision; a rate of 0 moves nothing."""

@@ -302,6 +302,7 @@ def test_limit_never_cuts_a_character_nor_adds_a_byte() -> None:
         assert n_bytes == n_whole or n_bytes > max_bytes - len(corpus.END_OF_TEXT) - 4
 
 
+@pytest.mark.slow
 def test_a_failure_says_one_line_and_leaves_old_files_alone(
     repository: Path, tmp_path: Path
 ) -> None:

@@ -1319,6 +1319,7 @@ def test_only_equal_work_is_compared(
     assert said not in sentences(tmp_path / "other", other)
 
 
+@pytest.mark.slow
 def test_groups_of_losses_that_differ_in_a_setting_have_figures_of_their_own(
     tmp_path: Path,
 ) -> None:

@@ -117,6 +117,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, Path]:
     return page(tmp_path_factory.mktemp("both"), own, devices=(H200, CPU))
 
 
+@pytest.mark.slow
 def test_ratios_are_those_of_the_epochs_gpu_against_cpu(both: tuple[Page, Path]) -> None:
     found = csv_rows(both[1], "classic-ratios")
     assert {(r["Side a"], r["Side b"]) for r in found} == {
@@ -222,6 +223,7 @@ def test_accuracy_stands_beside_chance_and_steps(both: tuple[Page, Path]) -> Non
     assert "75.0" in (both[1] / "classic-accuracy.svg").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_extrapolated_epochs_are_marked_everywhere(tmp_path: Path) -> None:
     steps = {"mlp": CPU_STEPS["mlp"]}
     slow = {"mlp": {batch: 3 * seconds for batch, seconds in steps["mlp"].items()}}
@@ -248,6 +250,7 @@ def test_extrapolated_epochs_are_marked_everywhere(tmp_path: Path) -> None:
     assert "3.00 × as fast, which agrees within both intervals or 5 %" in section
 
 
+@pytest.mark.slow
 def test_one_backend_alone_has_no_ratios(tmp_path: Path) -> None:
     said, folder = page(tmp_path, cells(CPU_STEPS))
     section = said.of("classic")
@@ -275,6 +278,7 @@ def test_nothing_measured_is_said_with_its_reason(tmp_path: Path) -> None:
     assert not shown & {"nan", "None", "inf", "NaN"}
 
 
+@pytest.mark.slow
 def test_other_cells_leave_one_sentence(tmp_path: Path) -> None:
     said, _ = page(tmp_path, [matmul()])
     assert "No MLP, CNN or LSTM is part of these results." in said.of("classic")

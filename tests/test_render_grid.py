@@ -374,6 +374,7 @@ def test_printed_numbers_are_marked_and_ours_stand_apart(said: Page) -> None:
     assert "+20 steps (torch-cpu, cpu-x, fp32) [here: desk]" in norms[4]
 
 
+@pytest.mark.slow
 def test_speedups_of_the_printed_devices_stand_beside_them(tmp_path: Path) -> None:
     """An RTX 4090 ten times as fast as an M4, both from reference bundles."""
     fast = {"host": "box", "device": "rtx-4090", "backend": "torch-cuda", "device_kind": "gpu"}
@@ -398,6 +399,7 @@ def test_speedups_of_the_printed_devices_stand_beside_them(tmp_path: Path) -> No
 # -- what a page must survive --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_single_point(tmp_path: Path) -> None:
     own = [matmul([product((1, 64, 64, 64), PEAK)]), grid([grid_point(2, 64, 1, True)])]
     text = render(make(tmp_path, own)).of("grid")

@@ -316,6 +316,7 @@ def test_index_leads_to_what_is_there(whole: Page) -> None:
     assert launch[1].startswith("–") and launch[4].strip() == "none"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [[], [training(0.010)]], ids=["nothing", "one device"])
 def test_little_was_measured(tmp_path: Path, own: list[dict[str, Any]]) -> None:
     made = render(make(tmp_path, own))

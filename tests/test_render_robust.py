@@ -160,6 +160,7 @@ def test_a_record_that_lacks_things_harms_nobody(kind: int, tmp_path: Path, draw
     assert "nan" not in re.findall(r"[a-z]+", page.of("training", "memory", "grid").lower())
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_a_dash_with_a_reason(tmp_path: Path) -> None:
     untimed = training(0.01, workload="gpt2-untimed")
     untimed["points"][0]["times"] = {}
@@ -178,6 +179,7 @@ def test_what_is_missing_is_a_dash_with_a_reason(tmp_path: Path) -> None:
     assert any("no " in note or "not " in note for note in notes)
 
 
+@pytest.mark.slow
 def test_one_device_and_one_cell(tmp_path: Path) -> None:
     page = render(make(tmp_path, [training(0.01)]))
     assert page.problems == []
@@ -264,6 +266,7 @@ def many(devices: int) -> tuple[list[Made], list[Made], list[Mapping[str, Any]]]
     return own, foreign, here
 
 
+@pytest.mark.slow
 def test_forty_devices_over_several_hosts(tmp_path: Path) -> None:
     own, foreign, devices = many(40)
     page = render(make(tmp_path, own, foreign, devices=devices))
@@ -294,6 +297,7 @@ def test_long_tables_are_cut_on_the_page_and_whole_in_the_files(
     assert len(list(csv.reader(io.StringIO(text)))) == 1 + 14
 
 
+@pytest.mark.slow
 @pytest.mark.every_core
 def test_figures_drawn_side_by_side_are_the_same_bytes(tmp_path: Path) -> None:
     from test_render import make_page
@@ -345,6 +349,7 @@ def hostile() -> tuple[Path_, ...]:
     return (("reason",), ("environment", "node"), ("environment", "backend", "device_name"))
 
 
+@pytest.mark.slow
 def test_words_of_records_are_words_everywhere(tmp_path: Path) -> None:
     lost = without_result(training(0.01, workload="gpt2-lost"), "failed", EVIL)
     flagged = training(0.01, workload="gpt2-flagged")

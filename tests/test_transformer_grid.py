@@ -117,6 +117,7 @@ def address_space(mib: int) -> Callable[[], None]:
     return lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="macOS ignores RLIMIT_AS")
 @pytest.mark.parametrize(
     ("backend", "mib", "large"), [("torch-cpu", 2048, 80_000), ("mlx", 1024, 8_000)]
@@ -216,6 +217,7 @@ def test_points_go_on_after_one_that_fails_and_when_all_do_the_cell_has(
     assert flops == sorted(flops)
 
 
+@pytest.mark.slow
 def test_what_the_estimator_says_does_not_fit_is_skipped(tmp_path: Path) -> None:
     """With its figures; the whole cell when nothing fits; `force` tries all the same."""
     asked = cell("mlx", batch_size=[1, 64])
@@ -406,6 +408,7 @@ def test_a_killed_pipeline_repeats_nothing_and_a_grown_grid_takes_over(checkout:
     assert len(journal_lines(kept)) == 8 and path in checkout.records()
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_a_time_limit_keeps_what_is_finished(tmp_path: Path) -> None:
     """The record of a timeout has the points so far; the next run with more time has the rest."""
@@ -421,6 +424,7 @@ def test_a_time_limit_keeps_what_is_finished(tmp_path: Path) -> None:
     assert whole["method"]["journal"]["points_taken_over"] == len(done)
 
 
+@pytest.mark.slow
 def test_a_cluster_s_node_does_not_finish_what_another_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

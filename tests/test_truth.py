@@ -115,6 +115,7 @@ def normal(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
 # -- no fault ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_normal_cell_passes_its_checks(backend: str, normal: dict[str, Any]) -> None:
@@ -146,6 +147,7 @@ def test_a_normal_cell_passes_its_checks(backend: str, normal: dict[str, Any]) -
     assert {"checks", "noise"} <= made["method"].keys()
 
 
+@pytest.mark.slow
 def test_cells_of_a_run_share_what_was_checked_and_did_not_fail(tmp_path: Path) -> None:
     """Those that are alike alone, in one run alone, for a while, and never a failure."""
     run = str(os.getpid())
@@ -332,6 +334,7 @@ def test_what_takes_not_twice_as_long_seldom_passes_by_luck() -> None:
     assert passed(2.0, 0.02, 0.5) > 0.92
 
 
+@pytest.mark.slow
 def test_another_precision_than_the_one_claimed_is_caught(tmp_path: Path) -> None:
     """A product in bf16 under the name fp32: wrong where its operator is checked, else no fp32."""
     narrow = "    a, b = a.astype(self.mx.bfloat16), b.astype(self.mx.bfloat16)\n"

@@ -79,6 +79,7 @@ def test_without_a_floor_intervals_are_those_of_one_process(without: Any) -> Non
     assert "may differ by far more" in made.of("setting")
 
 
+@pytest.mark.slow
 def test_with_a_floor_they_rest_on_the_processes(without: Any, beside: Any) -> None:
     made, tables = beside
     before = {name: lines for name, lines in without[1].items()}
@@ -131,6 +132,7 @@ def test_a_damaged_floor_is_one_line(results: Path, floor: Path, tmp_path: Path)
     assert "\n" not in str(error.value) and str(cut) in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_new_floor_makes_the_page_again(checkout: Checkout) -> None:
     """It is an input of the page's rule, and given to its command."""
     checkout.configure(
