@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_render import Page, base_record, course, make, of_the_paper, render, training
+from test_render import Page, base_record, make, of_the_paper, render, training
 
 A6000 = {"host": "gpu-box", "device": "rtx-a6000", "backend": "torch-cuda", "device_kind": "gpu"}
 ULTRA = {"host": "mac", "device": "m2-ultra-76", "backend": "torch-mps", "device_kind": "gpu"}
@@ -120,14 +120,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             **A6000,
         ),
     ]
-    near = training(0.05, workload="gpt2-nano-near-capacity", scenario="near-capacity", samples=35)
-    near["scenario"] |= {"applied": "near-capacity", "derived": "near-capacity", "batch_size": 35}
-    near["points"][0]["steps"] = course(0.05, faults=900)
     own = [
         paced(training(0.010), 0.010),
         paced(training(0.012, trainer="hf"), 0.012),
         paced(training(0.030, backend="mlx"), 0.030),
-        near,
         *products({}, fp32=200.0, bf16=400.0),
     ]
     return make(tmp_path_factory.mktemp("paper"), own, foreign)
@@ -294,14 +290,6 @@ def test_pairs_are_compared_and_the_missing_ones_said_in_words(folder: Path, who
     assert "figure-paper-figure-6" not in whole.html  # nothing of it was measured at all
 
 
-def test_memory_and_faults_of_fits_against_near_capacity(whole: Page) -> None:
-    said = said_at(whole, "gpt2-nano-near-capacity", "minor page faults, sum")
-    assert said.endswith("54.0 after 60 steps")  # thousands: 60 steps of 900
-    assert said_at(whole, "gpt2-nano-plain", "minor page faults, sum").endswith(
-        "2.40 after 60 steps"
-    )
-
-
 def test_index_leads_to_what_is_there(whole: Page) -> None:
     ids = {values.get("id") for _, values in whole.tags}
     links = {
@@ -322,6 +310,5 @@ def test_little_was_measured(tmp_path: Path, own: list[dict[str, Any]]) -> None:
     made = render(make(tmp_path, own))
     section = made.of("paper")
     assert section.count("Quadro RTX 4000 / M2 Pro: not measured on any host here") == 3
-    assert "Memory and page faults of fits against near capacity are not drawn" in section
     assert len([said for said in hover(made) if said.startswith("published, Table 4")]) == 7
     assert ("No figure: no GPT-2 or Whisper training" in section) == (not own)

@@ -94,12 +94,6 @@ def interval_name(row: Mapping[str, Any], stem: str) -> str:
     return RANGE if few else INTERVAL
 
 
-def counts(values: Sequence[float], what: str) -> str:
-    """`median 992 minor faults a step (range 0–8003)`."""
-    middle, low, high = map(words.whole, (median_of(values), min(values), max(values)))
-    return f"median {middle} {what} ({RANGE} {low}–{high})"
-
-
 def of_several(values: Sequence[float], unit: str, scale: float = 1.0) -> str:
     """`median 12.3 MiB (range 1.2–40)` of the points of one line."""
     middle = median_of(values)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from siliconprof import words
-from siliconprof.render import paper_blas, paper_figure3, paper_memory, paper_trainers
+from siliconprof.render import paper_blas, paper_figure3, paper_trainers
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.paper_bars import place
@@ -110,15 +110,7 @@ ENTRIES = (
         "",
         _training("near-capacity"),
     ),
-    Entry(
-        "Figure 4",
-        "memory and page faults, fits against near capacity",
-        "paper-figure-4",
-        "figure",
-        "",
-        _training("near-capacity"),
-    ),
-    Entry("section 4.3", "page faults in each step", "faults", "figure and table", "", _training()),
+    Entry("section 4.3", "page faults in each step", "faults", "table", "", _training()),
     Entry(
         "Table 5", "energy of an iteration", "paper-table-5", "figure", "table-published-5", _energy
     ),
@@ -166,7 +158,6 @@ def add(data: Data, book: Book) -> None:
     book.table(INDEX, INDEX, index(data))
     paper_figure3.add(data, book)
     paper_trainers.add_passes(data, book)
-    paper_memory.add(data, book)
     paper_trainers.add_energy(data, book)
     paper_blas.add(data, book)
 

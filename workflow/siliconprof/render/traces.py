@@ -75,8 +75,8 @@ class Traces:
     def course(self, point: Mapping[str, Any]) -> pd.DataFrame | None:
         """The training steps of a point in order, or None.
 
-        Columns: kind, started_s on the clock of `sampled`'s t_s, minor_faults, major_faults, and
-        step_s, NaN where a step's time is in no series.
+        Columns: kind, started_s on the clock of `sampled`'s t_s, and step_s, NaN where a step's time
+        is in no series.
         """
         name = key(point)
         if name in self._timed or name not in self._courses:
