@@ -1,4 +1,4 @@
-"""The drawings: stack, scenarios, roofline and efficiency, from records through the real stages.
+"""The drawings: stack, scenarios and roofline, from records through the real stages.
 
 Numbers of the records are round, so that what a drawing must say can be worked out here.
 """
@@ -16,7 +16,6 @@ import pytest
 from siliconprof import plugins
 from siliconprof.render import (
     draw,
-    mfu,
     page,
     roofline,
     roofline_points,
@@ -28,6 +27,7 @@ from siliconprof.render import (
 )
 from siliconprof.render.book import Block, Book
 from siliconprof.render.data import Data
+from siliconprof.render.efficiency import efficiencies
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
 from siliconprof.store.records import HERE
@@ -36,7 +36,7 @@ from test_render import CPU, H200, ROOT, load, make, training, without_result
 
 MEMORY, CACHE, PRODUCTS = 1e10, 8e10, 2e11  # bytes/s, bytes/s and FLOP/s that were measured
 GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
-DRAWINGS = {"stack": stack, "scenarios": scenario_drawing, "roofline": roofline, "mfu": mfu}
+DRAWINGS = {"stack": stack, "scenarios": scenario_drawing, "roofline": roofline}
 
 
 class Outline(Book):
@@ -139,7 +139,7 @@ def test_every_drawing_stands_in_its_section(results: Path) -> None:
     assert found["figure-stack"] == "setting"
     assert found["figure-scenarios"] == found["table-scenario-parts"] == "memory"
     assert found["figure-roofline-cpu-x"] == found["figure-roofline-h200"] == "ceilings"
-    assert found["figure-mfu"] == found["table-roofline"] == "ceilings"
+    assert found["table-roofline"] == "ceilings"
 
 
 # -- stack -------------------------------------------------------------------------------------
@@ -190,9 +190,6 @@ def test_forty_devices_stay_one_small_drawing(tmp_path: Path) -> None:
     assert len(here) == 41
     figure = scenario_drawing.draw([], here[:40], scenario_needs.paper_devices(drawn.own), False)
     assert figure.get_size_inches()[1] < 13
-    found = mfu.efficiencies(drawn.own, drawn.own.training())
-    figure = mfu.draw_grouped(drawn.own, [[one] for one in found], False)
-    assert len(figure.axes[1].lines) == len(found) == 40  # a diamond each: no product, a data sheet
 
 
 # -- scenarios ---------------------------------------------------------------------------------
@@ -367,20 +364,17 @@ def test_a_training_says_that_its_intensity_is_an_upper_bound() -> None:
 # -- efficiency --------------------------------------------------------------------------------
 
 
-def test_efficiency_has_the_numbers_of_the_table_of_rates(drawn: Drawn) -> None:
-    said = one(drawn.said("mfu"), "torch-cuda · plain · fp32")
-    assert "25.0\u2009% (" in said and "data sheet's peak (MFU), 67.0\u2009TFLOP/s" in said
-    rate = 67e12 / 4 / 4e13
-    assert f"{100 * rate:.3g}\u2009% (" in said and "of the best measured product" in said
-    of_product = {
-        e.row["device"]: e.of_product
-        for e in mfu.efficiencies(drawn.own, drawn.own.training())
-        if e.row["precision"] == "fp32"
+def test_efficiency_is_of_the_data_sheet_and_of_the_best_product(drawn: Drawn) -> None:
+    found = {
+        (e.row["device"], e.row["precision"]): e
+        for e in efficiencies(drawn.own, drawn.own.training())
     }
-    assert of_product["h200"] == pytest.approx(rate, rel=1e-3)
-    assert of_product["cpu-x"] == pytest.approx(2e8 / 0.01 / PRODUCTS, rel=1e-3)
-    figure = drawn.blocks["figure-mfu"]
-    assert "1 training cannot be compared with either rate" in figure.text  # no product in bf16
+    gpu, cpu = found["h200", "fp32"], found["cpu-x", "fp32"]
+    assert gpu.of_sheet == pytest.approx(0.25, rel=1e-3)
+    assert gpu.of_product == pytest.approx(67e12 / 4 / 4e13, rel=1e-3)
+    assert cpu.of_sheet is None
+    assert cpu.of_product == pytest.approx(2e8 / 0.01 / PRODUCTS, rel=1e-3)
+    assert ("cpu-x", "amp-bf16") not in found  # no product in bf16, no data sheet
 
 
 # -- nothing -----------------------------------------------------------------------------------
@@ -390,7 +384,6 @@ def test_nothing_measured_says_what_is_missing(tmp_path: Path) -> None:
     cell = without_result(training(1), "failed", "no such luck")
     drawn = Drawn(make(tmp_path, [cell]), outline=True)
     assert any(text.startswith("No roofline: no matrix product") for text in drawn.notes)
-    assert "No figure of efficiency: no training was measured." in drawn.notes
     assert not stack_boxes.strands(stack_boxes.build(drawn.data), ["torch-cpu"])
     assert "predicted; failed" in {row["Evidence"] for row in drawn.table("scenario-parts")}
 

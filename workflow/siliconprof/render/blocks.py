@@ -42,7 +42,7 @@ class Finding:
 
 @dataclass
 class Block:
-    """One thing in a section: a figure, a table, a note, a heading, quotations or facts."""
+    """One thing in a section: a figure, a table, a note, a heading or facts."""
 
     kind: str
     text: Text = ""

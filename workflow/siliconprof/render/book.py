@@ -286,14 +286,6 @@ class Book:
         """Add preformatted text under a line that opens it."""
         self._add(Block("folded", text, folded=summary))
 
-    def quotes(self, text: str, items: list[tuple[str, list[tuple[str, str, str]]]]) -> None:
-        """Add quotations under a line.
-
-        Args:
-            items: whose words they are, and of each what it is, how it begins, how it goes on.
-        """
-        self._add(Block("quotes", text, items=items))
-
     def findings(self, items: list[Any], headlines: int) -> None:
         """Add the findings of the summary; those beyond so many are folded away."""
         more = items[headlines:]

@@ -95,7 +95,6 @@ TABLES = (
     "checks",
     "curves",
     "evaluations",
-    "texts",
     "expected",
     "scaling",
     "attribution",
@@ -114,7 +113,6 @@ OF_CELLS = (
     "checks",
     "curves",
     "evaluations",
-    "texts",
     "expected",
     "other_methods",
 )
@@ -139,7 +137,6 @@ class Data:
     models: list[Row] = field(default_factory=list)
     ceilings: list[Row] = field(default_factory=list)  # see `siliconprof.analyse.ceilings`
     checks: list[Row] = field(default_factory=list)  # one per throughput
-    texts: list[Row] = field(default_factory=list)  # written by trained models
     expected: list[Row] = field(default_factory=list)  # see `siliconprof.analyse.expected`
     scaling: list[Row] = field(default_factory=list)
     attribution: list[Row] = field(
@@ -187,7 +184,6 @@ class Data:
             captures=[row for row in self.captures if selected(row)],
             ceilings=[row for row in self.ceilings if selected(row)],
             checks=[row for row in self.checks if selected(row)],
-            texts=[row for row in self.texts if selected(row)],
             expected=[row for row in self.expected if selected(row)],
             scaling=[row for row in self.scaling if selected(row)],
             attribution=[row for row in self.attribution if all(map(selected, sides(row)))],
@@ -356,7 +352,6 @@ def load(
         models=rows(frames["models"]),
         ceilings=rows(frames["ceilings"]),
         checks=checks,
-        texts=rows(frames["texts"]),
         expected=rows(frames["expected"]),
         scaling=rows(frames["scaling"]),
         attribution=rows(frames["attribution"]),

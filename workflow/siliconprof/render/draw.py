@@ -48,7 +48,6 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
         losses,
         matmul,
         memory,
-        mfu,
         models,
         money,
         operations,
@@ -120,7 +119,6 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
     book.section("ceilings")
     here(ceilings.add)
     here(roofline.add)
-    here(mfu.add)
     book.section("matmul")
     here(matmul.add)
     book.section("operations")

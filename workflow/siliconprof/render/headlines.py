@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from statistics import median
 
 from siliconprof import words
-from siliconprof.render import mfu, uncertainty
+from siliconprof.render import uncertainty
 from siliconprof.render.blocks import Finding
 from siliconprof.render.data import Data
-from siliconprof.render.mfu import Efficiency
+from siliconprof.render.efficiency import Efficiency, efficiencies
 from siliconprof.render.variants import Row, flagged, has_no_speed, label, model
 
 NOISE = "Noise"
@@ -25,8 +25,8 @@ def hardware(data: Data) -> Finding | None:
     slowly in a format, even a slow training reaches a large share.
     """
     trained = [row for row in data.training() if not has_no_speed(row)]
-    efficiencies = mfu.efficiencies(data, trained)
-    sound = [one for one in efficiencies if not flagged(one.row, "contended")] or efficiencies
+    compared = efficiencies(data, trained)
+    sound = [one for one in compared if not flagged(one.row, "contended")] or compared
     own = sorted(
         (one for one in sound if one.of_product is not None), key=lambda one: -(one.of_product or 0)
     )
@@ -50,11 +50,11 @@ def hardware(data: Data) -> Finding | None:
     return Finding("How close to the hardware", f"{'. '.join(sentences)}.", rows, "training")
 
 
-def _best(efficiencies: Sequence[Efficiency], sheet: bool) -> str:
+def _best(compared: Sequence[Efficiency], sheet: bool) -> str:
     """`The best fp32 trainings reach 35 % [33, 36] (…) on torch-cpu and 6.7 % […] (…) on mlx`."""
-    plain = [one for one in efficiencies if one.row["precision"] == "fp32"]
+    plain = [one for one in compared if one.row["precision"] == "fp32"]
     best: dict[tuple[str, str], Efficiency] = {}
-    for one in plain or efficiencies:
+    for one in plain or compared:
         best.setdefault((one.row["device"], one.row["backend"]), one)
     several = len({device for device, _ in best}) > 1
     shares = [

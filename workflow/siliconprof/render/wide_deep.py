@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -13,7 +12,6 @@ from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.grid_points import MODEL
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged
-from siliconprof.render.traces import point_key
 from siliconprof.render.variants import Row
 from siliconprof.render.wide_deep_curves import MIB, MS, column, draw, smoothing_note, unusual
 from siliconprof.stats import training_course
@@ -41,7 +39,7 @@ def deeper(points: Sequence[Row]) -> str:
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
-    """Both models, the course of their trainings, what came out, and what they write."""
+    """Both models, the course of their trainings, and what came out."""
     points = trainings(data)
     failed = [c for c in data.cells if c["trainer"] == TRAINER and c["status"] != "ok"]
     if not points and not failed:
@@ -76,7 +74,6 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
                 smoothed=smoothing_note(data, part),
             )
     book.table(f"{prefix}wide-deep-results", "wide-deep-results", results_table(data, points))
-    quotations(data, book, points)
 
 
 # -- tables ------------------------------------------------------------------------------------
@@ -283,46 +280,3 @@ def _resumed(row: Row) -> Value:
     if not steps:
         return Value("never", sort="")
     return Value(f"after step {words.listing(steps.split(';'))}", sort=steps)
-
-
-def quotations(data: Data, book: Book, points: Sequence[Row]) -> None:
-    """What the trained models write, without its blank lines."""
-    by_point: dict[tuple, list[Row]] = {}
-    for text in data.texts:
-        by_point.setdefault(point_key(text), []).append(text)
-    writers = [point for point in points if by_point.get(point_key(point))]
-    if not writers:
-        book.note("No text was written by these models: it takes a data set with a tokenizer.")
-        return
-    several = len({point["device"] for point in writers}) > 1
-    book.quotes(
-        "What the final weights write, beginning with the words in bold (blank lines left out):",
-        [
-            (
-                f"{point['workload']}, {words.backend_name(point)}"
-                + (f", {point['device']}" if several else "")
-                + f", {point['precision']}, after {int(point['training_steps'] or 0)} steps",
-                [
-                    (_manner(text), _dense(text["prompt"]), _dense(text["text"]).rstrip())
-                    for text in by_point[point_key(point)]
-                ],
-            )
-            for point in writers
-        ],
-    )
-
-
-def _dense(text: object) -> str:
-    """Without blank lines, of which an untrained model writes many."""
-    return re.sub(r"\n\s*\n+", "\n", str(text or ""))
-
-
-def _manner(text: Row) -> str:
-    """How a text was sampled, and whether it is nothing but white space."""
-    value = words.number(text["temperature"])
-    parts = ["temperature not recorded" if value is None else f"temperature {value:g}"]
-    if value == 0:
-        parts.append("always the likeliest token")
-    if not str(text["text"] or "").strip():
-        parts.append("nothing but white space")
-    return ", ".join(parts)
