@@ -13,7 +13,7 @@ from siliconprof import words
 from siliconprof.render.blocks import Finding
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Value
-from siliconprof.render.variants import Family, Row, differ_in, family, has_no_speed, variant
+from siliconprof.render.variants import Family, Row, family, has_no_speed, twins, variant
 
 FEW = 6  # below this there is no 95 % interval; the range stands in
 
@@ -65,10 +65,13 @@ def pairs(steps_: Sequence[Step], axis: str, first: str | None = None) -> Iterat
 
     The first has the value `first` there, or is the faster.
     """
-    for i, a in enumerate(steps_):
-        for b in steps_[i + 1 :]:
-            if not differ_in(a.row, b.row, axis):
+    like = twins([step.row for step in steps_], axis)
+    places = {id(step.row): place for place, step in enumerate(steps_)}
+    for place, a in enumerate(steps_):
+        for row in like(a.row):
+            if places[id(row)] <= place:
                 continue
+            b = steps_[places[id(row)]]
             if first is None:
                 yield (a, b) if a.middle <= b.middle else (b, a)
             elif a.row[axis] == first:

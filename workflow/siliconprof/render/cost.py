@@ -17,11 +17,11 @@ from siliconprof.render.tables import Column, Table, Value, integer, missing, qu
 from siliconprof.render.variants import (
     PRECISION_ORDER,
     Row,
-    differ_in,
     family_order,
     flagged,
     label,
     model,
+    twins,
 )
 
 US = 1e-6
@@ -220,11 +220,12 @@ def draw(data: Data, points: Sequence[tuple[Row, float]], narrow: bool) -> Any:
 def pairs(data: Data) -> list[tuple[Row, Row]]:
     """(without any probe, with them) of trainings that differ in nothing else."""
     rows = sorted(data.training(), key=family_order)
+    probed_like = twins(rows, "probes_off")
     return [
         (without, probed)
         for without in rows
-        for probed in rows
-        if without.get("probes_off") and differ_in(without, probed, "probes_off")
+        if without.get("probes_off")
+        for probed in probed_like(without)
     ]
 
 

@@ -16,12 +16,12 @@ from siliconprof.render.tables import Column, Table, Value, missing
 from siliconprof.render.training import MS
 from siliconprof.render.variants import (
     Row,
-    differ_in,
     family,
     family_order,
     has_no_speed,
     label,
     precision,
+    twins,
     variant,
 )
 
@@ -38,16 +38,12 @@ PAIRS_PER_FIGURE = 16
 def pairs(data: Data) -> Iterator[tuple[Row, Row]]:
     """(training of every parameter, training of adapters): equal but for what is trained."""
     points = sorted(data.training(), key=family_order)
+    like = twins(points, "n_trainable_parameters")
     for full in points:
-        if full.get("lora_rank") or has_no_speed(full):
-            continue
-        for adapted in points:
-            if (
-                adapted.get("lora_rank")
-                and not has_no_speed(adapted)
-                and differ_in(full, adapted, "n_trainable_parameters")
-            ):
-                yield full, adapted
+        if not full.get("lora_rank") and not has_no_speed(full):
+            for adapted in like(full):
+                if adapted.get("lora_rank") and not has_no_speed(adapted):
+                    yield full, adapted
 
 
 def finding(data: Data) -> Finding | None:
