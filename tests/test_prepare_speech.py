@@ -194,29 +194,19 @@ def test_builtin_speech_is_the_same_on_every_host(tmp_path: Path) -> None:
         facts, _, _ = made(run_stage(asked, output, tmp_path, **environment), output)
         files.append([(output / file).read_bytes() for file in FILES])
         assert facts["audio_sha256"] == (
-            "9a0b531c15234a1dbc8994ccddf3e08b71ee2d934fe51da99a6d637f41213807"
+            "16250ed0ab625d98422514edcc09ec68f744ac1e6a38811696c73504e84da253"
         )
         assert facts["features_sha256"] == (
-            "57ceee84eaff13d4bb4eadb6743618a4c8e45eeed75d3badf16529c2496193c1"
+            "3b78235dcedcb59fdf5deb26b242342e1b7ad857df00f635a5b6c801f24c7409"
         )
     assert files[0] == files[1]
 
 
-def test_no_entry_of_a_table_hangs_on_the_last_bits_of_a_library() -> None:
-    """The tables are rounded to integers; even a sine that is off by 1e-13 rounds to them."""
+def test_no_entry_of_the_sine_hangs_on_the_last_bits_of_a_library() -> None:
+    """The table is rounded to integers; even a sine that is off by 1e-13 rounds to them."""
     for error in (1 - 1e-13, 1 + 1e-13):
         wave = 32767 * np.sin(2 * np.pi * np.arange(4096) / 4096)
         assert np.array_equal(np.rint(wave * error), speech_synthesis.sine())
-    n = np.arange(400)
-    window = 0.5 - 0.5 * np.cos(2 * np.pi * n / 400)
-    angle = 2 * np.pi * np.outer(n, np.arange(201)) / 400
-    for part, exact in (
-        (np.cos(angle), log_mel._waves()[:, :201]),
-        (np.sin(angle), log_mel._waves()[:, 201:]),
-    ):
-        assert np.abs(part * window[:, None] * 2**28 - exact).max() < 0.5 - 1e-5
-    # Exact sums: no partial sum of integers can leave what float64 holds.
-    assert 2**15 * np.abs(log_mel._waves()).sum(axis=0).max() < 2**53
 
 
 @pytest.mark.parametrize(("clip_seconds", "n_mels"), [(1, 80), (5, 128)])

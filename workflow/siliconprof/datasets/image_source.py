@@ -58,8 +58,8 @@ def read_images(spec: DatasetSpec) -> Source:
     """
     if spec.source == "builtin":
         counts = (spec.n_train, spec.n_validation, spec.n_test)
-        drawn = [image_synthesis.images(number, n) for number, n in enumerate(counts)]
-        return Source(*_joined(drawn), SYNTHETIC_LICENCE, synthetic=True)
+        parts = [image_synthesis.images(number, n) for number, n in enumerate(counts)]
+        return Source(*_joined(parts), SYNTHETIC_LICENCE, synthetic=True)
     folder = repository.existing_folder(spec) if spec.source == "folder" else None
     if folder and any(file.is_file() for files in _idx_files(folder) for file in files):
         return _idx_source(spec, folder)

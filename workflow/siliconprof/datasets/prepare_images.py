@@ -1,10 +1,9 @@
 """Prepare one data set of images: 28 x 28 grey pixels of ten classes, divided in three parts.
 
-    python -m siliconprof.datasets.prepare_images --dataset '{"name": "garments", "kind": "images",
-    \
-"source": "builtin"}' --output-dir results/data/garments
+    python -m siliconprof.datasets.prepare_images --dataset '{"name": "patterns", "kind": \
+"images", "source": "builtin"}' --output-dir results/data/patterns
 
-The images are drawn (`builtin`, labelled synthetic), or come from a folder or the hub, see
+The images are generated (`builtin`, labelled synthetic), or come from a folder or the hub, see
 `image_source.py`. The folder gets:
 
     images.npy       uint8 (n, 28, 28): the training part, then validation, then test
@@ -12,7 +11,7 @@ The images are drawn (`builtin`, labelled synthetic), or come from a folder or t
     sources.json     the files of a folder that were read, to detect later changes
     dataset.json     its name and origin, licence, sizes and checksums; written last
 
-`image_data.py` reads the folder back and needs numpy only; so does drawing the built-in images.
+`image_data.py` reads the folder back and needs numpy only; so does generating the built-in images.
 """
 
 from __future__ import annotations
