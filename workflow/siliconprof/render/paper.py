@@ -27,7 +27,7 @@ class Entry(NamedTuple):
 
     name: str  # in the paper
     what: str
-    anchor: str  # where it is rebuilt
+    anchor: str  # where it is rebuilt, or how the names of the figures there begin
     called: str
     published: str  # anchor of the printed values; empty where there are none
     measured: Callable[[Data], Sequence[Row]] | str  # cells behind it, or why none are needed
@@ -125,24 +125,24 @@ ENTRIES = (
     Entry(
         "Figure 5",
         "matrix-matrix product",
-        "paper-figure-5-blas",
-        "figure and table",
+        "matmul-",
+        "figure",
         "",
         _module("matmul"),
     ),
     Entry(
         "Figure 6",
         "matrix-vector product",
-        "paper-figure-6-blas",
-        "figure and table",
+        "matvec-",
+        "figure",
         "",
         _module("matvec"),
     ),
     Entry(
         "Figure 7",
         "vector-Jacobian product",
-        "paper-figure-7-blas",
-        "figure and table",
+        "vjp-",
+        "figure",
         "",
         _module("vjp"),
     ),

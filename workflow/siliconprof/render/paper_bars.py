@@ -45,7 +45,6 @@ class Bar:
     text: str  # at its end
     hover_text: str  # for the pointer
     of: Any = None  # the row or rows that it shows; None where it is published
-    ring: float | None = None  # a second reading of the same
 
 
 Group = tuple[str, Sequence[Bar]]  # a device's name and its bars
@@ -60,7 +59,6 @@ class Panel:
     axes: Sequence[Sequence[Group]]
     unit: str  # along the axis
     scale: float = 1.0
-    most: float | None = None  # where several panels share a scale: its end
     rows: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -117,7 +115,7 @@ def portions(groups: Sequence[Group]) -> list[list[Group]]:
 
 
 def _axes_in(groups: Sequence[Group]) -> float:
-    return sum((NAME_IN if name else 0) + len(bars) * ROW_IN for name, bars in groups)
+    return sum(NAME_IN + len(bars) * ROW_IN for _, bars in groups)
 
 
 def _panel_in(panel: Panel) -> float:
@@ -126,37 +124,23 @@ def _panel_in(panel: Panel) -> float:
 
 
 def draw(
-    panels: Sequence[Panel | None],
-    entries: Sequence[style.Entry],
-    columns: int,
-    narrow: bool,
-    in_rows: bool = False,
+    panels: Sequence[Panel], entries: Sequence[style.Entry], columns: int, narrow: bool
 ) -> Any:
-    """Panels side by side on a desk, below each other on a phone.
+    """Panels side by side on a desk, each where most room is left, below each other on a phone.
 
     Args:
-        panels: None keeps a place of a row empty.
         entries: of the legend.
         columns: of panels, on a desk.
-        in_rows: whether as many panels as there are columns belong together; else each stands
-            where most room is left.
     """
-    shown = [panel for panel in panels if panel]
     columns = 1 if narrow else min(columns, len(panels))
     width = style.width_in(narrow)
     panel_width = (width - GAP_IN * (columns - 1)) / columns
     reached = [0.0] * columns  # by each column, in inches
     places: list[tuple[Panel, int, float]] = []
-    if in_rows and not narrow:
-        for start in range(0, len(panels), columns):
-            line, top = panels[start : start + columns], max(reached)
-            places += [(panel, column, top) for column, panel in enumerate(line) if panel]
-            reached = [top + max(_panel_in(panel) for panel in line if panel)] * columns
-    else:
-        for panel in shown:
-            column = reached.index(min(reached))
-            places.append((panel, column, reached[column]))
-            reached[column] += _panel_in(panel)
+    for panel in panels:
+        column = reached.index(min(reached))
+        places.append((panel, column, reached[column]))
+        reached[column] += _panel_in(panel)
     head = style.legend_height(entries, width) + 0.06
     figure = style.canvas(width, head + max(reached))
     style.legend(figure, entries, 0.0)
@@ -191,17 +175,16 @@ def _panel(figure: Any, panel: Panel, left: float, top: float, width: float) -> 
         ax.set_ylim(high, 0)
         ticks, y = [], 0.0
         for name, bars in groups:
-            if name:
-                style.write(
-                    figure,
-                    left,
-                    top + y + 0.11,
-                    name,
-                    va="center",
-                    size=style.SMALL_PT,
-                    color=style.MUTED,
-                )
-                y += NAME_IN
+            style.write(
+                figure,
+                left,
+                top + y + 0.11,
+                name,
+                va="center",
+                size=style.SMALL_PT,
+                color=style.MUTED,
+            )
+            y += NAME_IN
             for bar in bars:
                 ticks.append((y + ROW_IN / 2, bar.label))
                 y += ROW_IN
@@ -218,7 +201,7 @@ def _panel(figure: Any, panel: Panel, left: float, top: float, width: float) -> 
 def _bars(
     ax: Any, panel: Panel, places: Sequence[float], bars: Sequence[Bar], width: float
 ) -> None:
-    longest = panel.most or max(_end(bar) for bar in bars)
+    longest = max(_end(bar) for bar in bars)
     reach = longest
     for y, bar in zip(places, bars, strict=True):
         start = 0.0
@@ -230,16 +213,6 @@ def _bars(
                 ends = [start + span.low, start + span.high]
                 annotations += ax.plot(ends, [y, y], color=style.INK, linewidth=0.9)
             start += span.middle
-        if bar.ring:
-            bar_artists += ax.plot(
-                [bar.ring],
-                [y],
-                "o",
-                color=style.INK,
-                markersize=4.2,
-                markerfacecolor="none",
-                markeredgewidth=0.8,
-            )
         end = _end(bar)
         annotations.append(
             ax.text(end + longest * 0.025, y, bar.text, va="center", size=style.SMALL_PT)
@@ -249,13 +222,13 @@ def _bars(
             marks.tag(annotations, bar.of)
         room = style.text_in(bar.text + " ", style.SMALL_PT) / width
         reach = max(reach, (end + longest * 0.025) / (1 - min(room, 0.75)))
-    ax.set_xlim(0, panel.most * 1.35 if panel.most else reach)
+    ax.set_xlim(0, reach)
     style.plain_ticks(ax.xaxis, 4, panel.scale)
 
 
 def _end(bar: Bar) -> float:
-    """How far a bar reaches, with its interval and its ring."""
-    start, far = 0.0, bar.ring or 0.0
+    """How far a bar reaches, with its interval."""
+    start = far = 0.0
     for span, _ in bar.parts:
         far = max(far, start + max(span.middle, span.high or 0.0))
         start += span.middle

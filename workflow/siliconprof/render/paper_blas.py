@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from siliconprof import words
 from siliconprof.render import by_shape, uncertainty
 from siliconprof.render.book import Book
 from siliconprof.render.by_shape import PRODUCTS, Rate, shape_key, shape_name
 from siliconprof.render.data import Data
-from siliconprof.render.matmul import why_none
 from siliconprof.render.paper_bars import place, where
-from siliconprof.render.paper_blas_figures import bars, dots, slots
 from siliconprof.render.tables import Column, Table, Value, missing, published
 from siliconprof.render.variants import Row, backend_place
 
@@ -26,10 +23,8 @@ PAIRS = (  # as section 4.4 of the paper compares and names them
     {"quadro-rtx-4000": "Quadro RTX 4000", "m2-pro-19": "M2 Pro"},
 )
 PAPER_SHAPE = (8, 2000, 2000, 2000)
-FORMATS = ("fp32", "fp16", "bf16")  # what a panel each is drawn of; TF32 is another fp32
+FORMATS = ("fp32", "fp16", "bf16")  # a column each; TF32 is another fp32
 PICTURE = "the paper shows its values only as a picture"
-LINES_PER_FIGURE = 36  # shapes or bars below each other
-LINES_OF_A_HEAD = 3  # what a group's title and axis take
 FOLD_ABOVE = 12
 
 
@@ -41,19 +36,17 @@ class Operation:
     module: str
     title: str
     statement: str  # how the published statements on it begin
-    wanted: Mapping[str, str]  # values of the points that are drawn
-    elsewhere: str  # anchor of the section with all points
+    wanted: Mapping[str, str]  # values of the points that are compared
 
 
 OPERATIONS = (
-    Operation("5", "matmul", "matrix-matrix product", "batched matrix product", {}, "matmul"),
+    Operation("5", "matmul", "matrix-matrix product", "batched matrix product", {}),
     Operation(
         "6",
         "matvec",
         "matrix-vector product",
         "matrix-vector product",
         {"cache": "warm"},
-        "operations",
     ),
     Operation(
         "7",
@@ -61,7 +54,6 @@ OPERATIONS = (
         "vector-Jacobian product",
         "vector-Jacobian product",
         {"forward": "without"},
-        "operations",
     ),
 )
 
@@ -70,14 +62,12 @@ OPERATIONS = (
 class Group:
     """The points of one pair of the paper, or of one device that is in none."""
 
-    title: str
-    remark: str
     points: Sequence[Row]
     pair: Mapping[str, str] | None = None  # devices and what they are called
 
 
 def add(data: Data, book: Book) -> None:
-    """Each of the three figures with its table, and what was not measured."""
+    """The table of each of the three figures, and what was not measured."""
     for operation in OPERATIONS:
         book.heading(
             f"Figure {operation.figure}: {operation.title}",
@@ -86,37 +76,16 @@ def add(data: Data, book: Book) -> None:
         measured_groups = groups(data, operation)
         name = f"paper-figure-{operation.figure}"
         measured = [point for group in measured_groups for point in group.points]
-        for index, part in enumerate(_portions(operation, measured_groups)):
-            book.figure(
-                name + (f"-{index + 1}" if index else ""),
-                f"{name}",
-                partial(bars if operation.module == "matmul" else dots, data, part),
-                intervals=uncertainty.origin_text(measured),
-                pairs=_pairs_text(measured_groups),
-            )
         for line in absent(data, operation, measured_groups):
             book.note(line)
-        if not measured_groups:
-            book.note(why_none(data, operation.module, operation.title))
         rows = table(data, operation, measured_groups)
         if rows.rows:
             fold = words.count(len(rows.rows), "line") if len(rows.rows) > FOLD_ABOVE else ""
             book.table(name, name, rows, folded=fold, intervals=uncertainty.origin_text(measured))
 
 
-def _pairs_text(measured_groups: Sequence[Group]) -> str:
-    """Whether there are pairs and several formats, which the captions tell readers to look for."""
-    text = "No pair of the paper was measured, so every panel is a device by itself"
-    if any(group.pair for group in measured_groups):
-        text = "Pairs of the paper stand first"
-    formats = {point["precision"] for group in measured_groups for point in group.points}
-    if len(formats) == 1:
-        text += f"; {formats.pop()} alone was measured, so formats cannot be compared"
-    return text
-
-
 def of_operation(data: Data, operation: Operation) -> list[Row]:
-    """The measured points of an operation that its figure may show."""
+    """The measured points of an operation that its table may compare."""
     return [
         point
         for point in data.of_module(operation.module)
@@ -136,37 +105,31 @@ def groups(data: Data, operation: Operation) -> list[Group]:
         part = [point for point in points if point["device"] in pair]
         if part:
             paired.update(pair)
-            chosen, remark = _chosen(operation, part)
-            result.append(Group(" / ".join(pair.values()), remark, chosen, pair))
+            result.append(Group(_chosen(operation, part), pair))
     others: dict[tuple, list[Row]] = {}
     for point in points:
         if point["device"] not in paired:
             others.setdefault(where(point), []).append(point)
-    for part in others.values():
-        chosen, remark = _chosen(operation, part)
-        result.append(Group(place(data, part[0]), remark, chosen))
+    result += [Group(_chosen(operation, part)) for part in others.values()]
     return result
 
 
-def _chosen(operation: Operation, points: Sequence[Row]) -> tuple[list[Row], str]:
-    """The points to draw, each shape once for a device, backend and format; a remark on them.
+def _chosen(operation: Operation, points: Sequence[Row]) -> list[Row]:
+    """The points to compare, each shape once for a device, backend and format.
 
     Of products the paper's shape alone; where it was not measured, the largest batch's.
     """
-    remark = ""
     if operation.module == "matmul":
         shapes = {_shape(point) for point in points}
         best = PAPER_SHAPE if PAPER_SHAPE in shapes else max(_common(points) or shapes)
         points = [point for point in points if _shape(point) == best]
-        remark = words.shape(points[0])
-        remark += ", the paper's" if best == PAPER_SHAPE else " (not the paper's 8 × 2000³)"
     once: dict[tuple, Row] = {}
     for point in points:
         key = (*where(point), point["backend"], point["precision"], shape_key(point))
         before = once.get(key)
         if before is None or (not before.get("burst_mean_s") and point.get("burst_mean_s")):
             once[key] = point
-    return list(once.values()), remark
+    return list(once.values())
 
 
 def _shape(point: Row) -> tuple[int, int, int, int]:
@@ -181,24 +144,6 @@ def _common(points: Sequence[Row]) -> set[tuple[int, int, int, int]]:
         way = (*where(point), point["backend"], point["precision"])
         by_way.setdefault(way, set()).add(_shape(point))
     return set.intersection(*by_way.values())
-
-
-def _portions(operation: Operation, measured_groups: Sequence[Group]) -> list[list[Group]]:
-    """Groups in portions that a figure can show."""
-    parts: list[list[Group]] = []
-    lines = 0
-    for group in measured_groups:
-        more = LINES_OF_A_HEAD + (
-            len(slots(group.points))
-            if operation.module == "matmul"
-            else len({shape_key(point) for point in group.points})
-        )
-        if not parts or lines + more > LINES_PER_FIGURE:
-            parts.append([])
-            lines = 0
-        parts[-1].append(group)
-        lines += more
-    return parts
 
 
 def absent(data: Data, operation: Operation, measured_groups: Sequence[Group]) -> list[str]:
