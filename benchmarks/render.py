@@ -28,8 +28,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "tests")]
 
+import synthetic_results as training_  # noqa: E402
 import test_ceilings as operations  # noqa: E402
-import test_render as training_  # noqa: E402
 import test_render_classic as networks  # noqa: E402
 import test_render_grid as grids  # noqa: E402
 from siliconprof.store import record  # noqa: E402

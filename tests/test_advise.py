@@ -1,6 +1,6 @@
 """Advice and money: the command on an empty checkout and beside results, costs by hand, refusals.
 
-Records are made as in test_render and go through the real aggregation; what is asked of them is
+Records are made by synthetic_results and go through the real aggregation; what is asked of them is
 asked by the command that people type, or read off the finished page.
 """
 
@@ -18,7 +18,16 @@ from siliconprof.analyse import money
 from siliconprof.cells import config
 from siliconprof.hosts import registry
 from siliconprof.store import table_files
-from test_render import CPU, ROOT, Page, energy_source, make, make_page, of_the_paper, training
+from synthetic_results import (
+    CPU,
+    ROOT,
+    Page,
+    energy_source,
+    make,
+    make_page,
+    of_the_paper,
+    training,
+)
 
 LARGE = ("--model", "gpt2-large", "--batch", "16")
 TARIFF = 0.25

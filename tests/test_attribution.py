@@ -19,10 +19,10 @@ from siliconprof.analyse.attribution_costs import CAUSES
 from siliconprof.session import step_shapes
 from siliconprof.session.timing import PhaseClock
 from siliconprof.store import table_files
+from synthetic_results import CPU, H200, course, kernel_launch, load, make, probed, render, training
+from synthetic_results import PHASES as SPLIT
 from test_ceilings import bandwidth, first_touch, matmul, product, transfers
 from test_expected import dispatched_by_torch, evaluated_by_mlx
-from test_render import CPU, H200, course, kernel_launch, load, make, probed, render, training
-from test_render import PHASES as SPLIT
 
 GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
 MAC = CPU | {

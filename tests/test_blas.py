@@ -18,7 +18,7 @@ from siliconprof.pipeline import doctor
 from siliconprof.stats import statistics
 from siliconprof.store import record
 from siliconprof.store.cell import Cell
-from test_render import (
+from synthetic_results import (
     Page,
     base_record,
     kernel_launch,

@@ -29,7 +29,7 @@ from siliconprof.render import figures
 from siliconprof.session.trial import Trial
 from siliconprof.store import record
 from siliconprof.store.cell import AXES, Cell
-from test_render import host_file, make, render, training
+from synthetic_results import host_file, make, render, training
 
 EPOCH = "1700000000"
 OTHER_FINGERPRINT = "e" * 64

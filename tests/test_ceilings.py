@@ -14,7 +14,7 @@ import pytest
 from conftest import QUICK, ROOT, Checkout
 from siliconprof.analyse import ceilings
 from siliconprof.store.cell import canonical_json
-from test_render import CPU, H200, Page, base_record, kernel_launch, make, render, training
+from synthetic_results import CPU, H200, Page, base_record, kernel_launch, make, render, training
 
 CACHE_BYTES = 2**25
 GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}

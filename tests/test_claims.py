@@ -31,8 +31,8 @@ from siliconprof.render.book import Book
 from siliconprof.stats import training_course
 from siliconprof.store import noise_floors, table_files
 from siliconprof.store.records import HERE, REFERENCE
-from test_render import CPU, Page, host_file, load, make_page, of_the_paper, training
-from test_render import make as make_results
+from synthetic_results import CPU, Page, host_file, load, make_page, of_the_paper, training
+from synthetic_results import make as make_results
 
 YES, NO, OPEN, ABSENT = VERDICTS
 Tables = dict[str, list[dict[str, Any]]]

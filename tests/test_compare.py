@@ -25,7 +25,7 @@ from siliconprof.remote import bundle
 from siliconprof.stats import inference
 from siliconprof.store import record
 from siliconprof.store.cell import AXES
-from test_render import kernel_launch, matmul, training
+from synthetic_results import kernel_launch, matmul, training
 
 BEGIN = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NOISE, DRIFT = 0.015, 0.2  # between processes; from the first to the last

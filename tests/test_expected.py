@@ -22,8 +22,8 @@ from siliconprof.session import quality
 from siliconprof.session.timing import PhaseClock
 from siliconprof.stats import line_fit
 from siliconprof.store import noise_floors, table_files
+from synthetic_results import CPU, H200, ROOT, base_record, kernel_launch, make, training
 from test_ceilings import bandwidth, matmul, product
-from test_render import CPU, H200, ROOT, base_record, kernel_launch, make, training
 
 GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
 PEAK = 67e12  # of an H200 in fp32, outside tensor cores, by the registry

@@ -58,9 +58,9 @@ from siliconprof.store import (
     validation,
 )
 from siliconprof.store.journal import Journal
+from synthetic_results import base_record, make, render
 from test_bundle import a_host
 from test_config import SMALL as CONFIG
-from test_render import base_record, make, render
 from test_render_robust import everything
 
 SEED = int(os.environ.get("SILICONPROF_FUZZ_SEED", "7"))

@@ -18,7 +18,7 @@ import yaml
 from conftest import QUICK, Checkout, copy_project
 from siliconprof.hosts import machine
 from siliconprof.store import record
-from test_render import base_record, matmul, training
+from synthetic_results import base_record, matmul, training
 
 COMMANDS = (
     "x; touch pwned",

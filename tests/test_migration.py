@@ -20,7 +20,7 @@ from siliconprof.errors import UserError
 from siliconprof.remote import bundle
 from siliconprof.render import figures
 from siliconprof.store import migration, record, records
-from test_render import host_file, load, make, render, training
+from synthetic_results import host_file, load, make, render, training
 
 BUNDLE = Path(__file__).parent / "schema_1.zip"
 MEMBER = "records/lab/cpu-amd-epyc/mlx/nano/auto/fp32.json"

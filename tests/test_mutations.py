@@ -18,7 +18,7 @@ from siliconprof import words
 from siliconprof.analyse import ceilings
 from siliconprof.render import clocks, figures, hover, losses, memory
 from siliconprof.store import left_out
-from test_render import kernel_launch, make, render, training
+from synthetic_results import kernel_launch, make, render, training
 from test_render_grid import run
 
 sys.path.insert(0, str(ROOT / "benchmarks"))

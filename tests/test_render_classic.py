@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from siliconprof import words
 from siliconprof.store import table_files
-from test_render import CPU, H200, SHA, Page, base_record, make, matmul, render, training
+from synthetic_results import CPU, H200, SHA, Page, base_record, make, matmul, render, training
 
 GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
 MLX = {"backend": "mlx"}

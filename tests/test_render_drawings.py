@@ -31,8 +31,8 @@ from siliconprof.render.efficiency import efficiencies
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
 from siliconprof.store.records import HERE
+from synthetic_results import CPU, H200, ROOT, load, make, training, without_result
 from test_ceilings import bandwidth, matmul, matvec, product, vjp
-from test_render import CPU, H200, ROOT, load, make, training, without_result
 
 MEMORY, CACHE, PRODUCTS = 1e10, 8e10, 2e11  # bytes/s, bytes/s and FLOP/s that were measured
 GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}

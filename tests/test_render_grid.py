@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from siliconprof.render import figures, wide_deep
+from synthetic_results import CPU, SHA, Page, base_record, make, render, training, without_result
 from test_ceilings import matmul, product
-from test_render import CPU, SHA, Page, base_record, make, render, training, without_result
 
 MARKUP = CPU | {"name": 'Evil <b>& "Co"</b> CPU'}
 PEAK = 1e11  # FLOP/s of the fastest product, which is what is expected of a grid

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_render import Page, base_record, make, of_the_paper, render, training
+from synthetic_results import Page, base_record, make, of_the_paper, render, training
 
 A6000 = {"host": "gpu-box", "device": "rtx-a6000", "backend": "torch-cuda", "device_kind": "gpu"}
 ULTRA = {"host": "mac", "device": "m2-ultra-76", "backend": "torch-mps", "device_kind": "gpu"}

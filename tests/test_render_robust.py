@@ -20,7 +20,7 @@ import test_ceilings as operations
 from siliconprof.render import book, crew, figures
 from siliconprof.render.svg import shorter
 from siliconprof.store import record
-from test_render import (
+from synthetic_results import (
     CPU,
     H200,
     base_record,
@@ -300,7 +300,7 @@ def test_long_tables_are_cut_on_the_page_and_whole_in_the_files(
 @pytest.mark.slow
 @pytest.mark.every_core
 def test_figures_drawn_side_by_side_are_the_same_bytes(tmp_path: Path) -> None:
-    from test_render import make_page
+    from synthetic_results import make_page
 
     results = make(tmp_path, [training(0.01), training(0.02, backend="mlx"), kernel_launch()])
     made = []

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import test_render as pages
+import synthetic_results as pages
 from conftest import QUICK, ROOT
 from siliconprof import plugins
 from siliconprof.render import truth as table

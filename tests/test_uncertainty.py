@@ -16,8 +16,8 @@ from conftest import QUICK, Checkout
 from siliconprof.compare import noise_floor
 from siliconprof.errors import UserError
 from siliconprof.render import draw
+from synthetic_results import Page, drawing, make, make_page, matmul, render, training
 from test_compare import process, put
-from test_render import Page, drawing, make, make_page, matmul, render, training
 
 FACTORS = (0.80, 0.95, 1.0, 1.05, 1.2, 1.1)  # of six processes of one cell
 T_OF_5 = 2.5706  # Student's t, 97.5 %, five degrees of freedom (any table)

@@ -1,0 +1,549 @@
+"""Results that nobody measured, for tests of what comes after measuring: SYNTHETIC, every number.
+
+Records are made here in the project's own format; the real aggregation and page make the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT / "workflow") not in sys.path:
+    sys.path.insert(0, str(ROOT / "workflow"))
+
+from siliconprof import plugins  # noqa: E402
+from siliconprof.analyse import aggregate, attribution, ceilings, expected  # noqa: E402
+from siliconprof.claims import judge  # noqa: E402
+from siliconprof.render import data as data_  # noqa: E402
+from siliconprof.render import draw, figures, page  # noqa: E402
+from siliconprof.store import record  # noqa: E402
+
+PUBLISH = figures.publish
+SHA = "ab" * 32
+CPU = {
+    "id": "cpu-x",
+    "registry_id": None,
+    "name": "Example CPU",
+    "kind": "cpu",
+    "vendor": "amd",
+    "memory_bytes": 2**34,
+    "memory_kind": "system",
+    "index": 0,
+    "gpu_cores": None,
+    "driver": None,
+    "backends": ["torch-cpu", "mlx"],
+}
+H200 = CPU | {
+    "id": "h200",
+    "registry_id": "h200",
+    "name": "NVIDIA H200",
+    "kind": "gpu",
+    "vendor": "nvidia",
+    "memory_bytes": 140 * 2**30,
+    "memory_kind": "dedicated",
+    "backends": ["torch-cuda", "mlx"],
+}
+PHASES = {"data_s": 0.01, "forward_s": 0.3, "backward_s": 0.5, "optimizer_s": 0.17, "other_s": 0.02}
+
+
+# -- records -----------------------------------------------------------------------------------
+
+
+def host_file(devices: Sequence[Mapping[str, Any]] = (CPU,)) -> dict[str, Any]:
+    """A host file's content."""
+    return {
+        "schema_version": 1,
+        "label": "desk",
+        "fingerprint": SHA,
+        "fingerprint_parts": {
+            "machine_id_sha256": None,
+            "cpu_model": "Example CPU",
+            "architecture": "x86_64",
+        },
+        "os": {
+            "system": "Linux",
+            "release": "6.1",
+            "distribution": "Debian GNU/Linux 12",
+            "machine": "x86_64",
+        },
+        "cpu": {
+            "model": "Example CPU",
+            "physical_cores": 2,
+            "logical_cores": 2,
+            "usable_cores": 2,
+            "memory_bytes": 2**34,
+            "features": ["avx2"],
+        },
+        "devices": list(devices),
+        "backends": {
+            "torch-cpu": {"available": True, "reason": None, "mend": None, "devices": ["cpu-x"]},
+            "torch-cuda": {
+                "available": False,
+                "reason": "no NVIDIA GPU or driver",
+                "mend": "install a driver",
+                "devices": [],
+            },
+        },
+        "packages": {"python": "3.11.7", "torch": "2.13.0+cpu", "triton": None},
+        "blas": {"torch": "oneMKL 2024.2", "mlx": None, "numpy": None},
+        "driver": {
+            "nvidia": None,
+            "macos": None,
+            "cuda_runtime": None,
+            "rocm_runtime": None,
+            "cublas": None,
+        },
+        "quick_facts_sha256": SHA,
+    }
+
+
+def base_record(module: str, workload: str, **axes: Any) -> dict[str, Any]:
+    """A record without points, status ok."""
+    cell = {
+        "host": "desk",
+        "device": "cpu-x",
+        "backend": "torch-cpu",
+        "workload": workload,
+        "scenario": "auto",
+        "precision": "fp32",
+        "module": module,
+        "trainer": None,
+        "device_kind": "cpu",
+        "device_index": 0,
+        "device_memory_bytes": 2**34,
+        "threads": 2,
+        "seed": 0,
+        "dataset": None,
+        "parameters": {},
+        "timing": {},
+    } | axes
+    return {
+        "schema_version": 4,
+        "method_version": 2,
+        "cell": cell,
+        "status": "ok",
+        "reason": None,
+        "started_at": "2026-01-02T03:04:05+00:00",
+        "scenario": {
+            "requested": cell["scenario"],
+            "derived": "fits",
+            "applied": "fits",
+            "predicted_bytes": 10**6,
+            "predicted_parts_bytes": {},
+            "device_memory_bytes": 2**34,
+            "capacity_bytes": 2**34,
+            "capacity_source": "the device's memory",
+        },
+        "precision": {
+            "requested": cell["precision"],
+            "effective": cell["precision"],
+            "evidence": {"product_error": 2e-7},
+        },
+        "points": [],
+        "samples": [],
+        "probes": {},
+        "flags": [],
+        "dataset": None,
+        "method": {},
+        "code": {"fingerprint": None, "modules": {}},
+        "modules_loaded": [],
+        "progress": None,
+        "environment": {
+            "node": "0123456789ab",
+            "system": "Linux-6.1",
+            "python": "3.11.7",
+            "git_commit": "c" * 40,
+            "declared": {"blas": "oneMKL 2024.2"},
+            "backend": {"framework_version": "2.13.0", "device_name": None},
+        },
+        "accounting": {"wall_s": 5.0, "child_wall_s": 4.9, "timed_s": 3.0},
+    }
+
+
+def training(step_s: float, losses: Sequence[float] = (6.0, 5.5, 5.25), **axes: Any) -> dict:
+    """A measured training cell whose unsplit steps lie within 1 % of `step_s`.
+
+    Args:
+        axes: of the cell; besides `samples` of a step, `parameters` of the workload, and
+            `trained`, the number of parameters that are.
+    """
+    trainer, samples = axes.setdefault("trainer", "plain"), axes.pop("samples", 4)
+    trained = axes.pop("trained", 198400)
+    axes["parameters"] = {
+        "size": "nano",
+        "lora_rank": 0,
+        "weights": "random",
+        "allocator": "default",
+    } | axes.pop("parameters", {})
+    made = base_record(
+        axes.pop("module", "gpt2"), axes.pop("workload", f"gpt2-nano-{trainer}"), **axes
+    )
+    jitter = [1 + 0.001 * (i % 11 - 5) for i in range(30)]
+    made["dataset"] = {"name": "text", "data_sha256": SHA, "vocab_size": 512}
+    made["samples"] = [
+        {
+            "t_s": 0.1 * i,
+            "rss_bytes": 2.0e8 + 1e6 * i,
+            "minor_faults": 10 * i,
+            "major_faults": 0,
+            "device_memory_bytes": None,
+        }
+        for i in range(5)
+    ]
+    made["points"] = [
+        {
+            "params": {
+                "batch_size": samples,
+                "n_parameters": 198400,
+                "n_trainable_parameters": trained,
+                "samples_per_step": samples,
+                "tokens_per_step": 64 * samples,
+                "audio_s_per_step": None,
+            },
+            "times": {
+                "step_s": [1.02 * step_s * j for j in jitter],
+                "unsplit_step_s": [step_s * j for j in jitter],
+                "free_running_step_s": [step_s / 1.25] * 3,
+                "warmup_step_s": [step_s * 3, step_s],
+                **{
+                    name: [share * 1.02 * step_s * j for j in jitter]
+                    for name, share in PHASES.items()
+                },
+            },
+            "flops": 2.0e8,
+            "bytes": None,
+            "loss": list(losses),
+            "memory": {"device_bytes": None, "device_peak_bytes": None},
+            "steps": course(step_s),
+            "free_running_steps": 4,
+        }
+    ]
+    return made
+
+
+def course(step_s: float, faults: int = 40) -> dict[str, list[Any]]:
+    """Two warm-up steps that touch much, then 30 split and unsplit steps in turn."""
+    kinds = ["warm-up", "warm-up", *["split", "unsplit"] * 30]
+    return {
+        "kind": kinds,
+        "started_s": [0.05 + step_s * i for i in range(len(kinds))],
+        "minor_faults": [5000, 900, *[faults] * 60],
+        "major_faults": [0] * len(kinds),
+    }
+
+
+def energy_source(name: str, scope: str, quality: str, joules: float | None) -> dict[str, Any]:
+    """One source of energy in a point, or one that could not be read."""
+    return {
+        "name": name,
+        "scope": scope,
+        "quality": quality,
+        "means": "a meter",
+        "energy_j": joules and 100 * joules,
+        "updates": joules and 200,
+        "energy_per_step_j": joules,
+        "energy_per_sample_j": joules and joules / 4,
+        "idle_before_w": joules and 50.0,
+        "idle_after_w": joules and 60.0,
+        "net_energy_per_step_j": joules and joules - 5.5,
+        "reason": None if joules else "permission denied: readable by root only",
+    }
+
+
+def probed(made: dict[str, Any], **summaries: Any) -> dict[str, Any]:
+    """The same cell with what probes answer."""
+    for name, summary in summaries.items():
+        cost = (
+            {
+                "samples": 40,
+                "sample_cost_median_s": 2e-5,
+                "sample_cost_p95_s": 9e-5,
+                "share_of_wall": 2e-4,
+            }
+            if summary.get("available", True)
+            else {}
+        )
+        made["probes"][name] = {"available": True, "means": f"reads {name}"} | cost | summary
+    return made
+
+
+def of_the_paper(module: str, size: str, samples: int, **axes: Any) -> dict[str, Any]:
+    """A training of one of the paper's models, with the counts that its workload gives.
+
+    Args:
+        axes: see `training`; besides `joules` of a step, by the GPU's counter.
+    """
+    plugin, joules = plugins.load("workloads", module), axes.pop("joules", None)
+    defaults = {key: v["default"] for key, v in plugin.PARAMETERS.items() if "default" in v}
+    shape = {"size": size, "batch_size": samples}
+    shape |= {"dataset_clip_seconds": 30} if module == "whisper" else {"dataset_vocab_size": 512}
+    parameters = defaults | shape | axes.pop("parameters", {})
+    workload = plugin(parameters)
+    place = {"device": "rtx-4090", "backend": "torch-cuda", "device_kind": "gpu", "trainer": "hf"}
+    own = place | {"workload": f"{module}-{size}"} | axes
+    made = training(
+        0.4,
+        module=module,
+        samples=samples,
+        parameters=parameters,
+        trained=workload.n_trainable_parameters(),
+        **own,
+    )
+    made["points"][0]["params"] |= {
+        "n_parameters": workload.n_parameters(),
+        "tokens_per_step": workload.tokens_per_step(),
+        "audio_s_per_step": workload.audio_s_per_step(),
+    }
+    made["scenario"] |= {"batch_size": samples, "applied": own.get("scenario", "fits")}
+    if joules:
+        sources = [
+            energy_source("nvml-counter", "gpu", "counter", joules),
+            energy_source("rapl-package", "cpu-package", "counter", 55.0),
+        ]
+        made["points"][0]["energy"] = {
+            "window_s": 10.0,
+            "steps": 25,
+            "reason": None,
+            "sources": sources,
+        }
+    return made
+
+
+def matmul(**axes: Any) -> dict[str, Any]:
+    """A measured matrix product cell of two shapes, the second without a burst."""
+    made = base_record("matmul", "matmul-small", **axes)
+    for n, seconds, burst in (
+        (64, 1e-4, {"burst_mean_s": 9e-5}),
+        (
+            512,
+            5e-3,
+            {
+                "burst_mean_s": None,
+                "burst_reason": "110 launches would take about 0.6 s, the budget is 0.5 s",
+            },
+        ),
+    ):
+        made["points"].append(
+            {
+                "params": {"batch": 1, "m": n, "k": n, "n": n},
+                "flops": 2.0 * n**3,
+                "times": {"step_s": [seconds * (1 + 0.01 * (i % 5)) for i in range(20)]},
+                "bytes": 12 * n * n,
+                "memory": {},
+                "result_error": 2e-7,
+                **burst,
+            }
+        )
+    return made
+
+
+def kernel_launch(**axes: Any) -> dict[str, Any]:
+    """A measured launch cell."""
+    made = base_record("kernel_launch", "kernel-launch", **axes)
+    times = {"cold_s": 1e-4, "launch_and_wait_s": 3e-6, "enqueue_s": 2e-6, "amortised_s": 2.5e-6}
+    made["points"] = [
+        {
+            "params": {"launch": "dispatch", "note": "a + 1 on one element", "burst": 100},
+            "times": {
+                name: [value] * (1 if name == "cold_s" else 9) for name, value in times.items()
+            },
+            "flops": None,
+            "bytes": None,
+            "memory": {},
+        }
+    ]
+    return made
+
+
+def without_result(made: dict[str, Any], status: str, reason: str) -> dict[str, Any]:
+    """The same cell, not measured."""
+    return made | {"status": status, "reason": reason, "points": [], "samples": []}
+
+
+# -- from records to the page -------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """What the tests ask of a page: its tags in order, its tables, its sections' text."""
+
+    VOID = {"meta", "br", "hr", "img", "input", "link"}
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.html = html
+        self.stack: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.problems: list[str] = []
+        self.text: dict[str, list[str]] = {}
+        self.cells: list[tuple[str, str, list[str]]] = []  # section, class, text
+        self.tables: dict[str, list[list[str]]] = {}
+        self._section = self._table = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.tags.append((tag, values))
+        if tag == "section":
+            self._section = values["id"] or ""
+        if tag == "figure" and values.get("class") == "table":
+            self._table = values["id"] or ""
+        if tag == "tr":
+            self.tables.setdefault(self._table, []).append([])
+        if tag in ("td", "th"):
+            self.cells.append((self._section, values.get("class") or "", []))
+            self.tables[self._table][-1].append("")
+        if tag not in self.VOID:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.stack or self.stack[-1] != tag:
+            self.problems.append(f"</{tag}> closes {self.stack[-3:]}, line {self.getpos()[0]}")
+        else:
+            self.stack.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self.stack and self.stack[-1] not in ("script", "style", "title"):
+            self.text.setdefault(self._section, []).append(data)
+        if {"td", "th"} & set(self.stack):
+            self.cells[-1][2].append(data)
+            self.tables[self._table][-1][-1] += data
+
+    def of(self, *sections: str) -> str:
+        """The text of sections, spaces made even."""
+        joined = " ".join(part for name in sections for part in self.text.get(name, []))
+        return " ".join(joined.split())
+
+    def column(self, table: str, head: str) -> dict[str, str]:
+        """First cells -> the cell under a head."""
+        lines = [[" ".join(cell.split()) for cell in line] for line in self.tables[table]]
+        index = next(i for i, name in enumerate(lines[0]) if name.startswith(head))
+        return {"/".join(line[:3]): line[index] for line in lines[1:]}
+
+
+def make(
+    folder: Path,
+    own: Sequence[dict[str, Any]],
+    foreign: Sequence[dict[str, Any]] = (),
+    reference: Sequence[dict[str, Any]] = (),
+    devices: Sequence[Mapping[str, Any]] = (CPU,),
+    **more: Any,
+) -> Path:
+    """Records, matrix and tables as the pipeline leaves them; the results folder."""
+    results = folder / "results"
+    cells = []
+    for kind, group in (
+        ("records", own),
+        ("records", foreign),
+        ("reference/lab/records", reference),
+    ):
+        for made in group:
+            cell = made["cell"]
+            parts = [cell[axis] for axis in ("host", "device", "backend", "workload", "scenario")]
+            path = results.joinpath(kind, *parts, f"{cell['precision']}.json")
+            record.write(made, path, results / "history" if group is own else None)
+            if group is own:
+                cells.append({"cell": cell, "record": path.as_posix()})
+    document = {
+        "experiment": {"experiment": "test", "report": {"title": "A test"}},
+        "host": host_file(devices),
+        "cells": cells,
+        "not_measured": [],
+    } | more
+    matrix = results / "matrix.json"
+    matrix.parent.mkdir(parents=True, exist_ok=True)
+    matrix.write_text(json.dumps(document), encoding="utf-8")
+    bundles = ["--reference", str(results / "reference/lab")] if reference else []
+    aggregate.main(
+        [
+            "--matrix",
+            str(matrix),
+            "--results",
+            str(results),
+            "--output-dir",
+            str(results / "tables"),
+            *bundles,
+        ]
+    )
+    for stage in (ceilings, expected):
+        stage.main(
+            [
+                "--matrix",
+                str(matrix),
+                "--tables",
+                str(results / "tables"),
+                "--registry",
+                str(ROOT / "config/devices.yaml"),
+                "--output-dir",
+                str(results / "tables"),
+            ]
+        )
+    attribution.main(["--tables", str(results / "tables"), "--output-dir", str(results / "tables")])
+    judge.main(
+        [
+            "--matrix",
+            str(matrix),
+            "--tables",
+            str(results / "tables"),
+            "--registry",
+            str(ROOT / "config/devices.yaml"),
+            "--claims",
+            str(ROOT / "config/claims.yaml"),
+            "--published",
+            str(ROOT / "config/published"),
+            "--output-dir",
+            str(results / "tables"),
+        ]
+    )
+    return results
+
+
+def drawing(results: Path) -> list[str]:
+    """The command line of the stage that draws."""
+    values = {
+        "matrix": results / "matrix.json",
+        "tables": results / "tables",
+        "published": ROOT / "config/published",
+        "registry": ROOT / "config/devices.yaml",
+        "drawn": results / "drawn",
+        "figures": results / "figures",
+        "page": results / "report.html",
+    }
+    return [word for name, value in values.items() for word in (f"--{name}", str(value))]
+
+
+def writing(results: Path, template: Path = ROOT / "report") -> list[str]:
+    """The command line of the stage that writes the page."""
+    values = {
+        "drawn": results / "drawn",
+        "template": template,
+        "figures": results / "figures",
+        "output": results / "report.html",
+    }
+    return [word for name, value in values.items() for word in (f"--{name}", str(value))]
+
+
+def make_page(results: Path, *more: str) -> None:
+    """Draw and write the page."""
+    assert draw.main([*drawing(results), *more]) == 0
+    assert page.main(writing(results)) == 0
+
+
+def render(results: Path) -> Page:
+    """Run the stages and read the page; where a test watches the drawing, nobody else draws."""
+    make_page(results, "--jobs", "2" if figures.publish is PUBLISH else "1")
+    return Page((results / "report.html").read_text(encoding="utf-8"))
+
+
+def load(results: Path, printed: Path = ROOT / "config/published") -> data_.Data:
+    """What the stage reads, where a test needs no figure."""
+    tables, registry = results / "tables", ROOT / "config/devices.yaml"
+    return data_.load(results / "matrix.json", tables, printed, registry)
