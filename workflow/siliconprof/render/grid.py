@@ -1,4 +1,4 @@
-"""The transformer grid: expected against actual, throughput, both timings, and every point."""
+"""The transformer grid: expected against actual, fits, both timings, and every point."""
 
 from __future__ import annotations
 

@@ -130,11 +130,6 @@ def values(points: Iterable[Row], name: str) -> list[float]:
     return sorted({value for value in numbers if value is not None})
 
 
-def model_key(row: Row) -> tuple:
-    """What two points share that differ in their batch size alone."""
-    return tuple(words.number(row.get(name)) for name in MODEL)
-
-
 def shape(row: Row) -> str:
     """`4 × 256, 8 heads of 32, d_ff 1024, 128 tokens`."""
     settings = {name: words.number(row.get(name)) for name in MODEL}
@@ -189,7 +184,7 @@ class Scale:
         return groups
 
 
-def log_ticks(axis: Any, low: float, high: float, most: int, scale: float = 1.0) -> None:
+def log_ticks(axis: Any, low: float, high: float, most: int, scale: float) -> None:
     """At most about so many round ticks on a logarithmic axis, written as plain numbers.
 
     Args:

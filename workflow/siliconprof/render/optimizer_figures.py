@@ -1,8 +1,7 @@
-"""Figures of an optimizer sweep: final losses over the settings, and the curves behind them."""
+"""The figure of an optimizer sweep, a loss curve for each setting, and the settings in words."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,167 +52,10 @@ def diverged(point: Row) -> bool:
     return str(point.get("diverged")) in ("True", "1", "1.0")
 
 
-def _scale(points: Sequence[Row], name: str) -> Scale:
-    return Scale(name, values(points, name))
-
-
-def _coloured(points: Sequence[Row], scale: Scale) -> dict[str, list[Row]]:
-    """Colour -> points; off counts as a value."""
-    by_colour: dict[str, list[Row]] = {}
-    for point in points:
-        by_colour.setdefault(scale.colour(value(point, scale.name)), []).append(point)
-    return by_colour
-
-
-def _training_text(point: Row, scale: Scale | None) -> str:
+def _training_text(point: Row, scale: Scale) -> str:
     """`mlx · fp32, learning rate 3e-4`."""
-    if scale is None:
-        return place_name(point)
     setting_text = value_text(scale.name, value(point, scale.name))
     return f"{place_name(point)}, {dict(SETTINGS)[scale.name]} {setting_text}"
-
-
-def _entries(scale: Scale) -> list[style.Entry]:
-    return scale.entries(say=lambda number: value_text(scale.name, number))
-
-
-def draw(places: dict[Place, list[Row]], varying: Sequence[str], narrow: bool) -> Any:
-    """Places below each other and the settings that vary side by side; one setting alone takes
-    less, so places then share a row. Diverged trainings stand above all others.
-    """
-    width = style.width_in(narrow)
-    setting_names = dict(SETTINGS)
-    everything = [point for points in places.values() for point in points]
-    scale = _scale(everything, varying[0]) if len(varying) > 1 else None
-    pairs = [(points, name) for points in places.values() for name in varying]
-    columns = (1 if narrow else min(3, len(places))) if scale is None else (2 if narrow else 4)
-    bands = -(-len(varying) // columns)
-    per_row = columns if scale is None else -(-len(varying) // bands)  # rows of equal length
-    each = len(pairs) if scale is None else len(varying)  # a place begins a row of its own
-    rows = [
-        pairs[start : min(start + per_row, first + each)]
-        for first in range(0, len(pairs), each)
-        for start in range(first, first + each, per_row)
-    ]
-    entries: list[style.Entry] = []
-    if scale is not None:
-        entries = [(style.sample(), f"{setting_names[varying[0]]}:"), *_entries(scale)]
-    entries += [
-        (style.sample("x", color=style.INK, markersize=3.6, markeredgewidth=0.9), "diverged"),
-        (style.sample(None, "-", color=style.FAINT), "least loss of each value"),
-    ]
-    head = style.legend_height(entries, width) + 0.06
-    left, gap, title, high, foot = 0.44, 0.2, 0.26, 1.45, 0.42
-    # Of several settings only the first of a row needs room for its axis.
-    aside = left + gap if scale is None else gap
-    n = max(map(len, rows))
-    panel = min(3.2, (width - left - 0.06 - aside * (n - 1)) / n)
-    figure = style.canvas(width, head + len(rows) * (title + high + foot))
-    style.legend(figure, entries, 0.0)
-    for index, row in enumerate(rows):
-        top = head + index * (title + high + foot)
-        for column, (points, name) in enumerate(row):
-            x = left + column * (panel + aside)
-            ax = style.axes(figure, x, top + title, panel, high)
-            _losses(ax, points, name, values(everything, name), scale, panel)
-            ax.set_xlabel(setting_names[name], size=style.SMALL_PT)
-            if column and scale is not None:
-                ax.set_yticklabels([])
-                continue
-            ax.set_ylabel("final loss / nat", size=style.SMALL_PT)
-            marks.tag(
-                style.write(
-                    figure,
-                    x - left,
-                    top + title / 2,
-                    place_name(points[0]),
-                    weight="bold",
-                    va="center",
-                ),
-                points,
-            )
-    return figure
-
-
-def _losses(
-    ax: Any,
-    points: Sequence[Row],
-    name: str,
-    ordered: Sequence[float],
-    scale: Scale | None,
-    wide: float,
-) -> None:
-    """Final losses over the values of one setting, side by side where several share one.
-
-    Args:
-        wide: of the axes, in inches.
-    """
-    finished = [
-        p for p in points if not diverged(p) and words.number(p.get("final_loss")) is not None
-    ]
-    losses = [float(point["final_loss"]) for point in finished]
-    low, high = (min(losses), max(losses)) if losses else (0.0, 1.0)
-    edge = (high - low) * 0.1 or abs(high) * 0.05 or 1.0
-    above = high + 2.2 * edge  # where diverged trainings stand
-    ax.set_ylim(low - edge, above + edge)
-    ax.set_xlim(-0.5, len(ordered) - 0.5)
-    least: dict[int, float] = {}
-    places: dict[int, tuple[float, float]] = {}
-    for index, setting in enumerate(ordered):
-        same_setting = [point for point in points if value(point, name) == setting]
-        for number, point in enumerate(same_setting):
-            at = index + (((number + 0.5) / len(same_setting)) - 0.5) * (
-                0.5 if len(same_setting) > 1 else 0
-            )
-            final = words.number(point.get("final_loss"))
-            if diverged(point) or final is None:
-                places[id(point)] = (at, above)
-            else:
-                places[id(point)] = (at, final)
-                least[index] = min(least.get(index, final), final)
-    marks.tag(
-        ax.plot(list(least), list(least.values()), color=style.FAINT, linewidth=0.9, zorder=1),
-        points,
-    )
-    groups = _coloured(points, scale) if scale else {style.shade(points[0]["backend"]): points}
-    for ink, group in groups.items():
-        finished_places = [
-            places[id(p)] for p in group if id(p) in places and places[id(p)][1] < above
-        ]
-        diverged_places = [
-            places[id(p)] for p in group if id(p) in places and places[id(p)][1] == above
-        ]
-        training = _training_text(group[0], scale)
-        if finished_places:
-            drawn = strokes.dots(
-                ax, [x for x, _ in finished_places], [y for _, y in finished_places], 3.4, color=ink
-            )
-            best = words.significant(min(y for _, y in finished_places), 4)
-            marks.tag(
-                drawn,
-                group,
-                f"{training}: {words.count(len(finished_places), 'training')}, least final loss {best} nat",
-            )
-        crosses = ax.plot(
-            [x for x, _ in diverged_places],
-            [y for _, y in diverged_places],
-            "x",
-            color=ink,
-            markersize=3.6,
-            markeredgewidth=0.9,
-        )
-        marks.tag(crosses, group, f"{training}: {len(diverged_places)} diverged")
-    if any(y == above for _, y in places.values()):
-        ax.axhline(high + 1.1 * edge, color=style.RULE, linewidth=0.6)
-    labels = [value_text(name, setting_value) for setting_value in ordered]
-    room = wide / len(labels) / (style.labels_in(labels, narrow=True) + 0.04)
-    every = math.ceil(1 / room)
-    shown = [label if index % every == 0 else "" for index, label in enumerate(labels)]
-    ax.set_xticks(range(len(ordered)), shown)
-    ax.yaxis.set_major_locator(style.MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
-    inside = [tick for tick in ax.get_yticks() if low - edge <= tick <= high + edge]
-    ax.set_yticks(inside, [f"{tick:g}" for tick in inside])
-    ax.grid(axis="y")
 
 
 def _chosen(points: Sequence[Row]) -> list[Row]:
@@ -244,10 +86,11 @@ def draw_curves(
     """One panel a place, one line a setting; the line of a diverged training ends in a cross."""
     width = style.width_in(narrow)
     everything = [point for points in places.values() for point in points]
-    scale = _scale(everything, varying[0])
+    name = varying[0]
+    scale = Scale(name, values(everything, name))
     entries = [
-        (style.sample(), f"{dict(SETTINGS)[varying[0]]}:"),
-        *_entries(scale),
+        (style.sample(), f"{dict(SETTINGS)[name]}:"),
+        *scale.entries(say=lambda number: value_text(name, number)),
         (style.sample("x", color=style.INK, markersize=3.6, markeredgewidth=0.9), "diverged"),
     ]
     columns = 1 if narrow else min(2, len(places))

@@ -1,4 +1,4 @@
-"""The optimizer sweep: final loss over the settings that vary, and the loss curves behind it.
+"""The optimizer sweep: the loss curves of its settings, and how each training ended.
 
 Divergence is an outcome of a training like any other: it is drawn, counted and never dropped.
 """
@@ -26,7 +26,6 @@ from siliconprof.render.matmul import why_none
 from siliconprof.render.optimizer_figures import (
     SETTINGS,
     diverged,
-    draw,
     draw_curves,
     left_out,
     value,
@@ -37,7 +36,7 @@ from siliconprof.render.tables import Column, Table, Value, integer, missing, qu
 from siliconprof.render.variants import Row
 
 MODULE = "optimizer_sweep"
-ROWS_PER_FIGURE = 6  # of panels, two a row, on a phone
+PLACES_PER_FIGURE = 6
 FOLD_ABOVE = 12
 HELP = {"max_gradient_norm": "the norm that all gradients together are scaled down to"}
 
@@ -68,7 +67,7 @@ def sweeps(data: Data) -> list[Sweep]:
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
-    """Final losses, curves and every setting, sweep by sweep."""
+    """Curves and every setting, sweep by sweep."""
     all_sweeps = sweeps(data)
     if not all_sweeps:
         if not prefix:
@@ -92,18 +91,10 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         else:
             book.note("No setting of this sweep was trained; the table has the reason of each.")
         order = list(trained)
-        most = max(1, ROWS_PER_FIGURE // -(-len(sweep.varying()) // 2))
-        parts = [order[i : i + most] for i in range(0, len(order), most)]
+        parts = [order[i : i + PLACES_PER_FIGURE] for i in range(0, len(order), PLACES_PER_FIGURE)]
         for index, part in enumerate(parts):
             chosen = {name: trained[name] for name in part}
             number = f"-{index + 1}" if index else ""
-            book.figure(
-                f"{prefix}optimizer-{sweep.workload}{number}",
-                "optimizer-losses",
-                partial(draw, chosen, sweep.varying()),
-                workload=sweep.workload,
-                device=where,
-            )
             if any(data.traces.curve(p) is not None for points in chosen.values() for p in points):
                 book.figure(
                     f"{prefix}optimizer-curves-{sweep.workload}{number}",
