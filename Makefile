@@ -54,7 +54,7 @@ test: dev-env
 	$(PYTEST)
 
 test-fast: dev-env
-	$(PYTEST) -m "not slow" --random-order-bucket=module
+	$(PYTEST) -m "not slow and not alone" --random-order-bucket=module
 
 lint: dev-env
 	$(PYTEST) tests/test_lint.py

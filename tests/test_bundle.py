@@ -13,6 +13,7 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Callable
+from copy import deepcopy
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -67,7 +68,7 @@ def composed() -> dict[str, Any]:
 
 def a_record(cell: Cell, reason: str = "a test does not measure") -> dict[str, Any]:
     """A record of a cell that was skipped for a reason."""
-    return composed() | {"cell": json.loads(cell.to_json()), "reason": reason}
+    return deepcopy(composed()) | {"cell": json.loads(cell.to_json()), "reason": reason}
 
 
 def a_point(seconds: float) -> dict[str, Any]:
