@@ -12,7 +12,6 @@ from siliconprof.analyse.throughputs import device_of
 from siliconprof.render import hover, marks, style
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
-from siliconprof.render.matmul import why_none
 from siliconprof.render.variants import Row
 
 GIGA = 1e9
@@ -24,7 +23,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     """A figure for each device."""
     points = data.of_module("bandwidth")
     if not points:
-        book.note(why_none(data, "bandwidth", "memory bandwidth"))
+        book.note(data.why_none("bandwidth", "memory bandwidth"))
     for device in dict.fromkeys(point["device"] for point in points):
         group = [p for p in points if p["device"] == device and p["bytes_per_s"]]
         if not group:

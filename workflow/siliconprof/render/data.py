@@ -198,6 +198,14 @@ class Data:
         """Measured points of one workload module, in the page's order."""
         return sorted((p for p in self.points if p["module"] == module), key=order)
 
+    def why_none(self, module: str, what: str) -> str:
+        """Why there is no figure of a workload module's points, in one sentence."""
+        cells = [cell for cell in self.cells if cell["module"] == module]
+        if not cells:
+            return f"No figure: no {what} cell is part of these results."
+        reasons = sorted({f"{cell['status']}: {cell['reason']}" for cell in cells})
+        return f"No figure: no {what} was measured ({'; '.join(reasons)})."
+
     def training(self) -> list[Row]:
         """Measured points of training cells, each the one of its cell, timed phase by phase."""
         return sorted((p for p in self.points if by_phases(p)), key=order)

@@ -10,7 +10,6 @@ from siliconprof.render import expected, scaling, timers
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.grid_points import MODULE, MS, UNTIMED, Grid, devices_said, grids, seconds
-from siliconprof.render.matmul import why_none
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged
 from siliconprof.render.variants import Row
 
@@ -33,7 +32,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     all_grids = grids(data)
     if not all_grids:
         if not prefix:
-            book.note(why_none(data, MODULE, "transformer grid"))
+            book.note(data.why_none(MODULE, "transformer grid"))
         return
     for grid in all_grids:
         where = devices_said(data, grid.points)

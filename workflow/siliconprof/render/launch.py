@@ -10,7 +10,6 @@ from siliconprof import words
 from siliconprof.render import hover, marks, style
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
-from siliconprof.render.matmul import why_none
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged
 from siliconprof.render.variants import Row
 
@@ -42,7 +41,7 @@ def add(data: Data, book: Book, prefix: str = "", with_published: bool = True) -
     points = data.of_module("kernel_launch")
     printed = data.published["table6_kernel_launch"] if with_published else []
     if not points:
-        book.note(why_none(data, "kernel_launch", "kernel launch"))
+        book.note(data.why_none("kernel_launch", "kernel launch"))
         return
     book.figure(
         f"{prefix}kernel-launch",

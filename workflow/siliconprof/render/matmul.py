@@ -24,7 +24,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     """A figure for each device and workload, one table; the shapes of trainings have their own."""
     points = data.of_module("matmul")
     if not points:
-        book.note(why_none(data, "matmul", "matrix product"))
+        book.note(data.why_none("matmul", "matrix product"))
         return
     groups: dict[tuple[str, str], list[Row]] = {}
     for point in points:
@@ -46,15 +46,6 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     real = [point for point in points if point["of"]]
     if real:
         book.table(f"{prefix}training-shapes", "training-shapes", shapes_table(data, real))
-
-
-def why_none(data: Data, module: str, what: str) -> str:
-    """Why a figure is absent, in one sentence."""
-    cells = [cell for cell in data.cells if cell["module"] == module]
-    if not cells:
-        return f"No figure: no {what} cell is part of these results."
-    reasons = sorted({f"{cell['status']}: {cell['reason']}" for cell in cells})
-    return f"No figure: no {what} was measured ({'; '.join(reasons)})."
 
 
 def interval(point: Row) -> Rate:

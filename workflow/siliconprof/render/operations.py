@@ -9,7 +9,6 @@ from siliconprof.render import by_shape
 from siliconprof.render.book import Book
 from siliconprof.render.by_shape import MEMORY, PRODUCTS, Limit, Mark, Rate
 from siliconprof.render.data import Data
-from siliconprof.render.matmul import why_none
 from siliconprof.render.variants import Row
 
 
@@ -46,7 +45,7 @@ def _operation(
 ) -> None:
     points = data.of_module(module)
     if not points:
-        book.note(why_none(data, module, what))
+        book.note(data.why_none(module, what))
         return
     groups: dict[tuple[str, str], list[Row]] = {}
     for point in points:

@@ -22,7 +22,6 @@ from siliconprof.render.grid_points import (
     seconds,
     shape,
 )
-from siliconprof.render.matmul import why_none
 from siliconprof.render.optimizer_figures import (
     SETTINGS,
     diverged,
@@ -72,7 +71,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     if not all_sweeps:
         if not prefix:
             book.heading("Optimizer sweep", anchor="optimizer-sweep")
-            book.note(why_none(data, MODULE, "an optimizer sweep"))
+            book.note(data.why_none(MODULE, "an optimizer sweep"))
         return
     for sweep in all_sweeps:
         where = devices_said(data, sweep.points)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from siliconprof import words
+from siliconprof.analyse.scaling import ABOUT_BACKEND, ABOUT_SHAPE
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.grid_points import MODEL, MS, Grid, by_place, place, place_name, shape
 from siliconprof.render.tables import Column, Table, Value, quantity
 from siliconprof.render.variants import Row
 
-SHAPE, BACKEND = "model shape", "backend"  # what a line of scaling.csv is about
 EXACT = "two batch sizes: the line goes through both"
 VERDICTS = {
     "both": "launch-bound and memory-bound",
@@ -37,8 +37,8 @@ def rows_of(data: Data, grid: Grid, about: str) -> list[Row]:
 
 def add(data: Data, book: Book, grid: Grid, prefix: str) -> None:
     """Verdicts in words, and the fits one by one."""
-    fits = rows_of(data, grid, SHAPE)
-    verdicts = rows_of(data, grid, BACKEND)
+    fits = rows_of(data, grid, ABOUT_SHAPE)
+    verdicts = rows_of(data, grid, ABOUT_BACKEND)
     book.facts([(place_name(row), verdict_with_numbers(row)) for row in verdicts])
     hows = sorted({str(row["how"]) for row in verdicts if row.get("how")})
     reached = [f"How the verdicts are reached: {how}." for how in hows]

@@ -7,8 +7,9 @@ from typing import NamedTuple
 from siliconprof import words
 from siliconprof.analyse import bound
 from siliconprof.analyse.record_rows import KEY
+from siliconprof.analyse.scaling import ABOUT_BACKEND, ABOUT_SHAPE
 from siliconprof.analyse.throughputs import device_of
-from siliconprof.render import scaling, wide_deep
+from siliconprof.render import wide_deep
 from siliconprof.render.blocks import Finding
 from siliconprof.render.compare import Line, Step, ratio_words, remarks, told
 from siliconprof.render.data import Data
@@ -21,7 +22,7 @@ ONE_SEED = "one training each, so what another seed would change is not known"
 def grid(data: Data) -> Finding | None:
     """Whether small models wait for launches, for memory, for both or for neither."""
     cpus = {device_of(cell) for cell in data.cells if cell["device_kind"] == "cpu"}
-    rows = [row for row in data.scaling if row["about"] == scaling.BACKEND]
+    rows = [row for row in data.scaling if row["about"] == ABOUT_BACKEND]
     rows.sort(key=lambda row: device_of(row) in cpus)
     several = len({row["device"] for row in rows}) > 1
     lines = []
@@ -37,7 +38,7 @@ def _shapes(data: Data, backend: Row) -> list[Row]:
     return [
         row
         for row in data.scaling
-        if row["about"] == scaling.SHAPE
+        if row["about"] == ABOUT_SHAPE
         and all(row[name] == backend[name] for name in KEY)
         and words.number(row.get("smallest_step_s"))
     ]
