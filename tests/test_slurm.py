@@ -206,7 +206,7 @@ def output(project: Checkout) -> Path:
     return project.path.parent / "output.txt"
 
 
-def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 300) -> Any:
     """Wait for a condition; its value, or the test fails."""
     end = time.monotonic() + seconds
     while not (value := condition()):
