@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from siliconprof import words
-from siliconprof.render import hover, marks, style
+from siliconprof.render import chart, hover, style
 from siliconprof.render.book import Book
+from siliconprof.render.chart import RING, Chart, Panel, Scale
 from siliconprof.render.compare import Step
 from siliconprof.render.data import SWITCHED_OFF, Data
-from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity
+from siliconprof.render.tables import Column, Table, Value, integer, quantity, told
 from siliconprof.render.variants import (
-    PRECISION_ORDER,
     Row,
     family_order,
     flagged,
@@ -149,69 +149,34 @@ def _middle_and_worst(rows: Sequence[Row], column: str, scale: float, why: str) 
 
 def draw(data: Data, points: Sequence[tuple[Row, float]], narrow: bool) -> Any:
     """Split over unsplit against the step time: a dot a cell, a ring where it is flagged."""
-    width, left, foot, height = style.width_in(narrow), 0.5, 0.42, 2.0
-    precisions = [p for p in PRECISION_ORDER if any(row["precision"] == p for row, _ in points)]
-    entries = [
-        *style.backends((row for row, _ in points), 3.4),
-        *style.devices((row for row, _ in points), data.device_name, 3.4),
-        (
-            style.sample(
-                "o", color=style.INK, markersize=6, markerfacecolor="none", markeredgewidth=0.8
-            ),
-            "flagged",
-        ),
-        (
-            style.swatch(style.shade("grey", 12)),
-            f"within {words.whole_percent(DIFFERS)}, from {words.duration(CHECKED_FROM_S, 2)} on",
-        ),
+    rows = [row for row, _ in points]
+    checked = f"within {words.whole_percent(DIFFERS)}, from {words.duration(CHECKED_FROM_S, 2)} on"
+    legend = [
+        *style.backends(rows, 3.4),
+        *style.devices(rows, data.device_name, 3.4),
+        (style.sample("o", color=style.INK, markersize=6, **RING), "flagged"),
+        (style.swatch(style.shade("grey", 12)), checked),
     ]
-    if len(precisions) > 1:
-        entries.append((lambda ax, x, y: None, "lighter: lower precision"))
-    head = style.legend_height(entries, width) + 0.08
-    figure = style.canvas(width, head + height + foot)
-    style.legend(figure, entries, 0.0)
-    ax = style.axes(figure, left, head, width - left - 0.1, height)
-    times = [row["unsplit_step_median_s"] * 1e3 for row, _ in points]
-    low, top = min(times) / 1.5, max(*times, CHECKED_FROM_S * 1e3) * 1.5
-    ratios = [ratio for _, ratio in points]
-    ax.set_xscale("log")
-    ax.set_xlim(low, top)
-    ax.set_ylim(min(0.9, min(ratios) - 0.02), max(1.1, max(ratios) + 0.02))
-    from matplotlib.patches import Rectangle
-
-    start = max(low, CHECKED_FROM_S * 1e3)
-    ax.add_patch(
-        Rectangle(
-            (start, 1 - DIFFERS),
-            top - start,
-            2 * DIFFERS,
-            linewidth=0,
-            facecolor=style.shade("grey", 12),
+    if len({row["precision"] for row in rows}) > 1:
+        legend.append((lambda ax, x, y: None, "lighter: lower precision"))
+    from_ms = CHECKED_FROM_S * 1e3
+    shown = [chart.band(1 - DIFFERS, 1 + DIFFERS, from_ms), chart.across(1)]
+    for row, ratio in points:
+        time_ms = row["unsplit_step_median_s"] * 1e3
+        text = (
+            f"{hover.training(row)}: split over unsplit {words.significant(ratio, 4)}, unsplit "
+            f"step {hover.median(row, 'unsplit_step')}"
         )
-    )
-    ax.axhline(1, color=style.MUTED, linewidth=0.6)
-    for (row, ratio), time in zip(points, times, strict=True):
-        text = f"{hover.training(row)}: split over unsplit {words.significant(ratio, 4)}"
-        shape = style.device_mark(row["device"])
-        dot = ax.plot([time], [ratio], shape, color=style.colour(row), markersize=3.4)
-        marks.tag(dot, row, f"{text}, unsplit step {hover.median(row, 'unsplit_step')}")
+        shown.append(chart.dot(time_ms, ratio, row, text, style.device_mark(row["device"])))
         if flagged(row, SPLIT_FLAG):
-            ring = ax.plot(
-                [time],
-                [ratio],
-                "o",
-                color=style.INK,
-                markersize=6,
-                markerfacecolor="none",
-                markeredgewidth=0.8,
-            )
-            marks.tag(ring, row)
-    style.log_ticks(ax.xaxis, low, top)
-    style.plain_ticks(ax.yaxis, 6)
-    ax.grid(axis="y")
-    ax.set_xlabel("unsplit step / ms", size=style.SMALL_PT)
-    ax.set_ylabel("split / unsplit", size=style.SMALL_PT)
-    return figure
+            shown.append(chart.dot(time_ms, ratio, row, size=6, color=style.INK, **RING))
+    panel = Panel(
+        shown,
+        Scale("unsplit step / ms", log=10, reach=[from_ms]),
+        Scale("split / unsplit", reach=(0.9, 1.1), most=6),
+        high=2.0,
+    )
+    return Chart([panel], legend).figure(narrow)
 
 
 # -- with and without --------------------------------------------------------------------------
@@ -229,38 +194,41 @@ def pairs(data: Data) -> list[tuple[Row, Row]]:
     ]
 
 
-def paired_table(compared: Sequence[tuple[Row, Row]]) -> Table:
-    """Step times with and without the probes, and what both intervals allow of the difference."""
-    result = Table(
-        [
-            Column("Model"),
-            Column("Device", folds=True),
-            Column("Cell"),
-            Column("without", "ms", True, "unsplit step: median, 95 % interval"),
-            Column("with probes", "ms", True, "unsplit step: median, 95 % interval"),
-            Column("difference", "%", True, "what both intervals allow below"),
-        ]
-    )
-    for without_row, probed_row in compared:
-        without, probed = Step.of(without_row), Step.of(probed_row)
-        place = (model(probed_row), probed_row["device"], label(probed_row))
-        if not without or not probed:
-            result.add(
-                *place, *[missing("no unsplit step was timed")] * 3, of=(without_row, probed_row)
-            )
-            continue
-        ends = (probed.low / without.high - 1, probed.high / without.low - 1)
-        change = 100 * (probed.middle / without.middle - 1)
-        result.add(
-            *place,
-            without.value(),
-            probed.value(),
-            Value(_signed(change), change, " to ".join(_signed(100 * end) for end in ends)),
-            of=(without_row, probed_row),
-        )
-    return result
+def _step(row: Row) -> Step:
+    """The unsplit step of a row that has one."""
+    step = Step.of(row)
+    assert step
+    return step
+
+
+def difference(pair: tuple[Row, Row]) -> Value:
+    """How much longer the second's step takes, and what both intervals allow, in per cent."""
+    without, probed = map(_step, pair)
+    ends = (probed.low / without.high - 1, probed.high / without.low - 1)
+    change = 100 * (probed.middle / without.middle - 1)
+    return Value(_signed(change), change, " to ".join(_signed(100 * end) for end in ends))
 
 
 def _signed(value: float) -> str:
     text = words.significant(value, 2)
     return f"+{text}" if value > 0 else text
+
+
+UNSPLIT = "unsplit step: median, 95 % interval"
+PAIRED = (
+    told("Model", lambda pair: model(pair[1])),
+    told("Device", lambda pair: pair[1]["device"], folds=True),
+    told("Cell", lambda pair: label(pair[1])),
+    Column("without", "ms", True, UNSPLIT, value=lambda pair: _step(pair[0]).value()),
+    Column("with probes", "ms", True, UNSPLIT, value=lambda pair: _step(pair[1]).value()),
+    Column("difference", "%", True, "what both intervals allow below", value=difference),
+)
+
+
+def paired_table(compared: Sequence[tuple[Row, Row]]) -> Table:
+    """Step times with and without the probes, and what both intervals allow of the difference."""
+
+    def untimed(pair: tuple[Row, Row]) -> str | None:
+        return None if all(map(Step.of, pair)) else "no unsplit step was timed"
+
+    return Table.of(compared, PAIRED, why_none=untimed, naming=3)

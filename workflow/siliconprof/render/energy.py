@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from siliconprof import words
 from siliconprof.analyse.equal_work import WHOLE_TRAININGS
-from siliconprof.render import hover, marks, style
+from siliconprof.render import chart, hover, style
 from siliconprof.render.book import Book
+from siliconprof.render.chart import RING, Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity
+from siliconprof.render.tables import Column, Of, Table, count, number, told
 from siliconprof.render.traces import key
-from siliconprof.render.training import NAMES, names
+from siliconprof.render.training import NAMES
 from siliconprof.render.variants import Row, has_no_speed, label, model
 
 NO_IDLE = "idle power was not measured"
@@ -22,7 +23,6 @@ NO_HOST = "the paper's assumption is for the host of an NVIDIA GPU"
 MOST_NAMED = 6
 CELLS_PER_FIGURE = 36
 FOLD_ABOVE = 16
-ROW_IN = 0.21
 MARKERS = {"gpu": "o", "soc": "s", "cpu-package": "^", "wall": "D"}
 
 
@@ -30,31 +30,32 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     """The table of what was measured; what was not, once for each reason."""
     book.heading("Energy", anchor=f"{prefix}energy-per-step")
     points = {key(p): p for kind in data.families().values() for p in kind[0]}
-    rows = [(points[key(row)], row) for row in data.energy if key(row) in points]
-    measured = [pair for pair in rows if words.number(pair[1].get("energy_per_step_j")) is not None]
+    # what a source counted, beside the training that it counted for
+    rows = [points[key(row)] | row for row in data.energy if key(row) in points]
+    measured = [row for row in rows if words.number(row.get("energy_per_step_j")) is not None]
     if measured:
         place = {name: index for index, name in enumerate(points)}
-        measured.sort(key=lambda pair: place[key(pair[0])])
-        for device in dict.fromkeys(point["device"] for point, _ in measured):
+        measured.sort(key=lambda row: place[key(row)])
+        for device in dict.fromkeys(row["device"] for row in measured):
             shown = [
-                (point, row)
-                for point, row in measured
-                if point["device"] == device
-                and not has_no_speed(point)
+                row
+                for row in measured
+                if row["device"] == device
+                and not has_no_speed(row)
                 and words.number(row["energy_per_sample_j"]) is not None
             ]
-            cells = list(dict.fromkeys(key(point) for point, _ in shown))
+            cells = list(dict.fromkeys(map(key, shown)))
             for start in range(0, len(cells), CELLS_PER_FIGURE):
                 part = cells[start : start + CELLS_PER_FIGURE]
                 more = f"-{start // CELLS_PER_FIGURE + 1}" if start else ""
                 book.figure(
                     f"{prefix}energy-{device}{more}",
                     "energy",
-                    partial(draw, [pair for pair in shown if key(pair[0]) in part]),
-                    device=data.device_name(shown[0][0]),
+                    partial(draw, [row for row in shown if key(row) in part]),
+                    device=data.device_name(shown[0]),
                 )
         fold = words.count(len(measured), "line") if len(measured) > FOLD_ABOVE else ""
-        book.table(f"{prefix}energy", "energy", table(measured), folded=fold)
+        book.table(f"{prefix}energy", "energy", Table.of(measured, COLUMNS), folded=fold)
     sentences = _reasons(points, rows)
     if sentences and not measured:
         book.note(f"No energy was measured. {' '.join(sentences)}")
@@ -90,16 +91,16 @@ def _whole_trainings(data: Data) -> list[str]:
     ]
 
 
-def _reasons(points: Mapping[tuple, Row], rows: Sequence[tuple[Row, Row]]) -> list[str]:
+def _reasons(points: Mapping[tuple, Row], rows: Sequence[Row]) -> list[str]:
     """One sentence for each reason why a source gave nothing, with the cells that it holds for."""
     groups: dict[tuple[str, str], list[Row]] = {}
-    for point, row in rows:
+    for row in rows:
         if words.number(row.get("energy_per_step_j")) is None:
             name = row.get("name")
             source = f"{name} ({row['scope']})" if name else "Any source"
             why = row.get("reason") or "no reason given"
-            groups.setdefault((source, why), []).append(point)
-    with_source = {key(point) for point, _ in rows}
+            groups.setdefault((source, why), []).append(row)
+    with_source = set(map(key, rows))
     silent = [point for name, point in points.items() if name not in with_source]
     if silent:
         groups["Any source", "the record has no energy"] = silent
@@ -117,136 +118,76 @@ def _cells(cells: Sequence[Row], of: int) -> str:
     return "; ".join(f"{model(cell)} {label(cell)}" for cell in cells)
 
 
-def draw(rows: Sequence[tuple[Row, Row]], narrow: bool) -> Any:
+def draw(rows: Sequence[Row], narrow: bool) -> Any:
     """One line a cell: energy per sample by source, and a bar for what is above idle."""
-    cells: dict[tuple, list[tuple[Row, Row]]] = {}
-    for point, row in rows:
-        cells.setdefault(key(point), []).append((point, row))
-    names = [
-        f"{model(group[0][0])}\n{label(group[0][0])}"
-        if narrow
-        else f"{model(group[0][0])} · batch {int(group[0][0]['batch_size'])} · {label(group[0][0])}"
-        for group in cells.values()
-    ]
-    width = style.width_in(narrow)
-    left = min(style.labels_in(names, narrow) + 0.1, width * 0.62)
-    scopes = list(dict.fromkeys(row["scope"] for _, row in rows))
-    entries = [
+    cells = list({key(row): row for row in rows}.values())
+    places = {key(cell): y for y, cell in enumerate(cells)}
+    apart = "\n{}" if narrow else " · batch {1} · {0}"
+    names = [model(c) + apart.format(label(c), int(c["batch_size"])) for c in cells]
+    legend = [
         *(
             (style.sample(MARKERS.get(scope, "o"), color=style.MUTED, markersize=3.4), scope)
-            for scope in scopes
+            for scope in dict.fromkeys(row["scope"] for row in rows)
         ),
-        (
-            style.sample(
-                "o", color=style.MUTED, markersize=4.6, markerfacecolor="none", markeredgewidth=0.8
-            ),
-            "integral of a power",
-        ),
+        (style.sample("o", color=style.MUTED, markersize=4.6, **RING), "integral of a power"),
         (style.swatch(style.shade("grey", 45)), "above idle"),
     ]
-    head = style.legend_height(entries, width) + 0.05
-    pitch, foot = 0.3 if narrow else ROW_IN, 0.4
-    figure = style.canvas(width, head + len(cells) * pitch + foot)
-    style.legend(figure, entries, 0.0)
-    ax = style.axes(figure, left, head, width - left - 0.12, len(cells) * pitch)
-    most = 0.0
-    for y, group in enumerate(cells.values()):
-        for point, row in group:
-            joules = row["energy_per_sample_j"]
-            most = max(most, joules)
-            ring = row["quality"] == "integral"
-            net = words.number(row["net_energy_per_step_j"])
-            if net and not ring:
-                net *= joules / row["energy_per_step_j"]
-                bar = ax.barh(
-                    y, net, height=0.34, linewidth=0, facecolor=style.shade(point["backend"], 45)
-                )
-                marks.tag(
-                    bar.patches,
-                    point,
-                    f"{hover.training(point)}: {row['scope']} above idle "
-                    f"{hover.spanned(net, None, None, 'J')} a sample",
-                )
-            dot = ax.plot(
-                [joules],
-                [y],
-                MARKERS.get(row["scope"], "o"),
-                color=style.colour(point),
-                markersize=5 if ring else 3.4,
-                markerfacecolor="none" if ring else None,
-                markeredgewidth=0.8,
-            )
-            marks.tag(
-                dot,
-                point,
-                f"{hover.training(point)}: {row['scope']} "
-                f"{hover.spanned(joules, None, None, 'J')} a sample, by {row['name']}, "
-                f"{row['quality']}",
-            )
-    ax.set_xlim(0, most * 1.05)
-    ax.set_ylim(len(cells) - 0.5, -0.5)
-    ax.set_yticks(range(len(cells)), names)
-    marks.tag_labels(ax.yaxis, [group[0][0] for group in cells.values()])
-    size = style.SMALL_PT - 0.5 if narrow else style.TEXT_PT
-    ax.tick_params(axis="y", length=0, labelsize=size, labelcolor=style.INK)
-    ax.spines["left"].set_visible(False)
-    ax.set_xlabel("energy of one sample / J", size=style.SMALL_PT)
-    style.plain_ticks(ax.xaxis, 5)
-    ax.grid(axis="x")
-    return figure
+    shown = [mark for row in rows for mark in _marks(places[key(row)], row)]
+    panel = Panel(shown, Scale("energy of one sample / J", zero=True), Scale(), names, cells)
+    return Chart([panel], legend).figure(narrow)
 
 
-def table(rows: Sequence[tuple[Row, Row]]) -> Table:
-    """A line for each cell and source; the paper's assumption has a column of its own."""
-    result = Table(
-        [
-            *NAMES,
-            Column("Source"),
-            Column("Scope", help="what the energy was spent in"),
-            Column(
-                "Quality",
-                help="counter: counted by hardware; model: estimated by firmware; "
-                "integral: power over time",
-            ),
-            Column("energy", "J per step", True, "the window's energy over its steps"),
-            Column("energy", "J per sample", True),
-            Column("idle before", "W", True, "context open, nothing running"),
-            Column("idle after", "W", True, "context open, nothing running"),
-            Column("above idle", "J per step", True, "idle power × time subtracted"),
-            Column(
-                "with 70 W assumed",
-                "J per step",
-                True,
-                "the paper adds 70 W for the host of "
-                "an NVIDIA GPU: an assumption, measured nowhere",
-                folds=True,
-            ),
-            Column("window", "s", True),
-            Column("steps", "", True),
-        ]
-    )
-    for point, row in rows:
-        why = row.get("reason") or NO_IDLE
-        result.add(
-            *names(point),
-            row["name"],
-            row["scope"],
-            row["quality"],
-            _joules(point, row, "energy_per_step_j", why),
-            _joules(point, row, "energy_per_sample_j", why),
-            quantity(row["idle_before_w"], why),
-            quantity(row["idle_after_w"], why),
-            _joules(point, row, "net_energy_per_step_j", why),
-            _joules(point, row, "energy_per_step_plus_assumed_host_j", NO_HOST),
-            quantity(row.get("window_s"), "not recorded"),
-            integer(row.get("energy_steps"), "not recorded"),
-            of=point,
-        )
-    return result
+def _marks(y: int, row: Row) -> Iterator[Mark]:
+    """A dot for what was counted, hollow for an integral, and a bar for what is above idle."""
+    joules, net = row["energy_per_sample_j"], words.number(row["net_energy_per_step_j"])
+    integral = row["quality"] == "integral"
+    whose = f"{hover.training(row)}: {row['scope']}"
+    if net and not integral:
+        net *= joules / row["energy_per_step_j"]
+        text = f"{whose} above idle {hover.spanned(net, None, None, 'J')} a sample"
+        yield chart.bar(y, 0, net, row, text, 0.34, color=style.shade(row["backend"], 45))
+    text = f"{whose} {hover.spanned(joules, None, None, 'J')} a sample, by {row['name']}"
+    marker, hollow = MARKERS.get(row["scope"], "o"), RING if integral else {}
+    text += f", {row['quality']}"
+    yield chart.dot(joules, y, row, text, marker, 5 if integral else 3.4, **hollow)
 
 
-def _joules(point: Row, row: Row, column: str, reason: str) -> Value:
+def _why(row: Row) -> str:
+    return CHECK_ONLY if has_no_speed(row) else row.get("reason") or NO_IDLE
+
+
+def _joules(
+    head: str, unit: str, column: str, help: str = "", why: Of = _why, **more: Any
+) -> Column:
     """An energy of a cell, unless the cell says nothing of speed and so nothing of this either."""
-    if has_no_speed(point):
-        return missing(CHECK_ONLY)
-    return quantity(row.get(column), reason, digits=4)
+
+    def joules(row: Row) -> Any:
+        return None if has_no_speed(row) else row.get(column)
+
+    return number(head, unit, joules, why, help, digits=4, **more)
+
+
+QUALITY = "counter: counted by hardware; model: estimated by firmware; integral: power over time"
+ASSUMED = "the paper adds 70 W for the host of an NVIDIA GPU: an assumption, measured nowhere"
+IDLE = "context open, nothing running"
+COLUMNS = (  # a line for each cell and source; the paper's assumption has a column of its own
+    *NAMES,
+    told("Source", "name"),
+    told("Scope", "scope", "what the energy was spent in"),
+    told("Quality", "quality", QUALITY),
+    _joules("energy", "J per step", "energy_per_step_j", "the window's energy over its steps"),
+    _joules("energy", "J per sample", "energy_per_sample_j"),
+    number("idle before", "W", "idle_before_w", _why, IDLE),
+    number("idle after", "W", "idle_after_w", _why, IDLE),
+    _joules("above idle", "J per step", "net_energy_per_step_j", "idle power × time subtracted"),
+    _joules(
+        "with 70 W assumed",
+        "J per step",
+        "energy_per_step_plus_assumed_host_j",
+        ASSUMED,
+        NO_HOST,
+        folds=True,
+    ),
+    number("window", "s", "window_s", "not recorded"),
+    count("steps", "energy_steps", "not recorded"),
+)

@@ -8,12 +8,13 @@ from typing import Any
 
 from siliconprof import words
 from siliconprof.analyse.equal_work import compiles
-from siliconprof.render import hover, marks, style
+from siliconprof.render import chart, hover, style
 from siliconprof.render.blocks import Finding
 from siliconprof.render.book import Book
+from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, missing, quantity
-from siliconprof.render.training import NAMES, names
+from siliconprof.render.tables import Table, Value, missing, number, told
+from siliconprof.render.training import NAMES
 from siliconprof.render.variants import Row, has_no_speed, label, model
 
 WITHIN = 0.15  # of the measured peak: what the memory model promises, for tiny and larger models
@@ -125,70 +126,37 @@ def draw(data: Data, compared: list[tuple[Row, float]], narrow: bool) -> Any:
 
     A dot's shape tells its device, or of one device alone its model.
     """
-    width, left, foot, high = style.width_in(narrow), 0.5, 0.42, 2.3
     rows = [row for row, _ in compared]
     places = style.devices(rows, data.device_name, 3.6)
-    shapes = {
-        name: mark
-        for name, mark in zip(dict.fromkeys(row["module"] for row in rows), "oDs^v", strict=False)
-    }
-    entries = [
-        *style.backends(rows, 3.6),
-        *(
-            places
-            or [
-                (
-                    style.sample(mark, color=style.MUTED, markersize=3.6, markerfacecolor="none"),
-                    name,
-                )
-                for name, mark in shapes.items()
-            ]
-        ),
-        (style.swatch(style.shade("grey", 12)), f"within {words.whole_percent(WITHIN)}"),
-    ]
-    head = style.legend_height(entries, width) + 0.1
-    figure = style.canvas(width, head + high + foot)
-    style.legend(figure, entries, 0.0)
-    ax = style.axes(figure, left, head, width - left - 0.1, high)
-    sizes = [measured / MIB for row, _ in compared if (measured := peak(row))]
-    low, top = min(sizes) / 1.5, max(sizes) * 1.5
-    ratios = [ratio for _, ratio in compared]
-    ax.set_xscale("log")
-    ax.set_xlim(low, top)
-    ax.set_ylim(min(0.7, min(ratios) * 0.93), max(1.3, max(ratios) * 1.07))
-    ax.axhspan(1 - WITHIN, 1 + WITHIN, color=style.shade("grey", 12), linewidth=0)
-    ax.axhline(1, color=style.MUTED, linewidth=0.6)
-    for (row, ratio), size in zip(compared, sizes, strict=True):
+    shapes = dict(zip(dict.fromkeys(row["module"] for row in rows), "oDs^v", strict=False))
+    hollow = {"color": style.MUTED, "markersize": 3.6, "markerfacecolor": "none"}
+    models = [(style.sample(mark, **hollow), name) for name, mark in shapes.items()]
+    shown: list[Mark] = [chart.band(1 - WITHIN, 1 + WITHIN), chart.across(1)]
+    for row, ratio in compared:
+        foretold, measured = predicted(row) or 0, peak(row) or 0
         shape = style.device_mark(row["device"]) if places else shapes.get(row["module"], "o")
-        dot = ax.plot([size], [ratio], shape, markersize=3.6, color=style.colour(row))
-        marks.tag(
-            dot,
-            row,
-            f"{hover.training(row)}: predicted {words.mebibytes(predicted(row) or 0)}, "
-            f"measured {words.mebibytes(size * MIB)}, ratio "
-            f"{words.significant(ratio)}",
+        text = (
+            f"{hover.training(row)}: predicted {words.mebibytes(foretold)}, measured "
+            f"{words.mebibytes(measured)}, ratio {words.significant(ratio)}"
         )
+        shown.append(chart.dot(measured / MIB, ratio, row, text, shape, 3.6))
+    sizes = [(peak(row) or 0) / MIB for row in rows]
+    middle = (min(sizes) * max(sizes)) ** 0.5
     for name, apart in _missed_models(compared):
         x, y = (sum(axis) / len(apart) for axis in zip(*apart, strict=True))
-        right = x > (low * top) ** 0.5
-        edge = min(x for x, _ in apart) if right else max(x for x, _ in apart)
-        model_label = f"{name}: {words.count(len(apart), 'cell')}"
-        ax.annotate(
-            model_label,
-            (edge, y),
-            (-6 if right else 6, 0),
-            textcoords="offset points",
-            va="center",
-            ha="right" if right else "left",
-            size=style.SMALL_PT,
-            color=style.MUTED,
-        )
-    style.log_ticks(ax.xaxis, low, top)
-    style.plain_ticks(ax.yaxis, 6)
-    ax.grid(axis="y")
-    ax.set_xlabel("measured peak / MiB", size=style.SMALL_PT)
-    ax.set_ylabel("predicted / measured", size=style.SMALL_PT)
-    return figure
+        right = x > middle
+        edge = (min if right else max)(x for x, _ in apart)
+        text = f"{name}: {words.count(len(apart), 'cell')}"
+        side = "right" if right else "left"
+        shown.append(chart.note(edge, y, text, shift=(-6 if right else 6, 0), ha=side))
+    panel = Panel(
+        shown,
+        Scale("measured peak / MiB", log=10),
+        Scale("predicted / measured", reach=(0.7, 1.3), most=6),
+        high=2.3,
+    )
+    within = (style.swatch(style.shade("grey", 12)), f"within {words.whole_percent(WITHIN)}")
+    return Chart([panel], [*style.backends(rows, 3.6), *(places or models), within]).figure(narrow)
 
 
 def _missed_models(
@@ -203,56 +171,58 @@ def _missed_models(
 
 def table(rows: list[Row]) -> Table:
     """Prediction, peak, their ratio and the verdict; beside them the process as a whole."""
-    result = Table(
-        [
-            *NAMES,
-            Column(
-                "predicted",
-                "MiB",
-                True,
-                "before it ran; what stays on the device of an offloaded one",
-            ),
-            Column(
-                "device peak", "MiB", True, "the most memory that was ever in use on the device"
-            ),
-            Column("predicted / measured", "", True),
-            Column("Verdict"),
-            Column("RSS at start", "MiB", True, "resident after imports, before the model"),
-            Column("RSS peak", "MiB", True, "largest of about ten samples a second"),
-            Column("RSS growth", "MiB", True, "the peak without what the imports had taken"),
-        ]
-    )
     counted = {
         f"{row['backend']}: {row['device_peak_means']}"
         for row in rows
         if peak(row) and row.get("device_peak_means")
     }
-    result.notes = [f"Device peak, {means_text}." for means_text in sorted(counted)]
-    for row in rows:
-        ratio = predicted_over_measured(row)
-        start, most = (
-            words.number(row[n]) for n in ("rss_at_start_bytes", "rss_peak_sampled_bytes")
-        )
-        means = row.get("device_peak_means")
-        why = f"no peak: {means}" if means else "nothing counts device memory in this backend"
-        apart = CHECK_ONLY if has_no_speed(row) else "one of the two is missing"
-        result.add(
-            *names(row),
-            quantity(predicted(row), "nothing was predicted for it as it ran", MIB),
-            quantity(peak(row), why, MIB),
-            quantity(ratio, apart),
-            _verdict(ratio, apart),
-            quantity(start, NO_PROBE, MIB),
-            quantity(most, NO_PROBE, MIB),
-            quantity(most - start if start and most else None, NO_PROBE, MIB),
-            of=row,
-        )
-    return result
+    return Table.of(rows, COLUMNS, notes=[f"Device peak, {means}." for means in sorted(counted)])
 
 
-def _verdict(ratio: float | None, why_none: str) -> Value:
+def _why_no_peak(row: Row) -> str:
+    means = row.get("device_peak_means")
+    return f"no peak: {means}" if means else "nothing counts device memory in this backend"
+
+
+def _why_apart(row: Row) -> str:
+    return CHECK_ONLY if has_no_speed(row) else "one of the two is missing"
+
+
+def _growth(row: Row) -> float | None:
+    start, most = (words.number(row[f"rss_{at}_bytes"]) for at in ("at_start", "peak_sampled"))
+    return most - start if start and most else None
+
+
+def _verdict(row: Row) -> Value:
+    ratio = predicted_over_measured(row)
     if ratio is None:
-        return missing(why_none)
+        return missing(_why_apart(row))
     if is_within(ratio):
         return Value(f"within {words.whole_percent(WITHIN)}", sort=abs(ratio - 1))
     return Value(f"missed, {_difference(ratio)}", sort=abs(ratio - 1), mark="bad")
+
+
+FORETOLD = "before it ran; what stays on the device of an offloaded one"
+COUNTED = "the most memory that was ever in use on the device"
+COLUMNS = (
+    *NAMES,
+    number("predicted", "MiB", predicted, "nothing was predicted for it as it ran", FORETOLD),
+    number("device peak", "MiB", peak, _why_no_peak, COUNTED),
+    number("predicted / measured", "", predicted_over_measured, _why_apart),
+    told("Verdict", _verdict),
+    number(
+        "RSS at start",
+        "MiB",
+        "rss_at_start_bytes",
+        NO_PROBE,
+        "resident after imports, before the model",
+    ),
+    number(
+        "RSS peak",
+        "MiB",
+        "rss_peak_sampled_bytes",
+        NO_PROBE,
+        "largest of about ten samples a second",
+    ),
+    number("RSS growth", "MiB", _growth, NO_PROBE, "the peak without what the imports had taken"),
+)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from siliconprof import words
@@ -46,6 +46,7 @@ class Column:
     help: str = ""  # what the number is, for the pointer
     below: str = "range"  # what the small print under a value is
     folds: bool = False  # when all rows agree, left out of the page and named in a note below
+    value: Callable[[Any], Value | str | None] | None = None  # of a row; see `Table.of`
 
 
 @dataclass
@@ -57,6 +58,36 @@ class Table:
     notes: list[str] = field(default_factory=list)  # printed under the table
     row_classes: list[str] = field(default_factory=list)
     row_cells: list[tuple[marks.Cell, ...]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # a page is data: what computes a value stays behind
+        self.columns = [replace(column, value=None) for column in self.columns]
+
+    @classmethod
+    def of(
+        cls,
+        rows: Iterable[Any],
+        columns: Sequence[Column],
+        about: Callable[[Any], Any] = lambda row: row,
+        notes: Sequence[str] = (),
+        why_none: Callable[[Any], str | None] = lambda row: None,
+        naming: int = 4,
+    ) -> Table:
+        """A row for each item, in which every column has its `value`.
+
+        Args:
+            about: the row or rows of results that an item is about; see `add`.
+            why_none: the reason why an item has nothing but its name, or None.
+            naming: how many columns are the name.
+        """
+        table = cls(columns, notes=list(notes))
+        for row in rows:
+            why = why_none(row)
+            shown = columns if why is None else columns[:naming]
+            values = [column.value(row) for column in shown if column.value]
+            values += [missing(why)] * (len(columns) - len(shown)) if why else []
+            table.add(*values, of=about(row))
+        return table
 
     def add(self, *values: Value | str | None, css: str = "", of: Any = None) -> None:
         """Append a row; text and None are taken as plain cells.
@@ -307,6 +338,58 @@ def quantity(value: Any, reason: str, scale: float = 1.0, digits: int = 3, **mor
     if number is None:
         return missing(reason)
     return Value(words.significant(number / scale, digits), sort=number / scale, **more)
+
+
+SIZES = {"MiB": 2.0**20, "ms": 1e-3, "µs": 1e-6, "%": 0.01, "GB/s": 1e9, "GFLOP/s": 1e9}
+Of = str | Callable[[Any], Any]  # a column of the results, or what tells a row's value
+
+
+def _of(row: Any, source: Of) -> Any:
+    return row.get(source) if isinstance(source, str) else source(row)
+
+
+def number(
+    head: str, unit: str, source: Of, why: Of, help: str = "", digits: int = 3, **more: Any
+) -> Column:
+    """A column of numbers, divided by the size of its unit.
+
+    Args:
+        why: the reason where a row has no number; a function of the row, or the words.
+    """
+
+    def value(row: Any) -> Value:
+        reason = why if isinstance(why, str) else why(row)
+        return quantity(_of(row, source), reason, SIZES.get(unit, 1.0), digits)
+
+    return Column(head, unit, True, help, value=value, **more)
+
+
+def median(
+    head: str,
+    unit: str,
+    stem: str,
+    why: Of,
+    help: str = "",
+    ends: tuple[str, str] = ("q25", "q75"),
+    digits: int = 2,
+) -> Column:
+    """A column of medians with a range of their series below; see `ranged`."""
+
+    def value(row: Any) -> Value:
+        reason = why if isinstance(why, str) else why(row)
+        return ranged(row, stem, SIZES[unit], reason, *ends, digits)
+
+    return Column(head, unit, True, help, value=value)
+
+
+def count(head: str, source: Of, why: str, help: str = "", unit: str = "") -> Column:
+    """A column of counts."""
+    return Column(head, unit, True, help, value=lambda row: integer(_of(row, source), why))
+
+
+def told(head: str, source: Of, help: str = "", folds: bool = False) -> Column:
+    """A column of words."""
+    return Column(head, help=help, folds=folds, value=lambda row: _of(row, source))
 
 
 def integer(value: Any, reason: str) -> Value:

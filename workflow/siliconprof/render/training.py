@@ -12,7 +12,16 @@ from siliconprof.render import hover, marks, style, uncertainty
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step
 from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged
+from siliconprof.render.tables import (
+    Column,
+    Table,
+    Value,
+    integer,
+    missing,
+    quantity,
+    ranged,
+    told,
+)
 from siliconprof.render.variants import (
     NO_SPEED,
     Family,
@@ -287,25 +296,30 @@ def _status_label(ax: Any, y: float, row: Row, width: float) -> None:
 
 # -- tables ------------------------------------------------------------------------------------
 
-NAMES = [
-    Column("Workload", below="variant"),
-    Column("Device", folds=True),
-    Column("Backend"),
-    Column("Precision"),
-]
 
-
-def names(row: Row) -> list[Value | str | None]:
-    """The table cells that name the training cell of a row."""
+def _workload(row: Row) -> Value:
+    """The workload, with its variant below, and a badge where it is a mechanism check."""
     check = has_no_speed(row)
-    workload = Value(
+    return Value(
         row["workload"],
         row["workload"],
         ", ".join(variant(row)),
         badge=CHECK if check else "",
         title=NO_SPEED if check else "",
     )
-    return [workload, row["device"], words.backend_name(row), precision(row)]
+
+
+NAMES = [  # what names the training cell of a row
+    Column("Workload", below="variant", value=_workload),
+    told("Device", "device", folds=True),
+    told("Backend", words.backend_name),
+    told("Precision", precision),
+]
+
+
+def names(row: Row) -> list[Value | str | None]:
+    """What stands below `NAMES`."""
+    return [column.value(row) for column in NAMES if column.value]
 
 
 def times_table(families: dict[Family, tuple[list[Row], list[Row]]]) -> Table:
