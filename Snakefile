@@ -31,10 +31,11 @@ localrules:
 
 
 rule report:
-    """The page, and every record of this run's hosts behind it."""
+    """Both pages, and every record of this run's hosts behind it."""
     default_target: True
     input:
         "results/report.html",
+        "results/study.html",
         FLOW.records,
 
 

@@ -257,7 +257,9 @@ def copied(source: Path, folder: Path) -> Path:
     """
     if not (source / "matrix.json").is_file():
         raise SystemExit(f"{source}: no results: no matrix.json in it")
-    made = shutil.ignore_patterns("figures", "tables", "report.html", "logs", "data", "captures")
+    made = shutil.ignore_patterns(
+        "figures", "tables", "report.html", "study.html", "logs", "data", "captures"
+    )
     return Path(shutil.copytree(source, folder / "results", ignore=made))
 
 
@@ -281,8 +283,8 @@ def main() -> int:
             results = synthetic(folder, arguments.cells, arguments.steps, arguments.seed)
         commands = stages(results, arguments.jobs)
         used = {name: run(folder, name, command) for name, command in commands.items()}
-        page = (results / "report.html").stat().st_size
-        html = (results / "report.html").read_text(encoding="utf-8")
+        page = (results / "study.html").stat().st_size
+        html = (results / "study.html").read_text(encoding="utf-8")
         files = [path.stat().st_size for path in (results / "figures").iterdir()]
         lines = {
             name: _lines(results / f"tables/{name}.csv") for name in ("cells", "training_steps")

@@ -540,7 +540,7 @@ def make_page(results: Path, *more: str) -> None:
 def render(results: Path) -> Page:
     """Run the stages and read the page; where a test watches the drawing, nobody else draws."""
     make_page(results, "--jobs", "2" if figures.publish is PUBLISH else "1")
-    return Page((results / "report.html").read_text(encoding="utf-8"))
+    return Page((results / "study.html").read_text(encoding="utf-8"))
 
 
 def load(results: Path, printed: Path = ROOT / "config/published") -> data_.Data:

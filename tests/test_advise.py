@@ -312,7 +312,7 @@ def rendered(results: Path, report: Mapping[str, Any]) -> Page:
     document["experiment"]["report"] = dict(report)
     matrix.write_text(json.dumps(document))
     make_page(results)
-    return Page((results / "report.html").read_text(encoding="utf-8"))
+    return Page((results / "study.html").read_text(encoding="utf-8"))
 
 
 @pytest.mark.slow

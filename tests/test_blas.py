@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from conftest import ROOT
 from siliconprof import plugins, words
-from siliconprof.hosts import blas, detect, host_file, mlx_blas, registry
-from siliconprof.pipeline import doctor
+from siliconprof.hosts import blas, detect, host_file, mlx_blas, registry, remedies
 from siliconprof.stats import statistics
 from siliconprof.store import record
 from siliconprof.store.cell import Cell
@@ -221,13 +220,13 @@ def test_a_wrong_value_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def test_the_doctor_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     host: Mapping[str, Any] = {"backends": {}, "blas": {"mlx": REFERENCE}}
     monkeypatch.delenv(blas.VARIABLE, raising=False)
-    (missing,) = doctor._backend_advice(host)
+    (missing,) = remedies._of_backends(host)
     assert REFERENCE in str(missing["why"])
     assert "apt install libopenblas0-pthread" in str(missing["mend"])
     monkeypatch.setenv(blas.VARIABLE, "own")
-    (switched,) = doctor._backend_advice(host)
+    (switched,) = remedies._of_backends(host)
     assert str(switched["mend"]).startswith(f"unset {blas.VARIABLE}")
-    assert not list(doctor._backend_advice({"backends": {}, "blas": {"mlx": OPENBLAS}}))
+    assert not list(remedies._of_backends({"backends": {}, "blas": {"mlx": OPENBLAS}}))
 
 
 # -- named on the page ----------------------------------------------------------------------------

@@ -439,7 +439,7 @@ def test_measured_cells_come_to_their_ceilings(checkout: Checkout) -> None:
     assert len(verdicts(folder, "vjp", "flop_per_s")) == 2  # with and without the forward pass
     memory = ceiling(folder, "memory_bandwidth")
     assert memory["value"] == "" and "is not twice the last-level cache" in memory["reason"]
-    page = (folder / "report.html").read_text(encoding="utf-8")
+    page = (folder / "study.html").read_text(encoding="utf-8")
     assert "Micro-benchmarks and ceilings" in page and "table-ceilings" in page
 
     before = checkout.stamps()

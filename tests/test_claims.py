@@ -1443,7 +1443,7 @@ def test_stage_and_page_survive_empty_tables(tmp_path: Path) -> None:
     assert len(rows) > 110 and {row["verdict"] for row in rows} == {ABSENT}
     assert all(row["reason"] for row in rows)
     make_page(results)
-    shown = Page((results / "report.html").read_text(encoding="utf-8"))
+    shown = Page((results / "study.html").read_text(encoding="utf-8"))
     assert f"Of {len(rows)} claims: 0 reproduced, 0 contradicted, 0 inconclusive" in "".join(
         shown.text["claims"]
     )
@@ -1459,7 +1459,7 @@ def test_page_shows_verdicts_with_their_reasons(tmp_path: Path) -> None:
     assert [line["verdict"] for line in lines] == [YES, ABSENT, ABSENT]
     shutil.copy(tmp_path / "small/claims.csv", results / "tables/claims.csv")
     make_page(results)
-    shown = Page((results / "report.html").read_text(encoding="utf-8"))
+    shown = Page((results / "study.html").read_text(encoding="utf-8"))
     assert '<details class="more"><summary>more</summary>' in shown.html
     assert "Of 3 claims: 1 reproduced, 0 contradicted, 0 inconclusive, 2 not testable" in "".join(
         shown.text["claims"]

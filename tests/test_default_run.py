@@ -313,7 +313,7 @@ def test_the_terminal_tells_each_cell_s_numbers_and_the_page_s_answer(default_ru
 
 
 def test_the_page_names_every_workload_and_stands_alone(default_run):
-    page = (default_run.path / "results/report.html").read_text(encoding="utf-8")
+    page = (default_run.path / "results/study.html").read_text(encoding="utf-8")
     for record in default_run.records().values():
         assert record["cell"]["workload"] in page
     assert 'src="http' not in page and "url(http" not in page and "@import" not in page
@@ -339,7 +339,7 @@ def test_every_plugin_that_works_here_is_on_the_page_with_its_numbers(default_ru
         at = bisect.bisect_left(numbers, value * (1 - 1e-9))
         return at < len(numbers) and numbers[at] <= value * (1 + 1e-9)
 
-    html = (default_run.path / "results/report.html").read_text(encoding="utf-8")
+    html = (default_run.path / "results/study.html").read_text(encoding="utf-8")
     measured = [r for r in default_run.records().values() if r["status"] == "ok"]
     for record in measured:
         series = (v for point in record["points"] for v in point["times"].values() if v)
@@ -366,7 +366,7 @@ def test_snakemake_s_own_report_works_beside_ours(default_run, tmp_path):
     folder = default_run.path / "results/figures"
     files = [*folder.glob("*.svg"), *folder.glob("table-*.csv")]
     assert len(files) > 40
-    page = unescape((default_run.path / "results/report.html").read_text(encoding="utf-8"))
+    page = unescape((default_run.path / "results/study.html").read_text(encoding="utf-8"))
     for category in categories:
         assert f"<h2>{category[3:]}</h2>" in page, category
     assert {path for kinds in categories.values() for kind in kinds.values() for path in kind} == (

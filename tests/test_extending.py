@@ -42,7 +42,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 
 def page(checkout: Checkout) -> str:
-    return (checkout.path / "results/report.html").read_text(encoding="utf-8")
+    return (checkout.path / "results/study.html").read_text(encoding="utf-8")
 
 
 def table(checkout: Checkout, name: str) -> list[str]:

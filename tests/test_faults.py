@@ -398,7 +398,7 @@ def test_every_fault_leaves_a_record_and_the_report_is_made(project):
     assert {name: row["reason"] or None for name, row in table.items()} == {
         name: made[name]["reason"] for name in FAULTS
     }
-    page = html.unescape((folder / "report.html").read_text(encoding="utf-8"))
+    page = html.unescape((folder / "study.html").read_text(encoding="utf-8"))
     for mode in FAULTS:
         assert mode in page
         assert made[mode]["reason"] is None or made[mode]["reason"] in page
@@ -669,7 +669,10 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
 
 
 def test_an_edited_table_is_set_aside_and_a_persons_own_stays(tmp_path, capsys):
-    made = [tmp_path / name for name in ("tables/cells.csv", "tables/points.csv", "report.html")]
+    made = [
+        tmp_path / name
+        for name in ("tables/cells.csv", "tables/points.csv", "report.html", "study.html")
+    ]
     for path in made:
         temporary.write(path, b"made", sealed=True)
     notes, hidden = tmp_path / "tables/notes.csv", tmp_path / "data/.DS_Store"
@@ -681,7 +684,7 @@ def test_an_edited_table_is_set_aside_and_a_persons_own_stays(tmp_path, capsys):
 
     made[0].write_text("edited")
     startup.remake_damaged(tmp_path)
-    assert [path.exists() for path in made] == [False, False, True]  # a sound page stands
+    assert [path.exists() for path in made] == [False, False, True, True]  # sound pages stand
     assert notes.read_text() == hidden.read_text() == "mine"
     (kept,) = (tmp_path / "set-aside").rglob("*.csv")
     assert kept.read_text() == "edited" and f"set aside as {kept}" in capsys.readouterr().err
@@ -705,7 +708,7 @@ def test_a_remeasurement_that_fails_points_to_the_record_before(project):
     earlier = project.path / row["earlier_ok_record"]
     assert earlier.parent == project.path / "results" / "history" / key
     assert record.read(earlier) == good
-    page = (project.path / "results" / "report.html").read_text(encoding="utf-8")
+    page = (project.path / "results" / "study.html").read_text(encoding="utf-8")
     assert row["earlier_ok_record"] in page
 
 

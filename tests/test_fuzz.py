@@ -771,7 +771,7 @@ def test_what_the_reader_takes_becomes_tables_and_a_page(
     few = make(tmp_path / "few", kernels)
     monkeypatch.setattr(figures, "publish", drawn_once)
     render(few)
-    assert "<script>alert(1)" not in (few / "report.html").read_text(encoding="utf-8")
+    assert "<script>alert(1)" not in (few / "study.html").read_text(encoding="utf-8")
 
 
 def drawn_once(name: str, draw: Any, *_: Any) -> tuple[str, str]:

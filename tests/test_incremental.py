@@ -22,6 +22,7 @@ from conftest import QUICK, Checkout, copy_project
 from siliconprof import fingerprint, plugins
 from siliconprof.cells import config, plan
 from siliconprof.hosts import host_file, registry
+from siliconprof.store import record as record_file
 
 pytestmark = pytest.mark.slow
 
@@ -98,6 +99,25 @@ def test_a_second_run_does_nothing_here_or_in_a_clone(measured, project):
         done = checkout.snakemake("report")
         assert "Nothing to be done" in done.stdout + done.stderr
         assert checkout.stamps() == before
+
+
+def test_flagged_cells_are_measured_again_on_request(project: Checkout) -> None:
+    before = project.stamps()
+    key = next(key for key in before if "/torch-cpu/" in key)
+    path = project.path / f"results/records/{key}.json"
+    made = record_file.read(path) | {"flags": [{"code": "low_power_mode", "detail": "a test"}]}
+    record_file.write(made, path, None)
+    flagged = project.stamps()[key]
+    listed = project.stage("pipeline.cli", "remeasure", "--flagged", "low_power_mode", "--list")
+    assert f"results/records/{key}.json: low_power_mode" in listed.stdout
+    project.stage("pipeline.cli", "remeasure", "--flagged", "low_power_mode")
+    after = project.stamps()
+    assert after[key][1] != flagged[1]
+    assert {name for name in after if after[name] != before[name]} == {key}
+    (earlier,) = (project.path / "results/history" / key).glob("*.json")
+    assert record_file.read(earlier) == made
+    wrong = project.stage("pipeline.cli", "remeasure", "--flagged", "loud", check=False)
+    assert wrong.returncode and "'loud' is no flag" in wrong.stderr
 
 
 def snapshot(project: Checkout) -> dict[str, tuple[int, int]]:

@@ -215,7 +215,7 @@ def test_tables_and_page_show_spread_ratios_and_what_enqueue_includes(study: Che
         100 * statistics.iqr(times["cold_s"]) / middle["cold_s"]
     )
     assert row["compile and load (ms)"] == ""
-    page = html.unescape((study.path / "results/report.html").read_text(encoding="utf-8"))
+    page = html.unescape((study.path / "results/study.html").read_text(encoding="utf-8"))
     assert point["means"]["enqueue"] in page
     assert point["means"]["cold"] in page
     assert "How the paper defines its own two numbers is not known" in page

@@ -39,7 +39,7 @@ def test_a_mutated_set_is_rendered_or_its_record_is_named(
     ended, why = mutations.outcome(tmp_path, with_files=True)
     assert ended in mutations.OUTCOMES[:3], why
     if ended == mutations.OUTCOMES[1]:
-        page = (tmp_path / "results/report.html").read_text(encoding="utf-8")
+        page = (tmp_path / "results/study.html").read_text(encoding="utf-8")
         assert 'id="left-out"' in page
 
 

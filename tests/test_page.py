@@ -1,4 +1,4 @@
-"""The page in a real browser: Chromium opens the default run's report and works with it."""
+"""Both pages in a real browser: Chromium opens the default run's and works with them."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ AXE = "axe-core@4.14.1"
 DESK, PHONE = (1280, 900), (390, 800)
 LEGIBLE = 4.5  # WCAG 2.2, success criterion 1.4.3
 MAX_BYTES = 4_000_000
+MOST_SCREENS = 8
 
 pytestmark = [
     pytest.mark.slow,
@@ -127,8 +128,14 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
+def study(default_run: Checkout) -> Path:
+    """The default run's page that has everything."""
+    return default_run.path / "results" / "study.html"
+
+
+@pytest.fixture(scope="module")
 def report(default_run: Checkout) -> Path:
-    """The page of the default run."""
+    """The default run's first page."""
     return default_run.path / "results" / "report.html"
 
 
@@ -165,25 +172,56 @@ def rows(browser: Browser, table: str) -> list[list[str]]:
     return found
 
 
+# -- the report --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_the_report_is_short_and_leads_to_the_study(
+    browser: Browser, report: Path, study: Path, axe: str, size: tuple[int, int]
+) -> None:
+    """At most eight screens at a desk, nothing sideways, and every link arrives somewhere."""
+    browser.open(report, size=size)
+    root = "document.documentElement"
+    assert browser.js(f"return {root}.scrollWidth") <= size[0]
+    if size == DESK:
+        assert browser.js(f"return {root}.scrollHeight") <= MOST_SCREENS * DESK[1]
+        wide = "return Array.from(document.querySelectorAll('.scroll'), (s) => s.scrollWidth - s.clientWidth)"
+        assert max(browser.js(wide)) <= 0
+    browser.js(axe)
+    found = browser.driver.execute_async_script(
+        "axe.run({ resultTypes: ['violations'], preload: false }).then((r) => arguments[0]("
+        "r.violations.map((v) => `${v.id}: ${v.nodes[0].html}`)))"
+    )
+    assert found == []
+    links = browser.js("return Array.from(document.querySelectorAll('a[href]'), (a) => a.href)")
+    assert any(link.startswith(study.as_uri()) for link in links)
+    text = {page.name: page.read_text(encoding="utf-8") for page in (report, study)}
+    for link in links:
+        place, _, anchor = link.partition("#")
+        target = Path(place.removeprefix("file://"))
+        assert target.exists(), link
+        assert not anchor or f'id="{anchor}"' in text[target.name], link
+
+
 # -- a document ----------------------------------------------------------------------------------
 
 
-def test_it_is_one_small_silent_file(browser: Browser, report: Path) -> None:
-    assert report.stat().st_size < MAX_BYTES
+def test_it_is_one_small_silent_file(browser: Browser, study: Path) -> None:
+    assert study.stat().st_size < MAX_BYTES
     browser.asked_for(), browser.said()
-    browser.open(report)
+    browser.open(study)
     browser.one("#theme").click()
     assert browser.js("return document.documentElement.dataset.theme") == "dark"
     browser.one("#theme").click()
     browser.js("localStorage.clear()")
     browser.one("#filter summary").click()
     assert browser.said() == []
-    assert browser.asked_for() == {report.as_uri()}
+    assert browser.asked_for() == {study.as_uri()}
 
 
-def test_contents_lead_to_their_headings(browser: Browser, report: Path) -> None:
-    browser.open(report)
-    links = browser.js("return Array.from(document.querySelectorAll('nav a'), (a) => a.hash)")
+def test_contents_lead_to_their_headings(browser: Browser, study: Path) -> None:
+    browser.open(study)
+    links = browser.js("return Array.from(document.querySelectorAll('nav ol a'), (a) => a.hash)")
     sections = browser.js(
         "return Array.from(document.querySelectorAll('main > section'), (s) => '#' + s.id)"
     )
@@ -207,9 +245,9 @@ def test_contents_lead_to_their_headings(browser: Browser, report: Path) -> None
     ids=["desk-light", "desk-dark", "phone"],
 )
 def test_nobody_is_shut_out(
-    browser: Browser, report: Path, axe: str, size: tuple[int, int], theme: str
+    browser: Browser, study: Path, axe: str, size: tuple[int, int], theme: str
 ) -> None:
-    browser.open(report, size=size, theme=theme)
+    browser.open(study, size=size, theme=theme)
     browser.js("document.querySelectorAll('main details').forEach((part) => (part.open = true))")
     # With the filter on and open; the only device hides nothing.
     browser.tick("device", browser.one("#filter [name=device]").get_property("value"))
@@ -293,8 +331,8 @@ return Array.from(found, ([key, said]) => `${key}, ${said.length} × such as ${s
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_words_in_charts_are_legible(browser: Browser, report: Path, theme: str) -> None:
-    browser.open(report, theme=theme)
+def test_words_in_charts_are_legible(browser: Browser, study: Path, theme: str) -> None:
+    browser.open(study, theme=theme)
     assert browser.js("return document.querySelectorAll('.wide text').length") > 100
     assert browser.js(ILLEGIBLE, LEGIBLE) == []
 
@@ -335,8 +373,8 @@ def holds(shown: set[int], listed: list[str]) -> bool:
     return bool(listed) and all(shown & set(map(int, of.split())) for of in listed)
 
 
-def test_one_filter_acts_on_tables_and_charts(browser: Browser, report: Path) -> None:
-    browser.open(report)
+def test_one_filter_acts_on_tables_and_charts(browser: Browser, study: Path) -> None:
+    browser.open(study)
     before = browser.js(STATE)
     mlx = cells_of(browser, "backend", "mlx")
     total = len(json.loads(browser.one("#cells").get_property("textContent")))
@@ -363,8 +401,8 @@ def test_one_filter_acts_on_tables_and_charts(browser: Browser, report: Path) ->
     assert browser.js("return document.activeElement.tagName") == "SUMMARY"
 
 
-def test_what_is_left_empty_says_so(browser: Browser, report: Path) -> None:
-    browser.open(report)
+def test_what_is_left_empty_says_so(browser: Browser, study: Path) -> None:
+    browser.open(study)
     before = browser.js(STATE)
     workload = browser.js("return document.querySelector('#filter [name=workload]').value")
     browser.tick("workload", workload)
@@ -376,8 +414,8 @@ def test_what_is_left_empty_says_so(browser: Browser, report: Path) -> None:
     assert len(after["gone"]) == len({text.split(".")[0] for text in after["gone"]})
 
 
-def test_a_filtered_view_can_be_linked(browser: Browser, report: Path) -> None:
-    browser.open(report, "#memory?backend=mlx&precision=fp32")
+def test_a_filtered_view_can_be_linked(browser: Browser, study: Path) -> None:
+    browser.open(study, "#memory?backend=mlx&precision=fp32")
     wanted = cells_of(browser, "backend", "mlx") & cells_of(browser, "precision", "fp32")
     state = browser.js(STATE)
     assert state["status"].startswith(f"{len(wanted)} of ")
@@ -389,13 +427,13 @@ def test_a_filtered_view_can_be_linked(browser: Browser, report: Path) -> None:
     after = browser.js(STATE)
     assert after["place"] == "#training?backend=mlx&precision=fp32"
     assert {**after, "place": ""} == {**state, "place": ""}
-    browser.open(report, "#memory?backend=nothing-of-that-name&colour=red&%")
+    browser.open(study, "#memory?backend=nothing-of-that-name&colour=red&%")
     assert browser.js(STATE)["status"].endswith(" cells")
     assert browser.said() == []
 
 
-def test_the_filter_obeys_the_keyboard(browser: Browser, report: Path) -> None:
-    browser.open(report)
+def test_the_filter_obeys_the_keyboard(browser: Browser, study: Path) -> None:
+    browser.open(study)
     keys = browser.driver
     for _ in range(200):
         ActionChains(keys).send_keys(Keys.TAB).perform()
@@ -414,8 +452,8 @@ def test_the_filter_obeys_the_keyboard(browser: Browser, report: Path) -> None:
     assert browser.js("return document.querySelector('#filter details[open]')") is None
 
 
-def test_paper_gets_every_row_and_no_control(browser: Browser, report: Path) -> None:
-    browser.open(report, "#summary?backend=mlx", media="print")
+def test_paper_gets_every_row_and_no_control(browser: Browser, study: Path) -> None:
+    browser.open(study, "#summary?backend=mlx", media="print")
     hidden = ["nav", "#filter", ".skip", ".find", ".files", "#theme"]
     assert (
         browser.js(
@@ -437,7 +475,7 @@ def test_paper_gets_every_row_and_no_control(browser: Browser, report: Path) -> 
     )
     assert (cut, clipped) == (0, 0)
     browser.js("dispatchEvent(new Event('afterprint'))")
-    browser.open(report, media="print")
+    browser.open(study, media="print")
     assert browser.one("#filtered").text == ""
 
 
@@ -460,8 +498,8 @@ def numeric_table(browser: Browser) -> tuple[str, int]:
     return found[0], found[1]
 
 
-def test_sorting_sorts(browser: Browser, report: Path) -> None:
-    browser.open(report)
+def test_sorting_sorts(browser: Browser, study: Path) -> None:
+    browser.open(study)
     table, column = numeric_table(browser)
     written = rows(browser, table)
     button = browser.one(f"#{table} thead th:nth-child({column + 1}) button")
@@ -481,8 +519,8 @@ def test_sorting_sorts(browser: Browser, report: Path) -> None:
     assert rows(browser, table) == written
 
 
-def test_words_are_found_in_a_table_also_beside_the_filter(browser: Browser, report: Path) -> None:
-    browser.open(report)
+def test_words_are_found_in_a_table_also_beside_the_filter(browser: Browser, study: Path) -> None:
+    browser.open(study)
     table = browser.js(
         """return Array.from(document.querySelectorAll("figure.table")).find((figure) =>
             figure.querySelector(".find") && figure.checkVisibility()
@@ -508,8 +546,8 @@ def test_words_are_found_in_a_table_also_beside_the_filter(browser: Browser, rep
     assert rows(browser, table) == written and status.text == ""
 
 
-def test_marks_tell_their_values(browser: Browser, report: Path) -> None:
-    browser.open(report)
+def test_marks_tell_their_values(browser: Browser, study: Path) -> None:
+    browser.open(study)
     mark = browser.js(  # where two overlap, the upper one tells, at the whole pixel of its middle
         """return [...document.querySelectorAll(".wide [data-of]:has(> title) > path")].find(mark => {
           mark.scrollIntoView({ block: "center" })
@@ -531,8 +569,8 @@ def test_marks_tell_their_values(browser: Browser, report: Path) -> None:
     assert not tip.is_displayed()
 
 
-def test_a_finger_reads_the_drawing_for_phones(browser: Browser, report: Path) -> None:
-    browser.open(report, size=PHONE)
+def test_a_finger_reads_the_drawing_for_phones(browser: Browser, study: Path) -> None:
+    browser.open(study, size=PHONE)
     found = browser.js(
         """const marks = Array.from(document.querySelectorAll(".narrow [data-of] > path"));
         marks[0].scrollIntoView({ block: "center" });
@@ -573,12 +611,12 @@ def test_no_name_becomes_markup(browser: Browser, tmp_path: Path) -> None:
     )
     make_page(results)
     browser.said()
-    browser.open(results / "report.html")
+    browser.open(results / "study.html")
     browser.tick("device", "cpu-x")
     assert browser.js("return window.caught") is None
     assert browser.js("return document.querySelectorAll('img, [onerror], svg script').length") == 0
     assert browser.driver.title.startswith(evil)
-    assert browser.one("h1").text == evil
+    assert browser.one("h1").text == f"{evil}, the study"
     shown = "return Array.from(document.querySelectorAll(arguments[0]), (e) => e.textContent)"
     for place in ("#filter .name", "main svg text", "main td", "main dd", "main p"):
         assert any(evil in text for text in browser.js(shown, place)), place

@@ -166,7 +166,7 @@ def test_a_browser_runs_it_without_complaint(full: Path, full_page: Page, tmp_pa
             "--v=0",
             f"--user-data-dir={tmp_path}",
             "--dump-dom",
-            (full / "report.html").as_uri(),
+            (full / "study.html").as_uri(),
         ],
         capture_output=True,
         text=True,

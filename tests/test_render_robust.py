@@ -307,7 +307,8 @@ def test_figures_drawn_side_by_side_are_the_same_bytes(tmp_path: Path) -> None:
     for jobs in ("1", "2"):
         make_page(results, "--jobs", jobs)
         files = {path.name: path.read_bytes() for path in (results / "figures").iterdir()}
-        made.append((files, (results / "report.html").read_bytes()))
+        pages = [(results / name).read_bytes() for name in ("report.html", "study.html")]
+        made.append((files, pages))
     assert made[0] == made[1]
 
 

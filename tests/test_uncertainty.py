@@ -62,7 +62,7 @@ def without(results: Path) -> tuple[Page, dict[str, list[dict[str, str]]]]:
 def beside(results: Path, floor: Path, without: Any) -> tuple[Page, dict]:
     """The same tables with the noise floor; made after the page without it."""
     make_page(results, "--noise-floors", str(floor))
-    made = Page((results / "report.html").read_text(encoding="utf-8"))
+    made = Page((results / "study.html").read_text(encoding="utf-8"))
     return made, {name: lines_of(results, name) for name in ("training-times", "matmul")}
 
 

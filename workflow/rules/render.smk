@@ -3,7 +3,7 @@
 # in:   results/tables/*.csv, results/matrix.json, config/published/*.csv, report/,
 #       results/noise-floor/{host}.json of the hosts that have one
 # out:  results/drawn/: all that the page says but its captions, so that a new word draws nothing;
-#       results/report.html, results/figures/, which `snakemake --report` shows with captions,
+#       results/report.html, results/study.html, results/figures/, which `snakemake --report` shows with captions,
 #       results/left-out.json: what the page leaves out; results/summary.txt: what a run ends with;
 #       on request (`make figures`) results/print/: every figure as SVG, PNG and PDF
 
@@ -45,15 +45,16 @@ rule draw:
 
 
 rule render:
-    """Write the page, with its captions and looks."""
+    """Write both pages, with their captions and looks."""
     input:
         code=FLOW.code("render.page"),
         template=FLOW.template,
         drawn=rules.draw.output,
     output:
-        # Snakemake leaves both where they are until the stage replaces them, so that a page stands
+        # Snakemake leaves these where they are until the stage replaces them, so that a page stands
         # whatever happens. The list goes before, so that after a failure the page is due again.
         page=update("results/report.html"),
+        study=update("results/study.html"),
         figures=report(
             update(directory("results/figures")),
             patterns=["{name}.svg", "{name}.csv"],

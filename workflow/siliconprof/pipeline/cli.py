@@ -3,6 +3,7 @@
     siliconprof doctor              what this host is, what works, and how to mend what does not
     siliconprof plan                cells that would run, have run, cannot run here; memory, time
     siliconprof run ...             Snakemake with these arguments, its config files checked before
+    siliconprof remeasure           flagged cells again, and the report after them
     siliconprof pack -o FILE        a bundle of records to carry to another host
     siliconprof import FILE         add a bundle's records beside this host's own
     siliconprof collect             measure on the hosts of config/hosts.yaml, bring records here
@@ -28,6 +29,7 @@ VERBS = {  # verb -> (module, one line of help)
     "doctor": ("pipeline.doctor", "what this host is, what works, and how to mend what does not"),
     "plan": ("cells.plan", "cells that would run, have run, cannot run here and why"),
     "run": ("pipeline.run", "start Snakemake, once its --configfile and caches are checked"),
+    "remeasure": ("pipeline.remeasure", "measure flagged cells again, and make the report"),
     "pack": ("remote.bundle", "write records into a bundle"),
     "import": ("remote.bundle", "add the records of a bundle"),
     "collect": ("remote.collect", "measure on other hosts over ssh and bring their records here"),

@@ -19,21 +19,18 @@ from typing import Any
 from siliconprof import plugins
 from siliconprof.cells import config
 from siliconprof.errors import UserError, stage
-from siliconprof.hosts import blas, environment, host_file, machine, mlx_blas, registry
+from siliconprof.hosts import environment, host_file, machine, registry, remedies
+from siliconprof.hosts.remedies import REGISTRY, Remedy, remedy
 from siliconprof.pipeline import slurm
 from siliconprof.store import validation
 
 RESULTS = Path("results")
-REGISTRY = Path("config/devices.yaml")
 GIB = 2**30
 LITTLE_DISK_BYTES = 2 * GIB
 LITTLE_MEMORY_BYTES = 2 * GIB
 BUSY_SHARE = 0.25  # of the usable cores; one busy core of two made a small product 80 times slower
 COMPILERS = ("c++", "g++", "clang++")
-FP16_FEATURES = {"avx512_fp16", "amx_fp16", "asimdhp", "FEAT_FP16"}
 LABELS = {"cpp_compiler": "C++ compiler", "cpu_governor": "CPU governor"}
-
-Advice = dict[str, str | None]  # about, why, mend
 
 
 def report(host: Mapping[str, Any], devices: registry.Registry) -> dict[str, Any]:
@@ -67,9 +64,7 @@ def report(host: Mapping[str, Any], devices: registry.Registry) -> dict[str, Any
         "driver": host["driver"],
         "now": now,
         "advice": [
-            *_backend_advice(host),
-            *_device_advice(host),
-            *_cpu_advice(host, now),
+            *remedies.of(host),
             *_now_advice(host, now),
         ],
     }
@@ -117,97 +112,43 @@ def _now() -> dict[str, Any]:
     }
 
 
-def _advice(about: str, why: str, mend: str | None) -> Advice:
-    return {"about": about, "why": why, "mend": mend}
-
-
-def _backend_advice(host: Mapping[str, Any]) -> Iterator[Advice]:
-    """Backends that could work here and do not; a missing GPU is no fault."""
-    for name, state in host["backends"].items():
-        if not state["available"] and state["mend"]:
-            yield _advice(name, state["reason"], state["mend"])
-    if (host["blas"]["mlx"] or "").startswith(blas.REFERENCE):
-        yield _advice(
-            "mlx on the CPU",
-            f"MLX multiplies with {host['blas']['mlx']}, which its wheel brings and which is slow: "
-            "5 GFLOP/s against 190 with OpenBLAS, seen on two cores; the report says so beside "
-            "every number",
-            f"unset {blas.VARIABLE}, which asks for it"
-            if os.environ.get(blas.VARIABLE)
-            else f"`{mlx_blas.BUILD}` lets MLX call SciPy's OpenBLAS, or install {blas.SONAME} where "
-            "the loader finds it (apt install libopenblas0-pthread on Debian or Ubuntu): either is "
-            "then loaded before MLX, in MLX's processes alone, and its cells run again. "
-            f"{blas.VARIABLE}={blas.OWN} keeps MLX's own",
-        )
-
-
-def _device_advice(host: Mapping[str, Any]) -> Iterator[Advice]:
-    for device in host["devices"]:
-        if not device["backends"]:
-            yield _advice(device["id"], "no backend can use it, so it is not measured", None)
-        if device["kind"] == "gpu" and device["registry_id"] is None:
-            cores = f" with {device['gpu_cores']} GPU cores" if device["gpu_cores"] else ""
-            yield _advice(
-                device["id"],
-                f"'{device['name']}'{cores} fits no entry, or more than one, of {REGISTRY}: it is "
-                "measured, but without peak rates, so there is no MFU",
-                f"add an entry to {REGISTRY} with its figures and their sources",
-            )
-
-
-def _cpu_advice(host: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Advice]:
-    cpu = host["cpu"]
-    if not FP16_FEATURES.intersection(cpu["features"]):
-        yield _advice(
-            "fp16 on the CPU",
-            "this CPU has no fp16 arithmetic: fp16 is emulated and takes many times as long as fp32",
-            "keep fp16 on the CPU to the smallest sizes, or use bf16",
-        )
-    if cpu["usable_cores"] < cpu["logical_cores"]:
-        yield _advice(
-            "CPU cores",
-            f"{cpu['usable_cores']} of {cpu['logical_cores']} may be used (affinity or cgroup)",
-            None,
-        )
+def _now_advice(host: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Remedy]:
+    """Reasons against measuring at this moment."""
     if now["cpp_compiler"] is None:
-        yield _advice(
+        yield remedy(
             "C++ compiler",
             "there is none: mx.compile silently runs uncompiled, and DeepSpeed's CPU optimizer "
             "cannot be built",
             "install one: apt install g++ on Debian or Ubuntu, xcode-select --install on a Mac",
         )
-
-
-def _now_advice(host: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Advice]:
-    """Reasons against measuring at this moment."""
     load, cores = now["load_average_1min"], host["cpu"]["usable_cores"]
     if load is not None and load > BUSY_SHARE * cores:
-        yield _advice(
+        yield remedy(
             "load",
             f"this machine is busy now: a load of {load:.1f} on {cores} usable cores; cells that "
             "other work disturbs are flagged, and slow",
             "wait until it is idle, or end the other work",
         )
     if now["power_source"] == "battery":
-        yield _advice("power", "on battery, where clocks are held down", "plug it in")
+        yield remedy("power", "on battery, where clocks are held down", "plug it in")
     if now["low_power_mode"]:
         mend = "on a Mac sudo pmset -a powermode 0, or lowpowermode 0; on Linux powerprofilesctl"
-        yield _advice("power", "low power mode holds clocks down", mend)
+        yield remedy("power", "low power mode holds clocks down", mend)
     if now["cpu_governor"] not in (None, "performance"):
-        yield _advice(
+        yield remedy(
             "CPU governor",
             f"it is '{now['cpu_governor']}': the clock follows the load, and short runs see it "
             "rise",
             "sudo cpupower frequency-set -g performance",
         )
     if now["memory_available_bytes"] < LITTLE_MEMORY_BYTES:
-        yield _advice(
+        yield remedy(
             "memory",
             f"{_gib(now['memory_available_bytes'])} are available: cells may swap or be killed",
             "close other programs",
         )
     if now["disk_free_bytes"] < LITTLE_DISK_BYTES:
-        yield _advice(
+        yield remedy(
             "disk",
             f"{_gib(now['disk_free_bytes'])} are free here: records and figures may not fit, "
             "pretrained weights will not",
@@ -307,7 +248,7 @@ def _now_row(name: str, value: Any) -> tuple[str, str]:
 # -- command -----------------------------------------------------------------------------------
 
 
-def _cluster_advice(path: Path) -> Iterator[Advice]:
+def _cluster_advice(path: Path) -> Iterator[Remedy]:
     """Labels of the config's `cluster` that Slurm, where it is installed, would refuse."""
     try:
         section = config.resolve(validation.load_yaml(path))["cluster"]
@@ -315,7 +256,7 @@ def _cluster_advice(path: Path) -> Iterator[Advice]:
         return  # a run reports what is wrong with it
     if section and shutil.which("sbatch"):
         for label, line in slurm.refusals(section).items():
-            yield _advice("Slurm", line, f"mend cluster.{label}.resources in {path}")
+            yield remedy("Slurm", line, f"mend cluster.{label}.resources in {path}")
 
 
 def _configured_label(path: Path) -> str:
@@ -330,17 +271,17 @@ def _configured_label(path: Path) -> str:
 
 def examine(label: str) -> dict[str, Any]:
     """Detect this host and report on it; files that cannot be used become advice."""
-    mistakes: list[Advice] = []
+    mistakes: list[Remedy] = []
     devices: registry.Registry = {"devices": {}}
     try:
         devices = registry.load(REGISTRY)
     except UserError as error:
-        mistakes += [_advice("registry", line, None) for line in str(error).splitlines()]
+        mistakes += [remedy("registry", line, None) for line in str(error).splitlines()]
     try:
         # Ids made without the registry would rename devices: such a file is not written.
         host = host_file.resolve(RESULTS, label, devices, write=not mistakes, again=True)
     except UserError as error:
-        mistakes.append(_advice("host file", str(error), None))
+        mistakes.append(remedy("host file", str(error), None))
         host = host_file.assemble(
             host_file.detect_in_child(), host_file.default_label(), "0" * 64, devices
         )

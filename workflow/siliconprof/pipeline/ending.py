@@ -21,6 +21,7 @@ from siliconprof.store import left_out, temporary
 from siliconprof.store.validation import one_line
 
 PAGE = Path("results/report.html")
+STUDY = PAGE.with_name("study.html")
 SUMMARY = PAGE.with_name("summary.txt")
 LEFT_OUT = PAGE.with_name(left_out.FILE)  # an output of `render`: without it the page is due
 LOGS = Path("results/logs")
@@ -32,7 +33,7 @@ _STALE = re.compile(r'<p class="box" id="stale"[^>]*>.*?</p>\n', re.S)
 
 def wants_page(targets: Collection[str]) -> bool:
     """Whether a run was asked for the page; one without targets is."""
-    return not targets or bool({"report", "render", PAGE.as_posix()} & {*targets})
+    return not targets or bool({"report", "render", PAGE.as_posix(), STUDY.as_posix()} & {*targets})
 
 
 def summary() -> str:
@@ -90,7 +91,7 @@ def made_at() -> int | None:
 
 
 def mark_stale(made_before: int | None) -> None:
-    """Say in the page, if this run has not made it, that it is an earlier run's, and why.
+    """Say in both pages, if this run has not made them, that they are an earlier run's, and why.
 
     Args:
         made_before: `made_at` when the run began.
@@ -100,15 +101,16 @@ def mark_stale(made_before: int | None) -> None:
     with suppress(OSError, CannotWrite):  # the disk may be full: then the page stands as it is
         with writing(LEFT_OUT):
             LEFT_OUT.unlink(missing_ok=True)  # so that the next run makes it
-        text = _STALE.sub("", PAGE.read_text(encoding="utf-8"))
         when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         why = f" ({_reason()})" if _reason() else ""
         banner = (
             '<p class="box" id="stale" role="note">This page is an earlier run\u2019s: a run failed at '
             f"{when} before it had made the page again{html.escape(why)}.</p>\n"
         )
-        marked = text.replace(_TOP, _TOP + banner, 1)
-        temporary.write(PAGE, marked.encode("utf-8"), sealed=True)
+        for page in (PAGE, STUDY):
+            text = _STALE.sub("", page.read_text(encoding="utf-8"))
+            marked = text.replace(_TOP, _TOP + banner, 1)
+            temporary.write(page, marked.encode("utf-8"), sealed=True)
         print(f"{PAGE}: not made again; the earlier page stands, and says so", file=sys.stderr)
 
 

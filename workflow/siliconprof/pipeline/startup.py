@@ -138,7 +138,8 @@ def remake_damaged(results: Path) -> None:
         CannotWrite: one line.
     """
     tables = [path for path in results.glob("tables/*.csv") if temporary.sealed(path)]
-    derived = [results / "matrix.json", results / "report.html", *tables]
+    pages = [results / name for name in PAGES]
+    derived = [results / "matrix.json", *pages, *tables]
     bad = [path for path in derived if temporary.damaged(path)]
     for path in bad:
         kept = _set_aside(path, results)
@@ -147,10 +148,9 @@ def remake_damaged(results: Path) -> None:
             "records is made again",
             file=sys.stderr,
         )
-    # A sound page stands until it is replaced; without the list beside it Snakemake finds it due.
-    page = results / "report.html"
+    # Sound pages stand until they are replaced; without the list beside them they are due.
     for path in [results / left_out.FILE, *derived] if bad else ():
-        if path != page:
+        if path not in pages:
             with writing(path):
                 path.unlink(missing_ok=True)
     if bad:
@@ -232,8 +232,9 @@ def explain(results: Path) -> None:
 
 
 # What rules make from records, each before what it is made of.
+PAGES = ("report.html", "study.html")
 DERIVED = (
-    "report.html",
+    *PAGES,
     left_out.FILE,
     "figures/.snakemake_timestamp",
     "drawn/.snakemake_timestamp",

@@ -1,4 +1,4 @@
-"""What a page is made of, in the order in which it stands there, and its form as a file.
+"""What both pages are made of, in the order in which it stands there, and its form as a file.
 
 `siliconprof.render.draw` writes the file, `siliconprof.render.page` fills in the captions.
 """
@@ -17,6 +17,8 @@ from siliconprof.render.tables import Column, Table, Value
 from siliconprof.store.left_out import LeftOut
 
 FILE = "page.json"
+STUDY = "study.html"  # beside the report
+SEEN = "seen"
 
 
 class Caption(NamedTuple):
@@ -77,14 +79,16 @@ class Section:
 
 @dataclass
 class Page:
-    """Everything that the page says."""
+    """Everything that the two pages say: the report, and the study that has all of it."""
 
     facts: dict[str, str]  # title, host_line, when, counts, closing
-    sections: list[Section]
+    sections: list[Section]  # of the study
     facets: dict[str, list[Any]]  # see `siliconprof.render.marks.Facets.listed`
     colours: str  # CSS of both themes
     css: str = ""  # of the drawings
     left_out: list[LeftOut] = field(default_factory=list)  # beside what its boxes say
+    # Of the report; its blocks of kind SEEN stand for blocks of the study, by their anchors.
+    report: list[Section] = field(default_factory=list)
 
     def to_json(self) -> str:
         """One line; fields that have their default are absent."""
@@ -110,9 +114,17 @@ def read(path: Path) -> Page:
     """
     try:
         whole = json.loads(path.read_text(encoding="utf-8"))
-        sections = [_section(one) for one in whole.pop("sections", [])]
+        sections, report = (
+            [_section(one) for one in whole.pop(name, [])] for name in ("sections", "report")
+        )
+        drawn = {block.anchor: block for one in sections for block in one.blocks if block.anchor}
+        for section in report:
+            shown = (
+                drawn.get(block.anchor) if block.kind == SEEN else block for block in section.blocks
+            )
+            section.blocks = [block for block in shown if block]  # one may not have been drawn
         left_out = [LeftOut(**one) for one in whole.pop("left_out", [])]
-        return Page(sections=sections, left_out=left_out, **whole)
+        return Page(sections=sections, report=report, left_out=left_out, **whole)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, TypeError, KeyError) as error:

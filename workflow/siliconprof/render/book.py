@@ -1,4 +1,4 @@
-"""The page while it is drawn: sections, and numbered figures and tables.
+"""Both pages while they are drawn: sections, and numbered figures and tables.
 
 Their words stand in `report/captions.yaml` and meet the numbers when the page is written. Every
 figure and table is also written as files of its own.
@@ -7,7 +7,8 @@ figure and table is also written as files of its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from urllib.parse import quote
 
 from siliconprof import words
 from siliconprof.render import figures, marks, svg
-from siliconprof.render.blocks import Block, Caption, Section
+from siliconprof.render.blocks import SEEN, Block, Caption, Section
 from siliconprof.render.crew import Crew
 from siliconprof.render.tables import CAPTION, Table
 from siliconprof.store import left_out, table_files, temporary
@@ -70,10 +71,28 @@ class Book:
         # Figures, which work draws each, and the part that it is of.
         self._drawing: list[tuple[Block, int, Part]] = []
         self._part = Part(lambda data, book: None, None, "", {}, "")
-        self.sections: list[Section] = []
+        self.study: list[Section] = []
+        self.report: list[Section] = []
+        self.sections = self.study  # those of the page that is added to
         self.numbers = {"figure": 0, "table": 0}
         self.common: dict[str, Any] = {}  # values that any text may name
         self.origin = ""  # what marks figures and tables that are not this host's
+
+    @contextmanager
+    def on_report(self) -> Iterator[None]:
+        """Add to the report, the first page, what would else be added to the study."""
+        self.sections = self.report
+        try:
+            yield
+        finally:
+            self.sections = self.study
+
+    def see(self, anchor: str) -> bool:
+        """Show a figure or table of the study here too; whether there is one of that name."""
+        found = any(block.anchor == anchor for part in self.study for block in part.blocks)
+        if found:
+            self._add(Block(SEEN, anchor=anchor))
+        return found
 
     def part(self, add: Callable[[Any, Book], None], data: Any) -> None:
         """Add what is drawn of some data; what cannot be drawn becomes a box that says so.
@@ -272,6 +291,10 @@ class Book:
     def note(self, text: str) -> None:
         """Add a sentence, such as why a figure is absent."""
         self._add(Block("note", text))
+
+    def banner(self, text: str) -> None:
+        """Add a sentence that a reader must see before any number."""
+        self._add(Block("banner", text))
 
     def facts(self, items: list[tuple[str, str]]) -> None:
         """Add a list of names and values."""

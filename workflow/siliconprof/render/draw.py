@@ -1,4 +1,4 @@
-"""Tables in, drawings out: everything that the page says, but for its captions and looks.
+"""Tables in, drawings out: everything that both pages say, but for its captions and looks.
 
     python -m siliconprof.render.draw --matrix results/matrix.json --tables results/tables \
         --published config/published --registry config/devices.yaml --drawn results/drawn \
@@ -56,6 +56,7 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
         peaks,
         published,
         quality,
+        report,
         roofline,
         scenario_drawing,
         scenarios,
@@ -80,6 +81,9 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
         book.part(draw, data)
 
     book.common["intervals"] = uncertainty.origin_text(own.points)
+    with book.on_report():
+        book.section("answer")
+        here(report.begin)
     book.section("summary", host=setting.host_line(data))
     here(summary.add_findings)
     closing_texts = [""]
@@ -146,6 +150,8 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
         ),
         data,
     )
+    with book.on_report():
+        book.part(lambda some, into: report.end(some, into, again or quality.AGAIN), data)
     paper.settle(book)
     measured = sum(cell["status"] == "ok" for cell in own.cells)
     return {
@@ -201,11 +207,12 @@ def draw(arguments: argparse.Namespace) -> None:
             )
             page = blocks.Page(
                 facts,
-                book.sections,
+                book.study,
                 book.facets.listed(data.name_of_device),
                 css,
                 book.styles.css(),
                 [*left_out.of_tables(arguments.tables), *unread],
+                book.report,
             )
             (staged / blocks.FILE).write_text(page.to_json(), encoding="utf-8")
         temporary.replace_files(arguments.drawn, staged)

@@ -1,9 +1,10 @@
-"""What was drawn in, one page and its figures out, with the words and looks of `report/`.
+"""What was drawn in, two pages and their figures out, with the words and looks of `report/`.
 
     python -m siliconprof.render.page --drawn results/drawn --template report \
         --figures results/figures --output results/report.html
 
-The page is one file that opens without a network.
+The report answers on a few screens; the study, beside it, has every figure and table. Each is one file that
+opens without a network.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def write(arguments: argparse.Namespace) -> None:
 
     template = read_template(arguments.template)
     page = blocks.read(arguments.drawn / blocks.FILE)
-    template.captions.fill_in(page.sections)
+    template.captions.fill_in([*page.sections, *page.report])
     boxes = (block for section in page.sections for block in section.blocks if block.kind == "box")
     missing = [*page.left_out, *(line for box in boxes for line in box.items)]
     staged = temporary.beside(arguments.figures)
@@ -127,17 +128,28 @@ def write(arguments: argparse.Namespace) -> None:
         for path in arguments.drawn.glob("[!.]*"):  # a dot: Snakemake's own
             if path.name != blocks.FILE:
                 shutil.copyfile(path, staged / path.name)
-        write_captions(page.sections, staged)
-        text = template.page.render(
-            **page.facts,
-            left_out=missing,
-            sections=page.sections,
-            facets=page.facets,
-            css=f"{page.colours}{template.style}{page.css}",
-            script=template.script,
-        )
+        write_captions(page, staged)
+        study = arguments.output.with_name(blocks.STUDY)
+        texts = {
+            path: template.page.render(
+                **page.facts,
+                left_out=missing,
+                sections=sections,
+                facets=page.facets,
+                css=f"{page.colours}{template.style}{page.css}",
+                script=template.script,
+                is_study=sections is page.sections,
+                other=other.name,
+                here=anchors(sections),
+            )
+            for path, other, sections in (
+                (study, arguments.output, page.sections),
+                (arguments.output, study, page.report),
+            )
+        }
+        temporary.write(study, texts[study].encode("utf-8"), sealed=True)
         with temporary.opened(arguments.output, sealed=True) as stream:
-            stream.write(text.encode("utf-8"))
+            stream.write(texts[arguments.output].encode("utf-8"))
             stream.flush()
             temporary.replace_files(arguments.figures, staged)
         for line in missing:
@@ -154,10 +166,18 @@ def write(arguments: argparse.Namespace) -> None:
         temporary.remove(staged)
 
 
-def write_captions(sections: Sequence[Section], folder: Path) -> None:
+def anchors(sections: Sequence[Section]) -> set[str]:
+    """The places of a page that a link may lead to; all others are on the other page."""
+    of_blocks = (block.anchor for section in sections for block in section.blocks)
+    return {*(section.anchor for section in sections), *of_blocks}
+
+
+def write_captions(page: blocks.Page, folder: Path) -> None:
     """Put the captions into the files of tables, and into the index of Snakemake's own report."""
     index = {}
-    for number, section in enumerate(sections, start=1):
+    # What both pages show is listed in the study's sections.
+    of_report = ((0, section) for section in page.report)
+    for number, section in (*of_report, *enumerate(page.sections, start=1)):
         for block in section.files():
             name = block.anchor.removeprefix("figure-")
             index[name] = {
@@ -189,7 +209,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ("drawn", "folder of what was drawn"),
         ("template", "folder of template, style sheet and captions"),
         ("figures", "folder for figures and tables as files"),
-        ("output", "the page"),
+        ("output", "the report; the study lies beside it"),
     ):
         parser.add_argument(f"--{name}", type=Path, required=True, help=what)
     write(parser.parse_args(argv))

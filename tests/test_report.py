@@ -1,0 +1,54 @@
+"""The report, the first page: one answer for each model, and what it rests on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from synthetic_results import Page, make, make_page, matmul, training
+
+CONTENDED = {"code": "contended", "detail": "2.0 cores by other processes"}
+
+
+def report(results: Path) -> Page:
+    """The page as it was made."""
+    make_page(results, "--jobs", "1")
+    return Page((results / "report.html").read_text(encoding="utf-8"))
+
+
+def disturbed(made: dict[str, Any]) -> dict[str, Any]:
+    """A record whose cell was not alone on the processor."""
+    return made | {"flags": [CONTENDED]}
+
+
+def test_the_fastest_way_is_the_answer_and_the_others_are_held_against_it(tmp_path: Path) -> None:
+    own = [
+        training(0.010),
+        training(0.025, backend="mlx"),
+        training(0.050, precision="amp-bf16"),
+        matmul(),
+    ]
+    text = report(make(tmp_path, own)).of("answer")
+    assert "400 samples/s" in text and "torch-cpu · plain · fp32" in text
+    assert "2.50 × faster than mlx · plain · fp32" in text
+    assert "5.00 × faster than torch-cpu · plain · amp-bf16" in text
+    assert "Other processes" not in text
+
+
+def test_no_answer_rests_on_what_other_processes_disturbed(tmp_path: Path) -> None:
+    """Unless there is no other, and then it is marked; a command that mends it is named."""
+    own = [disturbed(training(0.010)), training(0.020, backend="mlx")]
+    made = report(make(tmp_path / "one", own))
+    text = made.of("answer")
+    assert "mlx · plain · fp32" in text and "200 samples/s" in text
+    assert "no faster beyond noise than torch-cpu · plain · fp32 (disturbed)" in text
+    assert "1 of 2 cells were measured" in text
+    assert "siliconprof remeasure --flagged contended" in text
+
+    alone = report(make(tmp_path / "other", [disturbed(training(0.010))]))
+    assert "disturbed" in alone.of("answer") and "400 samples/s" in alone.of("answer")
+
+
+def test_a_host_without_trainings_says_so(tmp_path: Path) -> None:
+    text = report(make(tmp_path, [matmul()])).of("answer")
+    assert "No training of this host was measured" in text

@@ -1,0 +1,79 @@
+"""What a host lacks to train faster, or to be measured better: why, and how to mend it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from siliconprof.hosts import blas, mlx_blas
+
+REGISTRY = Path("config/devices.yaml")
+FP16_FEATURES = {"avx512_fp16", "amx_fp16", "asimdhp", "FEAT_FP16"}
+BF16_FEATURES = {"avx512_bf16", "amx_bf16", "bf16", "FEAT_BF16"}
+
+Remedy = dict[str, str | None]  # about, why, mend
+
+
+def remedy(about: str, why: str, mend: str | None) -> Remedy:
+    """One of them; `mend` is None where nothing can be done."""
+    return {"about": about, "why": why, "mend": mend}
+
+
+def of(host: Mapping[str, Any]) -> Iterator[Remedy]:
+    """Those of a host file's content, whatever else runs on the host."""
+    yield from _of_backends(host)
+    yield from _of_devices(host)
+    yield from _of_cpu(host)
+
+
+def _of_backends(host: Mapping[str, Any]) -> Iterator[Remedy]:
+    """Backends that could work here and do not; a missing GPU is no fault."""
+    for name, state in host["backends"].items():
+        if not state["available"] and state["mend"]:
+            yield remedy(name, state["reason"], state["mend"])
+    if (host["blas"]["mlx"] or "").startswith(blas.REFERENCE):
+        yield remedy(
+            "mlx on the CPU",
+            f"MLX multiplies with {host['blas']['mlx']}, which its wheel brings and which is slow: "
+            "5 GFLOP/s against 190 with OpenBLAS, seen on two cores; the report says so beside "
+            "every number",
+            f"unset {blas.VARIABLE}, which asks for it"
+            if os.environ.get(blas.VARIABLE)
+            else f"`{mlx_blas.BUILD}` lets MLX call SciPy's OpenBLAS, or install {blas.SONAME} where "
+            "the loader finds it (apt install libopenblas0-pthread on Debian or Ubuntu): either is "
+            "then loaded before MLX, in MLX's processes alone, and its cells run again. "
+            f"{blas.VARIABLE}={blas.OWN} keeps MLX's own",
+        )
+
+
+def _of_devices(host: Mapping[str, Any]) -> Iterator[Remedy]:
+    for device in host["devices"]:
+        if not device["backends"]:
+            yield remedy(device["id"], "no backend can use it, so it is not measured", None)
+        if device["kind"] == "gpu" and device["registry_id"] is None:
+            cores = f" with {device['gpu_cores']} GPU cores" if device["gpu_cores"] else ""
+            yield remedy(
+                device["id"],
+                f"'{device['name']}'{cores} fits no entry, or more than one, of {REGISTRY}: it is "
+                "measured, but without peak rates, so there is no MFU",
+                f"add an entry to {REGISTRY} with its figures and their sources",
+            )
+
+
+def _of_cpu(host: Mapping[str, Any]) -> Iterator[Remedy]:
+    cpu = host["cpu"]
+    if not FP16_FEATURES.intersection(cpu["features"]):
+        yield remedy(
+            "fp16 on the CPU",
+            "this CPU has no fp16 arithmetic: fp16 is emulated and takes many times as long as fp32",
+            "keep fp16 on the CPU to the smallest sizes"
+            + (", or use bf16" if BF16_FEATURES.intersection(cpu["features"]) else ""),
+        )
+    if cpu["usable_cores"] < cpu["logical_cores"]:
+        yield remedy(
+            "CPU cores",
+            f"{cpu['usable_cores']} of {cpu['logical_cores']} may be used (affinity or cgroup)",
+            None,
+        )
