@@ -114,8 +114,8 @@ def test_flagged_cells_are_measured_again_on_request(project: Checkout) -> None:
     after = project.stamps()
     assert after[key][1] != flagged[1]
     assert {name for name in after if after[name] != before[name]} == {key}
-    (earlier,) = (project.path / "results/history" / key).glob("*.json")
-    assert record_file.read(earlier) == made
+    history = (project.path / "results/history" / key).glob("*.json")
+    assert made in [record_file.read(earlier) for earlier in history]
     wrong = project.stage("pipeline.cli", "remeasure", "--flagged", "loud", check=False)
     assert wrong.returncode and "'loud' is no flag" in wrong.stderr
 

@@ -49,6 +49,18 @@ def test_no_answer_rests_on_what_other_processes_disturbed(tmp_path: Path) -> No
     assert "disturbed" in alone.of("answer") and "400 samples/s" in alone.of("answer")
 
 
+def test_devices_of_all_hosts_are_held_against_each_other(tmp_path: Path) -> None:
+    """The fastest device stands first, the others say how much faster it is."""
+    here = [training(0.100), training(0.200, backend="mlx")]
+    server = [training(0.010, host="server", device="h200", backend="torch-cuda")]
+    mac = [training(0.050, host="mac", device="m4", backend="torch-mps")]
+    text = report(make(tmp_path, here, [*server, *mac])).of("answer")
+    assert text.index("torch-cuda") < text.index("torch-mps") < text.index("torch-cpu")
+    assert "5.00 × faster than m4" in text
+    assert "h200 is 5.00 × faster" in text and "h200 is 10.0 × faster" in text
+    assert "other host" in text
+
+
 def test_a_host_without_trainings_says_so(tmp_path: Path) -> None:
     text = report(make(tmp_path, [matmul()])).of("answer")
-    assert "No training of this host was measured" in text
+    assert "No training was measured" in text

@@ -83,7 +83,7 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
     book.common["intervals"] = uncertainty.origin_text(own.points)
     with book.on_report():
         book.section("answer")
-        here(report.begin)
+        book.part(report.begin, data)
     book.section("summary", host=setting.host_line(data))
     here(summary.add_findings)
     closing_texts = [""]

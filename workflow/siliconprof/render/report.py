@@ -10,16 +10,17 @@ from typing import NamedTuple
 
 from siliconprof import words
 from siliconprof.analyse.attribution import CAUSE, NO_GAP
+from siliconprof.analyse.throughputs import device_of
 from siliconprof.hosts import remedies
 from siliconprof.render import peaks, setting, summary, truth, uncertainty, why_gaps
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Step, steps
 from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, missing, told
+from siliconprof.render.tables import Column, Table, Value, missing
 from siliconprof.render.variants import Family, Row, flagged, label, variant, work_apart
 from siliconprof.store.records import HERE
 
-MOST_TRAININGS = 8  # the largest models
+MOST_ROWS = 12  # of the largest models
 FINDINGS = 3
 MOST_REMEDIES = 4
 DISTURBED = "contended"
@@ -27,12 +28,15 @@ AGAIN = f"siliconprof remeasure --flagged {DISTURBED}"
 
 
 class Answer(NamedTuple):
-    """How fast one model trains: the fastest way, the fastest of each other, and why."""
+    """How fast one model trains on one device: the fastest way, each other way, and why."""
 
     family: Family
     best: Step
-    others: Sequence[Step]  # the fastest first
-    gap: why_gaps.Gap | None  # to another device or backend
+    others: Sequence[Step]  # of the same device, other backends first
+    gap: why_gaps.Gap | None  # to another backend of the device
+    ahead: Step | None  # of the device that is faster than all others; None for itself
+    behind: Step | None  # of the next device, for the fastest one
+    device: str
 
     @property
     def disturbed(self) -> bool:
@@ -46,43 +50,68 @@ def way(row: Row) -> str:
 
 
 def answers(data: Data) -> list[Answer]:
-    """One for each model, the largest first; what was disturbed only where nothing else is known."""
+    """One for each model and device, large models and fast devices first.
+
+    What other processes disturbed counts only where nothing else is known.
+    """
     gaps = why_gaps.read(data)
     found = []
     for family, trained in steps(data).items():
+        if family.near_capacity:  # every way found a batch of its own
+            continue
         whole = [s for s in trained if not work_apart(s.row) and not variant(s.row)] or trained
-        fastest: dict[tuple, Step] = {}
         ranked = sorted(whole, key=lambda step: (flagged(step.row, DISTURBED), step.middle))
+        ways: dict[tuple, dict[tuple, Step]] = {}  # device -> backend, trainer, precision -> step
         for step in ranked:
             row = step.row
-            place = (row["device"], row["backend"], row["trainer"], row["precision"])
-            fastest.setdefault(place, step)
-        best, *others = fastest.values()
-        others.sort(key=lambda step: step.middle)
-        found.append(Answer(family, best, others, _gap(gaps, family, best)))
+            own = (row["backend"], row["trainer"], row["precision"])
+            ways.setdefault(device_of(row), {}).setdefault(own, step)
+        leaders = [next(iter(fastest.values())) for fastest in ways.values()]
+        for fastest, after in zip(
+            ways.values(), [*leaders[1:2], *[None] * len(ways)], strict=False
+        ):
+            best, *others = fastest.values()
+            others.sort(key=lambda step: _distance(best.row, step))
+            ahead = None if best is leaders[0] else leaders[0]
+            gap, name = _gap(gaps, family, best), data.device_name(best.row)
+            found.append(Answer(family, best, others, gap, ahead, None if ahead else after, name))
     return found
+
+
+def _distance(best: Row, other: Step) -> tuple[int, float]:
+    """Sort key: another device or backend first, all else alike; then what else differs."""
+    return sum(best[axis] != other.row[axis] for axis in ("trainer", "precision")), other.middle
 
 
 def _gap(gaps: Sequence[why_gaps.Gap], family: Family, best: Step) -> why_gaps.Gap | None:
     """The gap from the fastest way to another device or backend, all else alike."""
     for gap in gaps:
-        path = gap.apart & {"device", "backend"}
+        path = gap.apart & {"backend"}
         if gap.family == family and gap.fast is best.row and path == gap.apart:
             return None if gap.verdict == NO_GAP else gap
     return None
 
 
 def _ways(answer: Answer) -> Value:
-    """`2.10 × faster than mlx · plain · fp32; …`, the nearest first."""
+    """`2.10 × faster than mlx · plain · fp32`, and the other ways behind it.
+
+    Of a device that is not the fastest, first how much faster that one is.
+    """
     texts = []
-    for other in answer.others:
+    if answer.ahead:
+        ratio = words.significant(answer.best.middle / answer.ahead.middle)
+        texts.append(f"{answer.ahead.row['device']} is {ratio} × faster")
+    for other in (*filter(None, [answer.behind]), *answer.others):
+        name = way(other.row)
+        if other is answer.behind:
+            name = f"{other.row['device']}, {name}"
         ratio = words.significant(other.middle / answer.best.middle)
         even = answer.best.overlaps(other) or other.middle <= answer.best.middle
         doubt = " (disturbed)" if flagged(other.row, DISTURBED) else ""
         texts.append(
-            f"no faster beyond noise than {way(other.row)}{doubt}"
+            f"no faster beyond noise than {name}{doubt}"
             if even
-            else f"{ratio} × faster than {way(other.row)}{doubt}"
+            else f"{ratio} × faster than {name}{doubt}"
         )
     if not texts:
         return missing("nothing to compare with")
@@ -90,9 +119,9 @@ def _ways(answer: Answer) -> Value:
 
 
 def _cause(answer: Answer) -> Value:
-    """The largest estimated cause of the gap to another device or backend, with its share."""
+    """The largest estimated cause of the gap to another backend, with its share."""
     if answer.gap is None:
-        return missing("no other device or backend did the same work beyond noise")
+        return missing("no other backend did the same work beyond noise")
     causes = [line for line in answer.gap.parts(CAUSE) if (line["share"] or 0.0) >= 0.02]
     unexplained = words.whole_percent(answer.gap.left["share"] or 0.0)
     if not causes:
@@ -104,7 +133,8 @@ def _cause(answer: Answer) -> Value:
 
 def _fastest(answer: Answer) -> Value:
     badge = "disturbed" if answer.disturbed else ""
-    return Value(way(answer.best.row), sort=way(answer.best.row), badge=badge)
+    name = way(answer.best.row)
+    return Value(name, sort=name, badge=badge, mark="prose")
 
 
 def _rate(answer: Answer) -> Value:
@@ -120,14 +150,19 @@ def _rate(answer: Answer) -> Value:
     return Value(known[0], sort, ", ".join(known[1:]))
 
 
+def _device(answer: Answer) -> Value:
+    badge = words.SOURCE_BADGES.get(answer.best.row["source"], "")
+    return Value(answer.device, sort=answer.device, badge=badge, mark="prose")
+
+
 def _model(answer: Answer) -> Value:
     name, _, size = answer.family.label.partition(": ")
-    return Value(name, sort=name, below=size)
+    return Value(name, sort=name, below=size, mark="prose")
 
 
 COLUMNS = (
     Column("Model", below="size", value=_model),
-    told("Device", lambda answer: answer.best.row["device"], folds=True),
+    Column("Device", folds=True, value=_device),
     Column("speed", "", True, "of the fastest way", "tokens/s", value=_rate),
     Column("a step", "ms", True, "median, 95 % interval", value=lambda one: one.best.value()),
     Column("Fastest way", value=_fastest),
@@ -138,17 +173,18 @@ COLUMNS = (
 
 def begin(data: Data, book: Book) -> None:
     """The answer; the rest of the report follows when the study is drawn, see `end`."""
-    for sentence in disturbed(data):
+    own = data.only(HERE)
+    for sentence in disturbed(own):
         book.banner(sentence)
     found = answers(data)
     if found:
-        rows = found[:MOST_TRAININGS]
+        rows = found[:MOST_ROWS]
         table = Table.of(rows, COLUMNS, about=lambda one: one.best.row)
         if more := len(found) - len(rows):
-            table.notes.append(f"{words.count(more, 'smaller model')}: in the study.")
+            table.notes.append(f"{words.count(more, 'more row')} of smaller models: in the study.")
         book.table("answer", "answer", table)
     else:
-        book.note("No training of this host was measured, so there is no answer.")
+        book.note("No training was measured, so there is no answer.")
     what_to_do = list(_remedies(data))
     if what_to_do:
         book.listing(what_to_do[:MOST_REMEDIES], "What to do:", more=what_to_do[MOST_REMEDIES:])
