@@ -421,10 +421,13 @@ def test_doctor_explains_what_does_not_work(default_run):
     assert report["host"]["cpu"]["usable_cores"] >= 1
 
 
-def test_the_readme_s_commands_exist():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_commands_and_links_of_the_documentation_exist():
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    texts = {page: page.read_text(encoding="utf-8") for page in pages}
+    assert texts[ROOT / "README.md"].count("\n") <= 130
     commands = [
         line.split()
+        for text in texts.values()
         for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
         for line in block.splitlines()
     ]
@@ -435,15 +438,11 @@ def test_the_readme_s_commands_exist():
     assert targets and all(
         re.search(rf"^[\w ]*\b{target}\b[\w ]*:", makefile, re.M) for target in targets
     )
-    for link in (
-        "config/config.yaml",
-        "config/paper.yaml",
-        "config/README.md",
-        "results/README.md",
-        "CHANGELOG.md",
-        "report/images/report.png",
-    ):
-        assert f"({link})" in text and (ROOT / link).exists(), link
+    for page, text in texts.items():
+        links = re.findall(r"\]\((?!http)([^)#]+)", text)
+        assert [link for link in links if not (page.parent / link).exists()] == [], page
+    listed = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    assert [page.name for page in pages[1:] if f"({page.name})" not in listed] == ["README.md"]
 
 
 def test_the_shipped_experiments_are_valid():
