@@ -1,13 +1,17 @@
 """Times are real: the statistics, the pace of warm-up and repeats, and what a phase contains.
 
 The clock and the device are simulated where a test is about logic, so nothing here depends on
-how busy this machine is; two tests measure a real sleep.
+how busy this machine is; a few tests measure a real sleep, and a core that is shared.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import random
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from siliconprof import plugins
-from siliconprof.session import quality, timing
+from siliconprof.session import quality, thread_time, timing
 from siliconprof.session.session import Session
 from siliconprof.session.timing import Pace, PhaseClock, Plan, StepTimes
 from siliconprof.stats import statistics
@@ -528,3 +532,59 @@ def test_a_slow_set_up_takes_nothing_from_the_warm_up_budget():
         assert pace.warming_up()
         pace.warmup_times.append(seconds)
     assert pace.warming_up()
+
+
+# -- where wall time goes ------------------------------------------------------------------------
+
+
+def burn(seconds: float) -> None:
+    """Be on a core for so long, by the thread's own clock."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def used_by(work: Callable[[], object]) -> tuple[float, dict[str, float | None]]:
+    """(wall seconds of some work, what this thread used of them)."""
+    start, began = thread_time.read(threading.get_ident()), time.perf_counter()
+    work()
+    wall = time.perf_counter() - began
+    return wall, thread_time.between(start, thread_time.read(threading.get_ident()))
+
+
+def test_a_thread_that_sleeps_uses_no_core() -> None:
+    wall, used = used_by(lambda: time.sleep(0.1))
+    assert used["cpu_s"] < 0.02 and wall - used["cpu_s"] - (used["waiting_s"] or 0.0) > 0.05
+
+
+def test_a_thread_that_computes_is_on_a_core_and_other_threads_are_counted() -> None:
+    _, used = used_by(lambda: burn(0.1))
+    assert used["cpu_s"] == pytest.approx(0.1, rel=0.1)
+    other = threading.Thread(target=burn, args=(0.1,))
+
+    def wait_for_another() -> None:
+        other.start()
+        other.join()
+
+    _, used = used_by(wait_for_another)
+    assert used["cpu_s"] < 0.05 and used["all_threads_cpu_s"] == pytest.approx(0.1, rel=0.5)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of waiting for a core")
+def test_a_thread_that_shares_its_core_waits_for_it() -> None:
+    core = {min(os.sched_getaffinity(0))}
+    before = os.sched_getaffinity(0)
+    program = (
+        f"import os, time; os.sched_setaffinity(0, {core}); time.sleep(0.01)\nwhile True: pass"
+    )
+    other = subprocess.Popen([sys.executable, "-c", program])
+    try:
+        os.sched_setaffinity(0, core)
+        time.sleep(0.3)
+        wall, used = used_by(lambda: burn(0.3))
+    finally:
+        os.sched_setaffinity(0, before)
+        other.kill()
+        other.wait()
+    assert used["waiting_s"] > 0.1
+    assert used["cpu_s"] + used["waiting_s"] == pytest.approx(wall, rel=0.1)

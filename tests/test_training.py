@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,11 @@ def test_tables_carry_the_study(study: Checkout) -> None:
     lora = [row for row in rows("points") if row["workload"] == "lora-plain"]
     assert {row["n_trainable_parameters"] for row in lora} == {"2048"}
     assert all(float(row["minor_faults_per_step"]) >= 0 for row in lora)
+    if sys.platform == "linux":  # where the wall time of a step went sums to it
+        for row in lora:
+            parts = ("cpu", "waiting", "blocked")
+            went = sum(float(row[f"{part}_per_step_s"]) for part in parts)
+            assert went == pytest.approx(float(row["wall_per_step_s"]), rel=0.05)
     models = {(row["model"], row["size"]): row for row in rows("models")}
     assert models["gpt2", "large"]["n_parameters"] == "774030080"
     assert models["gpt2", "xl"]["n_parameters"] == "1557611200"

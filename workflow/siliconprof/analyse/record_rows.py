@@ -66,6 +66,7 @@ def point_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]
             "device_peak_bytes": point["memory"].get("device_peak_bytes"),
             "device_peak_means": point["memory"].get("device_peak_means"),
             **faults_per_step(data, point.get("steps")),
+            **time_per_step(point),
             "result_error": point.get("result_error"),
             "stopped_by": point.get("stopped_by"),
             "free_running_steps": point.get("free_running_steps"),
@@ -125,6 +126,31 @@ def faults_per_step(
             median * page if median is not None and page else None
         )
     return row
+
+
+TIME_USE = ("cpu_s", "system_s", "waiting_s", "all_threads_cpu_s")  # see `thread_time`
+
+
+def time_per_step(point: Mapping[str, Any]) -> dict[str, float | None]:
+    """What an unsplit step's wall time went to, in seconds: means, since the kernel counts in ticks.
+
+    `blocked_per_step_s` is what is left of the wall time: neither on a core nor waiting for one.
+    """
+    steps, walls = point.get("steps") or {}, point["times"].get("unsplit_step_s") or []
+    row: dict[str, float | None] = {}
+    for name in TIME_USE:
+        used = [
+            seconds
+            for kind, seconds in zip(steps.get("kind", ()), steps.get(name, ()), strict=False)
+            if kind == "unsplit" and seconds is not None
+        ]
+        mean = sum(used) / len(used) if used and len(used) == len(walls) else None
+        row[f"{name.removesuffix('_s')}_per_step_s"] = mean
+    on, waiting = row["cpu_per_step_s"], row["waiting_per_step_s"]
+    wall = sum(walls) / len(walls) if on is not None else None
+    left = None if wall is None or on is None or waiting is None else wall - on - waiting
+    blocked = None if left is None else max(left, 0.0)
+    return row | {"blocked_per_step_s": blocked, "wall_per_step_s": wall}
 
 
 def summary(name: str, values: Sequence[float]) -> dict[str, float | int | None]:

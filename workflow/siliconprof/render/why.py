@@ -24,8 +24,9 @@ from siliconprof.render.blocks import Finding
 from siliconprof.render.book import Book
 from siliconprof.render.compare import Line, told
 from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, missing
+from siliconprof.render.tables import Column, Table, Value, missing, number
 from siliconprof.render.traces import point_key
+from siliconprof.render.training import NAMES as NAMES_OF_TRAINING
 from siliconprof.render.variants import Row, as_slug, has_no_speed
 from siliconprof.render.why_gaps import MOST_SHOWN, MS, NAMES, Gap
 
@@ -80,6 +81,10 @@ def add(data: Data, book: Book, everyone: Data) -> None:
     if gaps:
         _tables(book, gaps, "")
         _besides(data, book, gaps)
+    used = [row for row in data.training() if row.get("cpu_per_step_s") is not None]
+    if used:
+        fold = words.count(len(used), "training") if len(used) > FOLD_ABOVE else ""
+        book.table("time-use", "time-use", Table.of(used, TIME_USE), folded=fold)
     others = why_gaps.read(everyone, everyone=True)
     if others:
         _tables(book, others, "others-")
@@ -229,6 +234,26 @@ def phases_table(gaps: Sequence[Gap]) -> Table:
         lines = {line["part"]: line for line in gap.parts(PHASE)}
         result.add(*_names(gap), *(_part(lines.get(name)) for name in names), of=gap.of)
     return result
+
+
+# -- time by use ----------------------------------------------------------------------------------
+
+UNTOLD = "the system does not tell"
+
+
+def _use(head: str, name: str, help: str) -> Column:
+    return number(head, "ms", f"{name}_per_step_s", UNTOLD, help)
+
+
+TIME_USE = (
+    *NAMES_OF_TRAINING,
+    _use("step", "wall", "mean of the unsplit steps"),
+    _use("on a core", "cpu", "the measuring thread"),
+    _use("of it in the kernel", "system", "page faults and system calls; counted in ticks"),
+    _use("waiting for a core", "waiting", "runnable, while others had the core"),
+    _use("blocked", "blocked", "asleep, or waiting for the device, a disk, or other threads"),
+    _use("all threads on cores", "all_threads_cpu", "of the whole process"),
+)
 
 
 # -- the finding -----------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof.probes.page_faults import read_faults
+from siliconprof.session import thread_time
 from siliconprof.session.timing import (
     FREE_RUN_SHARE,
     FREE_RUN_STEPS,
@@ -102,7 +104,9 @@ class Course:
             "started_s": [],
             "minor_faults": [],
             "major_faults": [],
+            **{name: [] for name in thread_time.ThreadTime._fields},
         }
+        self._thread = threading.get_ident()
         self.run_steps = 0  # free-running steps in a run; 0: none has begun
         self._run_losses: list[Any] = []  # of the run under way, not read yet
 
@@ -173,6 +177,7 @@ class Course:
             self.session.progress(f"first step, {kind}", 1, always=True)
         self._kind = kind
         self._faults = read_faults()
+        self._used = thread_time.read(self._thread)
         if kind != FREE:
             self.clock.start(split=kind == "split")
         elif not self._run_losses:
@@ -186,6 +191,7 @@ class Course:
             loss: its loss, or a function that returns it, called after the clock has stopped.
         """
         step_s, phases = (0.0, {}) if self._kind == FREE else self.clock.stop()
+        used = thread_time.between(self._used, thread_time.read(self._thread))
         minor, major = read_faults()
         if self._kind == FREE:
             self._run_losses.append(loss)
@@ -193,11 +199,9 @@ class Course:
                 self._stop_run()
         else:
             self.losses.append(read(loss))
-        for name, value in zip(
-            self.steps,
-            (self._kind, self._started_s, minor - self._faults[0], major - self._faults[1]),
-            strict=True,
-        ):
+        faults = {"minor_faults": minor - self._faults[0], "major_faults": major - self._faults[1]}
+        of_step = {"kind": self._kind, "started_s": self._started_s, **faults, **used}
+        for name, value in of_step.items():
             self.steps[name].append(value)
         if self._kind == "compile":
             self.times.compile_step_s.append(step_s)

@@ -1,0 +1,56 @@
+"""Where the wall time of the measuring thread goes: on a core, waiting for one, or blocked.
+
+What is left of a wall time when a thread neither computes nor waits for a core, it is blocked: it
+sleeps, waits for a disk, a lock, other threads or the device.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from functools import cache
+from typing import NamedTuple
+
+THREAD = getattr(resource, "RUSAGE_THREAD", None)  # Linux; macOS tells of the process alone
+SCHEDSTAT = "/proc/thread-self/schedstat"  # ns on a core, ns waiting for one, times (proc(5))
+
+
+class ThreadTime(NamedTuple):
+    """Seconds since the thread began; None where the system does not tell."""
+
+    cpu_s: float
+    system_s: float | None  # of them in the kernel; it is counted in ticks, so only sums tell
+    waiting_s: float | None  # runnable, while others had the core
+    all_threads_cpu_s: float
+
+
+@cache
+def _schedstat(thread: int) -> int | None:
+    """A descriptor of the file of this thread; None where there is none."""
+    try:
+        return os.open(SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def read(thread: int) -> ThreadTime:
+    """What the calling thread has used so far. Costs some microseconds.
+
+    Args:
+        thread: its id, `threading.get_ident`.
+    """
+    descriptor = _schedstat(thread)
+    waiting_s = None
+    if descriptor is not None:
+        waiting_s = int(os.pread(descriptor, 80, 0).split()[1]) * 1e-9
+    system_s = None if THREAD is None else resource.getrusage(THREAD).ru_stime
+    return ThreadTime(time.thread_time(), system_s, waiting_s, time.process_time())
+
+
+def between(start: ThreadTime, end: ThreadTime) -> dict[str, float | None]:
+    """What was used in between, by the names of `ThreadTime`."""
+    return {
+        name: None if before is None or after is None else max(after - before, 0.0)
+        for name, before, after in zip(ThreadTime._fields, start, end, strict=True)
+    }
