@@ -16,12 +16,13 @@ from siliconprof.remote.bundle_check import (
     MANIFEST,
     RESERVED_LABEL,
     Bundle,
+    as_packed,
     bytes_of,
     check,
     parsed,
     read_bundle,
 )
-from siliconprof.store import documents, record, records, redaction, temporary, validation
+from siliconprof.store import documents, record, records, temporary, validation
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,14 @@ def import_bundle(
     replace: bool = False,
     signers: Path | None = None,
     signer: str | None = None,
+    only: str | None = None,
 ) -> Imported:
     """Add another host's records to this checkout, byte for byte.
 
     Args:
         signers: OpenSSH's file of allowed signers; None to check no signature.
         signer: the only one of them to accept.
+        only: the only label of which it may hold records; None for any.
         replace: whether a record may replace a different one of the same cell, which then stays
             in `results/history`.
 
@@ -79,6 +82,11 @@ def import_bundle(
     if signers is not None:  # before anything of it is looked at
         by = signatures.signer(content, path, signers, signer)
     bundle = check(content, path)
+    if only is not None and {*bundle.hosts} - {only}:
+        raise UserError(
+            f"its bundle holds records of {', '.join(bundle.hosts)}: a host may send its own only; "
+            "nothing imported"
+        )
     unchecked = by is None and signatures.path_of(path).exists()
     if not results.is_dir():
         raise UserError(f"{results}: no such folder; run this in a checkout, or give --results")
@@ -214,8 +222,7 @@ def _state(path: Path, incoming: Mapping[str, Any]) -> str:
         return "damaged"
     if existing["sha256"] == incoming["sha256"]:
         return "same"
-    redacted = redaction.record(documents.read(path))  # as `pack` redacts an older one
-    return "same" if record.content_sha256(redacted) == incoming["sha256"] else "differs"
+    return "same" if as_packed(existing)[0]["sha256"] == incoming["sha256"] else "differs"
 
 
 def _refuse_other_machines(bundle: Bundle, results: Path) -> None:
