@@ -17,7 +17,8 @@ from siliconprof.errors import UserError
 from siliconprof.store import names, validation
 
 MAKE = "make"  # the `environment` that is set up by `make env`
-MAKE_PYTHON = "python3.11"  # as the Makefile wants it
+THERE = Path(__file__).with_name("collect_there.sh")
+OWN = ".siliconprof-collect"  # its presence makes a folder there one of collect's
 CONNECT_TIMEOUT_S = 10
 # What is sent, where it exists: enough to measure and to set up an environment.
 PARTS = (
@@ -35,12 +36,6 @@ PARTS = (
 # Neither sent nor deleted on the host: other hosts' bundles and addresses, and what `make env` and
 # Python write.
 LEFT_OUT = ("/config/measured", "/config/hosts.yaml", "__pycache__", "*.egg-info", ".DS_Store")
-# A shell that is not a login shell often lacks the folders where a Mac's python3.11 lies.
-SEARCH = 'PATH="$PATH:/usr/local/bin:/opt/homebrew/bin:/opt/local/bin"; export PATH; exec "$@"'
-# The first bytes of standard input are the program: nothing has to be installed before.
-BOOTSTRAP = (
-    "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'collect_there.py', 'exec'))"
-)
 
 
 @dataclass(frozen=True)
@@ -85,15 +80,16 @@ class Host:
             command += ["-o", "IdentitiesOnly=yes", "-i", os.path.expanduser(self.identity)]
         return command
 
-    @property
-    def python(self) -> str:
-        """The interpreter that runs `collect_there.py`; a relative path is below the home folder."""
-        return MAKE_PYTHON if self.environment == MAKE else f"{self.environment}/bin/python"
+    def prepare(self, patience_s: float) -> list[str]:
+        """The command that guards the folder there; `THERE` is its standard input."""
+        words = ["sh", "-s", "prepare", self.folder, self.environment]
+        return [*self.ssh(patience_s), "--", self.target, shlex.join(words)]
 
-    def remote(self, patience_s: float, program_bytes: int) -> list[str]:
-        """The command that starts a program on the host, whose text follows on standard input."""
-        program = ["sh", "-c", SEARCH, "sh", self.python, "-c", BOOTSTRAP, str(program_bytes)]
-        return [*self.ssh(patience_s), "--", self.target, shlex.join(program)]
+    def measure(self, patience_s: float) -> list[str]:
+        """The command that measures there and prints a bundle of what is new."""
+        script = f"{self.folder}/workflow/siliconprof/remote/{THERE.name}"
+        words = ["sh", script, "measure", self.folder, self.environment, self.label]
+        return [*self.ssh(patience_s), "--", self.target, shlex.join(words)]
 
     def rsync(self, patience_s: float, parts: Sequence[str]) -> list[str]:
         """The command that makes the parts on the host equal to those here, and nothing else.
