@@ -373,7 +373,7 @@ def unpacked(path: Path) -> str:
 def test_a_record_of_an_older_schema_is_redacted_in_the_bundle_alone(named, here, tmp_path):
     before = tree(named)
     done = bundle.pack(named, None, tmp_path / "a.zip")
-    assert "1 records of older versions redacted, in the bundle alone" in done.lines()
+    assert "1 records of older versions redacted, in the bundle alone" in done.lines
     assert tree(named) == before
     inside = unpacked(tmp_path / "a.zip")
     node = hashlib.sha256(NAMED.encode()).hexdigest()[:12]
@@ -439,7 +439,7 @@ def test_a_host_that_is_called_like_something_else(there, tmp_path):
     (member,) = (found := bundle_check.read_bundle(tmp_path / "a.zip").records)
     assert member == f"records/{done.hosts[0]}/cpu-x/mlx/product/auto/fp32.json"
     assert found[member]["reason"] == "MLX on the host"
-    assert any("not replaced inside texts: mlx" in line for line in done.lines())
+    assert any("not replaced inside texts: mlx" in line for line in done.lines)
 
 
 # -- signatures --------------------------------------------------------------------------------
@@ -751,7 +751,7 @@ def test_records_that_are_not_what_they_say(packed, here):
     assert said["deep"] == ["damaged: nested too deeply"]
     assert said["list"] == ["damaged: not a JSON object"]
     assert len(said["off-schema"]) == 2 and "surprise: unknown key" in said["off-schema"][0]
-    assert said["host"] == ["a record of host 'desk'"]
+    assert said["host"] == [f"the record of another cell, {MEMBER.replace('far', 'desk')!r}"]
     place = MEMBER.replace("fp32", "bf16")
     assert said["place"] == [f"the record of another cell, {place!r}"]
 

@@ -14,7 +14,7 @@ import re
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -177,40 +177,35 @@ def _listing_problems(
             yield f"{name!r}: SHA-256 differs from that in {MANIFEST}"
 
 
-def _record(name: str, stored: dict[str, Any], problems: list[str]) -> dict[str, Any] | None:
-    """A member's record in today's schema; None, and its problems noted, where it is unsound."""
+def _record(name: str, stored: dict[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
+    """(a member's record in today's schema or None, what is wrong with it)."""
     try:
         intact = stored.get("sha256") == record.content_sha256(stored)
     except ValueError:  # 1e999 is read as an infinity, which no record can hold
         intact = False
-    own_problems = [] if intact else ["its content does not match its own `sha256`"]
-    data = None
+    problems = [] if intact else ["its content does not match its own `sha256`"]
     try:
         data = record.as_today(stored)
-        own_problems += (record.schema_problems(data) or [])[:5]
     except (ValueError, UserError) as error:
-        own_problems.append(str(error))
-    own_problems = [f"{name!r}: {line}" for line in own_problems]
-    if data is not None and not own_problems:
-        own_problems = place_problems(name, data["cell"])
-    problems += own_problems
-    return None if own_problems else data
+        return None, [*problems, str(error)]
+    problems += (record.schema_problems(data) or [])[:5]
+    return data, problems or place_problems(name, data["cell"])
 
 
 def place_problems(name: str, cell: Mapping[str, Any]) -> list[str]:
     """Why a record's own cell does not belong at its member's name, if so."""
-    if cell.get("host") != label_of(name):
-        return [f"{name!r}: a record of host '{cell.get('host')}'"]
     own = f"records/{'/'.join(str(cell.get(axis)) for axis in AXES)}.json"
-    return [f"{name!r}: the record of another cell, {own!r}"] if own != name else []
+    return [f"the record of another cell, {own!r}"] if own != name else []
 
 
-def _host_problems(name: str, host: Mapping[str, Any]) -> list[str]:
+def _host_problems(name: str, host: Mapping[str, Any], with_records: Collection[str]) -> list[str]:
     """What is wrong with a bundle's host file."""
-    problems = validation.problems(host, validation.load_schema("host"))
+    problems = validation.problems(host, validation.load_schema("host"))[:5]
     if not problems and host["label"] != label_of(name):
         problems = [f"the file of another host, '{host['label']}'"]
-    return [f"{name!r}: {line}" for line in problems[:5]]
+    if label_of(name) not in with_records:
+        problems.append("the bundle has no record of that host")
+    return problems
 
 
 def can_check() -> bool:
@@ -271,34 +266,35 @@ def check(packed: bytes, path: Path, limit_bytes: int = LIMIT_BYTES) -> Bundle:
     contents: dict[str, dict[str, Any]] = {}
     for name, content, document in _contents(archive, limit_bytes, problems):
         files[name], contents[name] = content, document
-    files.pop(MANIFEST, None)
     manifest = contents.pop(MANIFEST, None)
-    if manifest is None and not problems:
-        problems.append(f"no {MANIFEST}: not a bundle of this program")
-    unreadable = _manifest_problems(manifest or {}) if manifest is not None else []
-    if unreadable:  # nothing else can be said of it
-        contents = {}
-    elif manifest is not None:
-        problems += _listing_problems(manifest, files, set(archive.namelist()))
+    if manifest is None:
+        raise _refusal(path, problems or [f"no {MANIFEST}: not a bundle of this program"])
+    unreadable = _manifest_problems(manifest)
+    if unreadable:
+        raise _refusal(path, [*problems, *unreadable])
+    del files[MANIFEST]
+    problems += _listing_problems(manifest, files, set(archive.namelist()))
     records: dict[str, Mapping[str, Any]] = {}
     with_records = {label_of(name) for name in files if name.startswith("records/")}
     for name, document in contents.items():
         if name.startswith("records/"):
-            data = _record(name, document, problems)
+            data, own_problems = _record(name, document)
             if data is not None:
                 records[name] = data
         else:
-            problems += _host_problems(name, document)
-            if label_of(name) not in with_records:
-                problems.append(f"{name!r}: the bundle has no record of that host")
+            own_problems = _host_problems(name, document, with_records)
+        problems += [f"{name!r}: {problem}" for problem in own_problems]
     methods = {data["method_version"] for data in records.values()}
-    problems += unreadable
-    if manifest is not None and not problems:
-        for key, inside in (("hosts", with_records), ("method_versions", methods)):
-            if set(manifest[key]) != inside:
-                problems.append(
-                    f"{MANIFEST}: {key} are {manifest[key]}, those of the records {sorted(inside)}"
-                )
-    if problems or manifest is None:
-        raise UserError("\n".join(f"{path}: {validation.one_line(line)}" for line in problems))
+    if not problems:
+        problems = [
+            f"{MANIFEST}: {key} are {manifest[key]}, those of the records {sorted(inside)}"
+            for key, inside in (("hosts", with_records), ("method_versions", methods))
+            if set(manifest[key]) != inside
+        ]
+    if problems:
+        raise _refusal(path, problems)
     return Bundle(path, sha256(packed), manifest, files, records)
+
+
+def _refusal(path: Path, problems: Sequence[str]) -> UserError:
+    return UserError("\n".join(f"{path}: {validation.one_line(line)}" for line in problems))

@@ -30,7 +30,7 @@ from siliconprof.remote.bundle_check import (
     place_problems,
     sha256,
 )
-from siliconprof.store import record, temporary
+from siliconprof.store import record, redaction, temporary
 
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can say
 # Keys of texts that other programs may have written, or that quote them.
@@ -40,28 +40,10 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 @dataclass(frozen=True)
 class Packed:
-    """The result of `pack`."""
+    """The result of `pack`: labels of the hosts in it, and lines for the terminal."""
 
-    output: Path
     hosts: Sequence[str]
-    records: int
-    size_bytes: int  # of the zip
-    left_out: Sequence[str]  # hosts with records here that were not asked for
-    excluded: int = 0  # records not packed because the other side has them
-    signature: Path | None = None
-    notes: Sequence[str] = ()  # on what was anonymised
-
-    def lines(self) -> list[str]:
-        """The result as lines for the terminal."""
-        of = f" of {', '.join(self.hosts)}" if self.hosts else ""
-        lines = [f"{self.output}: {self.records} records{of}, {self.size_bytes} bytes"]
-        if self.excluded:
-            lines.append(f"{self.excluded} records not packed: listed in the file of --without")
-        if self.left_out:
-            lines.append(f"hosts not packed: {', '.join(self.left_out)}; add them with --host")
-        if self.signature:
-            lines.append(f"{self.signature}: its signature")
-        return [*lines, *self.notes]
+    lines: Sequence[str]
 
 
 @dataclass
@@ -120,16 +102,15 @@ def pack(
     for path in (output, signature):  # an old signature would belong to another bundle
         if path.exists() and not force:
             raise UserError(f"{path}: exists; name another file, or replace it with --force")
-    local_labels = sorted(path.name for path in (results / "records").glob("*") if path.is_dir())
-    chosen = _chosen_hosts(results, local_labels, hosts)
+    labels = sorted(path.name for path in (results / "records").glob("*") if path.is_dir())
+    chosen = _chosen_hosts(results, labels, hosts)
     content = _gathered(results, chosen, without)
     notes = []
     if content.older:
         notes = [f"{content.older} records of older versions redacted, in the bundle alone"]
     if anonymous is not None:
-        content, replaced = _anonymised(
-            results, local_labels, content, anonymise.salt(results, anonymous)
-        )
+        salt = anonymise.salt(results, anonymous)
+        content, replaced = _anonymised(results, labels, content, salt)
         notes += replaced
     content.exclude(without)
     if look is not None:
@@ -140,24 +121,23 @@ def pack(
     packed = _zipped(members | {MANIFEST: manifest})
     if can_check():
         check(packed, output)  # what leaves here can be imported
+    of = f" of {', '.join(inside)}" if inside else ""
+    lines = [f"{output}: {len(content.records)} records{of}, {len(packed)} bytes"]
+    if content.excluded:
+        lines.append(f"{content.excluded} records not packed: listed in the file of --without")
+    left_out = [label for label in labels if label not in chosen]
+    if left_out:
+        lines.append(f"hosts not packed: {', '.join(left_out)}; add them with --host")
     sealed = signatures.sign(packed, key) if key else None
-    if sealed and anonymous is not None:
-        notes.append("signed: whoever has the public key can tell who signed this bundle")
     with writing(signature):
         signature.unlink(missing_ok=True)
     temporary.write(output, packed)
     if sealed is not None:
         temporary.write(signature, sealed)
-    return Packed(
-        output,
-        inside,
-        len(content.records),
-        len(packed),
-        [label for label in local_labels if label not in chosen],
-        content.excluded,
-        signature if sealed else None,
-        notes,
-    )
+        lines.append(f"{signature}: its signature")
+        if anonymous is not None:
+            notes.append("signed: whoever has the public key can tell who signed this bundle")
+    return Packed(inside, [*lines, *notes])
 
 
 def _gathered(results: Path, chosen: Sequence[str], without: Collection[str]) -> _Content:
@@ -179,7 +159,7 @@ def _gathered(results: Path, chosen: Sequence[str], without: Collection[str]) ->
             if not isinstance(data.get("environment"), dict):  # a bare host knows no schema
                 problems.append(f"{path}: damaged record: no environment")
                 continue
-            problems += place_problems(name, data["cell"])
+            problems += [f"{name!r}: {line}" for line in place_problems(name, data["cell"])]
             if data["sha256"] in without:
                 content.excluded += 1
                 continue
@@ -270,26 +250,19 @@ def _chosen_hosts(
     Raises:
         UserError: there is none, or one that was asked for has no records.
     """
-    with_records = [
+    packable = [
         label for label in local_labels if any((results / "records" / label).rglob("*.json"))
     ]
-    listed = ", ".join(with_records) or "none"
+    listed = f"(records are of: {', '.join(packable) or 'none'})"
     if labels is None:
-        chosen = [
-            label for label in with_records if (results / "hosts" / f"{label}.json").is_file()
-        ]
-        if not chosen:
-            raise UserError(
-                f"{results}: no host has both records and a file in hosts/; name one with --host "
-                f"(records are of: {listed})"
-            )
-        return chosen
-    unknown = sorted(set(labels) - set(with_records))
-    if unknown:
-        raise UserError(
-            f"{results}: no records of host {', '.join(unknown)} (records are of: {listed})"
-        )
-    return sorted(set(labels))
+        chosen = [label for label in packable if (results / "hosts" / f"{label}.json").is_file()]
+        problem = "no host has both records and a file in hosts/; name one with --host"
+    else:
+        chosen = sorted(set(labels) & set(packable))
+        problem = f"no records of host {', '.join(sorted(set(labels) - set(packable)))}"
+    if not chosen or labels and len(chosen) < len(set(labels)):
+        raise UserError(f"{results}: {problem} {listed}")
+    return chosen
 
 
 def _add_host_file(content: _Content, path: Path) -> None:
@@ -300,13 +273,15 @@ def _add_host_file(content: _Content, path: Path) -> None:
     """
     from siliconprof.hosts import host_file as hosts
 
-    name, host = f"hosts/{path.name}", hosts.load(path)
+    member, host = f"hosts/{path.name}", hosts.load(path)
     if host["label"] != path.stem:
         raise UserError(f"{path}: belongs to host '{host['label']}', not to '{path.stem}'")
     raw = path.read_bytes()
-    content.hosts[name] = host
-    if parsed(raw) == host:
-        content.files[name] = raw
+    document = parsed(raw)
+    known = redaction.known([name for name in [document.get("hostname")] if name])
+    content.hosts[member] = host | {"backends": redaction.value(host["backends"], known)}
+    if document == content.hosts[member]:
+        content.files[member] = raw
 
 
 def _manifest(

@@ -15,7 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -53,69 +53,18 @@ def report_status(label: str, event: str) -> None:
     sys.stderr.flush()
 
 
-@dataclass
-class Commands:
-    """The commands of one host's turn.
+@dataclass(frozen=True)
+class Done:
+    """A command that has run.
 
     Attributes:
-        log: receives what they print on standard error.
-        lines: the first and the last line of the command that ran last.
+        first, last: lines that it printed on standard error; empty if it printed none.
     """
 
-    label: str
-    log: IO[str]
-    lines: list[str] = field(default_factory=list)
-    process: subprocess.Popen | None = None
-    stopped: bool = False
-
-    def run(self, command: list[str], standard_input: IO[bytes] | int) -> tuple[int, bytes]:
-        """Run one command to its end; (exit status, what it printed on standard output).
-
-        Raises:
-            UserError: `stop` was called, or there is too much output.
-        """
-        self.lines = []
-        self.process = subprocess.Popen(
-            command,
-            stdin=standard_input,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is ours to pass on
-        )
-        with self.process as process:
-            if self.stopped:
-                process.terminate()
-            follower = threading.Thread(target=self._follow, args=[process.stderr])
-            follower.start()
-            assert process.stdout
-            output = process.stdout.read(LIMIT_BYTES + 1)
-            if len(output) > LIMIT_BYTES:
-                process.terminate()
-            follower.join()
-        if self.stopped:
-            raise UserError("interrupted")
-        if len(output) > LIMIT_BYTES:
-            raise UserError(f"its bundle has over {LIMIT_BYTES} bytes, the limit")
-        return process.returncode, output
-
-    def _follow(self, stream: IO[bytes]) -> None:
-        for raw in iter(lambda: stream.readline(LINE_LIMIT_BYTES), b""):
-            line = printable(raw.decode("utf-8", "replace").strip())
-            self.log.write(line + "\n")
-            self.log.flush()
-            steps = STEPS.search(line)
-            if line.startswith(SHOWN):
-                report_status(self.label, one_line(line.removeprefix(SHOWN)))
-            elif steps and sys.stderr.isatty():
-                report_status(self.label, f"measuring, {steps[1]} of {steps[2]} steps done")
-            if line:
-                self.lines = [*self.lines[:1], one_line(line)]
-
-    def stop(self) -> None:
-        """End the command that runs, and with its connection what runs on the host."""
-        self.stopped = True
-        if self.process and self.process.poll() is None:
-            self.process.terminate()
+    status: int
+    output: bytes
+    first: str
+    last: str
 
 
 class Collection:
@@ -127,19 +76,16 @@ class Collection:
         self.commit = environment.git_commit(Path.cwd())
         self.importing = threading.Lock()
         self.stopped = threading.Event()
-        self.turns: list[Commands] = []
+        self.running: dict[str, subprocess.Popen] = {}  # by host label
 
     def collect(self, host: collect_hosts.Host) -> Outcome:
         """Collect from one host; an error becomes part of the outcome."""
         log_file = RESULTS / "logs" / "collect" / f"{host.label}.log"
         try:
             log_file.parent.mkdir(parents=True, exist_ok=True)
-            with open(log_file, "w", encoding="utf-8") as log:
-                commands = Commands(host.label, log)
-                self.turns.append(commands)
-                commands.stopped = self.stopped.is_set()
+            with open(log_file, "w", encoding="utf-8", buffering=1) as log:
                 try:
-                    return self._collect(host, commands)
+                    return self._collect(host, log)
                 except UserError as error:
                     log.write(f"{error}\n")
                     raise
@@ -149,33 +95,78 @@ class Collection:
             summary = "interrupted" if self.stopped.is_set() else f"failed: {lines[0]}{more}"
             return Outcome(host.label, f"{summary}; log: {log_file}", True)
 
-    def _collect(self, host: collect_hosts.Host, commands: Commands) -> Outcome:
+    def _collect(self, host: collect_hosts.Host, log: IO[str]) -> Outcome:
         label = host.label
         report_status(label, f"connecting to {host.target}")
         with open(collect_hosts.THERE, "rb") as script:
-            status, _ = commands.run(host.prepare(self.patience_s), script)
-        if status:
-            raise UserError(_last(commands, status))
+            done = self._run(label, log, host.prepare(self.patience_s), script)
+        if done.status:
+            raise UserError(done.last or f"ssh: exit status {done.status}")
         report_status(label, "sending the project")
         with self._parts(label) as parts:
-            status, _ = commands.run(host.rsync(self.patience_s, parts), subprocess.DEVNULL)
-        if status:  # the first line is the cause, the last a summary
-            raise UserError(f"rsync: {(commands.lines or [f'exit status {status}'])[0]}")
+            done = self._run(label, log, host.rsync(self.patience_s, parts), subprocess.DEVNULL)
+        if done.status:  # the first line is the cause, the last a summary
+            raise UserError(f"rsync: {done.first or f'exit status {done.status}'}")
         # Nothing is written to standard input: its end tells the host that this side is gone.
-        status, bundle = commands.run(host.measure(self.patience_s), subprocess.PIPE)
-        if status in (SSH_FAILED, REFUSED):
-            raise UserError(_last(commands, status))
-        imported = self._import(label, bundle) if bundle else None
+        done = self._run(label, log, host.measure(self.patience_s), subprocess.PIPE)
+        if done.status in (SSH_FAILED, REFUSED):
+            raise UserError(done.last or "ssh ended without a message")
+        imported = self._import(label, done.output) if done.output else None
         added, replaced = (imported.added, imported.replaced) if imported else (0, 0)
         present = len(seals(label)) - added - replaced
         line = f"{added} new, {present} already here, {replaced} replaced{_not_ok(label)}"
-        log = f"log: {commands.log.name}"
-        if status:
-            line += f"; the run on the host ended with status {status}"
-            line += f"; {log}" if bundle else f": {_last(commands, status)}; {log}"
-        elif not bundle:
+        if done.status:
+            line += f"; the run on the host ended with status {done.status}"
+            line += f"; log: {log.name}" if imported else f": {done.last}; log: {log.name}"
+        elif not imported:
             line = "the experiment has no cell for this host"
-        return Outcome(label, line, status != 0)
+        return Outcome(label, line, done.status != 0)
+
+    def _run(
+        self, label: str, log: IO[str], command: list[str], standard_input: IO[bytes] | int
+    ) -> Done:
+        """Run one command to its end; its standard error goes to the log.
+
+        Raises:
+            UserError: `stop` was called, or there is too much output.
+        """
+        lines: list[str] = []
+
+        def follow(stream: IO[bytes]) -> None:
+            for raw in iter(lambda: stream.readline(LINE_LIMIT_BYTES), b""):
+                line = printable(raw.decode("utf-8", "replace").strip())
+                log.write(line + "\n")
+                steps = STEPS.search(line)
+                if line.startswith(SHOWN):
+                    report_status(label, one_line(line.removeprefix(SHOWN)))
+                elif steps and sys.stderr.isatty():
+                    report_status(label, f"measuring, {steps[1]} of {steps[2]} steps done")
+                if line:
+                    lines[1:] = [one_line(line)]  # the first stays
+
+        process = self.running[label] = subprocess.Popen(
+            command,
+            stdin=standard_input,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is ours to pass on
+        )
+        with process:
+            if self.stopped.is_set():  # `stop` may have run before the process was listed
+                process.terminate()
+            follower = threading.Thread(target=follow, args=[process.stderr])
+            follower.start()
+            assert process.stdout
+            output = process.stdout.read(LIMIT_BYTES + 1)
+            if len(output) > LIMIT_BYTES:
+                process.terminate()
+            follower.join()
+        if self.stopped.is_set():
+            raise UserError("interrupted")
+        if len(output) > LIMIT_BYTES:
+            raise UserError(f"its bundle has over {LIMIT_BYTES} bytes, the limit")
+        first, last = (lines[0], lines[-1]) if lines else ("", "")
+        return Done(process.returncode, output, first, last)
 
     @contextmanager
     def _parts(self, label: str) -> Iterator[list[str]]:
@@ -208,12 +199,8 @@ class Collection:
     def stop(self) -> None:
         """End every connection, and with it what runs on the hosts."""
         self.stopped.set()
-        for commands in self.turns:
-            commands.stop()
-
-
-def _last(commands: Commands, status: int) -> str:
-    return commands.lines[-1] if commands.lines else f"ended with status {status} and no message"
+        for process in list(self.running.values()):
+            process.terminate()
 
 
 def _records(label: str) -> Iterator[dict[str, Any]]:
