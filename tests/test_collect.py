@@ -268,12 +268,11 @@ def test_a_connection_that_breaks_ends_the_run_there_and_the_next_goes_on(
     assert process.returncode == 0 and said.startswith("studio-7: 1 new, "), said
 
 
-def fake_python(host: Any, environment: str, text: str) -> None:
-    """An environment on the host whose interpreter is a shell script."""
-    python = host.home / environment / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f"#!/bin/sh\n{text}\n")
-    python.chmod(0o755)
+def fake(path: Path, text: str) -> None:
+    """A program that is a shell script."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
 
 
 def test_what_is_not_ours_or_not_sound_is_refused(project, network, collected):
@@ -286,14 +285,14 @@ def test_what_is_not_ours_or_not_sound_is_refused(project, network, collected):
     for name, label in (("liar", "server-9"), ("moved", "studio-7")):
         bundle = studio.home / f"{name}.zip"
         project.stage("pipeline.cli", "pack", "--host", label, "-o", str(bundle))
-        # in place of snakemake, and of the interpreter that packs
         its = f"results/records/{'liar' if name == 'liar' else label}"
-        pretend = (
-            f"*measured*) mkdir -p {its}; touch {its}/x.json;; *pack*) cp /home/{bundle.name} "
+        fake(  # in place of snakemake, and of the interpreter that packs
+            studio.home / name / "bin/python",
+            f"case $* in *measured*) mkdir -p {its}; touch {its}/x.json;;\n"
+            f"*pack*) cp /home/{bundle.name} .siliconprof-collect/bundle.zip;; esac",
         )
-        fake_python(studio, name, f"case $* in {pretend} .siliconprof-collect/bundle.zip;; esac")
     old = f'exec {sys.executable} -c "import sys; sys.version_info = (3, 9, 6); $2" "$3"'
-    fake_python(studio, "old", old)
+    fake(studio.home / "old/bin/python", old)
     host_file = project.path / "results" / "hosts" / "studio-7.json"
     host = json.loads(host_file.read_text())
     host_file.write_text(json.dumps(host | {"fingerprint": "0" * 64}))
@@ -340,6 +339,22 @@ def test_what_is_not_ours_or_not_sound_is_refused(project, network, collected):
     host_file.write_text(json.dumps(host))
     assert precious.read_text() == "years of work" and project.stamps() == stamps
     assert [path.name for path in (studio.home / "precious").iterdir()] == ["workflow"]
+
+
+def test_a_mac_is_kept_awake_as_long_as_it_measures(tmp_path):
+    """`caffeinate -i -w PID`, as its manual page has it: no idle sleep until that process ends."""
+    said = tmp_path / "said"
+    programs = {"uname": "echo Darwin", "caffeinate": f'echo "$@" >{said}', "python": "sleep 9"}
+    for name, text in programs.items():
+        fake(tmp_path / "bin" / name, text)
+    process = subprocess.Popen(
+        ["sh", collect_hosts.THERE, "measure", ".", ".", "x"],
+        env={"HOME": str(tmp_path), "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"},
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
+    until(lambda: said.exists() and said.read_text() == f"-i -w {process.pid}\n", 10)
+    process.communicate(timeout=5)  # with the end of its input it ends, too
 
 
 EVIL = "x; touch pwned"
