@@ -106,46 +106,21 @@ class SshHost:
     def start(self) -> None:
         """Begin; it answers when this returns."""
         inside = f"{self.outside}i"
-        do("ip", "netns", "add", self.namespace)
-        do(
-            "ip",
-            "link",
-            "add",
-            self.outside,
-            "type",
-            "veth",
-            "peer",
-            inside,
-            "netns",
-            self.namespace,
-        )
         net, _, last = self.address.rpartition(".")
-        do("ip", "address", "add", f"{net}.{int(last) - 1}/29", "dev", self.outside)
-        do("ip", "link", "set", self.outside, "up")
         for words in (
-            ("address", "add", f"{self.address}/29", "dev", inside),
-            ("link", "set", inside, "up"),
-            ("link", "set", "lo", "up"),
+            f"netns add {self.namespace}",
+            f"link add {self.outside} type veth peer {inside} netns {self.namespace}",
+            f"address add {net}.{int(last) - 1}/29 dev {self.outside}",
+            f"link set {self.outside} up",
+            f"-netns {self.namespace} address add {self.address}/29 dev {inside}",
+            f"-netns {self.namespace} link set {inside} up",
+            f"-netns {self.namespace} link set lo up",
         ):
-            do("ip", "-netns", self.namespace, *words)
+            do("ip", *words.split())
+        own = "unshare --uts --mount --pid --fork --kill-child --mount-proc sh -euc"
         with open(self.folder / "sshd.log", "w") as log:
             self.process = subprocess.Popen(
-                [
-                    "ip",
-                    "netns",
-                    "exec",
-                    self.namespace,
-                    "unshare",
-                    "--uts",
-                    "--mount",
-                    "--pid",
-                    "--fork",
-                    "--kill-child",
-                    "--mount-proc",
-                    "sh",
-                    "-euc",
-                    self._boot(),
-                ],
+                [*f"ip netns exec {self.namespace} {own}".split(), self._boot()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -19,7 +19,8 @@ import psutil
 import pytest
 from conftest import QUICK, ROOT, Checkout
 from siliconprof import plugins
-from siliconprof.measure import fork_server, supervise
+from siliconprof.hosts.environment import node_id
+from siliconprof.measure import fork_server
 from siliconprof.session import memory_limit, sweep
 from siliconprof.session.session import Session
 from siliconprof.session.trial import Trial
@@ -434,7 +435,7 @@ def test_a_cluster_s_node_does_not_finish_what_another_began(
     for node, batches in (("node-a", [1]), ("node-a", [1, 2]), ("node-b", [1, 2, 3])):
         monkeypatch.setenv("SLURMD_NODENAME", node)
         made = measure(tmp_path, cell("mlx", n_layer=[1], batch_size=batches))
-        assert made["environment"]["node"] == supervise.node_id(node)
+        assert made["environment"]["node"] == node_id()
         assert [point["status"] for point in made["points"]] == ["ok"] * len(batches)
         taken_over.append(made["method"].get("journal", {}).get("points_taken_over", 0))
     assert taken_over == [0, 1, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import platform
 import re
@@ -15,6 +16,8 @@ from typing import Any
 from siliconprof import declarations
 from siliconprof.hosts import machine
 
+NODE_VARIABLE = "SLURMD_NODENAME"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 SENT_COMMIT = ".siliconprof-collect/commit"
 PLATFORM_PROFILE = "/sys/firmware/acpi/platform_profile"
 SAVING_PROFILES = ("low-power", "cool", "quiet")  # Documentation/ABI/testing/sysfs-platform_profile
@@ -88,15 +91,26 @@ def power_mode() -> tuple[str | None, bool | None, str]:
     return profile, profile in SAVING_PROFILES, f"platform_profile is '{profile}'"
 
 
-def scheduler_job() -> dict[str, str] | None:
-    """The scheduler's job that this process runs in, and its node; None outside a job.
+def node_id() -> str:
+    """A short id of this node, the same in all of its records; nobody else can try names for it.
 
-    A node's name in Slurm need not be its host name. The variables: sbatch(1), slurmd(8).
+    It is an HMAC (RFC 2104) keyed with the machine's id or, in a container without one, the boot's.
+    A node's name in Slurm need not be its host name.
     """
-    node, job_id = os.environ.get("SLURMD_NODENAME"), os.environ.get("SLURM_JOB_ID")
-    if not node or not job_id:
+    name = os.environ.get(NODE_VARIABLE) or socket.gethostname()
+    key = machine.fingerprint_parts()["machine_id_sha256"] or machine.read_text(BOOT_ID)
+    return hmac.new(key.encode(), name.encode(), "sha256").hexdigest()[:12]
+
+
+def scheduler_job() -> dict[str, str] | None:
+    """The scheduler's job that this process runs in; None outside one.
+
+    The variables: sbatch(1), slurmd(8).
+    """
+    job_id = os.environ.get("SLURM_JOB_ID")
+    if not os.environ.get(NODE_VARIABLE) or not job_id:
         return None
-    return {"scheduler": "slurm", "node": node, "job_id": job_id}
+    return {"scheduler": "slurm", "job_id": job_id}
 
 
 def capture(checkout: Path) -> dict[str, Any]:
@@ -113,7 +127,7 @@ def capture(checkout: Path) -> dict[str, Any]:
         load = None
     job = scheduler_job()
     return ({"scheduler_job": job} if job else {}) | {
-        "hostname": socket.gethostname(),
+        "node": node_id(),
         "system": platform.platform(),
         "machine": platform.machine(),
         "packages": versions,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import hmac
 import json
 import os
 import platform
@@ -133,7 +132,6 @@ def compose(
         not_ok = f"not captured: the cell is {result['status']}"
         captures = {"captures": result.get("captures") or capture.not_taken(cell, not_ok)}
         method["captures"] = capture.METHOD
-    around, names = without_names(before["environment"])
     composed = captures | {
         "schema_version": record.SCHEMA_VERSION,
         "method_version": record.METHOD_VERSION,
@@ -151,7 +149,7 @@ def compose(
         "flags": flags,
         "dataset": result.get("dataset"),
         "method": method | result.get("method", {}),
-        "environment": around
+        "environment": before["environment"]
         | {
             "backend": result.get("backend"),
             "declared": dict(declared),
@@ -165,31 +163,7 @@ def compose(
     }
     if emulated:
         composed["emulated"] = emulated
-    return redaction.record(composed, names)
-
-
-def without_names(around: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """(an environment whose node has an id instead of names, the network names of this host).
-
-    Args:
-        around: the result of `environment.capture`.
-    """
-    kept = {key: value for key, value in around.items() if key != "hostname"}
-    name, names = around["hostname"], {around["hostname"], *redaction.own_hosts()}
-    if "scheduler_job" in kept:
-        job = dict(kept["scheduler_job"])
-        name = job.pop("node")
-        kept["scheduler_job"] = job
-    return kept | {"node": node_id(name)}, names | {name}
-
-
-def node_id(name: str) -> str:
-    """A short id of a node, the same in all of its records; nobody else can try names for it.
-
-    It is an HMAC (RFC 2104) keyed with the machine's id or, in a container without one, the boot's.
-    """
-    key = machine.fingerprint_parts()["machine_id_sha256"] or machine.read_text(BOOT_ID)
-    return hmac.new(key.encode(), name.encode(), "sha256").hexdigest()[:12]
+    return redaction.record(composed)
 
 
 def method_code(cell: Cell) -> dict[str, Any]:

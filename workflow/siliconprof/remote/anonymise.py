@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import hmac
 import os
+import re
 import secrets
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from siliconprof.store import record, redaction, temporary
 KEPT, ONCE = "kept", "once"
 SALT_FILE = "anonymous.salt"
 SALT_BYTES = 32
-LONG = 4  # letters of a name that is looked for inside other words
 
 
 def salt(results: Path, how: str) -> bytes:
@@ -56,10 +55,8 @@ def salt(results: Path, how: str) -> bytes:
 def _stored_salt(path: Path) -> bytes:
     try:
         salt_ = bytes.fromhex(path.read_text(encoding="ascii"))
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{path}: damaged ({error}); a new one changes all pseudonyms: restore or delete it"
-        ) from None
+    except (OSError, ValueError):
+        salt_ = b""
     if len(salt_) != SALT_BYTES:
         raise UserError(f"{path}: damaged; a new one changes all pseudonyms: restore or delete it")
     return salt_
@@ -75,94 +72,92 @@ def own_pseudonyms(results: Path, labels: Iterable[str]) -> set[str]:
     if not path.exists():
         return set()
     salt_ = _stored_salt(path)
-    return {pseudonym(salt_, "host", label) for label in labels}
+    return {pseudonym(salt_, label) for label in labels}
 
 
-def pseudonym(salt_: bytes, kind: str, name: str) -> str:
-    """The pseudonym of a name: `host-1a2b3c4d`."""
-    return f"{kind}-{_hmac(salt_, kind, name.casefold())[:8]}"
+def pseudonym(salt_: bytes, label: str) -> str:
+    """The pseudonym of a host's label: `host-1a2b3c4d`."""
+    return f"host-{_hmac(salt_, 'host', label.casefold())[:8]}"
 
 
 def _hmac(salt_: bytes, kind: str, value: str) -> str:
     return hmac.new(salt_, f"{kind}:{value}".encode(), "sha256").hexdigest()
 
 
-@dataclass
+def _words(value: Any) -> Iterator[str]:
+    """Every text in a JSON value that stands alone, and the words of which its keys are made."""
+    if isinstance(value, str):
+        yield value.casefold()
+    elif isinstance(value, dict):
+        for key, entry in value.items():
+            yield from (key.casefold(), *key.casefold().split("_"))
+            yield from _words(entry)
+    elif isinstance(value, list):
+        for entry in value:
+            if not isinstance(entry, float | int):
+                yield from _words(entry)
+
+
 class Anonymiser:
-    """Replaces labels of hosts; `replaced` lists the replacements for the person who packs."""
+    """Replaces labels of hosts in the documents of one bundle.
 
-    salt: bytes
-    names: dict[str, str] = field(default_factory=dict)  # case-folded name -> its pseudonym
-    common: set[str] = field(default_factory=set)  # names that stand in texts for other things
-    replaced: dict[str, str] = field(default_factory=dict)  # as it was -> as it is
+    Attributes:
+        replaced: label, as it was -> pseudonym, for the person who packs.
+        common: labels that are also words of the documents: a host called `mlx` does not make MLX
+            a secret. Those are replaced where they name the host, and left in texts.
+    """
 
-    def add_host(self, label: str) -> None:
-        """Add a host's label; what it begins with, up to a dot, is a name too."""
-        for name in (label.casefold(), label.casefold().partition(".")[0]):
-            self.names.setdefault(name, pseudonym(self.salt, "host", label))
+    def __init__(
+        self, salt_: bytes, labels: Iterable[str], documents: Iterable[Mapping[str, Any]]
+    ) -> None:
+        self.salt = salt_
+        self.replaced: dict[str, str] = {}
+        words = set(redaction.EVERYBODYS)
+        for document in documents:
+            named = {"label": None, "cell": {**document.get("cell", {}), "host": None}}
+            words.update(_words({**document, **named}))
+        self.names: dict[str, str] = {}  # case-folded label, or its part up to a dot -> pseudonym
+        for label in sorted(labels, key=len, reverse=True):
+            for name in (label.casefold(), label.casefold().partition(".")[0]):
+                self.names.setdefault(name, pseudonym(salt_, label))
+        self.common = sorted(name for name in self.names if name in words or len(name) < 2)
+        either = "|".join(map(re.escape, sorted(self.names.keys() - {*self.common}, key=len)[::-1]))
+        self.pattern = re.compile(
+            rf"(?<![^\W_])(?:{either})(?![^\W_])" if either else r"(?!)", re.I
+        )
 
-    def add_vocabulary(self, words: Iterable[str]) -> None:
-        """Add words that records are written in: a host called `mlx` does not make MLX a secret."""
-        self.common |= {word.casefold() for word in words}
+    def _host(self, label: str) -> str:
+        return self.replaced.setdefault(label, pseudonym(self.salt, label))
 
-    def _secret(self, name: str) -> bool:
-        return not redaction.is_common(name, self.common)
+    def _text(self, text: str) -> str:
+        def instead(match: re.Match[str]) -> str:
+            return self.replaced.setdefault(match[0], self.names[match[0].casefold()])
 
-    @property
-    def not_in_texts(self) -> list[str]:
-        """Names replaced in fields that hold a name, and left where they are a word of a text."""
-        return sorted(name for name in self.names if not self._secret(name))
+        return self.pattern.sub(instead, text)
 
-    def host(self, name: str) -> str:
-        """The pseudonym of a label."""
-        replacement = self.names.get(name.casefold()) or pseudonym(self.salt, "host", name)
-        self.replaced[name] = replacement
-        return replacement
-
-    def value(self, value: Any) -> Any:
-        """A JSON value without labels in its texts, keys too."""
-        secret = filter(self._secret, self.names)
-        names = tuple(sorted(((n, self.names[n]) for n in secret), key=lambda n: -len(n[0])))
-        if names:
-            for text in set().union(*redaction.contents(value)):
-                for match in redaction.whole_words(tuple(name for name, _ in names)).finditer(text):
-                    self.replaced[match["name"]] = self.names[match["name"].casefold()]
-        return redaction.renamed(value, names)
-
-    def remaining(self, members: Mapping[str, Any]) -> list[str]:
-        """Names that are still part of longer words, with one place each: a person must judge.
-
-        Args:
-            members: name -> document, as they are to be packed.
-        """
-        lines = {}
-        long = [name for name in self.names if self._secret(name) and len(name) >= LONG]
-        for member, document in members.items():
-            for text in sorted({member}.union(*redaction.contents(document))):
-                folded = text.casefold()
-                for name in long:
-                    if name in folded and name not in lines:
-                        lines[name] = f"'{name}' is still part of {text[:80]!r} in {member}"
-        return list(lines.values())
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, dict):
+            return {self._text(key): self._value(entry) for key, entry in value.items()}
+        return [self._value(entry) for entry in value] if isinstance(value, list) else value
 
     def record(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """A redacted record, of any schema, without its host's label and sealed anew."""
-        anonymised = self.value(dict(data))
-        anonymised["cell"]["host"] = self.host(data["cell"]["host"])
-        environment = anonymised["environment"]
-        if "hostname" in environment:  # of an older schema, where the label stands
-            environment["hostname"] = anonymised["cell"]["host"]
-        if environment.get("node"):
-            environment["node"] = _hmac(self.salt, "node", environment["node"])[:12]
+        """A record of today's schema without its host's label, sealed anew."""
+        anonymised = self._value(dict(data))
+        anonymised["cell"]["host"] = self._host(data["cell"]["host"])
+        node = data["environment"].get("node")
+        if node:
+            anonymised["environment"]["node"] = _hmac(self.salt, "node", node)[:12]
         anonymised["sha256"] = record.content_sha256(anonymised)
         return anonymised
 
     def host_file(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """A redacted host file without label; with the same salt a machine keeps its fingerprint."""
+        """A host file without label; with the same salt a machine keeps its fingerprint."""
         from siliconprof.hosts import host_file as hosts
 
-        anonymised = self.value(dict(data))
-        anonymised["label"] = self.host(str(data["label"]))
+        anonymised = self._value(dict(data))
+        anonymised["label"] = self._host(str(data["label"]))
         parts = dict(data["fingerprint_parts"])
         if parts.get("machine_id_sha256"):
             parts["machine_id_sha256"] = _hmac(self.salt, "machine", parts["machine_id_sha256"])

@@ -1,9 +1,7 @@
 """Records between hosts: packed into a zip on one, checked and imported on another.
 
-    python -m siliconprof.remote.bundle pack --output F [--host LABEL ...] [--results D] [--force]
-                                     [--without LIST] [--anonymise [kept|once]] [--sign KEY]
-                                     [--all-texts] [--yes]
-    python -m siliconprof.remote.bundle import F [--replace] [--results D] [--signers F [--signer NAME]]
+    python -m siliconprof.remote.bundle pack --output F [--host LABEL ...] ...
+    python -m siliconprof.remote.bundle import F [--replace] [--signers F] ...
     python -m siliconprof.remote.bundle unpack-reference --bundle F --output-dir D
 
 A bundle holds `records/{host}/….json`, `hosts/{label}.json` and a `manifest.json` with the
@@ -117,24 +115,18 @@ def look(output: Path, everything: bool, yes: bool, texts: Sequence[tuple[int, s
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb of the command line and return the exit status."""
     if arguments.verb == "pack":
-        lines = pack(
-            arguments.results,
-            arguments.host,
-            arguments.output,
-            arguments.force,
-            shas_of(arguments.without) if arguments.without else (),
-            arguments.anonymise,
-            arguments.sign,
-            partial(look, arguments.output, arguments.all_texts, arguments.yes),
-        ).lines()
+        without = shas_of(arguments.without) if arguments.without else ()
+        show = partial(look, arguments.output, arguments.all_texts, arguments.yes)
+        packed = pack(
+            arguments.results, arguments.host, arguments.output, arguments.force, without,
+            arguments.anonymise, arguments.sign, show,
+        )  # fmt: skip
+        lines = packed.lines
     elif arguments.verb == "import":
         lines = import_bundle(
-            arguments.bundle,
-            arguments.results,
-            arguments.replace,
-            arguments.signers,
+            arguments.bundle, arguments.results, arguments.replace, arguments.signers,
             arguments.signer,
-        ).lines()
+        ).lines()  # fmt: skip
     else:
         bundle = unpack_reference(arguments.bundle, arguments.output_dir)
         lines = [f"{len(bundle.records)} records of {', '.join(bundle.hosts)} unpacked"]

@@ -14,7 +14,7 @@ import re
 import stat
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,6 @@ from siliconprof.store.names import LABEL
 BUNDLE_VERSION = 1
 MANIFEST = "manifest.json"
 LIMIT_BYTES = 2**30  # of all members, unpacked; a cell has about 55 kB
-MEMBER_LIMIT_BYTES = documents.LIMIT_BYTES
-MEMBERS_LIMIT = 100_000
 RATIO_LIMIT = 200  # records shrink about tenfold; deflate's own limit is near 1030
 RESERVED_LABEL = "auto"  # results/hosts/auto.json says which label is this host's
 
@@ -38,7 +36,7 @@ _READ_ERRORS = (
     zlib.error,
     EOFError,
     NotImplementedError,
-    RuntimeError,
+    RuntimeError,  # encrypted
     OSError,
     ValueError,
 )
@@ -71,70 +69,61 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _name_problem(info: zipfile.ZipInfo) -> str | None:
-    """Why a member must not be unpacked under its name; None when it may be."""
+def as_packed(data: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """(a record in today's schema as `pack` writes it, whether its file is of an older one).
+
+    An older one is sealed anew, without the plain hash of its node's name: with that or with the
+    former seal, likely names could be tried.
+    """
+    packed = dict(data)
+    older = record.content_sha256(data) != data["sha256"]
+    if older:
+        packed["environment"] = {k: v for k, v in data["environment"].items() if k != "node"}
+        packed["sha256"] = record.content_sha256(packed)
+    return packed, older
+
+
+def _member_problem(info: zipfile.ZipInfo) -> str | None:
+    """Why a member must not be read; None when it may be."""
     name = info.orig_filename  # zipfile has tidied up `filename`
-    mode = info.external_attr >> 16
-    if name.startswith("/"):
-        return "an absolute path"
-    if re.match(r"[A-Za-z]:", name):
-        return "a path with a drive letter"
-    if "\\" in name:
-        return "a name with a backslash"
-    if ".." in name.split("/"):
-        return "a path that leads out of the bundle"
-    if stat.S_ISLNK(mode):
-        return "a symbolic link"
-    if name.endswith("/") or stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+    if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
         return "not a regular file"
     if not _MEMBER.fullmatch(name):
         return "not a name that a bundle has"
     if name != MANIFEST and label_of(name).lower() == RESERVED_LABEL:
         return f"of a host '{RESERVED_LABEL}', which is a reserved label"
-    return None
-
-
-def _size_problem(info: zipfile.ZipInfo) -> str | None:
-    """Why a member must not be read; None when it may be."""
-    if info.flag_bits & 1:
-        return "encrypted"
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         return "compressed with a method other than deflate"
-    if info.file_size > MEMBER_LIMIT_BYTES:
-        return f"{info.file_size} bytes unpacked, over the limit of {MEMBER_LIMIT_BYTES}"
     ratio = info.file_size / max(info.compress_size, 1)
     if ratio > RATIO_LIMIT:
         return f"compressed {ratio:.0f}:1, over the limit of {RATIO_LIMIT}:1 (a zip bomb?)"
     return None
 
 
-def _sound_members(
-    infos: Sequence[zipfile.ZipInfo], limit_bytes: int, problems: list[str]
-) -> dict[str, zipfile.ZipInfo]:
-    """The members that may be read, by name; what is wrong with the others goes to `problems`."""
-    if len(infos) > MEMBERS_LIMIT:
-        problems.append(f"{len(infos)} files, over the limit of {MEMBERS_LIMIT}")
-        return {}
-    sound = {}
-    spellings: dict[str, str] = {}
-    for info in infos:
-        name = info.orig_filename
-        member_problems = [
-            problem for problem in (_name_problem(info), _size_problem(info)) if problem
-        ]
-        twin = spellings.setdefault(name.casefold(), name)
-        if name in sound:
-            member_problems.append("in the bundle twice")
-        elif twin != name:
-            member_problems.append(f"differs from {twin!r} only in case")
-        problems += [f"{name!r}: {problem}" for problem in member_problems]
-        if not member_problems:
-            sound[name] = info
-    total = sum(info.file_size for info in infos)
+def _contents(
+    archive: zipfile.ZipFile, limit_bytes: int, problems: list[str]
+) -> Iterator[tuple[str, bytes, dict[str, Any]]]:
+    """(name, content, JSON object) of every sound member; the others' problems are appended."""
+    members = archive.infolist()
+    total = sum(info.file_size for info in members)
     if total > limit_bytes:
         problems.append(f"{total} bytes unpacked, over the limit of {limit_bytes}")
-        return {}
-    return sound
+        return
+    spellings: dict[str, str] = {}  # some file systems ignore case
+    for info in members:
+        name = info.orig_filename
+        problem = _member_problem(info)
+        if name.casefold() in spellings:
+            problem = f"in the bundle twice, see {spellings[name.casefold()]!r}"
+        spellings.setdefault(name.casefold(), name)
+        try:
+            if problem is None:
+                content = archive.read(info)
+                yield name, content, parsed(content)
+        except _READ_ERRORS as error:
+            problem = f"damaged: {error}"
+        if problem:
+            problems.append(f"{name!r}: {problem}")
 
 
 def parsed(content: bytes) -> dict[str, Any]:
@@ -149,89 +138,74 @@ def parsed(content: bytes) -> dict[str, Any]:
     return document
 
 
-def _read_manifest(content: bytes, problems: list[str]) -> dict[str, Any] | None:
-    """The manifest, or None when it is damaged or of another version."""
-    try:
-        manifest = parsed(content)
-    except ValueError as error:
-        problems.append(f"{MANIFEST}: damaged: {error}")
-        return None
+def _manifest_problems(manifest: Mapping[str, Any]) -> list[str]:
+    """Why the manifest, and so the bundle, cannot be read; more than one line of its schema's."""
     version = manifest.get("bundle_version")
     if version != BUNDLE_VERSION:
-        problems.append(f"bundle version {version!r}; this version reads {BUNDLE_VERSION}")
-        return None
+        return [f"bundle version {version!r}; this version reads {BUNDLE_VERSION}"]
     schema = validation.load_schema("manifest")
-    violations = validation.problems(manifest, schema, f"{MANIFEST}: ", most_values=math.inf)
-    problems += violations
-    return None if violations else manifest
+    problems = validation.problems(manifest, schema, f"{MANIFEST}: ", most_values=math.inf)
+    if problems:
+        return problems
+    for kind, versions, supported in (
+        ("schema", [manifest["schema_version"]], record.SCHEMA_VERSION),
+        ("method", manifest["method_versions"], record.METHOD_VERSION),
+    ):
+        if max(versions, default=supported) > supported:
+            return [
+                f"records of {kind} version {max(versions)}; this version reads up to {supported}: "
+                "import it with a newer checkout"
+            ]
+    return []
 
 
 def _listing_problems(
     manifest: Mapping[str, Any], files: Mapping[str, bytes], present: set[str]
-) -> list[str]:
-    """Where the manifest and the members differ.
+) -> Iterator[str]:
+    """Where the manifest's list of files and the members differ.
 
     Args:
         files: the members that could be read; `present` has the names of all.
     """
-    problems = []
-    listed = {entry["path"]: entry for entry in manifest["files"]}
-    if len(listed) != len(manifest["files"]):
-        problems.append(f"{MANIFEST}: lists a file twice")
+    listed = {entry["path"]: entry["sha256"] for entry in manifest["files"]}
     for name in sorted(listed.keys() - present):
-        problems.append(f"{name!r}: listed in {MANIFEST}, but not in the bundle")
+        yield f"{name!r}: listed in {MANIFEST}, but not in the bundle"
     for name in sorted(files.keys() - listed.keys()):
-        problems.append(f"{name!r}: in the bundle, but not listed in {MANIFEST}")
+        yield f"{name!r}: in the bundle, but not listed in {MANIFEST}"
     for name in sorted(files.keys() & listed.keys()):
-        if sha256(files[name]) != listed[name]["sha256"]:
-            problems.append(f"{name!r}: SHA-256 differs from that in {MANIFEST}")
-        elif len(files[name]) != listed[name]["bytes"]:
-            problems.append(f"{name!r}: size differs from that in {MANIFEST}")
-    with_records = {label_of(name) for name in files if name.startswith("records/")}
-    if set(manifest["hosts"]) != with_records:
-        problems.append(
-            f"{MANIFEST}: hosts are {', '.join(sorted(manifest['hosts'])) or 'none'}, but the "
-            f"records are of {', '.join(sorted(with_records)) or 'none'}"
-        )
-    for label in sorted({label_of(name) for name in files} - with_records):
-        problems.append(f"'hosts/{label}.json': the bundle has no record of that host")
-    return problems
+        if sha256(files[name]) != listed[name]:
+            yield f"{name!r}: SHA-256 differs from that in {MANIFEST}"
 
 
-def _record(name: str, stored: dict[str, Any], problems: list[str]) -> dict[str, Any] | None:
-    """A member's record in today's schema; None, and its problems noted, where it is unsound."""
+def _record(name: str, stored: dict[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
+    """(a member's record in today's schema or None, what is wrong with it)."""
     try:
         intact = stored.get("sha256") == record.content_sha256(stored)
     except ValueError:  # 1e999 is read as an infinity, which no record can hold
         intact = False
-    own_problems = [] if intact else ["its content does not match its own `sha256`"]
-    data = None
+    problems = [] if intact else ["its content does not match its own `sha256`"]
     try:
         data = record.as_today(stored)
-        own_problems += (record.schema_problems(data) or [])[:5]
     except (ValueError, UserError) as error:
-        own_problems.append(str(error))
-    own_problems = [f"{name!r}: {line}" for line in own_problems]
-    if data is not None and not own_problems:
-        own_problems = place_problems(name, data["cell"])
-    problems += own_problems
-    return None if own_problems else data
+        return None, [*problems, str(error)]
+    problems += (record.schema_problems(data) or [])[:5]
+    return data, problems or place_problems(name, data["cell"])
 
 
 def place_problems(name: str, cell: Mapping[str, Any]) -> list[str]:
     """Why a record's own cell does not belong at its member's name, if so."""
-    if cell.get("host") != label_of(name):
-        return [f"{name!r}: a record of host '{cell.get('host')}'"]
     own = f"records/{'/'.join(str(cell.get(axis)) for axis in AXES)}.json"
-    return [f"{name!r}: the record of another cell, {own!r}"] if own != name else []
+    return [f"the record of another cell, {own!r}"] if own != name else []
 
 
-def _host_problems(name: str, host: Mapping[str, Any]) -> list[str]:
+def _host_problems(name: str, host: Mapping[str, Any], with_records: Collection[str]) -> list[str]:
     """What is wrong with a bundle's host file."""
-    problems = validation.problems(host, validation.load_schema("host"))
+    problems = validation.problems(host, validation.load_schema("host"))[:5]
     if not problems and host["label"] != label_of(name):
         problems = [f"the file of another host, '{host['label']}'"]
-    return [f"{name!r}: {line}" for line in problems[:5]]
+    if label_of(name) not in with_records:
+        problems.append("the bundle has no record of that host")
+    return problems
 
 
 def can_check() -> bool:
@@ -289,52 +263,38 @@ def check(packed: bytes, path: Path, limit_bytes: int = LIMIT_BYTES) -> Bundle:
         raise UserError(f"{path}: not a bundle: {error}") from None
     problems: list[str] = []
     files: dict[str, bytes] = {}
-    for name, info in _sound_members(archive.infolist(), limit_bytes, problems).items():
-        try:
-            files[name] = archive.read(info)
-        except _READ_ERRORS as error:
-            problems.append(f"{name!r}: damaged: {error}")
-    content = files.pop(MANIFEST, None)
-    manifest = None
-    if content is not None:
-        manifest = _read_manifest(content, problems)
-    elif not problems:
-        problems.append(f"no {MANIFEST}: not a bundle of this program")
-    newer = _newer(manifest) if manifest is not None else None
-    if newer:
-        raise UserError(f"{path}: {newer}")
-    if manifest is not None:
-        problems += _listing_problems(manifest, files, set(archive.namelist()))
+    contents: dict[str, dict[str, Any]] = {}
+    for name, content, document in _contents(archive, limit_bytes, problems):
+        files[name], contents[name] = content, document
+    manifest = contents.pop(MANIFEST, None)
+    if manifest is None:
+        raise _refusal(path, problems or [f"no {MANIFEST}: not a bundle of this program"])
+    unreadable = _manifest_problems(manifest)
+    if unreadable:
+        raise _refusal(path, [*problems, *unreadable])
+    del files[MANIFEST]
+    problems += _listing_problems(manifest, files, set(archive.namelist()))
     records: dict[str, Mapping[str, Any]] = {}
-    for name, content in files.items():
-        try:
-            document = parsed(content)
-        except ValueError as error:
-            problems.append(f"{name!r}: damaged: {error}")
-            continue
+    with_records = {label_of(name) for name in files if name.startswith("records/")}
+    for name, document in contents.items():
         if name.startswith("records/"):
-            data = _record(name, document, problems)
+            data, own_problems = _record(name, document)
             if data is not None:
                 records[name] = data
         else:
-            problems += _host_problems(name, document)
-    methods = sorted({data["method_version"] for data in records.values()})
-    if manifest is not None and not problems and sorted(manifest["method_versions"]) != methods:
-        problems.append(f"{MANIFEST}: method versions differ from those of the records, {methods}")
-    if problems or manifest is None:
-        raise UserError("\n".join(f"{path}: {validation.one_line(line)}" for line in problems))
+            own_problems = _host_problems(name, document, with_records)
+        problems += [f"{name!r}: {problem}" for problem in own_problems]
+    methods = {data["method_version"] for data in records.values()}
+    if not problems:
+        problems = [
+            f"{MANIFEST}: {key} are {manifest[key]}, those of the records {sorted(inside)}"
+            for key, inside in (("hosts", with_records), ("method_versions", methods))
+            if set(manifest[key]) != inside
+        ]
+    if problems:
+        raise _refusal(path, problems)
     return Bundle(path, sha256(packed), manifest, files, records)
 
 
-def _newer(manifest: Mapping[str, Any]) -> str | None:
-    """Why this version can read nothing of a bundle: its schema or method is newer."""
-    for kind, versions, supported in (
-        ("schema", [manifest["schema_version"]], record.SCHEMA_VERSION),
-        ("method", manifest["method_versions"], record.METHOD_VERSION),
-    ):
-        if max(versions, default=supported) > supported:
-            return (
-                f"records of {kind} version {max(versions)}; this version reads up to {supported}: "
-                "import it with a newer checkout"
-            )
-    return None
+def _refusal(path: Path, problems: Sequence[str]) -> UserError:
+    return UserError("\n".join(f"{path}: {validation.one_line(line)}" for line in problems))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +15,13 @@ from siliconprof.remote.bundle_check import (
     MANIFEST,
     RESERVED_LABEL,
     Bundle,
+    as_packed,
     bytes_of,
     check,
     parsed,
     read_bundle,
 )
-from siliconprof.store import documents, record, records, redaction, temporary, validation
+from siliconprof.store import documents, record, records, validation
 
 
 @dataclass(frozen=True)
@@ -32,23 +32,17 @@ class Imported:
     added: int
     present: int  # the same record was here
     replaced: int
-    signed_by: str | None = None
-    unchecked: bool = False  # signed, but imported without --signers
+    signature: str  # a line about it, or nothing
 
     def lines(self) -> list[str]:
         """The result as lines for the terminal."""
-        about = []
-        if self.signed_by:
-            about = [f"signed by {self.signed_by}"]
-        elif self.unchecked:
-            about = ["signature not checked: --signers FILE checks it"]
-        if not self.hosts:
-            return ["nothing new: the bundle has no record", *about]
-        return [
-            f"{self.added + self.present + self.replaced} records of {', '.join(self.hosts)}: "
-            f"{self.added} new, {self.present} already here, {self.replaced} replaced",
-            *about,
-        ]
+        line = "nothing new: the bundle has no record"
+        if self.hosts:
+            line = (
+                f"{self.added + self.present + self.replaced} records of {', '.join(self.hosts)}: "
+                f"{self.added} new, {self.present} already here, {self.replaced} replaced"
+            )
+        return [line, self.signature] if self.signature else [line]
 
 
 def import_bundle(
@@ -57,12 +51,14 @@ def import_bundle(
     replace: bool = False,
     signers: Path | None = None,
     signer: str | None = None,
+    only: str | None = None,
 ) -> Imported:
     """Add another host's records to this checkout, byte for byte.
 
     Args:
         signers: OpenSSH's file of allowed signers; None to check no signature.
         signer: the only one of them to accept.
+        only: the only label of which it may hold records; None for any.
         replace: whether a record may replace a different one of the same cell, which then stays
             in `results/history`.
 
@@ -78,53 +74,64 @@ def import_bundle(
     by = None
     if signers is not None:  # before anything of it is looked at
         by = signatures.signer(content, path, signers, signer)
-    bundle = check(content, path)
     unchecked = by is None and signatures.path_of(path).exists()
+    bundle = check(content, path)
     if not results.is_dir():
         raise UserError(f"{results}: no such folder; run this in a checkout, or give --results")
-    own = own_labels(results)
-    own_hosts = [label for label in bundle.hosts if label.casefold() in own]
-    if own_hosts:
-        raise UserError(
-            f"{path}: holds records of host '{own_hosts[0]}', which is this host: a bundle cannot "
-            "change its records (to move a checkout, copy results/ into it)"
-        )
-    run = _labels_of_the_run(results)
-    planned_here = [label for label in bundle.hosts if label.casefold() in run]
-    if planned_here:
-        raise UserError(
-            f"{path}: holds records of host '{planned_here[0]}', which this checkout measures too "
-            f"(see {results / 'matrix.json'}): the two could not be told apart; give one of them "
-            "another label, in `cluster` of this config or as `host` of the other checkout's"
-        )
     state = {name: _state(results / name, data) for name, data in bundle.records.items()}
+    _refuse_labels(bundle, results, only)
     _refuse_other_machines(bundle, results)
     if not replace:
         _refuse_differences(bundle, results, state)
     for label in bundle.hosts:  # before the host file, see `own_labels`
         signature = _signature(bundle, results, label, by, unchecked)
         record.write_atomically(_note_path(results, label), _note(bundle, by, signature))
-    for name, content in sorted(bundle.files.items()):
-        target = results / name
+    for name, raw in sorted(bundle.files.items()):
+        target, how = results / name, state.get(name)
         with writing(target):
-            if state.get(name) == "differs":
-                existing = target.read_bytes()
-                record.keep_in_history(
-                    json.loads(existing), existing.decode("utf-8"), results / "history"
-                )
-            elif state.get(name) == "damaged":
+            if how == "differs":
+                existing = target.read_text(encoding="utf-8")
+                record.keep_in_history(json.loads(existing), existing, results / "history")
+            elif how == "damaged":
                 records.set_aside(target, results)
-            if state.get(name) != "same":
-                record.write_atomically(target, content.decode("utf-8"))
-    counts = list(state.values())
+            if how != "same":
+                record.write_atomically(target, raw.decode("utf-8"))
+    counts = Counter(state.values())
+    about = "signature not checked: --signers FILE checks it" if unchecked else ""
     return Imported(
         bundle.hosts,
-        added=counts.count("absent"),
-        present=counts.count("same"),
-        replaced=counts.count("differs") + counts.count("damaged"),
-        signed_by=by,
-        unchecked=unchecked,
+        added=counts["absent"],
+        present=counts["same"],
+        replaced=counts["differs"] + counts["damaged"],
+        signature=f"signed by {by}" if by else about,
     )
+
+
+def _refuse_labels(bundle: Bundle, results: Path, only: str | None) -> None:
+    """Refuse records under labels that this checkout measures itself, or that were not asked for.
+
+    Raises:
+        UserError: one line.
+    """
+    if only is not None and {*bundle.hosts} - {only}:
+        raise UserError(
+            f"its bundle holds records of {', '.join(bundle.hosts)}: a host may send its own only; "
+            "nothing imported"
+        )
+    own, run = own_labels(results), _labels_of_the_run(results)
+    for label in bundle.hosts:
+        held = f"{bundle.path}: holds records of host '{label}', which"
+        if label.casefold() in own:
+            raise UserError(
+                f"{held} is this host: a bundle cannot change its records (to move a checkout, "
+                "copy results/ into it)"
+            )
+        if label.casefold() in run:
+            raise UserError(
+                f"{held} this checkout measures too (see {results / 'matrix.json'}): the two could "
+                "not be told apart; give one of them another label, in `cluster` of this config or "
+                "as `host` of the other checkout's"
+            )
 
 
 def own_labels(results: Path) -> set[str]:
@@ -143,9 +150,8 @@ def own_labels(results: Path) -> set[str]:
         try:
             labels = {str(parsed(auto.read_bytes())["label"])}
         except (OSError, ValueError, KeyError):
-            raise UserError(
-                f"{auto}: damaged; delete it, and the next run makes it again"
-            ) from None
+            message = f"{auto}: damaged; delete it, and the next run makes it again"
+            raise UserError(message) from None
     else:
         labels = {hosts.default_label()}  # which the first run will use
     here = hosts.fingerprint()
@@ -214,8 +220,7 @@ def _state(path: Path, incoming: Mapping[str, Any]) -> str:
         return "damaged"
     if existing["sha256"] == incoming["sha256"]:
         return "same"
-    redacted = redaction.record(documents.read(path))  # as `pack` redacts an older one
-    return "same" if record.content_sha256(redacted) == incoming["sha256"] else "differs"
+    return "same" if as_packed(existing)[0]["sha256"] == incoming["sha256"] else "differs"
 
 
 def _refuse_other_machines(bundle: Bundle, results: Path) -> None:
@@ -267,15 +272,9 @@ def unpack_reference(path: Path, output: Path) -> Bundle:
     bundle = read_bundle(path)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output}: exists and is not empty; delete it first")
-    folder = temporary.beside(output)
-    manifest = json.dumps(bundle.manifest, indent=1, sort_keys=True) + "\n"
-    try:
-        with writing(output):
-            for name, content in bundle.files.items():
-                record.write_atomically(folder / name, content.decode("utf-8"))
-            record.write_atomically(folder / MANIFEST, manifest)
-            os.replace(folder, output)
-            temporary.sync_folder(output.parent)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with writing(output):
+        for name, content in bundle.files.items():
+            record.write_atomically(output / name, content.decode("utf-8"))
+        manifest = json.dumps(bundle.manifest, indent=1, sort_keys=True) + "\n"
+        record.write_atomically(output / MANIFEST, manifest)
     return bundle

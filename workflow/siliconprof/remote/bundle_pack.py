@@ -22,14 +22,15 @@ from siliconprof.remote.bundle_check import (
     BUNDLE_VERSION,
     MANIFEST,
     RESERVED_LABEL,
+    as_packed,
     can_check,
     check,
     label_of,
+    parsed,
     place_problems,
     sha256,
 )
-from siliconprof.store import documents, record, redaction, temporary
-from siliconprof.store.cell import AXES
+from siliconprof.store import record, redaction, temporary
 
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can say
 # Keys of texts that other programs may have written, or that quote them.
@@ -39,45 +40,34 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 @dataclass(frozen=True)
 class Packed:
-    """The result of `pack`."""
+    """The result of `pack`: labels of the hosts in it, and lines for the terminal."""
 
-    output: Path
     hosts: Sequence[str]
-    records: int
-    size_bytes: int  # of the zip
-    left_out: Sequence[str]  # hosts with records here that were not asked for
-    excluded: int = 0  # records not packed because the other side has them
-    signature: Path | None = None
-    notes: Sequence[str] = ()  # on what was anonymised
-
-    def lines(self) -> list[str]:
-        """The result as lines for the terminal."""
-        of = f" of {', '.join(self.hosts)}" if self.hosts else ""
-        lines = [f"{self.output}: {self.records} records{of}, {self.size_bytes} bytes"]
-        if self.excluded:
-            lines.append(f"{self.excluded} records not packed: listed in the file of --without")
-        if self.left_out:
-            lines.append(f"hosts not packed: {', '.join(self.left_out)}; add them with --host")
-        if self.signature:
-            lines.append(f"{self.signature}: its signature")
-        return [*lines, *self.notes]
+    lines: Sequence[str]
 
 
 @dataclass
 class _Content:
-    """The files of a bundle, the manifest left out."""
+    """The documents of a bundle, the manifest left out."""
 
-    files: dict[str, bytes] = field(default_factory=dict)  # member -> content
-    records: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # in today's schema
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)  # member -> in today's schema
+    hosts: dict[str, dict[str, Any]] = field(default_factory=dict)  # member -> host file
+    files: dict[str, bytes] = field(default_factory=dict)  # those as they are on disk
+    older: int = 0  # records of older schemas
     excluded: int = 0  # records
 
     def exclude(self, shas: Collection[str]) -> None:
         """Leave out records by their SHA-256, and the files of hosts that then have none."""
         for name in [name for name, data in self.records.items() if data["sha256"] in shas]:
-            del self.records[name], self.files[name]
+            del self.records[name]
             self.excluded += 1
-        hosts_left = {label_of(name) for name in self.records}
-        self.files = {n: c for n, c in self.files.items() if label_of(n) in hosts_left}
+        left = {label_of(name) for name in self.records}
+        self.hosts = {name: data for name, data in self.hosts.items() if label_of(name) in left}
+
+    def members(self) -> dict[str, bytes]:
+        """The content of every member."""
+        contents = self.records | self.hosts
+        return {name: self.files.get(name) or _json(data) for name, data in contents.items()}
 
 
 def pack(
@@ -112,45 +102,45 @@ def pack(
     for path in (output, signature):  # an old signature would belong to another bundle
         if path.exists() and not force:
             raise UserError(f"{path}: exists; name another file, or replace it with --force")
-    local_labels = sorted(path.name for path in (results / "records").glob("*") if path.is_dir())
-    chosen = _chosen_hosts(results, local_labels, hosts)
-    content = _gathered(results, chosen)
-    content.exclude(without)
-    notes = _redacted(content)
+    labels = sorted(path.name for path in (results / "records").glob("*") if path.is_dir())
+    chosen = _chosen_hosts(results, labels, hosts)
+    content = _gathered(results, chosen, without)
+    notes = []
+    if content.older:
+        notes = [f"{content.older} records of older versions redacted, in the bundle alone"]
     if anonymous is not None:
-        content, replaced = _anonymised(
-            results, local_labels, content, anonymise.salt(results, anonymous)
-        )
+        salt = anonymise.salt(results, anonymous)
+        content, replaced = _anonymised(results, labels, content, salt)
         notes += replaced
     content.exclude(without)
     if look is not None:
-        look(free_texts(map(documents.parsed, content.files.values())))
+        look(free_texts((content.records | content.hosts).values()))
     inside = sorted({label_of(name) for name in content.records})
-    manifest = _manifest(inside, content, anonymous is not None)
-    packed = _zipped(content.files | {MANIFEST: manifest})
+    members = content.members()
+    manifest = _manifest(inside, content.records.values(), members, anonymous is not None)
+    packed = _zipped(members | {MANIFEST: manifest})
     if can_check():
         check(packed, output)  # what leaves here can be imported
+    of = f" of {', '.join(inside)}" if inside else ""
+    lines = [f"{output}: {len(content.records)} records{of}, {len(packed)} bytes"]
+    if content.excluded:
+        lines.append(f"{content.excluded} records not packed: listed in the file of --without")
+    left_out = [label for label in labels if label not in chosen]
+    if left_out:
+        lines.append(f"hosts not packed: {', '.join(left_out)}; add them with --host")
     sealed = signatures.sign(packed, key) if key else None
-    if sealed and anonymous is not None:
-        notes.append("signed: whoever has the public key can tell who signed this bundle")
     with writing(signature):
         signature.unlink(missing_ok=True)
     temporary.write(output, packed)
     if sealed is not None:
         temporary.write(signature, sealed)
-    return Packed(
-        output,
-        inside,
-        len(content.records),
-        len(packed),
-        [label for label in local_labels if label not in chosen],
-        content.excluded,
-        signature if sealed else None,
-        notes,
-    )
+        lines.append(f"{signature}: its signature")
+        if anonymous is not None:
+            notes.append("signed: whoever has the public key can tell who signed this bundle")
+    return Packed(inside, [*lines, *notes])
 
 
-def _gathered(results: Path, chosen: Sequence[str]) -> _Content:
+def _gathered(results: Path, chosen: Sequence[str], without: Collection[str]) -> _Content:
     """The records and host files of some hosts.
 
     Raises:
@@ -163,45 +153,26 @@ def _gathered(results: Path, chosen: Sequence[str]) -> _Content:
             name = path.relative_to(results).as_posix()
             try:
                 data = record.read(path, check_schema=False)  # `check` does
-                content.files[name] = path.read_bytes()
             except UserError as error:
                 problems.append(str(error))
                 continue
-            except OSError as error:
-                problems.append(f"{path}: {error.strerror or error}")
-                continue
-            problems += place_problems(name, data["cell"])
             if not isinstance(data.get("environment"), dict):  # a bare host knows no schema
                 problems.append(f"{path}: damaged record: no environment")
-            content.records[name] = data
+                continue
+            problems += [f"{name!r}: {line}" for line in place_problems(name, data["cell"])]
+            if data["sha256"] in without:
+                content.excluded += 1
+                continue
+            content.records[name], older = as_packed(data)
+            content.older += older
+            if not older:
+                content.files[name] = path.read_bytes()
         host_file = results / "hosts" / f"{label}.json"
         if host_file.is_file():
-            content.files[f"hosts/{label}.json"] = _host_file(host_file)
+            _add_host_file(content, host_file)
     if problems:
         raise UserError("\n".join(problems))
     return content
-
-
-def _redacted(content: _Content) -> list[str]:
-    """Redact the documents in place where that changes any; a line that says so.
-
-    Records of today were redacted before they were written; older ones have a hash of their own here,
-    and their files stay as they are.
-    """
-    changed = 0
-    for name, raw in content.files.items():
-        document = documents.parsed(raw)
-        if name in content.records:
-            redacted = redaction.record(document)
-            redacted["sha256"] = record.content_sha256(redacted)
-        else:
-            redacted = redaction.host_file(document)
-        if redacted != document:
-            content.files[name] = _json(redacted)
-            if name in content.records:
-                content.records[name] = record.as_today(redacted)
-                changed += 1
-    return [f"{changed} records of older versions redacted, in the bundle alone"] if changed else []
 
 
 def free_texts(values: Iterable[Any]) -> list[tuple[int, str]]:
@@ -227,48 +198,29 @@ def free_texts(values: Iterable[Any]) -> list[tuple[int, str]]:
 def _anonymised(
     results: Path, local_labels: Sequence[str], content: _Content, salt: bytes
 ) -> tuple[_Content, list[str]]:
-    """(the content without names, lines that list the replacements).
+    """(the content without labels, lines that list the replacements).
 
     Args:
         local_labels: labels of all hosts with records here; a record may name another host than its own.
     """
-    anonymiser = anonymise.Anonymiser(salt)
-    stored = {name: documents.parsed(raw) for name, raw in content.files.items()}
-    for label in local_labels:
-        anonymiser.add_host(label)
-    for path in (results / "hosts").glob("*.json"):
-        if path.stem != RESERVED_LABEL:
-            anonymiser.add_host(path.stem)
-    for data in content.records.values():
-        cell = data["cell"]
-        own = [str(cell.get(axis)) for axis in (*AXES[1:], "module", "trainer")]
-        packages = data["environment"].get("packages")
-        anonymiser.add_vocabulary([*own, *record.STATUSES, *(packages or ())])
-    for document in stored.values():
-        anonymiser.add_vocabulary(redaction.words_of_keys(redaction.contents(document)[1]))
+    files = {path.stem for path in (results / "hosts").glob("*.json")} - {RESERVED_LABEL}
+    inside = (content.records | content.hosts).values()
+    anonymiser = anonymise.Anonymiser(salt, {*local_labels, *files}, inside)
     anonymised = _Content(excluded=content.excluded)
-    result: dict[str, Any] = {}
-    for name, document in stored.items():
-        if name in content.records:
-            data = anonymiser.record(document)
-            member = f"records/{record.cell_path(data)}.json"
-            anonymised.records[member] = data
-        else:
-            data = anonymiser.host_file(document)
-            member = f"hosts/{data['label']}.json"
-        if member in result:
+    for name, document in content.records.items():
+        data = anonymiser.record(document)
+        member = f"records/{record.cell_path(data)}.json"
+        if member in anonymised.records:
             raise UserError(f"{name}: once anonymised, another file has the same path, {member!r}")
-        result[member] = data
-        anonymised.files[member] = _json(data)
+        anonymised.records[member] = data
+    for document in content.hosts.values():
+        data = anonymiser.host_file(document)
+        anonymised.hosts[f"hosts/{data['label']}.json"] = data
     notes = [f"replaced: {was} -> {now}" for was, now in sorted(anonymiser.replaced.items())]
-    met = anonymiser.replaced.keys() | anonymiser.common
-    common = [name for name in anonymiser.not_in_texts if name in met]
+    common = sorted({*anonymiser.common} & {label.casefold() for label in anonymiser.replaced})
     if common:
         notes.append(f"common words, not replaced inside texts: {', '.join(common)}")
-    return anonymised, [
-        *notes,
-        *(f"check by hand: {line}" for line in anonymiser.remaining(result)),
-    ]
+    return anonymised, notes
 
 
 def shas_of(path: Path) -> frozenset[str]:
@@ -298,43 +250,46 @@ def _chosen_hosts(
     Raises:
         UserError: there is none, or one that was asked for has no records.
     """
-    with_records = [
+    packable = [
         label for label in local_labels if any((results / "records" / label).rglob("*.json"))
     ]
-    listed = ", ".join(with_records) or "none"
+    listed = f"(records are of: {', '.join(packable) or 'none'})"
     if labels is None:
-        chosen = [
-            label for label in with_records if (results / "hosts" / f"{label}.json").is_file()
-        ]
-        if not chosen:
-            raise UserError(
-                f"{results}: no host has both records and a file in hosts/; name one with --host "
-                f"(records are of: {listed})"
-            )
-        return chosen
-    unknown = sorted(set(labels) - set(with_records))
-    if unknown:
-        raise UserError(
-            f"{results}: no records of host {', '.join(unknown)} (records are of: {listed})"
-        )
-    return sorted(set(labels))
+        chosen = [label for label in packable if (results / "hosts" / f"{label}.json").is_file()]
+        problem = "no host has both records and a file in hosts/; name one with --host"
+    else:
+        chosen = sorted(set(labels) & set(packable))
+        problem = f"no records of host {', '.join(sorted(set(labels) - set(packable)))}"
+    if not chosen or labels and len(chosen) < len(set(labels)):
+        raise UserError(f"{results}: {problem} {listed}")
+    return chosen
 
 
-def _host_file(path: Path) -> bytes:
-    """A host file's content.
+def _add_host_file(content: _Content, path: Path) -> None:
+    """Add a host file, byte for byte unless it is of an older version.
 
     Raises:
         UserError: it is damaged, or another host's.
     """
     from siliconprof.hosts import host_file as hosts
 
-    label = hosts.load(path)["label"]
-    if label != path.stem:
-        raise UserError(f"{path}: belongs to host '{label}', not to '{path.stem}'")
-    return path.read_bytes()
+    member, host = f"hosts/{path.name}", hosts.load(path)
+    if host["label"] != path.stem:
+        raise UserError(f"{path}: belongs to host '{host['label']}', not to '{path.stem}'")
+    raw = path.read_bytes()
+    document = parsed(raw)
+    known = redaction.known([name for name in [document.get("hostname")] if name])
+    content.hosts[member] = host | {"backends": redaction.value(host["backends"], known)}
+    if document == content.hosts[member]:
+        content.files[member] = raw
 
 
-def _manifest(hosts: Sequence[str], content: _Content, anonymised: bool) -> bytes:
+def _manifest(
+    hosts: Sequence[str],
+    records: Collection[Mapping[str, Any]],
+    members: Mapping[str, bytes],
+    anonymised: bool,
+) -> bytes:
     """The bundle's manifest, as JSON.
 
     Raises:
@@ -347,20 +302,19 @@ def _manifest(hosts: Sequence[str], content: _Content, anonymised: bool) -> byte
         raise UserError(
             f"SOURCE_DATE_EPOCH is {epoch!r}: write whole seconds since 1970, or unset it"
         ) from None
-    packed = content.records.values()
-    commits = {data["environment"].get("git_commit") for data in packed} - {None}
+    commits = {data["environment"].get("git_commit") for data in records} - {None}
     document = {
         "bundle_version": BUNDLE_VERSION,
         "created_at": created.isoformat(timespec="seconds"),
         "anonymised": anonymised,
         "schema_version": record.SCHEMA_VERSION,
-        "method_versions": sorted({data["method_version"] for data in packed}),
+        "method_versions": sorted({data["method_version"] for data in records}),
         "hosts": list(hosts),
         "siliconprof_version": __version__,
         "git_commits": sorted(commits),
         "files": [
             {"path": name, "sha256": sha256(raw), "bytes": len(raw)}
-            for name, raw in sorted(content.files.items())
+            for name, raw in sorted(members.items())
         ],
     }
     return _json(document)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,10 @@ from siliconprof.remote import bundle_import, collect_hosts
 from siliconprof.remote.collect_run import RESULTS, Collection, Outcome, report_status, seals
 from siliconprof.store import validation
 
+HOSTS_FILE = Path("config/hosts.yaml")
+CONFIG = "config/config.yaml"
+PATIENCE_S = 60.0
+
 
 def chosen(
     configured: Mapping[str, collect_hosts.Host], labels_asked: Sequence[str], path: Path
@@ -38,19 +41,19 @@ def chosen(
     """
     if not configured:
         raise UserError(f"{path}: names no host; its comments show how to add one")
-    problems = [
-        f"{label!r}: no such host in {path}; expected one of: {', '.join(configured)}"
-        f"{validation.nearest(label, configured)}"
-        for label in labels_asked
-        if label not in configured
-    ]
-    own = bundle_import.own_labels(RESULTS)
     labels = list(dict.fromkeys(labels_asked)) or list(configured)
-    problems += [
-        f"{path}: {label}: is this host's own label; give the other host another one"
-        for label in labels
-        if label.casefold() in own
-    ]
+    own = bundle_import.own_labels(RESULTS)
+    problems = []
+    for label in labels:
+        if label not in configured:
+            problems.append(
+                f"{label!r}: no such host in {path}; expected one of: {', '.join(configured)}"
+                f"{validation.nearest(label, configured)}"
+            )
+        elif label.casefold() in own:
+            problems.append(
+                f"{path}: {label}: is this host's own label; give the other host another one"
+            )
     if problems:
         raise UserError("\n".join(problems))
     return [configured[label] for label in labels]
@@ -65,7 +68,7 @@ def experiments(
         UserError: all mistakes, one line each.
     """
     by_label: dict[str, dict[str, Any]] = {}
-    problems: list[str] = []
+    problems: dict[str, None] = {}  # in order, each once
     notes: dict[str, None] = {}
     for host in chosen_hosts:
         name = host.configfile or configfile
@@ -76,13 +79,13 @@ def experiments(
         try:
             resolved = config.resolve(raw, name)
         except UserError as error:
-            problems += [line for line in str(error).splitlines() if line not in problems]
+            problems |= dict.fromkeys(str(error).splitlines())
             continue
         if host.label in resolved.get("cluster", {}):
-            problems.append(
+            problems[
                 f"{name}: cluster.{host.label}: is also a host to collect from; give one of the "
                 "two another label"
-            )
+            ] = None
         for kind, key in (("datasets", "path"), ("workloads", "weights_path")):
             for entry, values in resolved[kind].items():
                 if values.get(key) and values.get("source", "folder") == "folder":
@@ -95,21 +98,14 @@ def experiments(
     return by_label, list(notes)
 
 
-HOSTS_FILE = Path("config/hosts.yaml")
-CONFIG = "config/config.yaml"
-PATIENCE_S = 60.0
-
-
 def collect(
     selected: Sequence[collect_hosts.Host],
     configfile: str = CONFIG,
-    jobs: int | None = None,
     patience_s: float = PATIENCE_S,
 ) -> list[Outcome]:
     """Collect from hosts side by side; their outcomes in order.
 
     Args:
-        jobs: hosts at a time; None for all.
         patience_s: seconds of silence after which a connection counts as lost.
 
     Raises:
@@ -122,23 +118,15 @@ def collect(
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     collection = Collection(by_label, patience_s)
-    with ThreadPoolExecutor(jobs or len(selected)) as pool:
+    with ThreadPoolExecutor(len(selected)) as pool:
         futures = [pool.submit(collection.collect, host) for host in selected]
         try:
             while wait(futures, timeout=0.5).not_done:
                 pass
         except KeyboardInterrupt:
             report_status("interrupted", "ending the runs on all hosts")
-            for future in futures:
-                future.cancel()
             collection.stop()
-            wait(futures)
-    return [
-        Outcome(host.label, "not started: interrupted", True)
-        if future.cancelled()
-        else future.result()
-        for host, future in zip(selected, futures, strict=True)
-    ]
+    return [future.result() for future in futures]
 
 
 def listing(configured: Mapping[str, collect_hosts.Host]) -> list[str]:
@@ -162,10 +150,6 @@ def listing(configured: Mapping[str, collect_hosts.Host]) -> list[str]:
     return lines
 
 
-def _interrupt(signum: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Collect and print each host's outcome; 1 when one failed."""
     parser = argparse.ArgumentParser(
@@ -180,7 +164,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--configfile", default=CONFIG, metavar="FILE", help=f"the experiment; default: {CONFIG}"
     )
-    parser.add_argument("--jobs", type=int, metavar="N", help="hosts at a time; default: all")
     parser.add_argument("--ssh-config", metavar="FILE", help="instead of ~/.ssh/config")
     parser.add_argument(
         "--patience",
@@ -191,9 +174,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--list", action="store_true", help="list the hosts and exit")
     arguments = parser.parse_args(argv)
-    for name in ("jobs", "patience"):
-        if getattr(arguments, name) is not None and not getattr(arguments, name) >= 1:
-            raise UserError(f"--{name}: is {getattr(arguments, name)}; expected at least 1")
+    if not arguments.patience >= 1:
+        raise UserError(f"--patience: is {arguments.patience}; expected at least 1")
     if not Path("Snakefile").is_file():
         raise UserError("no Snakefile in the current folder: run this in a checkout")
     configured = collect_hosts.load(arguments.hosts, arguments.ssh_config)
@@ -201,10 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\n".join(listing(configured) or [f"{arguments.hosts}: names no host"]))
         return 0
     selected = chosen(configured, arguments.label, arguments.hosts)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, _interrupt)
-    outcomes = collect(selected, arguments.configfile, arguments.jobs, arguments.patience)
+    outcomes = collect(selected, arguments.configfile, arguments.patience)
     for outcome in outcomes:
         print(f"{outcome.label}: {outcome.line}")
     return 1 if any(outcome.failed for outcome in outcomes) else 0

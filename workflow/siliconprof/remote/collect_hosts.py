@@ -16,31 +16,17 @@ from pathlib import Path
 from siliconprof.errors import UserError
 from siliconprof.store import names, validation
 
-MAKE = "make"  # the `environment` that is set up by `make env`
-MAKE_PYTHON = "python3.11"  # as the Makefile wants it
+THERE = Path(__file__).with_name("collect_there.sh")
+OWN = ".siliconprof-collect"  # its presence makes a folder there one of collect's
 CONNECT_TIMEOUT_S = 10
 # What is sent, where it exists: enough to measure and to set up an environment.
 PARTS = (
-    "Snakefile",
-    "Makefile",
-    "pyproject.toml",
-    "README.md",
-    "LICENSE",
-    "config",
-    "envs",
-    "profiles",
-    "report",
-    "workflow",
+    *("Snakefile", "Makefile", "pyproject.toml", "README.md", "LICENSE"),
+    *("config", "envs", "profiles", "report", "workflow"),
 )
 # Neither sent nor deleted on the host: other hosts' bundles and addresses, and what `make env` and
 # Python write.
 LEFT_OUT = ("/config/measured", "/config/hosts.yaml", "__pycache__", "*.egg-info", ".DS_Store")
-# A shell that is not a login shell often lacks the folders where a Mac's python3.11 lies.
-SEARCH = 'PATH="$PATH:/usr/local/bin:/opt/homebrew/bin:/opt/local/bin"; export PATH; exec "$@"'
-# The first bytes of standard input are the program: nothing has to be installed before.
-BOOTSTRAP = (
-    "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'collect_there.py', 'exec'))"
-)
 
 
 @dataclass(frozen=True)
@@ -51,7 +37,7 @@ class Host:
     target: str  # what ssh takes: user@name or an alias
     port: int | None
     folder: str  # on that host; absolute, or from its home folder
-    environment: str  # folder on that host, or MAKE
+    environment: str  # folder on that host, or `make`, which is set up by `make env`
     identity: str | None = None
     configfile: str | None = None
     ssh_config: str | None = None  # a file instead of ~/.ssh/config
@@ -70,11 +56,8 @@ class Host:
             "ServerAliveInterval": max(int(patience_s / 4), 1),
             "ServerAliveCountMax": 3,
             # an alias may set these, and they would be in the way of a command
-            "ClearAllForwardings": "yes",
-            "ControlMaster": "no",
-            "ForwardAgent": "no",
-            "ForwardX11": "no",
-            "RemoteCommand": "none",
+            **{"ClearAllForwardings": "yes", "ControlMaster": "no", "RemoteCommand": "none"},
+            **{"ForwardAgent": "no", "ForwardX11": "no"},
         }
         command = ["ssh", "-T"]
         command += ["-F", self.ssh_config] if self.ssh_config else []
@@ -85,15 +68,16 @@ class Host:
             command += ["-o", "IdentitiesOnly=yes", "-i", os.path.expanduser(self.identity)]
         return command
 
-    @property
-    def python(self) -> str:
-        """The interpreter that runs `collect_there.py`; a relative path is below the home folder."""
-        return MAKE_PYTHON if self.environment == MAKE else f"{self.environment}/bin/python"
+    def prepare(self, patience_s: float) -> list[str]:
+        """The command that guards the folder there; `THERE` is its standard input."""
+        words = ["sh", "-s", "prepare", self.folder, self.environment]
+        return [*self.ssh(patience_s), "--", self.target, shlex.join(words)]
 
-    def remote(self, patience_s: float, program_bytes: int) -> list[str]:
-        """The command that starts a program on the host, whose text follows on standard input."""
-        program = ["sh", "-c", SEARCH, "sh", self.python, "-c", BOOTSTRAP, str(program_bytes)]
-        return [*self.ssh(patience_s), "--", self.target, shlex.join(program)]
+    def measure(self, patience_s: float) -> list[str]:
+        """The command that measures there and prints a bundle of what is new."""
+        script = f"{self.folder}/workflow/siliconprof/remote/{THERE.name}"
+        words = ["sh", script, "measure", self.folder, self.environment, self.label]
+        return [*self.ssh(patience_s), "--", self.target, shlex.join(words)]
 
     def rsync(self, patience_s: float, parts: Sequence[str]) -> list[str]:
         """The command that makes the parts on the host equal to those here, and nothing else.
@@ -127,53 +111,38 @@ def load(path: Path, ssh_config: str | None = None) -> dict[str, Host]:
     if problems:
         raise UserError("\n".join(problems))
     hosts: dict[str, Host] = {}
+    spellings: dict[str, str] = {}
     places: dict[tuple[str, int | None, str], str] = {}
     for label, entry in content.items():
         target, _, port = entry["ssh"].partition(":")
-        folder = _folder(entry["folder"])
-        host = Host(
-            label=label,
-            target=target,
-            port=int(port) if port else None,
-            folder=folder,
-            environment=entry["environment"]
-            if entry["environment"] == MAKE
-            else _folder(entry["environment"]),
-            identity=entry.get("identity"),
-            configfile=entry.get("configfile"),
-            ssh_config=ssh_config,
+        folder, environment = (
+            os.path.normpath(entry[key].removeprefix("~/")) for key in ("folder", "environment")
         )
-        problems += [f"{path}: {label}.{line}" for line in _beyond_schema(label, host, entry)]
-        twin = next((other for other in hosts if other.casefold() == label.casefold()), None)
-        if twin:
-            problems.append(f"{path}: {label}: differs from '{twin}' only in case; choose another")
-        first = places.setdefault((host.target, host.port, folder), label)
+        optional = {key: entry.get(key) for key in ("identity", "configfile")}
+        host = Host(
+            label, target, int(port) if port else None, folder, environment, ssh_config=ssh_config,
+            **optional,
+        )  # fmt: skip
+        where = f"{path}: {label}"
+        if label.casefold() == "auto":
+            problems.append(f"{where}.ssh: the label 'auto' is reserved; choose another")
+        if folder in (".", "/", "//") or ".." in folder.split("/"):
+            problems.append(
+                f"{where}.folder: is {entry['folder']!r}; name a folder of its own below the home "
+                "folder, or an absolute one"
+            )
+        for key, name in optional.items():
+            if name is not None and not os.path.isfile(os.path.expanduser(name)):
+                problems.append(
+                    f"{where}.{key}: {validation.one_line(name)}: no such file on this host"
+                )
+        twin = spellings.setdefault(label.casefold(), label)
+        if twin != label:
+            problems.append(f"{where}: differs from '{twin}' only in case; choose another")
+        first = places.setdefault((target, host.port, folder), label)
         if first != label:
-            problems.append(f"{path}: {label}.folder: '{first}' has it too; give each its own")
+            problems.append(f"{where}.folder: '{first}' has it too; give each its own")
         hosts[label] = host
     if problems:
         raise UserError("\n".join(problems))
     return hosts
-
-
-def _folder(text: str) -> str:
-    """A folder as ssh's remote side sees it from the home folder: normalised, without `~`."""
-    return os.path.normpath(text.removeprefix("~/"))
-
-
-def _beyond_schema(label: str, host: Host, entry: dict[str, str]) -> list[str]:
-    """The problems of an entry that a schema cannot express."""
-    problems = []
-    if label.casefold() == "auto":
-        problems.append("ssh: the label 'auto' is reserved; choose another")
-    if host.port and host.port > 65535:
-        problems.append(f"ssh: {host.port} is not a port; expected at most 65535")
-    if host.folder in (".", "/", "//") or ".." in host.folder.split("/"):
-        problems.append(
-            f"folder: is {entry['folder']!r}; name a folder of its own below the home folder, or "
-            "an absolute one"
-        )
-    for key in ("identity", "configfile"):
-        if key in entry and not os.path.isfile(os.path.expanduser(entry[key])):
-            problems.append(f"{key}: {validation.one_line(entry[key])}: no such file on this host")
-    return problems

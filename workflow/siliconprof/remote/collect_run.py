@@ -1,7 +1,12 @@
-"""One host's turn in `collect`: send the project, have it measured, import what is new."""
+"""One host's turn in `collect`: send the project, have it measured, import what is new.
+
+What the host sends is not trusted: lines and the bundle have a greatest length, and text is shown
+without control characters.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -14,15 +19,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from siliconprof.errors import UserError
-from siliconprof.hosts import environment, host_file
-from siliconprof.remote import bundle_check, bundle_import, collect_hosts
-from siliconprof.remote.collect_link import ANSWER_LIMIT_BYTES, Failed, Link, plain
+from siliconprof.errors import UserError, printable
+from siliconprof.hosts import environment
+from siliconprof.remote import bundle_import, collect_hosts
+from siliconprof.remote.bundle_check import LIMIT_BYTES
 from siliconprof.store import record
+from siliconprof.store.validation import one_line
 
 RESULTS = Path("results")
+LINE_LIMIT_BYTES = 64 * 1024
+SSH_FAILED, REFUSED = 255, 3  # exit statuses of ssh, and of `collect_there.sh`
+SHOWN = "collect: "  # begins a line of `collect_there.sh` for the person who collects
 STEPS = re.compile(r"(\d+) of (\d+) steps")  # Snakemake's own words
 NOT_OK = ("failed", "oom", "timeout")  # `unsupported` and `skipped` are results
+README = """\
+This folder is filled by `siliconprof collect`: what is sent is made the same as on the host that
+collects, so edits here are lost. results/ holds what was measured here and is left alone.
+"""
 
 
 @dataclass(frozen=True)
@@ -40,6 +53,20 @@ def report_status(label: str, event: str) -> None:
     sys.stderr.flush()
 
 
+@dataclass(frozen=True)
+class Done:
+    """A command that has run.
+
+    Attributes:
+        first, last: lines that it printed on standard error; empty if it printed none.
+    """
+
+    status: int
+    output: bytes
+    first: str
+    last: str
+
+
 class Collection:
     """One call of `collect`: what all hosts share."""
 
@@ -49,22 +76,21 @@ class Collection:
         self.commit = environment.git_commit(Path.cwd())
         self.importing = threading.Lock()
         self.stopped = threading.Event()
-        self.open: dict[str, Link] = {}
-        self.sending: dict[str, subprocess.Popen] = {}
+        self.running: dict[str, subprocess.Popen] = {}  # by host label
 
     def collect(self, host: collect_hosts.Host) -> Outcome:
         """Collect from one host; an error becomes part of the outcome."""
         log_file = RESULTS / "logs" / "collect" / f"{host.label}.log"
         try:
             log_file.parent.mkdir(parents=True, exist_ok=True)
-            with open(log_file, "w", encoding="utf-8") as log:
+            with open(log_file, "w", encoding="utf-8", buffering=1) as log:
                 try:
                     return self._collect(host, log)
-                except (Failed, UserError) as error:
+                except UserError as error:
                     log.write(f"{error}\n")
                     raise
-        except (Failed, UserError, OSError) as error:
-            lines = [plain(line) for line in str(error).splitlines()] or [type(error).__name__]
+        except (UserError, OSError) as error:
+            lines = [one_line(line) for line in str(error).splitlines()] or [type(error).__name__]
             more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
             summary = "interrupted" if self.stopped.is_set() else f"failed: {lines[0]}{more}"
             return Outcome(host.label, f"{summary}; log: {log_file}", True)
@@ -72,81 +98,92 @@ class Collection:
     def _collect(self, host: collect_hosts.Host, log: IO[str]) -> Outcome:
         label = host.label
         report_status(label, f"connecting to {host.target}")
-        with self._linked(host, log) as link:
-            link.send(label=label, folder=host.folder, silence_s=self.patience_s)
-            answer = link.receive("ready", "waiting")
-            if answer["event"] == "waiting":
-                report_status(label, "waiting: another run is active on the host")
-                answer = link.receive("ready")
-            report_status(label, "sending the project")
-            self._send(host, link)
-            local_seals = seals(label)
-            link.send(
-                label=label,
-                environment=host.environment if host.environment == collect_hosts.MAKE else "",
-                experiment=self.experiments[label],
-                commit=self.commit,
-                without=sorted(local_seals),
-            )
-            while (answer := link.receive("stage", "done"))["event"] == "stage":
-                report_status(label, plain(str(answer.get("stage"))))
-            content = link.receive_bundle(answer.get("bytes"))
-        imported = self._import(label, content) if content else None
-        present, status = _count(answer.get("present")), answer.get("status")
+        with open(collect_hosts.THERE, "rb") as script:
+            done = self._run(label, log, host.prepare(self.patience_s), script)
+        if done.status:
+            raise UserError(done.last or f"ssh: exit status {done.status}")
+        report_status(label, "sending the project")
+        with self._parts(label) as parts:
+            done = self._run(label, log, host.rsync(self.patience_s, parts), subprocess.DEVNULL)
+        if done.status:  # the first line is the cause, the last a summary
+            raise UserError(f"rsync: {done.first or f'exit status {done.status}'}")
+        # Nothing is written to standard input: its end tells the host that this side is gone.
+        done = self._run(label, log, host.measure(self.patience_s), subprocess.PIPE)
+        if done.status in (SSH_FAILED, REFUSED):
+            raise UserError(done.last or "ssh ended without a message")
+        imported = self._import(label, done.output) if done.output else None
         added, replaced = (imported.added, imported.replaced) if imported else (0, 0)
+        present = len(seals(label)) - added - replaced
         line = f"{added} new, {present} already here, {replaced} replaced{_not_ok(label)}"
-        if status == 0 and not added + present + replaced:
+        if done.status:
+            line += f"; the run on the host ended with status {done.status}"
+            line += f"; log: {log.name}" if imported else f": {done.last}; log: {log.name}"
+        elif not imported:
             line = "the experiment has no cell for this host"
-        if status != 0:
-            line += f"; the run on the host ended with status {plain(str(status))}"
-            line += f"; log: {log.name}" if content else f": {link.last_line}; log: {log.name}"
-        return Outcome(label, line, status != 0)
+        return Outcome(label, line, done.status != 0)
 
-    @contextmanager
-    def _linked(self, host: collect_hosts.Host, log: IO[str]) -> Iterator[Link]:
-        """A connection, which `stop` can end."""
-
-        def show_progress(line: str) -> None:
-            steps = STEPS.search(line)
-            if steps and sys.stderr.isatty():
-                report_status(host.label, f"measuring, {steps[1]} of {steps[2]} steps done")
-
-        link = Link(host, log, self.patience_s, show_progress)
-        self.open[host.label] = link
-        try:
-            if self.stopped.is_set():
-                raise Failed("interrupted")
-            yield link
-        finally:
-            link.close()
-            del self.open[host.label]
-
-    def _send(self, host: collect_hosts.Host, link: Link) -> None:
-        """Copy the project to the host.
+    def _run(
+        self, label: str, log: IO[str], command: list[str], standard_input: IO[bytes] | int
+    ) -> Done:
+        """Run one command to its end; its standard error goes to the log.
 
         Raises:
-            Failed: with rsync's message.
+            UserError: `stop` was called, or there is too much output.
         """
-        parts = [part for part in collect_hosts.PARTS if Path(part).exists()]
-        process = subprocess.Popen(
-            host.rsync(self.patience_s, parts),
-            stdin=subprocess.DEVNULL,
+        lines: list[str] = []
+
+        def follow(stream: IO[bytes]) -> None:
+            for raw in iter(lambda: stream.readline(LINE_LIMIT_BYTES), b""):
+                line = printable(raw.decode("utf-8", "replace").strip())
+                log.write(line + "\n")
+                steps = STEPS.search(line)
+                if line.startswith(SHOWN):
+                    report_status(label, one_line(line.removeprefix(SHOWN)))
+                elif steps and sys.stderr.isatty():
+                    report_status(label, f"measuring, {steps[1]} of {steps[2]} steps done")
+                if line:
+                    lines[1:] = [one_line(line)]  # the first stays
+
+        process = self.running[label] = subprocess.Popen(
+            command,
+            stdin=standard_input,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is ours to pass on
         )
-        self.sending[host.label] = process
-        if self.stopped.is_set():  # `stop` may have run before the process was listed
-            process.terminate()
-        output, cause = process.stdout, ""
-        assert output
-        with output:
-            for line in iter(lambda: output.readline(ANSWER_LIMIT_BYTES), b""):
-                text = line.decode("utf-8", "replace")
-                cause = cause or plain(text)  # the first line is the cause, the last a summary
-                link.log_line(text)
-        if process.wait():
-            raise Failed(f"rsync: {cause or f'exit status {process.returncode}'}")
+        with process:
+            if self.stopped.is_set():  # `stop` may have run before the process was listed
+                process.terminate()
+            follower = threading.Thread(target=follow, args=[process.stderr])
+            follower.start()
+            assert process.stdout
+            output = process.stdout.read(LIMIT_BYTES + 1)
+            if len(output) > LIMIT_BYTES:
+                process.terminate()
+            follower.join()
+        if self.stopped.is_set():
+            raise UserError("interrupted")
+        if len(output) > LIMIT_BYTES:
+            raise UserError(f"its bundle has over {LIMIT_BYTES} bytes, the limit")
+        first, last = (lines[0], lines[-1]) if lines else ("", "")
+        return Done(process.returncode, output, first, last)
+
+    @contextmanager
+    def _parts(self, label: str) -> Iterator[list[str]]:
+        """What is sent: the project, and a folder that says what to measure and what is here."""
+        with tempfile.TemporaryDirectory() as folder:
+            own = Path(folder, collect_hosts.OWN)
+            own.mkdir()
+            contents = {
+                "README": README,
+                "commit": self.commit or "",
+                # JSON is YAML; the label in it is text, whatever it is
+                "experiment.json": json.dumps(self.experiments[label]),
+                "without": "".join(f"{seal}\n" for seal in sorted(seals(label))),
+            }
+            for name, content in contents.items():
+                (own / name).write_text(content, encoding="utf-8")
+            yield [part for part in collect_hosts.PARTS if Path(part).exists()] + [str(own)]
 
     def _import(self, label: str, content: bytes) -> bundle_import.Imported:
         """Check a bundle as any other, and that it has this host's records only; then import it.
@@ -157,41 +194,13 @@ class Collection:
         with tempfile.TemporaryDirectory() as folder, self.importing:
             path = Path(folder) / f"{label}.zip"
             path.write_bytes(content)
-            bundle = bundle_check.read_bundle(path)
-            if {*bundle.hosts} - {label}:
-                raise UserError(
-                    f"its bundle holds records of {', '.join(bundle.hosts)}: a host may send its "
-                    "own only; nothing imported"
-                )
-            _same_machine(label, bundle)
-            return bundle_import.import_bundle(path, RESULTS, replace=True)
+            return bundle_import.import_bundle(path, RESULTS, replace=True, only=label)
 
     def stop(self) -> None:
-        """End every connection; the other sides end their pipelines."""
+        """End every connection, and with it what runs on the hosts."""
         self.stopped.set()
-        for process in list(self.sending.values()):
-            if process.poll() is None:
-                process.terminate()
-        for link in list(self.open.values()):
-            threading.Thread(target=link.end).start()
-
-
-def _same_machine(label: str, bundle: bundle_check.Bundle) -> None:
-    """Check that a label still stands for the same machine.
-
-    Raises:
-        UserError: it does not, so records of two machines would have one label.
-    """
-    path, member = RESULTS / "hosts" / f"{label}.json", bundle.files.get(f"hosts/{label}.json")
-    if member is None or not path.exists():
-        return
-    before, now = host_file.load(path), bundle_check.parsed(member)
-    if before["fingerprint"] != now["fingerprint"]:
-        raise UserError(
-            f"'{label}' was another machine before: give this one a label of its own, or delete "
-            f"{path} and "
-            f"{RESULTS / 'records' / label}; nothing imported"
-        )
+        for process in list(self.running.values()):
+            process.terminate()
 
 
 def _records(label: str) -> Iterator[dict[str, Any]]:
@@ -208,14 +217,10 @@ def seals(label: str) -> set[str]:
 
 
 def _not_ok(label: str) -> str:
-    """`; N of M cells not ok (…)`, or nothing."""
+    """`; of its M cells N not ok (…)`, or nothing."""
     statuses = Counter(data["status"] for data in _records(label))
     not_ok = {status: statuses[status] for status in NOT_OK if statuses[status]}
     if not not_ok:
         return ""
     kinds = ", ".join(f"{number} {status}" for status, number in not_ok.items())
     return f"; of its {statuses.total()} cells {sum(not_ok.values())} not ok ({kinds})"
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) else 0

@@ -8,14 +8,12 @@ may sign: one line `identity ssh-ed25519 AAAA…` each.
 from __future__ import annotations
 
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from siliconprof.errors import UserError
 
 NAMESPACE = "siliconprof"
-LIMIT_BYTES = 64 * 2**10  # of a signature; one by a long RSA key has 3 KiB
 LIMIT_S = 120  # a person may have to touch a key or type a passphrase
 
 
@@ -50,36 +48,25 @@ def signer(content: bytes, bundle: Path, allowed: Path, identity: str | None = N
     Raises:
         UserError: it is not signed, or not by an allowed signer; one line.
     """
-    signature_path = path_of(bundle)
-    try:
-        if signature_path.stat().st_size > LIMIT_BYTES:
-            raise UserError(f"{signature_path}: not a signature: over {LIMIT_BYTES} bytes")
-        signature = signature_path.read_bytes()
-    except FileNotFoundError:
-        raise UserError(
-            f"{bundle}: not signed: there is no {signature_path.name} beside it"
-        ) from None
-    except OSError as error:
-        raise UserError(f"{signature_path}: {error.strerror or error}") from None
+    signature = path_of(bundle)
+    if not signature.is_file():
+        raise UserError(f"{bundle}: not signed: there is no {signature.name} beside it")
     if not allowed.is_file():
         raise UserError(f"{allowed}: no such file of allowed signers")
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, "signature")  # which is read twice and must not change in between
-        copy.write_bytes(signature)
-        options = ["-f", str(allowed.absolute()), "-s", str(copy)]
-        if identity is None:
-            principals = _keygen(["find-principals", *options], b"")
-            lines = principals.stdout.decode("utf-8", "replace").splitlines()
-            names = [name for name in lines if not name.startswith("!")]  # those excluded there
-            if principals.returncode or not names:
-                raise UserError(f"{bundle}: not signed by any of {allowed}: {_message(principals)}")
-            identity = names[0]
-        result = _keygen(["verify", *options, "-I", identity, "-n", NAMESPACE], content)
-        if result.returncode:
-            raise UserError(
-                f"{bundle}: {signature_path.name} is not a signature of it by '{identity}': "
-                f"{_message(result)}"
-            )
+    options = ["-f", str(allowed.absolute()), "-s", str(signature.absolute())]
+    if identity is None:
+        principals = _keygen(["find-principals", *options], b"")
+        lines = principals.stdout.decode("utf-8", "replace").splitlines()
+        names = [name for name in lines if not name.startswith("!")]  # those excluded there
+        if principals.returncode or not names:
+            raise UserError(f"{bundle}: not signed by any of {allowed}: {_message(principals)}")
+        identity = names[0]
+    result = _keygen(["verify", *options, "-I", identity, "-n", NAMESPACE], content)
+    if result.returncode:
+        raise UserError(
+            f"{bundle}: {signature.name} is not a signature of it by '{identity}': "
+            f"{_message(result)}"
+        )
     return identity
 
 

@@ -37,7 +37,7 @@ from siliconprof.store.cell import Cell, canonical_json
 
 FILE = "journal.jsonl"
 # Of the environment: what may differ from one run of the same measurement to the next.
-VOLATILE = ("git_commit", "hostname", "load_average_1min", "scheduler_job")
+VOLATILE = ("git_commit", "load_average_1min", "node", "scheduler_job")
 
 Point = dict[str, Any]
 
@@ -196,7 +196,7 @@ def key_of(
     data = Path(cell.dataset or "", "dataset.json")
     stable = {name: value for name, value in environment.items() if name not in VOLATILE}
     # Another node of a cluster must not finish what one began: a record is of one machine.
-    stable["node"] = (environment.get("scheduler_job") or {}).get("node")
+    stable["node"] = environment["node"] if "scheduler_job" in environment else None
     content = {
         "asked": identity,
         "code": code,

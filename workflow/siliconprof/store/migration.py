@@ -61,12 +61,11 @@ def _from_3(data: dict[str, Any]) -> str:
 
     A hash of the name still tells machines of one label apart; a file of ours holds it nowhere.
     """
-    redacted, environment = redaction.record(data), data["environment"]
-    name = (environment.get("scheduler_job") or {}).get("node") or environment["hostname"]
-    data |= redacted
-    data["environment"]["node"] = hashlib.sha256(name.encode()).hexdigest()[:12]
-    del data["environment"]["hostname"]
-    (data["environment"].get("scheduler_job") or {}).pop("node", None)
+    environment = data["environment"]
+    job = environment.get("scheduler_job") or {}
+    hostname, node = environment.pop("hostname"), job.pop("node", None)
+    data |= redaction.record(data, {hostname, node} - {None})
+    data["environment"]["node"] = hashlib.sha256((node or hostname).encode()).hexdigest()[:12]
     return ""
 
 

@@ -1,10 +1,10 @@
-"""What tells people and machines apart is left out of records, host files and bundles.
+"""Texts of other programs, checked on their way into a record or host file.
 
 A record is about a device, its drivers and versions; who owns it and what the network around it is
-called are not. Texts of other programs (reasons, messages, paths) are redacted before a record is
-written: secrets and addresses by their form and by the values of this process's own environment
-variables, names by being this host's and this user's. What no rule here can know, such as a
-colleague's name, is shown by `siliconprof pack` before it leaves.
+called are not, so no field says it: a node has an id (`hosts.environment`). Only free texts (reasons,
+messages, paths) may quote it. Secrets and addresses are found by their form and by the values of
+this process's own environment variables, names by being this host's and this user's. What no rule
+here can know, such as a colleague's name, is shown by `siliconprof pack` before it leaves.
 
 A URL keeps its host where that is a public hub: any other name may be a company's own. Of a path
 stays what is the program's own or a package's. Versions stay: four numbers between dots are an
@@ -22,11 +22,11 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from siliconprof.store.cell import AXES
 from siliconprof.store.validation import SCHEMA_DIR
 
 ADDRESS, EMAIL, HOST, IDENTIFIER = "[address]", "[e-mail]", "[host]", "[id]"
@@ -44,11 +44,6 @@ HOST_VARIABLES = ("COMPUTERNAME", "HOSTNAME", "SLURMD_NODENAME", "SLURM_SUBMIT_H
 _SECRET_VARIABLE = re.compile(
     r"(?:^|_)(?:TOKEN|PASS(?:WORD|WD)?|SECRET|(?:API|ACCESS|PRIVATE)_?KEY|CREDENTIALS?)(?:_|$)",
     re.I,
-)
-_USERS = re.compile(
-    r"(?:/home|/Users|/export/home|/var/home)/([^/\s:\"'<>|,;]+)"
-    r"|[A-Za-z]:[\\/]+Users[\\/]+([^\\/\s:\"'<>|,;]+)"
-    r"|(?<![\w/])~([A-Za-z_][\w.-]*)"
 )
 _END = r"\s\"'<>|,;()\[\]{}"  # what ends a path or URL in a text
 # Two parts at least: `tokens /s` is no path. In quotation marks, as in a traceback, with spaces.
@@ -123,35 +118,41 @@ _KEYED = re.compile(
     re.I,
 )
 _NO_SECRET = re.compile(r"[-+]?[\d.]+(?:e[-+]?\d+)?|none|null|true|false|[<\[].*", re.I)
-_PLAIN_KEY = re.compile(r"[a-z0-9_]+")
+_PLAIN_WORD = re.compile(r"\w+")
 # A text that has none of these has only names to hide.
 _SUSPECT = re.compile(r"[/\\@~:=]|[._-]\w|--|bearer", re.I)
 
-Names = tuple[tuple[str, str], ...]  # (case-folded, in its place), the longest first
+
+@dataclass(frozen=True)
+class Known:
+    """What is hidden because it is this process's own; each the longest first."""
+
+    users: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+
+
+NOTHING = Known()
 
 
 # -- a text --------------------------------------------------------------------------------------
 
 
-def text(
-    text_: str, names: Names = (), secrets: tuple[str, ...] = (), versions: bool = False
-) -> str:
+def text(text_: str, known_: Known = NOTHING, versions: bool = False) -> str:
     """A text without secrets, addresses, private paths, identifiers of machines, and names.
 
     Args:
-        names: from `names_of`.
-        secrets: to be replaced wherever they stand, from `own_secrets`.
         versions: it is a version, or about one: four numbers between dots are no address.
     """
     redact = _cached if len(text_) <= LONGEST_CACHED else _redacted
-    return redact(text_, names, secrets, versions)
+    return redact(text_, known_, versions)
 
 
-def _redacted(text_: str, names: Names, secrets: tuple[str, ...], versions: bool) -> str:
-    for secret in secrets:
+def _redacted(text_: str, known_: Known, versions: bool) -> str:
+    for secret in known_.secrets:
         text_ = text_.replace(secret, SECRET)
     if not _SUSPECT.search(text_):
-        return _without_names(text_, names)
+        return _without_names(text_, known_)
     text_ = _TOKENS.sub(SECRET, text_)
     text_ = _HEADER.sub(lambda m: (m[1] or m[2] or m[3]) + SECRET, text_)
     if re.match(r"/\S", text_) and text_.count("/") > 1 and not re.search(r"\n|: |, ", text_):
@@ -159,7 +160,7 @@ def _redacted(text_: str, names: Names, secrets: tuple[str, ...], versions: bool
     else:
         text_ = _PLACES.sub(lambda m: _url(m["url"]) if m["url"] else _path(m[0]), text_)
     text_ = _KEYED.sub(_keyed, text_)
-    text_ = _without_names(text_, names)
+    text_ = _without_names(text_, known_)
     text_ = _EMAIL.sub(EMAIL, text_)
     text_ = _NAMED_HOST.sub(_named_host, text_)
     text_ = _LOCAL_NAME.sub(HOST, text_)
@@ -230,71 +231,60 @@ def _ipv6(match: re.Match[str]) -> str:
 # -- names ---------------------------------------------------------------------------------------
 
 
-def own_users() -> set[str]:
-    """Names of the user of this process."""
+def known(hosts: Iterable[str] = ()) -> Known:
+    """The names of this process's user and host, and the secrets in its environment variables.
+
+    Args:
+        hosts: further network names.
+    """
     users = {os.environ.get(name, "") for name in USER_VARIABLES}
     for ask in (getpass.getuser, lambda: Path.home().name):
         with contextlib.suppress(OSError, KeyError, RuntimeError):
             users.add(ask())  # some containers have neither
-    return users - {""}
-
-
-def own_hosts() -> set[str]:
-    """Network names of this host."""
-    return {socket.gethostname(), *(os.environ.get(name, "") for name in HOST_VARIABLES)} - {""}
-
-
-def own_secrets() -> tuple[str, ...]:
-    """The values of this process's environment variables that hold secrets, by their names."""
+    names = {socket.gethostname(), *(os.environ.get(name, "") for name in HOST_VARIABLES), *hosts}
+    for name in [*names]:  # the short name, and a domain, are names as well
+        short, _, domain = name.partition(".")
+        names |= {short, domain if "." in domain else ""}
     values = (value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name))
-    secret = {v for v in values if len(v) >= 8 and not v.startswith("/") and not v.isdigit()}
-    return tuple(sorted(secret, key=len, reverse=True))
+    secrets = {v for v in values if len(v) >= 8 and not v.startswith("/") and not v.isdigit()}
+    return Known(_telling(users), _telling(names - users), _longest_first(secrets))
 
 
-def is_common(name: str, vocabulary: Iterable[str] = ()) -> bool:
-    """Whether a name (case-folded) is too plain a word to be looked for in texts."""
-    return len(name) < 2 or name.isdigit() or name in EVERYBODYS or name in vocabulary
+def _telling(names: Iterable[str]) -> tuple[str, ...]:
+    """Names that are no plain words, of English or of records, case-folded."""
+    common = EVERYBODYS | _words_of_the_schema()
+    folded = {name.casefold() for name in names}
+    return _longest_first({n for n in folded if len(n) > 1 and not n.isdigit() and n not in common})
 
 
-def names_of(users: Iterable[str], hosts: Mapping[str, str], vocabulary: Iterable[str]) -> Names:
-    """The names to replace, without those that are words of the vocabulary.
-
-    Args:
-        users: each is replaced by `USER`.
-        hosts: network name -> what stands in its place; of a name with a domain the short name and
-            the domain are names as well.
-        vocabulary: words that records are written in: a user called `mlx` does not make MLX a secret.
-    """
-    names = {user.casefold(): USER for user in users}
-    for host, instead in hosts.items():
-        short, _, domain = host.casefold().partition(".")
-        names |= {host.casefold(): instead, short: instead}
-        if "." in domain:
-            names.setdefault(domain, HOST)
-    words = frozenset(vocabulary)
-    chosen = {n: v for n, v in names.items() if n != v.casefold() and not is_common(n, words)}
-    return tuple(sorted(chosen.items(), key=lambda item: (-len(item[0]), item)))
-
-
-def _without_names(text_: str, names: Names) -> str:
-    if not names:
-        return text_
-    folded = text_.casefold()
-    if not any(name in folded for name, _ in names):
-        return text_
-    instead = dict(names)
-
-    def replaced(match: re.Match[str]) -> str:
-        name = instead[match["name"].casefold()]
-        if match["at"] and name != USER:  # of whoever is addressed on that host
-            return f"{USER}@{name}"
-        return (match["at"] or "") + name
-
-    return whole_words(tuple(instead)).sub(replaced, text_)
+def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(texts, key=lambda text_: (-len(text_), text_)))
 
 
 @cache
-def whole_words(names: tuple[str, ...]) -> re.Pattern[str]:
+def _words_of_the_schema() -> frozenset[str]:
+    """The words of the record's schema: what its fields may say, and plain English."""
+    with contextlib.suppress(OSError):
+        schema = (SCHEMA_DIR / "record.schema.yaml").read_text(encoding="utf-8")
+        return frozenset(re.findall(r"[a-z0-9]+", schema.casefold()))
+    return frozenset()
+
+
+def _without_names(text_: str, known_: Known) -> str:
+    """The text without names as whole words; on a host whoever is addressed goes, too."""
+    if _PLAIN_WORD.fullmatch(text_):  # a value from a list, such as a backend
+        return text_
+    if known_.hosts:
+        text_ = _whole_words(known_.hosts).sub(
+            lambda m: f"{USER}@{HOST}" if m["at"] else HOST, text_
+        )
+    if known_.users:
+        text_ = _whole_words(known_.users).sub(lambda m: (m["at"] or "") + USER, text_)
+    return text_
+
+
+@cache
+def _whole_words(names: tuple[str, ...]) -> re.Pattern[str]:
     """Matches any of the names (`name`) as a whole word, with a user before it (`at`)."""
     either = "|".join(map(re.escape, names))
     return re.compile(
@@ -305,34 +295,21 @@ def whole_words(names: tuple[str, ...]) -> re.Pattern[str]:
 # -- documents -----------------------------------------------------------------------------------
 
 
-def value(
-    value_: Any, names: Names = (), secrets: tuple[str, ...] = (), versions: bool = False
-) -> Any:
-    """Every text in a JSON value, keys too, redacted as by `text`."""
+def value(value_: Any, known_: Known = NOTHING, versions: bool = False) -> Any:
+    """Every text in a JSON value redacted as by `text`; keys, which are words of ours, stay."""
     if isinstance(value_, str):
-        return text(value_, names, secrets, versions)
+        return text(value_, known_, versions)
     if isinstance(value_, dict):
         return {
-            text(key, names, secrets): value(
-                entry, names, secrets, versions or _VERSION_KEY.search(key) is not None
-            )
+            key: value(entry, known_, versions or _VERSION_KEY.search(key) is not None)
             for key, entry in value_.items()
         }
     if isinstance(value_, list | tuple):
         return [
-            entry if isinstance(entry, float | int) else value(entry, names, secrets, versions)
+            entry if isinstance(entry, float | int) else value(entry, known_, versions)
             for entry in value_
         ]
     return value_
-
-
-def renamed(value_: Any, names: Names) -> Any:
-    """A JSON value with names replaced in its texts, and nothing else."""
-    if isinstance(value_, str):
-        return _without_names(value_, names)
-    if isinstance(value_, dict):
-        return {_without_names(k, names): renamed(entry, names) for k, entry in value_.items()}
-    return [renamed(entry, names) for entry in value_] if isinstance(value_, list) else value_
 
 
 def cell(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -341,86 +318,10 @@ def cell(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def record(data: Mapping[str, Any], hosts: Iterable[str] = ()) -> dict[str, Any]:
-    """A record of any schema without what tells people and machines apart; not sealed.
-
-    Fields of older schemas that hold a network name hold the host's label instead.
+    """A record whose texts are redacted; not sealed.
 
     Args:
         hosts: further network names of the host that it was measured on.
     """
-    label, environment = data["cell"]["host"], dict(data["environment"])
-    job = environment.get("scheduler_job")
-    named = [environment.get("hostname"), job.get("node") if isinstance(job, Mapping) else None]
-    hosts = {name: label for name in (*hosts, *named) if isinstance(name, str) and name}
-    own = (str(data["cell"].get(axis)) for axis in (*AXES[1:], "module", "trainer"))
-    packages = environment.get("packages")
-    names = names_in(data, hosts, [*own, *(packages or ())])
-    if "hostname" in environment:
-        environment["hostname"] = label
-    if isinstance(job, Mapping) and "node" in job:
-        environment["scheduler_job"] = {**job, "node": label}
     apart = {"cell": cell(data["cell"]), **{k: data[k] for k in ("code", "sha256") if k in data}}
-    rest = {k: v for k, v in data.items() if k not in apart} | {"environment": environment}
-    return value(rest, names, own_secrets()) | apart
-
-
-def host_file(data: Mapping[str, Any], hosts: Iterable[str] = ()) -> dict[str, Any]:
-    """A host file, of this version or an older one, without network name; its texts redacted.
-
-    Args:
-        hosts: further network names of the host.
-    """
-    named = {name: str(data["label"]) for name in (*hosts, data.get("hostname")) if name}
-    names = names_in(data, named, data.get("packages") or ())
-    redacted = dict(data) | {"backends": value(data["backends"], names, own_secrets())}
-    redacted.pop("hostname", None)
-    return redacted
-
-
-def contents(value_: Any) -> tuple[set[str], set[str]]:
-    """(texts, keys) in a JSON value."""
-    found: set[str] = set()
-    keys: set[str] = set()
-    level = [value_]
-    while level:
-        entry = level.pop()
-        if isinstance(entry, str):
-            found.add(entry)
-        elif isinstance(entry, dict):
-            keys.update(entry)
-            level += entry.values()
-        elif isinstance(entry, list | tuple):
-            level += [inner for inner in entry if not isinstance(inner, float | int)]
-    return found, keys
-
-
-def words_of_keys(keys: Iterable[str]) -> set[str]:
-    """The words of which keys are made: `max_iterations` is no secret of a user `max`."""
-    return {word for key in keys if _PLAIN_KEY.fullmatch(key) for word in key.split("_")}
-
-
-def names_in(data: Any, hosts: Mapping[str, str], words: Iterable[str] = ()) -> Names:
-    """The names to replace in a document, see `names_of`.
-
-    Users are that of this process, and those whose home folders the document names. The vocabulary
-    is that of the record's schema, and of the document's own keys.
-
-    Args:
-        words: more of the vocabulary.
-    """
-    found, keys = contents(data)
-    users = own_users()
-    for text_ in found | keys:
-        if "/" in text_ or "\\" in text_ or "~" in text_:
-            users.update(name for match in _USERS.findall(text_) for name in match if name)
-    vocabulary = words_of_keys(keys) | {word.casefold() for word in words} | _words_of_the_schema()
-    return names_of(users, hosts, vocabulary)
-
-
-@cache
-def _words_of_the_schema() -> frozenset[str]:
-    """The words of the record's schema: what its fields may say, and plain English."""
-    with contextlib.suppress(OSError):
-        schema = (SCHEMA_DIR / "record.schema.yaml").read_text(encoding="utf-8")
-        return frozenset(re.findall(r"[a-z0-9]+", schema.casefold()))
-    return frozenset()
+    return value({k: v for k, v in data.items() if k not in apart}, known(hosts)) | apart
