@@ -50,8 +50,9 @@ $(VENV)/.installed-dev: $(VENV)/.installed-$(ENV) envs/dev.txt
 	$(BIN)/python -m pip install --quiet -r envs/dev.txt
 	@touch $@
 
-test: dev-env
-	$(PYTEST)
+# Those of test-fast first, in another order each time.
+test: test-fast
+	$(PYTEST) -m "slow or alone"
 
 test-fast: dev-env
 	$(PYTEST) -m "not slow and not alone" --random-order-bucket=module

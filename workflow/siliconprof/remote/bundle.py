@@ -118,15 +118,24 @@ def run(arguments: argparse.Namespace) -> int:
         without = shas_of(arguments.without) if arguments.without else ()
         show = partial(look, arguments.output, arguments.all_texts, arguments.yes)
         packed = pack(
-            arguments.results, arguments.host, arguments.output, arguments.force, without,
-            arguments.anonymise, arguments.sign, show,
-        )  # fmt: skip
+            arguments.results,
+            arguments.host,
+            arguments.output,
+            arguments.force,
+            without,
+            arguments.anonymise,
+            arguments.sign,
+            show,
+        )
         lines = packed.lines
     elif arguments.verb == "import":
         lines = import_bundle(
-            arguments.bundle, arguments.results, arguments.replace, arguments.signers,
+            arguments.bundle,
+            arguments.results,
+            arguments.replace,
+            arguments.signers,
             arguments.signer,
-        ).lines()  # fmt: skip
+        ).lines()
     else:
         bundle = unpack_reference(arguments.bundle, arguments.output_dir)
         lines = [f"{len(bundle.records)} records of {', '.join(bundle.hosts)} unpacked"]

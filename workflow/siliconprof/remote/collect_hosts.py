@@ -120,9 +120,14 @@ def load(path: Path, ssh_config: str | None = None) -> dict[str, Host]:
         )
         optional = {key: entry.get(key) for key in ("identity", "configfile")}
         host = Host(
-            label, target, int(port) if port else None, folder, environment, ssh_config=ssh_config,
+            label,
+            target,
+            int(port) if port else None,
+            folder,
+            environment,
+            ssh_config=ssh_config,
             **optional,
-        )  # fmt: skip
+        )
         where = f"{path}: {label}"
         if label.casefold() == "auto":
             problems.append(f"{where}.ssh: the label 'auto' is reserved; choose another")
