@@ -135,6 +135,7 @@ def test_a_preloaded_blas_is_noticed_in_both_frameworks(
     source.write_text(
         'extern "C" void sgemm_() {} extern "C" void cblas_sgemm() {}\n'
         'extern "C" const char* openblas_get_config() { return "OpenBLAS 9.8.7 NO_AFFINITY"; }\n'
+        'extern "C" int openblas_get_num_threads() { return 1; }\n'
     )
     library = tmp_path / "libopenblas.so.0"
     subprocess.run(["c++", "-shared", "-fPIC", "-o", library, source], check=True)

@@ -2,8 +2,8 @@
 
 MLX's wheel for Linux brings a reference BLAS. A library in the process's global scope takes
 precedence over the one that a framework was linked with, so OpenBLAS is loaded there before MLX is
-first imported: the system's, or SciPy's through an adapter (`mlx_blas`). A process that measures torch must not do that: torch would call OpenBLAS instead of
-its own MKL.
+first imported: the system's, or SciPy's through an adapter (`mlx_blas`). A process that measures
+torch must not do that: torch would call OpenBLAS instead of its own MKL.
 """
 
 from __future__ import annotations
@@ -24,63 +24,52 @@ SONAME = "libopenblas.so.0"  # whichever of its builds the system gives under th
 REFERENCE = "reference BLAS"  # the name of an untuned BLAS begins with this
 
 
-def _owner(address: int) -> str | None:
-    """The file mapped at an address of this process."""
-    for start, end, path in mapped_files():
-        if start <= address < end:
-            return path
-    return None
+class _Symbol(ctypes.Structure):
+    """What dladdr(3) writes of a function: `Dl_info`."""
 
-
-def mapped_files() -> list[tuple[int, int, str]]:
-    """(start, end, path) of every file mapped into this process; empty where /proc is not."""
-    files = []
-    for line in machine.read_text("/proc/self/maps").splitlines():
-        parts = line.split(maxsplit=5)
-        if len(parts) == 6 and parts[5].startswith("/"):
-            start, end = (int(bound, 16) for bound in parts[0].split("-"))
-            files.append((start, end, parts[5]))
-    return files
-
-
-def mapped(pattern: str) -> str | None:
-    """The first mapped file whose name matches."""
-    for _, _, path in mapped_files():
-        if re.search(pattern, Path(path).name):
-            return path
-    return None
+    _fields_ = [
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    ]
 
 
 def owner(symbol: str, library: str | None = None) -> str | None:
-    """The mapped file that the loader takes `symbol` from, None where no file has it.
+    """The file that the loader takes `symbol` from, links resolved; None where no file has it.
 
     Args:
         library: searched with all that it is linked with (dlsym(3)); None = the global scope, which
             takes precedence (LD_PRELOAD, RTLD_GLOBAL): under LD_PRELOAD=libopenblas.so.0 torch
             no longer calls its own MKL.
     """
+    found = _Symbol()
     try:
         function = getattr(ctypes.CDLL(library), symbol)
+        ctypes.CDLL(None).dladdr(function, ctypes.byref(found))
     except (AttributeError, OSError, TypeError):
         return None
-    return _owner(ctypes.cast(function, ctypes.c_void_p).value or 0)
+    return os.path.realpath(os.fsdecode(found.file)) if found.file else None
 
 
-def _function(path: str, name: str) -> Any:
-    """A function of OpenBLAS, by its own name or by SciPy's; None where a library has neither."""
-    with suppress(OSError):
-        library = ctypes.CDLL(path)
-        return getattr(library, name, None) or getattr(library, f"scipy_{name}", None)
-    return None
+def _pool(path: str) -> dict[str, Any]:
+    """What threadpoolctl says of a loaded library: its version, and its number of threads.
+
+    Empty where it does not know the library, or where a bare host lacks threadpoolctl.
+    """
+    try:
+        import threadpoolctl
+    except ImportError:
+        return {}
+    pools = threadpoolctl.threadpool_info()
+    return next((pool for pool in pools if pool["filepath"] == path), {})
 
 
 def name_of(path: str) -> str:
-    """The name of a BLAS library, with its version where it reports one, and its file's name."""
-    name = Path(path).name
-    if config := _function(path, "openblas_get_config"):
-        config.restype = ctypes.c_char_p
-        version = re.search(r"OpenBLAS (\S+)", config().decode())
-        return f"OpenBLAS {version[1] if version else 'of unknown version'} ({name})"
+    """The name of a loaded BLAS library, its version where it is known, and its file's name."""
+    name, pool = Path(path).name, _pool(path)
+    if pool.get("internal_api", "openblas" if "openblas" in path else None) == "openblas":
+        return f"OpenBLAS {pool.get('version') or 'of unknown version'} ({name})"
     if "mkl" in name:
         return f"oneMKL ({name})"
     if re.match(r"lib(c?blas)\b", name):
@@ -136,10 +125,10 @@ def of_mlx() -> dict[str, Any]:
         `blas`, its name with version and file, None where it cannot be determined; `blas_threads`,
         the number of threads that it uses, None where it does not report one.
     """
-    own = mapped(r"^libmlx\b")
-    path = owner("cblas_sgemm") or (owner("cblas_sgemm", own) if own else None)
+    path = owner("cblas_sgemm") or owner("cblas_sgemm", sys.modules["mlx.core"].__file__)
     if path and Path(path).name == mlx_blas.NAME:
-        path = mapped(r"^libscipy_openblas-")
-    count = _function(path, "openblas_get_num_threads") if path else None
-    threads = count() if count else None
-    return {"blas": of_the_system() or (name_of(path) if path else None), "blas_threads": threads}
+        path = str(mlx_blas.of_scipy())
+    return {
+        "blas": of_the_system() or (name_of(path) if path else None),
+        "blas_threads": _pool(path).get("num_threads") if path else None,
+    }

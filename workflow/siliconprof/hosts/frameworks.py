@@ -58,14 +58,13 @@ def _torch() -> dict[str, Any]:
     (ones @ ones).sum().item()
     built = torch.__config__.show()
     mkl = re.search(r"Math Kernel Library Version (\S+)", built)
-    owner = blas.owner("sgemm_")
-    linked = blas.mapped("openblas")
-    if owner:
-        blas_name: str | None = blas.name_of(owner)
-    elif mkl:
-        blas_name = f"oneMKL {mkl[1].removesuffix('-Product')} (in torch)"
+    preloaded = blas.owner("sgemm_")
+    linked = blas.owner("sgemm_", torch._C.__file__)
+    if mkl and not preloaded:
+        blas_name: str | None = f"oneMKL {mkl[1].removesuffix('-Product')} (in torch)"
     else:
-        blas_name = blas.name_of(linked) if linked else None
+        owner = preloaded or linked
+        blas_name = blas.name_of(owner) if owner else None
     return {
         "blas": blas.of_the_system() or blas_name,
         "cuda_runtime": torch.version.cuda,
