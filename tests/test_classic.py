@@ -18,7 +18,7 @@ import pytest
 from conftest import QUICK, ROOT, record_problems
 from siliconprof import plugins
 from siliconprof.cells import config
-from siliconprof.datasets import dataset_spec, image_data, image_synthesis, prepare_images
+from siliconprof.datasets import dataset_spec, image_data, image_synthesis, prepare
 from siliconprof.errors import UserError
 from siliconprof.hosts.sensors import sources as sensors
 from siliconprof.hosts.sensors.base import EnergySensor, Source
@@ -304,7 +304,7 @@ def test_every_epoch_has_every_image_in_another_order() -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with prepared images in `data`."""
     made = tmp_path_factory.mktemp("classic")
-    prepare_images.prepare(dataset_spec.parse(json.dumps(SPEC | COUNTS)), made / "data")
+    prepare.prepare(dataset_spec.parse(json.dumps(SPEC | COUNTS)), made / "data")
     return made
 
 

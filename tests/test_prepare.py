@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +22,17 @@ import hub_server
 import numpy as np
 import pytest
 from hub_server import COMMIT
+from prepare_stage import WORKFLOW, loaded_by, prepare_here, refused, run_stage
 from siliconprof.datasets import (
-    corpus,
     data_folder,
     dataset_spec,
     prepare,
-    preparing,
+    prepare_text,
     source_files,
     token_data,
 )
 from siliconprof.datasets import repository as repository_module
-
-ROOT = Path(__file__).resolve().parents[1]
-WORKFLOW = ROOT / "workflow"
+from siliconprof.datasets.tokenizer import END_OF_TEXT
 
 DATA = WORKFLOW / "siliconprof" / "datasets" / "data"
 BUILTIN = {"name": "builtin", "source": "builtin", "vocab_size": 512}
@@ -47,25 +44,6 @@ FACTS = (
     " revision licence synthetic n_documents n_bytes n_tokens vocab_size_actual"
     " tokenizer_revision text_sha256 tokens_sha256 tokenizer_sha256 sha256 tokenizers_version"
 ).split()
-
-
-def run_stage(
-    dataset: dict[str, Any], output: Path, home: Path, pythonpath: Path | None = None, **env: str
-) -> subprocess.CompletedProcess[str]:
-    """Run `python -m siliconprof.datasets.prepare` with an empty hub home; offline unless told otherwise."""
-    paths = [str(path) for path in (pythonpath, WORKFLOW) if path]
-    environment = {
-        **{key: value for key, value in os.environ.items() if not key.startswith("HF_")},
-        "PYTHONPATH": os.pathsep.join(paths),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "HF_HOME": str(home),
-        **(env or {"HF_HUB_OFFLINE": "1"}),
-    }
-    command = [sys.executable, "-m", "siliconprof.datasets.prepare"]
-    command += ["--dataset", json.dumps(dataset), "--output-dir", str(output)]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
-    )
 
 
 def prepared(run: subprocess.CompletedProcess[str], output: Path) -> tuple[dict[str, Any], str]:
@@ -90,15 +68,6 @@ def prepared(run: subprocess.CompletedProcess[str], output: Path) -> tuple[dict[
     assert isinstance(data, token_data.TokenData) and facts["kind"] == "text"
     assert data.sha256 == data.tokens_sha256 == facts["sha256"] == facts["tokens_sha256"]
     return facts, text
-
-
-def refused(run: subprocess.CompletedProcess[str], *words: str) -> None:
-    """Check that a run ended with exit code 2 and one line that holds every word."""
-    assert run.returncode == 2, run.stderr
-    assert run.stdout == ""
-    assert len(run.stderr.splitlines()) == 1, run.stderr
-    for word in words:
-        assert word in run.stderr
 
 
 def rows(split: str, n: int) -> list[str | None]:
@@ -209,7 +178,7 @@ def test_folder(
     output = tmp_path / "data"
     facts, text = prepared(run_stage(dataset, output, tmp_path / "home"), output)
     word = f"{subset or 'plain'} {(split or 'train').split('[')[0]}"
-    assert text == corpus.END_OF_TEXT.join(used(rows(word, n)))
+    assert text == END_OF_TEXT.join(used(rows(word, n)))
     assert facts["n_documents"] == n
     assert facts["licence"] == "cc-by-4.0"
     assert facts["revision"] is None
@@ -268,7 +237,7 @@ def test_files_of_a_folder_are_looked_at_again(gpt2_like: Path, tmp_path: Path) 
     # What a state is kept with is given by the pipeline, so that it stays once it is prepared.
     lines.write_text('{"text": "four"}\n')
     other = source_files.state(output)
-    prepare.prepare(dataset_spec.parse(json.dumps(dataset)), output, other)
+    prepare_here(dataset, output, sources_state=other)
     assert source_files.state(output) == other != same
     (output / "sources.json").write_text("[]")
     assert source_files.state(output) == source_files.NEW
@@ -284,22 +253,22 @@ def test_folder_of_json_lines_without_a_card_is_cut_at_max_bytes(tmp_path: Path)
     dataset |= {"text_column": "content", "max_bytes": 1000}
     output = tmp_path / "data"
     facts, text = prepared(run_stage(dataset, output, tmp_path / "home"), output)
-    assert corpus.END_OF_TEXT.join(texts).startswith(text)
-    assert 1000 - len(corpus.END_OF_TEXT) - 4 < facts["n_bytes"] <= 1000
+    assert END_OF_TEXT.join(texts).startswith(text)
+    assert 1000 - len(END_OF_TEXT) - 4 < facts["n_bytes"] <= 1000
     assert facts["licence"] is None
 
 
 def test_limit_never_cuts_a_character_nor_adds_a_byte() -> None:
     documents = ["aé", "", "😀😀", "b"]
-    whole = corpus.END_OF_TEXT.join(used([*documents]))
+    whole = END_OF_TEXT.join(used([*documents]))
     n_whole = len(whole.encode())
     for max_bytes in range(1, n_whole + 3):
-        text = corpus.END_OF_TEXT.join(corpus.limited(documents, max_bytes))
+        text = END_OF_TEXT.join(prepare_text.limited(documents, max_bytes))
         n_bytes = len(text.encode())
         assert whole.startswith(text)
         assert n_bytes <= max_bytes
         # All is used, or nothing more fits: no character, and no separator with a character.
-        assert n_bytes == n_whole or n_bytes > max_bytes - len(corpus.END_OF_TEXT) - 4
+        assert n_bytes == n_whole or n_bytes > max_bytes - len(END_OF_TEXT) - 4
 
 
 @pytest.mark.slow
@@ -362,7 +331,7 @@ def test_wrong_dataset_is_refused(given: str, words: str) -> None:
 
 def test_large_vocabulary_takes_four_bytes_a_token(tmp_path: Path) -> None:
     given = BUILTIN | {"vocab_size": 65537, "max_bytes": 20_000}
-    facts = prepare.prepare(dataset_spec.parse(json.dumps(given)), tmp_path)
+    facts = prepare_here(given, tmp_path)
     data = token_data.load(tmp_path)
     assert data.tokens.dtype == np.uint32
     assert data.vocab_size == 65537 > facts["vocab_size_actual"] > data.tokens.max()
@@ -371,19 +340,19 @@ def test_large_vocabulary_takes_four_bytes_a_token(tmp_path: Path) -> None:
 def test_a_crash_while_writing_leaves_no_mixture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = dataset_spec.parse(json.dumps(BUILTIN | {"max_bytes": 20_000}))
-    prepare.prepare(spec, tmp_path)
+    small = BUILTIN | {"max_bytes": 20_000}
+    prepare_here(small, tmp_path)
     token_data.load(tmp_path)
-    write = preparing.replace
+    write = prepare.replace
 
     def crash(path: Path, content: bytes | np.ndarray) -> None:
         if path.name == "tokenizer.json":
             raise KeyboardInterrupt
         write(path, content)
 
-    monkeypatch.setattr(preparing, "replace", crash)
+    monkeypatch.setattr(prepare, "replace", crash)
     with pytest.raises(KeyboardInterrupt):
-        prepare.prepare(spec, tmp_path)
+        prepare_here(small, tmp_path)
     with pytest.raises(token_data.DataError, match=r"no dataset\.json"):
         token_data.load(tmp_path)
 
@@ -399,7 +368,7 @@ def hub(repository: Path) -> Iterator[str]:
 
 
 HUB = {"name": "small", "source": "hub", "path": REPOSITORY, "vocab_size": 400, "split": "test"}
-HUB_TEXT = corpus.END_OF_TEXT.join(used(rows("plain test", 40)))
+HUB_TEXT = END_OF_TEXT.join(used(rows("plain test", 40)))
 
 
 def test_hub(hub: str, tmp_path: Path) -> None:
@@ -554,13 +523,13 @@ def test_imdb_from_the_hub_its_cache_and_a_folder(
     paper_hub: str, paper_repositories: hub_server.Repositories, tmp_path: Path
 ) -> None:
     home, output = tmp_path / "home", tmp_path / "data"
-    wanted = corpus.END_OF_TEXT.join(reviews("train", 40))
+    wanted = END_OF_TEXT.join(reviews("train", 40))
     facts, text = prepared(run_stage(IMDB, output, home, HF_ENDPOINT=paper_hub), output)
     assert text == wanted
     assert (facts["revision"], facts["licence"]) == (COMMIT, "other")
     pinned = IMDB | {"revision": COMMIT, "split": "unsupervised"}
     facts, text = prepared(run_stage(pinned, output, home, HF_ENDPOINT=paper_hub), output)
-    assert text == corpus.END_OF_TEXT.join(reviews("unsupervised", 50))
+    assert text == END_OF_TEXT.join(reviews("unsupervised", 50))
     assert facts["asked_revision"] == facts["revision"] == COMMIT
     gone = run_stage(IMDB | {"revision": "v9"}, output, home, HF_ENDPOINT=paper_hub)
     refused(gone, "'imdb'", "no dataset 'stanfordnlp/imdb' with revision 'v9'")
@@ -582,7 +551,7 @@ def test_ptb_from_the_hubs_parquet_copy_its_cache_and_a_folder(
     script = run_stage(PTB | {"revision": None}, output, home, HF_ENDPOINT=paper_hub)
     refused(script, "'ptb'", "scripts are no longer supported", f"set revision: {CONVERTED}")
 
-    wanted = corpus.END_OF_TEXT.join(sentences("train", 60))
+    wanted = END_OF_TEXT.join(sentences("train", 60))
     for dataset in (PTB, PTB | {"subset": "penn_treebank"}):
         facts, text = prepared(run_stage(dataset, output, home, HF_ENDPOINT=paper_hub), output)
         assert text == wanted
@@ -596,7 +565,7 @@ def test_ptb_from_the_hubs_parquet_copy_its_cache_and_a_folder(
     assert snapshot.name == hub_server.OTHER_COMMIT
     dataset = PTB | {"split": "validation"}
     facts, text = prepared(run_stage(dataset, output, fresh), output)
-    assert text == corpus.END_OF_TEXT.join(sentences("validation", 9))
+    assert text == END_OF_TEXT.join(sentences("validation", 9))
     assert facts["revision"] == hub_server.OTHER_COMMIT
     refused(run_stage(PTB | {"split": "dev"}, output, fresh), "'dev'", "validation")
 
@@ -649,7 +618,7 @@ def gpt2_like(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["a film that I would see again"] * 3,
         trainers.BpeTrainer(vocab_size=270, initial_alphabet=alphabet, show_progress=False),
     )
-    made.add_special_tokens([corpus.END_OF_TEXT])
+    made.add_special_tokens([END_OF_TEXT])
     made.enable_truncation(4)  # a model's limit, which must not cut a text
     folder = tmp_path_factory.mktemp("tokenizer")
     made.save(str(folder / "tokenizer.json"))
@@ -685,7 +654,7 @@ def test_a_given_tokenizer(gpt2_like: Path, tmp_path: Path) -> None:
     refused(small, f"vocab_size is {size - 1}", f"has {size} tokens")
     (tmp_path / "tokenizer.json").write_text("{}")
     refused(run_stage(dataset | {"tokenizer": str(tmp_path)}, output, home), "tokenizer.json")
-    nameless = (gpt2_like / "tokenizer.json").read_text().replace(corpus.END_OF_TEXT, "</s>")
+    nameless = (gpt2_like / "tokenizer.json").read_text().replace(END_OF_TEXT, "</s>")
     (tmp_path / "tokenizer.json").write_text(nameless)
     lacking = run_stage(dataset | {"tokenizer": str(tmp_path)}, output, home)
     refused(lacking, "has no token <|endoftext|>")
@@ -782,16 +751,8 @@ def test_too_few_windows_is_one_line_at_the_call(folder: Path) -> None:
 
 
 def test_reading_needs_numpy_only(folder: Path) -> None:
-    script = """
-import sys
-before = set(sys.modules)
+    program = """
 from siliconprof.datasets import token_data
 next(token_data.load(sys.argv[1]).batches(2, 8, seed=0))
-print(*{name.split(".")[0] for name in set(sys.modules) - before})
 """
-    environment = {"PYTHONPATH": str(WORKFLOW), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-c", script, str(folder)]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    loaded = set(run.stdout.split())
-    assert "siliconprof" in loaded
-    assert loaded & set(packages_distributions()) - {"siliconprof"} == {"numpy"}
+    assert loaded_by(program, str(folder)) == {"numpy"}

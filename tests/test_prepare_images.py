@@ -9,10 +9,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
-import subprocess
-import sys
-from importlib.metadata import packages_distributions
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,15 +16,14 @@ from typing import Any
 import hub_server
 import numpy as np
 import pytest
-from conftest import ROOT, Checkout
 from hub_server import COMMIT
+from prepare_stage import loaded_by, objection, prepare_here, refused, run_stage
 from siliconprof.cells import config, freshness
 from siliconprof.datasets import (
     data_folder,
     dataset_spec,
     image_data,
     image_synthesis,
-    prepare_images,
     prepared,
     source_files,
 )
@@ -47,25 +42,6 @@ IDX = (
 )
 
 
-def run_stage(
-    dataset: dict[str, Any], output: Path, home: Path, **env: str
-) -> subprocess.CompletedProcess[str]:
-    """Run `python -m siliconprof.datasets.prepare_images`; offline unless told otherwise."""
-    environment = {
-        **{key: value for key, value in os.environ.items() if not key.startswith("HF_")},
-        "PYTHONPATH": str(ROOT / "workflow"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "HF_HOME": str(home),
-        **({} if "HF_ENDPOINT" in env else {"HF_HUB_OFFLINE": "1"}),
-        **env,
-    }
-    command = [sys.executable, "-m", "siliconprof.datasets.prepare_images"]
-    command += ["--dataset", json.dumps(dataset), "--output-dir", str(output)]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
-    )
-
-
 def made(output: Path, counts: dict[str, int]) -> tuple[dict[str, Any], image_data.ImageData]:
     """Check a prepared folder; (dataset.json, data)."""
     assert sorted(path.name for path in output.glob("[!.]*")) == sorted(FILES)
@@ -81,26 +57,8 @@ def made(output: Path, counts: dict[str, int]) -> tuple[dict[str, Any], image_da
 
 def prepare(dataset: dict[str, Any], output: Path) -> tuple[dict[str, Any], image_data.ImageData]:
     """The same in this process."""
-    spec = dataset_spec.parse(json.dumps(dataset))
-    prepare_images.prepare(spec, output)
-    return made(output, {key: getattr(spec, key) for key in SMALL})
-
-
-def objection(dataset: dict[str, Any], output: Path) -> str:
-    """The one line with which a data set is refused, and nothing is written."""
-    with pytest.raises(dataset_spec.PrepareError) as error:
-        prepare_images.prepare(dataset_spec.parse(json.dumps(dataset)), output)
-    assert "\n" not in str(error.value)
-    assert not output.exists()
-    return str(error.value)
-
-
-def refused(run: subprocess.CompletedProcess[str], *words: str) -> None:
-    """Check that a run ended with exit code 2 and one line that holds every word."""
-    assert (run.returncode, run.stdout) == (2, ""), run.stderr
-    assert len(run.stderr.splitlines()) == 1, run.stderr
-    for word in words:
-        assert word in run.stderr
+    facts = prepare_here(dataset, output)
+    return made(output, {key: facts[key] for key in SMALL})
 
 
 # -- the built-in images -------------------------------------------------------------------------
@@ -154,7 +112,7 @@ def test_builtin_images_are_learnable() -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Prepared built-in images, not to be changed."""
     output = tmp_path_factory.mktemp("images") / "data"
-    prepare_images.prepare(dataset_spec.parse(json.dumps(BUILTIN | SMALL)), output)
+    prepare_here(BUILTIN | SMALL, output)
     return output
 
 
@@ -208,21 +166,14 @@ def test_damage_is_told(tmp_path: Path) -> None:
 
 
 def test_generating_and_reading_need_numpy_only(folder: Path, tmp_path: Path) -> None:
-    script = """
-import sys
-before = set(sys.modules)
+    program = """
 from pathlib import Path
-from siliconprof.datasets import data_folder, dataset_spec, prepare_images
+from siliconprof.datasets import data_folder, dataset_spec, prepare
 next(data_folder.load(sys.argv[1]).batches(2, seed=0))
-prepare_images.prepare(dataset_spec.parse(sys.argv[2]), Path(sys.argv[3]))
-print(*{name.split(".")[0] for name in set(sys.modules) - before})
+prepare.prepare(dataset_spec.parse(sys.argv[2]), Path(sys.argv[3]))
 """
-    environment = {"PYTHONPATH": str(ROOT / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-c", script, str(folder), json.dumps(BUILTIN | SMALL)]
-    command.append(str(tmp_path / "data"))
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    loaded = set(run.stdout.split())
-    assert loaded & set(packages_distributions()) - {"siliconprof"} == {"numpy"}
+    arguments = (str(folder), json.dumps(BUILTIN | SMALL), str(tmp_path / "data"))
+    assert loaded_by(program, *arguments) == {"numpy"}
 
 
 def test_only_whole_and_own_data_are_taken_over(tmp_path: Path, monkeypatch: Any) -> None:
@@ -491,35 +442,3 @@ def test_config_knows_which_keys_images_have() -> None:
     }
     with pytest.raises(dataset_spec.PrepareError, match="n_test is 0; expected at least 1"):
         dataset_spec.parse(json.dumps(BUILTIN | {"n_test": 0}))
-
-
-def test_another_kinds_stage_says_which_one_it_is(tmp_path: Path) -> None:
-    text = {"name": "words", "source": "builtin", "vocab_size": 300}
-    run = run_stage(text, tmp_path / "data", tmp_path)
-    refused(run, "'words': is of kind text; use python -m siliconprof.datasets.prepare")
-
-
-@pytest.mark.slow
-def test_a_change_of_image_code_prepares_images_alone(checkout: Checkout) -> None:
-    names = {"text": "results/data/text/dataset.json", "images": "results/data/i.1/dataset.json"}
-    checkout.configure(
-        host="desk",
-        backends=["torch-cpu"],
-        **experiment(
-            **{
-                "text": {"source": "builtin", "vocab_size": 300, "max_bytes": 5000},
-                "i.1": {"kind": "images", "source": "builtin"} | SMALL,
-            }
-        ),
-    )
-
-    def stamps() -> dict[str, int]:
-        checkout.snakemake(*names.values())
-        return {k: (checkout.path / name).stat().st_mtime_ns for k, name in names.items()}
-
-    first = stamps()
-    made(checkout.path / "results/data/i.1", SMALL)
-    file = checkout.path / "workflow" / "siliconprof" / "datasets" / "image_synthesis.py"
-    file.write_text(file.read_text() + "\nANOTHER = 1\n")
-    second = stamps()
-    assert second["text"] == first["text"] and second["images"] > first["images"]

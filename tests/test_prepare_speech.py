@@ -11,10 +11,7 @@ import hashlib
 import io
 import itertools
 import json
-import os
 import subprocess
-import sys
-from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +21,21 @@ import pytest
 import yaml
 from conftest import ROOT, Checkout
 from hub_server import COMMIT
+from prepare_stage import loaded_by, objection, prepare_here, refused, run_stage
 from siliconprof.cells import config, matrix
 from siliconprof.datasets import (
     data_folder,
     dataset_spec,
     log_mel,
+    prepare,
     prepare_speech,
     prepared,
     preparing,
     source_files,
     speech_data,
-    speech_source,
     speech_synthesis,
     token_data,
+    tokenizer,
 )
 from test_config import cpu_host
 
@@ -54,25 +53,6 @@ FACTS = (
 ).split()
 PROMPT = "<|en|><|transcribe|><|notimestamps|>"
 END = "<|endoftext|>"
-
-
-def run_stage(
-    dataset: dict[str, Any], output: Path, home: Path, stage: str = "prepare_speech", **env: str
-) -> subprocess.CompletedProcess[str]:
-    """Run `python -m siliconprof.datasets.prepare_speech`; offline unless told otherwise."""
-    environment = {
-        **{key: value for key, value in os.environ.items() if not key.startswith("HF_")},
-        "PYTHONPATH": str(WORKFLOW),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "HF_HOME": str(home),
-        **({} if "HF_ENDPOINT" in env else {"HF_HUB_OFFLINE": "1"}),
-        **env,
-    }
-    command = [sys.executable, "-m", f"siliconprof.datasets.{stage}"]
-    command += ["--dataset", json.dumps(dataset), "--output-dir", str(output)]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
-    )
 
 
 def made(
@@ -111,24 +91,6 @@ def made(
     assert facts["n_tokens"] == int((data.labels != -100).sum())
     assert max(data.labels.max(), data.decoder_input_ids.max()) < facts["vocab_size_actual"]
     return facts, data, texts
-
-
-def refused(run: subprocess.CompletedProcess[str], *words: str) -> None:
-    """Check that a run ended with exit code 2 and one line that holds every word."""
-    assert run.returncode == 2, run.stderr
-    assert run.stdout == ""
-    assert len(run.stderr.splitlines()) == 1, run.stderr
-    for word in words:
-        assert word in run.stderr
-
-
-def objection(dataset: dict[str, Any], output: Path) -> str:
-    """The one line with which a data set is refused, and nothing is written."""
-    with pytest.raises(dataset_spec.PrepareError) as error:
-        prepare_speech.prepare(dataset_spec.parse(json.dumps(dataset)), output)
-    assert "\n" not in str(error.value)
-    assert not output.exists()
-    return str(error.value)
 
 
 def whisper_features(samples: np.ndarray, clip_seconds: int, n_mels: int = 80) -> np.ndarray:
@@ -297,7 +259,7 @@ CV = {
     "text_column": "sentence",
     "vocab_size": 300,
 }
-LEFT_OUT = {speech_source.NO_TEXT: 1, speech_source.TOO_LONG: 1, speech_source.UNREADABLE: 1}
+LEFT_OUT = {prepare_speech.NO_TEXT: 1, prepare_speech.TOO_LONG: 1, prepare_speech.UNREADABLE: 1}
 
 
 def check_common_voice(
@@ -335,12 +297,10 @@ def test_common_voice_as_the_hub_had_it(common_voice: Path, tmp_path: Path) -> N
     same = ("features_sha256", "labels_sha256", "left_out", "licence")
     assert {key: again[key] for key in same} == {key: facts[key] for key in same}
 
-    spec = dataset_spec.parse(json.dumps(local | {"max_clips": 1}))
-    first = prepare_speech.prepare(spec, output)
+    first = prepare_here(local | {"max_clips": 1}, output)
     assert first["n_clips"] == 1 and first["left_out"] == {}  # read no further than needed
-    spec = dataset_spec.parse(json.dumps(local | {"clip_seconds": 4}))
-    long = prepare_speech.prepare(spec, output)
-    assert long["n_clips"] == 4 and speech_source.TOO_LONG not in long["left_out"]
+    long = prepare_here(local | {"clip_seconds": 4}, output)
+    assert long["n_clips"] == 4 and prepare_speech.TOO_LONG not in long["left_out"]
 
     none = tmp_path / "none"
     assert "no column 'text'" in objection(local | {"text_column": "text"}, none)
@@ -350,7 +310,7 @@ def test_common_voice_as_the_hub_had_it(common_voice: Path, tmp_path: Path) -> N
 
     # Its transcripts are a text data set as well, and need no audio library.
     text = {key: value for key, value in local.items() if key != "kind"}
-    run = run_stage(text, tmp_path / "text", home, stage="prepare")
+    run = run_stage(text, tmp_path / "text", home)
     assert run.returncode == 0, run.stderr
     assert len(token_data.load(tmp_path / "text").tokens) > 5
 
@@ -461,7 +421,7 @@ def test_audio_folder_keeps_every_sample(audio_folder: Path, tmp_path: Path) -> 
 def test_a_given_tokenizer_keeps_its_own_ids(tmp_path: Path) -> None:
     from tokenizers import processors
 
-    trained = prepare_speech.tokenizer.train(["red star"] * 3, 300, [])
+    trained = tokenizer.train(["red star"] * 3, 300, [])
     # As in Whisper's own: special tokens last, and a template that would add a prompt by itself.
     specials = [END, "<|startoftranscript|>", "<|en|>", "<|de|>", "<|transcribe|>"]
     trained.add_special_tokens([*specials, "<|notimestamps|>"])
@@ -490,10 +450,9 @@ def test_a_transcript_longer_than_the_decoder_is_left_out(
     samples = speech_synthesis.clip(0, 1)[0]
     # No pair of these bytes comes twice, so each is a token; 4 more of prompt and 1 of end.
     texts = ["fits", "".join(map(chr, range(0x4E00, 0x4E00 + 160))), "fits too"]
-    speech = speech_source.Speech(iter([(samples, text) for text in texts]), None, None, False)
-    monkeypatch.setattr(speech_source, "read_speech", lambda spec: speech)
-    spec = dataset_spec.parse(json.dumps(BUILTIN | {"clip_seconds": 1, "vocab_size": 261}))
-    facts = prepare_speech.prepare(spec, tmp_path)
+    source = (iter([(text, samples) for text in texts]), preparing.Origin(None))
+    monkeypatch.setattr(prepare_speech, "read_speech", lambda spec: source)
+    facts = prepare_here(BUILTIN | {"clip_seconds": 1, "vocab_size": 261}, tmp_path)
     assert facts["n_clips"] == 2 and facts["left_out"] == {prepare_speech.TOO_MANY_TOKENS: 1}
     assert facts["text_sha256"] == hashlib.sha256(f"fits{END}fits too".encode()).hexdigest()
     assert data_folder.load(tmp_path).labels.shape[1] == 4 + len("fits too") < 448
@@ -518,15 +477,6 @@ def test_wrong_dataset_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(dataset_spec.PrepareError, match=words) as error:
         dataset_spec.parse(json.dumps(BUILTIN | changes))
     assert "\n" not in str(error.value)
-
-
-def test_each_stage_refuses_the_other_kind(tmp_path: Path) -> None:
-    text = BUILTIN | {"kind": "text"}
-    refused(
-        run_stage(text, tmp_path / "a", tmp_path), "use python -m siliconprof.datasets.prepare\n"
-    )
-    wrong = run_stage(BUILTIN, tmp_path / "a", tmp_path, stage="prepare")
-    refused(wrong, "use python -m siliconprof.datasets.prepare_speech")
 
 
 def test_config_tells_all_mistakes_of_data_sets_and_resolves_by_kind() -> None:
@@ -595,7 +545,7 @@ def folder(tmp_path: Path) -> Path:
     facts |= {f"{name}_sha256": prepared.array_sha256(array) for name, array in arrays.items()}
     facts["sha256"] = speech_data.combined_sha256(facts)
     files = {f"{name}.npy": array for name, array in arrays.items()}
-    preparing.write_folder("ten", tmp_path, files, b"{}", facts, {})
+    prepare.write_folder("ten", tmp_path, files, b"{}", facts, {})
     return tmp_path
 
 
@@ -657,18 +607,11 @@ def test_damage_is_noticed(folder: Path, tmp_path: Path) -> None:
 
 
 def test_reading_needs_numpy_only(folder: Path) -> None:
-    script = """
-import sys
-before = set(sys.modules)
+    program = """
 from siliconprof.datasets import data_folder
 next(data_folder.load(sys.argv[1]).batches(2, seed=0))
-print(*{name.split(".")[0] for name in set(sys.modules) - before})
 """
-    environment = {"PYTHONPATH": str(WORKFLOW), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-c", script, str(folder)]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    loaded = set(run.stdout.split())
-    assert loaded & set(packages_distributions()) - {"siliconprof"} == {"numpy"}
+    assert loaded_by(program, str(folder)) == {"numpy"}
 
 
 # -- the pipeline --------------------------------------------------------------------------------
@@ -710,35 +653,40 @@ def test_a_cell_knows_the_shape_of_its_data() -> None:
 
 
 @pytest.mark.slow
-def test_a_change_of_speech_code_prepares_speech_alone(checkout: Checkout) -> None:
-    names = {"text": "results/data/text/dataset.json", "speech": "results/data/sp.1/dataset.json"}
-    experiment = {
-        "host": "desk",
-        "backends": ["torch-cpu"],
-        "datasets": {
-            "text": {"source": "builtin", "vocab_size": 300, "max_bytes": 5000},
-            "sp.1": {"kind": "speech", "source": "builtin", "vocab_size": 300, "max_clips": 3},
-        },
-        "workloads": {"product": {"module": "matmul", "shapes": [[1, 8, 8, 8]]}},
+def test_a_change_of_one_kinds_code_prepares_that_kind_alone(checkout: Checkout) -> None:
+    small = {"n_train": 30, "n_validation": 12, "n_test": 10}
+    datasets = {
+        "text": {"source": "builtin", "vocab_size": 300, "max_bytes": 5000},
+        "sp.1": {"kind": "speech", "source": "builtin", "vocab_size": 300, "max_clips": 3},
+        "i.1": {"kind": "images", "source": "builtin"} | small,
     }
-
-    def runs() -> set[str]:
-        """The kinds that were prepared by a run, by their files' times."""
-        before = stamps()
-        checkout.snakemake(*names.values())
-        return {kind for kind, stamp in stamps().items() if before[kind] != stamp}
+    files = {name: checkout.path / "results/data" / name / "dataset.json" for name in datasets}
 
     def stamps() -> dict[str, int | None]:
-        files = {kind: checkout.path / name for kind, name in names.items()}
         return {k: f.stat().st_mtime_ns if f.exists() else None for k, f in files.items()}
 
-    checkout.configure(**experiment)
-    assert runs() == {"text", "speech"}
-    data = data_folder.load(checkout.path / "results/data/sp.1")
-    assert isinstance(data, speech_data.SpeechData) and len(data.labels) == 3
-    assert data_folder.load(checkout.path / "results/data/text").name == "text"
+    def runs() -> set[str]:
+        """The data sets that were prepared by a run, by their files' times."""
+        before = stamps()
+        checkout.snakemake(*(f"results/data/{name}/dataset.json" for name in datasets))
+        return {name for name, stamp in stamps().items() if before[name] != stamp}
+
+    checkout.configure(
+        host="desk",
+        backends=["torch-cpu"],
+        datasets=datasets,
+        workloads={"product": {"module": "matmul", "shapes": [[1, 8, 8, 8]]}},
+    )
+    assert runs() == {*datasets}
+    for name, file in files.items():
+        assert data_folder.load(file.parent).name == name
     package = checkout.path / "workflow" / "siliconprof" / "datasets"
-    for module, rerun in (("speech_synthesis", {"speech"}), ("prepare", {"text"})):
+    for module, rerun in (
+        ("speech_synthesis", {"sp.1"}),
+        ("image_synthesis", {"i.1"}),
+        ("prepare_text", {"text"}),
+        ("prepare", {*datasets}),
+    ):
         file = package / f"{module}.py"
         file.write_text(file.read_text() + "\nANOTHER = 1\n")
         assert runs() == rerun, module

@@ -57,7 +57,7 @@ rule prepare_speech:
         sources=lookup(dpath="{dataset}", within=FLOW.sources),
     shell:
         r"""
-        python -m siliconprof.datasets.prepare_speech \
+        python -m siliconprof.datasets.prepare \
             --dataset {params.dataset:q} \
             --output-dir {params.folder:q} \
             --sources-state {params.sources:q} \
@@ -82,7 +82,7 @@ rule prepare_images:
         sources=lookup(dpath="{dataset}", within=FLOW.sources),
     shell:
         r"""
-        python -m siliconprof.datasets.prepare_images \
+        python -m siliconprof.datasets.prepare \
             --dataset {params.dataset:q} \
             --output-dir {params.folder:q} \
             --sources-state {params.sources:q} \

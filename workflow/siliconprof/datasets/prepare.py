@@ -1,54 +1,44 @@
-"""Prepare one text data set: text in, tokens out; the same text gives the same bytes everywhere.
+"""Prepare one data set: its source in, arrays out; the same source gives the same bytes everywhere.
 
     python -m siliconprof.datasets.prepare --dataset '{"name": "builtin", "source": "builtin", \
 "vocab_size": 1024}' --output-dir results/data/builtin
 
-The text comes from the package (`builtin`), from a dataset repository on disk as the hub lays it
-out (`folder`), or from the hub (`hub`; without a network, from the hub's cache). The
-tokens are those of a byte-level BPE trained on it (Sennrich et al. 2016, arXiv:1508.07909, over
-bytes as in GPT-2), or of the `tokenizer` that the data set names. The folder gets:
+The source is the package (`builtin`), a dataset repository on disk as the hub lays it out
+(`folder`), or the hub (`hub`; without a network, the hub's cache). The folder gets:
 
-    tokens.npy       1-D, uint16, or uint32 when vocab_size is above 65536; little endian
-    tokenizer.json   as the `tokenizers` library reads it
+    *.npy            the arrays, little endian; `prepare_text.py`, `prepare_speech.py` and
+                     `prepare_images.py` say which
+    tokenizer.json   of text and speech, as the `tokenizers` library reads it
     sources.json     the files of a folder that were read, to detect later changes
     dataset.json     its name and origin, licence, sizes and checksums; written last
 
-`token_data.py` reads the folder back and needs numpy only. Speech: `prepare_speech.py`.
+`data_folder.py` reads the folder back and needs numpy only.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
+import sys
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from siliconprof.datasets import dataset_spec, prepared, preparing, source_files, tokenizer
-from siliconprof.datasets.corpus import END_OF_TEXT, read_corpus
-from siliconprof.datasets.dataset_spec import DatasetSpec
+from siliconprof.datasets import dataset_spec, preparing, source_files
+from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
 from siliconprof.errors import stage
+from siliconprof.store import temporary
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-def encode(
-    dataset_tokenizer: tokenizer.DatasetTokenizer, documents: Sequence[str], vocab_size: int
-) -> np.ndarray:
-    """Encode the documents, END_OF_TEXT between them, into one array of shape (n_tokens,)."""
-    import numpy as np
-
-    dtype = np.dtype("<u2" if vocab_size <= 65536 else "<u4")
-    end = np.array(dataset_tokenizer.ids([END_OF_TEXT]), dtype)
-    parts: list[np.ndarray] = []
-    for ids in dataset_tokenizer.encode(documents):
-        parts += [end, np.array(ids, dtype)]
-    return np.concatenate(parts[1:])  # no END_OF_TEXT before the first document
-
-
 def prepare(
     spec: DatasetSpec, output_dir: Path, sources_state: str = source_files.NEW
 ) -> dict[str, Any]:
-    """Prepare one text data set and return the content of its `dataset.json`.
+    """Prepare one data set and return the content of its `dataset.json`.
 
     Args:
         sources_state: from `source_files.state` for the folder.
@@ -57,42 +47,69 @@ def prepare(
         PrepareError: the data set cannot be read, a library is missing, or the folder is not
             writable.
     """
-    try:
-        import tokenizers
-    except ImportError as error:
-        raise preparing.missing_package(spec, error) from None
-    corpus = read_corpus(spec)
-    text = corpus.text.encode("utf-8")
-    dataset_tokenizer = tokenizer.for_dataset(spec, corpus.documents, [END_OF_TEXT])
-    tokens = encode(dataset_tokenizer, corpus.documents, spec.vocab_size)
-    tokens_sha256 = prepared.array_sha256(tokens)
+    made: preparing.Material = import_module(preparing.MAKERS[spec.kind]).make(spec)
+    origin = made.origin
     facts = dataset_spec.requested_facts(spec) | {
-        "revision": corpus.revision,
-        "licence": corpus.licence,
-        "synthetic": False,
-        "n_documents": len(corpus.documents),
-        "n_bytes": len(text),
-        "n_tokens": int(tokens.size),
-        "vocab_size_actual": dataset_tokenizer.size,
-        "tokenizer_revision": dataset_tokenizer.revision,
-        "text_sha256": preparing.sha256(text),
-        "tokens_sha256": tokens_sha256,
-        "tokenizer_sha256": preparing.sha256(dataset_tokenizer.json),
-        "sha256": tokens_sha256,
-        "tokenizers_version": tokenizers.__version__,
+        "revision": origin.revision,
+        "licence": origin.licence,
+        "synthetic": origin.synthetic,
+        **made.facts,
     }
-    sources = source_files.read(spec, corpus.files, True, sources_state)
-    arrays = {"tokens.npy": tokens}
-    preparing.write_folder(spec.name, output_dir, arrays, dataset_tokenizer.json, facts, sources)
+    sources = source_files.read(spec, origin.files, origin.whole_folder, sources_state)
+    write_folder(spec.name, output_dir, made.arrays, made.tokenizer_json, facts, sources)
     return facts
 
 
-def summary(facts: Mapping[str, Any]) -> str:
-    """One line that describes the prepared data set."""
-    return (
-        f"dataset '{facts['name']}': {facts['n_documents']} documents, {facts['n_bytes']} bytes, "
-        f"{facts['n_tokens']} tokens of {facts['vocab_size_actual']}, SHA-256 {facts['sha256']}"
-    )
+def write_folder(
+    name: str,
+    output_dir: Path,
+    arrays: Mapping[str, np.ndarray],
+    tokenizer_json: bytes | None,
+    facts: Mapping[str, Any],
+    sources: Mapping[str, Any],
+) -> None:
+    """Write a prepared folder.
+
+    Call it when everything is computed. `dataset.json` is deleted first and written last, and a
+    folder without it counts as not prepared, so a crash leaves no mixture of old and new.
+
+    Args:
+        tokenizer_json: None for data without tokens.
+        sources: from `source_files.read`.
+
+    Raises:
+        PrepareError, CannotWrite: the folder or a file in it cannot be written.
+    """
+    facts_json = json.dumps(facts, indent=2, ensure_ascii=False).encode("utf-8") + b"\n"
+    try:
+        output_dir.mkdir(parents=True, exist_ok=True)
+        (output_dir / "dataset.json").unlink(missing_ok=True)
+        for file, array in arrays.items():
+            replace(output_dir / file, array)
+        if tokenizer_json is not None:
+            replace(output_dir / "tokenizer.json", tokenizer_json)
+        replace(output_dir / source_files.FILE, json.dumps(sources, indent=1).encode() + b"\n")
+        replace(output_dir / "dataset.json", facts_json)
+    except OSError as error:
+        raise PrepareError(
+            f"dataset '{name}': cannot write {output_dir}: {error.strerror}; "
+            "choose another --output-dir or make room"
+        ) from None
+
+
+def replace(path: Path, content: bytes | np.ndarray) -> None:
+    """Write a file so that it is whole or absent.
+
+    Raises:
+        CannotWrite: it cannot be written; one line.
+    """
+    import numpy as np
+
+    with temporary.opened(path, sealed=True) as stream:
+        if isinstance(content, bytes):
+            stream.write(content)
+        else:
+            np.save(stream, content, allow_pickle=False)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,8 +118,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
         PrepareError: see `prepare`.
     """
-    return preparing.run("text", "Prepare one data set: text to tokens.", prepare, summary, argv)
+    parser = argparse.ArgumentParser(
+        prog="python -m siliconprof.datasets.prepare",
+        description=(__doc__ or "").split("\n")[0],
+    )
+    parser.add_argument("--dataset", required=True, help="the data set as JSON: name, source, ...")
+    parser.add_argument(
+        "--output-dir", required=True, type=Path, help="the folder to write, results/data/NAME"
+    )
+    parser.add_argument(
+        "--sources-state",
+        default=source_files.NEW,
+        help="a state that the pipeline finds in sources.json again",
+    )
+    arguments = parser.parse_args(argv)
+    spec = dataset_spec.parse(arguments.dataset)
+    facts = prepare(spec, arguments.output_dir, arguments.sources_state)
+    summary = import_module(preparing.MAKERS[spec.kind]).summary(facts)
+    print(f"dataset '{spec.name}': {summary}, SHA-256 {facts['sha256']}")
+    return 0
+
+
+def end(status: int) -> NoReturn:
+    """End the process without a teardown, once everything is written.
+
+    Arrow's read-ahead threads abort the interpreter's teardown when a parquet file was left
+    half-read (apache/arrow issues 34314 and 45214), which a limit or a wrong column causes.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":
-    preparing.end(stage(main))
+    end(stage(main))

@@ -1,85 +1,271 @@
-"""Prepare one data set of images: 28 x 28 grey pixels of ten classes, divided in three parts.
+"""Images of 28 x 28 grey pixels and ten classes, divided in three parts.
 
-    python -m siliconprof.datasets.prepare_images --dataset '{"name": "patterns", "kind": \
-"images", "source": "builtin"}' --output-dir results/data/patterns
-
-The images are generated (`builtin`, labelled synthetic), or come from a folder or the hub, see
-`image_source.py`. The folder gets:
+The images are generated (`builtin`, labelled synthetic), or come from a folder or the hub. They are
 
     images.npy       uint8 (n, 28, 28): the training part, then validation, then test
     labels.npy       uint8 (n,): 0 to 9
-    sources.json     the files of a folder that were read, to detect later changes
-    dataset.json     its name and origin, licence, sizes and checksums; written last
 
-`image_data.py` reads the folder back and needs numpy only; so does generating the built-in images.
+`image_data.py` reads them back. Generating the built-in images needs numpy only.
+
+A source has a part `train` and a part `test`, as MNIST and similar data sets have; the last images
+of `train` are set aside for validation, as in Keras's examples, so that the test part stays unused.
+A folder has the hub's layout (parquet, or files in a folder for each class), or holds the four IDX
+files of the MNIST and Fashion-MNIST downloads, plain or .gz (yann.lecun.com/exdb/mnist,
+github.com/zalandoresearch/fashion-mnist). All are grey, 28 x 28, of ten classes.
 """
 
 from __future__ import annotations
 
+import gzip
+import io
+import math
+import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from siliconprof.datasets import (
-    dataset_spec,
-    image_data,
-    image_source,
-    prepared,
-    preparing,
-    source_files,
+from siliconprof.datasets import image_data, image_synthesis, prepared, preparing, repository
+from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
+from siliconprof.datasets.image_data import N_CLASSES, SHAPE
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Labelled = tuple[np.ndarray, np.ndarray]  # images uint8 (n, 28, 28), labels uint8 (n,)
+
+SYNTHETIC_LICENCE = "MIT"  # of this package, which generates it
+# An IDX file begins with two zeros, the type of its values (8: unsigned bytes) and the number of
+# its dimensions; their lengths follow, four bytes each, the most significant first.
+IDX_FILES = (
+    ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 )
-from siliconprof.datasets.dataset_spec import DatasetSpec
-from siliconprof.errors import stage
 
 
-def prepare(
-    spec: DatasetSpec, output_dir: Path, sources_state: str = source_files.NEW
-) -> dict[str, Any]:
-    """Prepare one data set of images and return the content of its `dataset.json`.
-
-    Args:
-        sources_state: from `source_files.state` for the folder.
+def make(spec: DatasetSpec) -> preparing.Material:
+    """Make the images and labels of a data set.
 
     Raises:
-        PrepareError: the data set cannot be read, a library is missing, or the folder is not
-            writable.
+        PrepareError: the data set cannot be read, or a library is missing.
     """
-    source = image_source.read_images(spec)
-    facts = dataset_spec.requested_facts(spec) | {
-        "revision": source.revision,
-        "licence": source.licence,
-        "synthetic": source.synthetic,
-        "n_images": len(source.labels),
-        "n_classes": image_data.N_CLASSES,
-        "images_sha256": prepared.array_sha256(source.images),
-        "labels_sha256": prepared.array_sha256(source.labels),
+    (images, labels), origin = read_images(spec)
+    facts: dict[str, Any] = {
+        "n_images": len(labels),
+        "n_classes": N_CLASSES,
+        "images_sha256": prepared.array_sha256(images),
+        "labels_sha256": prepared.array_sha256(labels),
     }
-    facts["sha256"] = image_data.combined_sha256(facts)
-    arrays = {"images.npy": source.images, "labels.npy": source.labels}
-    sources = source_files.read(spec, source.files, source.whole_folder, sources_state)
-    preparing.write_folder(spec.name, output_dir, arrays, None, facts, sources)
-    return facts
+    counts = {f"n_{part}": getattr(spec, f"n_{part}") for part in image_data.PARTS}
+    facts["sha256"] = image_data.combined_sha256(facts | counts)
+    return preparing.Material(origin, {"images.npy": images, "labels.npy": labels}, facts)
 
 
 def summary(facts: Mapping[str, Any]) -> str:
-    """One line that describes the prepared data set."""
+    """What was prepared, for a line."""
     counts = ", ".join(f"{facts[f'n_{part}']} {part}" for part in image_data.PARTS)
     label = "synthetic, " if facts["synthetic"] else ""
-    return (
-        f"dataset '{facts['name']}': {label}images of {facts['n_classes']} classes: {counts}; "
-        f"SHA-256 {facts['sha256']}"
-    )
+    return f"{label}images of {facts['n_classes']} classes: {counts}"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage and return its exit status.
+def read_images(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
+    """Read the images of train, validation and test, in this order, from their source.
 
     Raises:
-        PrepareError: see `prepare`.
+        PrepareError: the source cannot be read, or has too few images.
     """
-    description = "Prepare one data set: images of ten classes, divided in three parts."
-    return preparing.run("images", description, prepare, summary, argv)
+    if spec.source == "builtin":
+        counts = (spec.n_train, spec.n_validation, spec.n_test)
+        parts = [image_synthesis.images(number, n) for number, n in enumerate(counts)]
+        return _joined(parts), preparing.Origin(SYNTHETIC_LICENCE, synthetic=True)
+    folder = repository.existing_folder(spec) if spec.source == "folder" else None
+    if folder and any(file.is_file() for files in _idx_files(folder) for file in files):
+        return _of_idx_files(spec, folder)
+    return _of_repository(spec)
 
 
-if __name__ == "__main__":
-    preparing.end(stage(main))
+def _joined(pieces: Sequence[Labelled]) -> Labelled:
+    import numpy as np
+
+    images, labels = zip(*pieces, strict=True)
+    return np.concatenate(images), np.concatenate(labels)
+
+
+def _rows(spec: DatasetSpec, n_train: int, n_test: int) -> tuple[list[int], list[int]]:
+    """The rows of the source's train part (training, then validation) and test part to use.
+
+    Raises:
+        PrepareError: there are too few rows.
+    """
+    n_from_train = spec.n_train + spec.n_validation
+    for part, available, needed, keys in (
+        ("train", n_train, n_from_train, "n_train and n_validation"),
+        ("test", n_test, spec.n_test, "n_test"),
+    ):
+        if available < needed:
+            raise PrepareError(
+                f"dataset '{spec.name}': {spec.source} '{spec.path}' has {available} images in "
+                f"{part}, {needed} are needed; lower {keys}"
+            )
+    validation = range(n_train - spec.n_validation, n_train)
+    return [*range(spec.n_train), *validation], [*range(spec.n_test)]
+
+
+# -- the four IDX files ----------------------------------------------------------------------------
+
+
+def _idx_files(folder: Path) -> list[tuple[Path, Path]]:
+    """(plain, .gz) paths of each of the four files."""
+    names = [name for pair in IDX_FILES for name in pair]
+    return [(folder / name, folder / f"{name}.gz") for name in names]
+
+
+def _of_idx_files(spec: DatasetSpec, folder: Path) -> tuple[Labelled, preparing.Origin]:
+    """The images of a folder that has IDX files."""
+    if spec.subset:
+        raise PrepareError(
+            f"dataset '{spec.name}': folder '{spec.path}' holds IDX files and has no subset "
+            f"'{spec.subset}'; leave subset out"
+        )
+    train, test = (_idx_part(spec, folder, *names) for names in IDX_FILES)
+    chosen = zip((train, test), _rows(spec, len(train[1]), len(test[1])), strict=True)
+    pieces = [(images[rows], labels[rows]) for (images, labels), rows in chosen]
+    card = folder / "README.md"
+    licence = None
+    if card.is_file():
+        repository.quiet_libraries(spec)
+        licence = repository.licence(card)
+    files = [card, *(file for pair in _idx_files(folder) for file in pair)]
+    return _joined(pieces), preparing.Origin(licence, files=files)
+
+
+def _idx_part(spec: DatasetSpec, folder: Path, images_name: str, labels_name: str) -> Labelled:
+    """All images and labels of one part."""
+    images = _idx_array(spec, folder, images_name, 3)
+    labels = _idx_array(spec, folder, labels_name, 1)
+    if len(images) != len(labels):
+        raise PrepareError(
+            f"dataset '{spec.name}': {images_name} in {folder} has {len(images)} images, "
+            f"{labels_name} {len(labels)} labels; take both from one download"
+        )
+    if images.shape[1:] != SHAPE:
+        raise PrepareError(
+            f"dataset '{spec.name}': {images_name} in {folder} has images of "
+            f"{' x '.join(map(str, images.shape[1:]))}; expected {SHAPE[0]} x {SHAPE[1]}"
+        )
+    if len(labels) and labels.max() >= N_CLASSES:
+        row = int((labels >= N_CLASSES).argmax())
+        raise PrepareError(
+            f"dataset '{spec.name}': {labels_name} in {folder} has label {labels[row]} at "
+            f"{row}; expected 0 to {N_CLASSES - 1}"
+        )
+    return images, labels
+
+
+def _idx_array(spec: DatasetSpec, folder: Path, name: str, n_dimensions: int) -> np.ndarray:
+    """The unsigned bytes of an IDX file, plain or .gz, in the shape that its header gives.
+
+    Raises:
+        PrepareError: it is missing, truncated, or another kind of file.
+    """
+    import numpy as np
+
+    def wrong(what: str) -> PrepareError:
+        return PrepareError(f"dataset '{spec.name}': {file} {what}; download it again")
+
+    file = folder / name
+    if not file.is_file():
+        file = folder / f"{name}.gz"
+    try:
+        data = file.read_bytes() if file.suffix != ".gz" else gzip.decompress(file.read_bytes())
+    except FileNotFoundError:
+        raise PrepareError(
+            f"dataset '{spec.name}': no {name} or {name}.gz in {folder}; put it beside the others"
+        ) from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise wrong(f"cannot be read ({repository.line(error)})") from error
+    magic, length = bytes((0, 0, 8, n_dimensions)), 4 + 4 * n_dimensions
+    if data[:4] != magic:
+        raise wrong(
+            f"begins with {data[:4].hex(' ') or 'nothing'}, but an IDX file of bytes in "
+            f"{n_dimensions} dimension{'s' if n_dimensions > 1 else ''} begins with {magic.hex(' ')}"
+        )
+    if len(data) < length:
+        raise wrong(f"is truncated: it has {len(data)} bytes, but its header alone has {length}")
+    shape = tuple(int(n) for n in np.frombuffer(data, ">u4", n_dimensions, 4))
+    if len(data) != length + math.prod(shape):
+        problem = "is truncated" if len(data) < length + math.prod(shape) else "is too long"
+        raise wrong(
+            f"{problem}: its header says {length + math.prod(shape)} bytes, but it has {len(data)}"
+        )
+    return np.frombuffer(data, np.uint8, offset=length).reshape(shape)
+
+
+# -- the hub's layouts -----------------------------------------------------------------------------
+
+
+def _of_repository(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
+    """The images of a data set that `datasets` reads."""
+    opened = repository.open_repository(spec)
+    train, test = replace(spec, split="train"), replace(spec, split="test")
+    # Undecoded rows take a few bytes each, so all are held until the last ones are known.
+    cells = [_cells(train, opened, None), _cells(test, opened, spec.n_test)]
+    chosen = _rows(spec, *map(len, cells))
+    pieces = [
+        _decoded(part, part_cells, rows)
+        for part, part_cells, rows in zip((train, test), cells, chosen, strict=True)
+    ]
+    origin = opened.origin()
+    origin.files += [Path(file) for part in cells for file, _ in part if isinstance(file, str)]
+    return _joined(pieces), origin
+
+
+def _cells(
+    spec: DatasetSpec, opened: repository.Repository, limit: int | None
+) -> list[tuple[Any, Any]]:
+    """(stored bytes of the image or its path, label) of a split's first `limit` rows."""
+    columns = {"image_column": spec.image_column, "label_column": spec.label_column}
+    cells = []
+    for row in islice(repository.records(opened.builder, spec, columns), limit):
+        image = repository.stored(spec, row, "image_column", "an image")
+        cells.append((image, row[spec.label_column]))
+    return cells
+
+
+def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, Any]], rows: Sequence[int]) -> Labelled:
+    """The images and labels of some rows.
+
+    Raises:
+        PrepareError: a row has no grey image of 28 x 28, or no label from 0 to 9.
+    """
+    import numpy as np
+
+    preparing.versions(spec, "PIL")  # or a line that says that it is missing
+    from PIL import Image
+
+    images, labels = np.empty((len(rows), *SHAPE), np.uint8), np.empty(len(rows), np.uint8)
+    for to, row in enumerate(rows):
+        file, label = cells[row]
+        where = f"dataset '{spec.name}': row {row} of {repository.place(spec)}"
+        if type(label) is not int or not 0 <= label < N_CLASSES:
+            raise PrepareError(
+                f"{where}: label is {label!r}; expected 0 to {N_CLASSES - 1}; correct label_column"
+            )
+        try:
+            with Image.open(io.BytesIO(repository.content(file))) as image:
+                actual = (image.mode, image.height, image.width)
+                if actual == ("L", *SHAPE):
+                    images[to] = np.asarray(image)
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise PrepareError(
+                f"{where}: cannot be read as an image ({repository.line(error)}); correct "
+                "image_column, or copy the data set again"
+            ) from error
+        if actual != ("L", *SHAPE):
+            raise PrepareError(
+                f"{where}: is {actual[1]} x {actual[2]} of mode {actual[0]}; expected "
+                f"{SHAPE[0]} x {SHAPE[1]} of mode L, grey"
+            )
+        labels[to] = label
+    return images, labels

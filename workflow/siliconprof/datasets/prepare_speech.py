@@ -1,47 +1,53 @@
-"""Prepare one speech data set: audio and transcripts in, Whisper's inputs and labels out.
+"""Speech to Whisper's inputs and labels.
 
-    python -m siliconprof.datasets.prepare_speech --dataset '{"name": "words", "kind": "speech", \
-"source": "builtin", "vocab_size": 512}' --output-dir results/data/words
-
-The clips are generated (`builtin`, labelled synthetic), or come from a folder or the hub, see
-`speech_source.py`. The folder gets:
+The clips are generated (`builtin`, labelled synthetic), or come from a folder or the hub. They are
 
     features.npy           float32 (n_clips, n_mels, 100 * clip_seconds), see `log_mel.py`
     decoder_input_ids.npy  int32 (n_clips, L): start, language, task, no timestamps, the text
     labels.npy             int32 (n_clips, L): the same shifted by one token, with the end of
                            the text; -100 where there is nothing to learn
-    tokenizer.json         as the `tokenizers` library reads it
-    sources.json           the files of a folder that were read, to detect later changes
-    dataset.json           its name and origin, licence, sizes and checksums; written last
 
-`speech_data.py` reads the folder back and needs numpy only. Preparing takes twice the memory
-of the features: 4 MB a clip of 30 s.
+`speech_data.py` reads them back. Preparing takes twice the memory of the features: 4 MB a clip of
+30 s.
+
+Audio files are decoded by `soundfile` and resampled by `soxr`, rounded to 16 bits as in Whisper's
+own loader. A compressed file may decode slightly differently on another host or with another
+version: the checksums in dataset.json then differ, and the clips count as other data.
+
+Common Voice, on which the paper pretrains, is no longer on the hub: since October 2025 Mozilla
+distributes it only through the Mozilla Data Collective (its organisation's page on the hub says so,
+and mozilla-foundation/common_voice_* hold no files any more). So a folder may have three layouts:
+Mozilla's unpacked archive (github.com/common-voice/cv-dataset, datasets/scripted-speech),
+parquet files with an `audio` column as on the hub, and audio files beside a metadata.csv.
 """
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.datasets import (
-    dataset_spec,
     log_mel,
     prepared,
     preparing,
-    source_files,
+    repository,
     speech_data,
-    speech_source,
+    speech_synthesis,
     tokenizer,
 )
 from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
-from siliconprof.datasets.repository import place
-from siliconprof.errors import stage
+from siliconprof.datasets.log_mel import SAMPLING_RATE_HZ
 
 if TYPE_CHECKING:
     import numpy as np
+
+    Rows = Iterator[tuple[Any, Any]]  # (transcript or None, samples or where the audio is)
 
 # Whisper's prompt as `transformers` spells it; a tokenizer that is trained here has these as its
 # first ids, in this order. The language is `en` for every transcript: it only has to be one token.
@@ -55,6 +61,70 @@ SPECIAL_TOKENS = (
 MAX_TOKENS = 448  # positions of Whisper's decoder
 TOO_MANY_TOKENS = f"with a transcript of more than {MAX_TOKENS} tokens"
 IGNORED = -100  # both frameworks' losses skip such labels
+
+SYNTHETIC_LICENCE = "MIT"  # of this package, which generates it
+TOO_LONG = "longer than clip_seconds"
+NO_TEXT = "without a transcript"
+UNREADABLE = "not readable as audio"
+
+
+def make(spec: DatasetSpec) -> preparing.Material:
+    """Make the features and labels of a data set.
+
+    Raises:
+        PrepareError: the data set cannot be read, or a library is missing.
+    """
+    import numpy as np
+
+    decoders = () if spec.source == "builtin" else ("soundfile", "soxr")
+    versions = preparing.versions(spec, "tokenizers", "transformers", *decoders)
+    rows, origin = read_speech(spec)
+    clips = usable_clips(spec, rows, origin)
+    dataset_tokenizer = tokenizer.for_dataset(spec, clips.texts, SPECIAL_TOKENS)
+    end, *prompt = dataset_tokenizer.ids(SPECIAL_TOKENS)
+    sequences = [[*prompt, *ids, end] for ids in dataset_tokenizer.encode(clips.texts)]
+    usable_rows = [row for row, sequence in enumerate(sequences) if len(sequence) - 1 <= MAX_TOKENS]
+    if not usable_rows:
+        raise PrepareError(
+            f"dataset '{spec.name}': all transcripts have more than {MAX_TOKENS} tokens; raise "
+            "vocab_size, or correct text_column"
+        )
+    if len(usable_rows) < len(sequences):
+        clips.left_out[TOO_MANY_TOKENS] = len(sequences) - len(usable_rows)
+    features = np.stack([clips.features[row] for row in usable_rows]).astype("<f4", copy=False)
+    inputs, labels = padded([sequences[row] for row in usable_rows], end)
+    text = tokenizer.END_OF_TEXT.join(clips.texts[row] for row in usable_rows).encode("utf-8")
+    facts = {
+        "n_clips": len(usable_rows),
+        "sampling_rate_hz": SAMPLING_RATE_HZ,
+        "audio_s": sum(clips.n_samples[row] for row in usable_rows) / SAMPLING_RATE_HZ,
+        "left_out": dict(clips.left_out),
+        "n_bytes": len(text),
+        "n_tokens": int((labels != IGNORED).sum()),
+        "label_length": labels.shape[1],
+        "vocab_size_actual": dataset_tokenizer.size,
+        "tokenizer_revision": dataset_tokenizer.revision,
+        "text_sha256": preparing.sha256(text),
+        "audio_sha256": clips.audio.hexdigest(),
+        "features_sha256": prepared.array_sha256(features),
+        "decoder_input_ids_sha256": prepared.array_sha256(inputs),
+        "labels_sha256": prepared.array_sha256(labels),
+        "tokenizer_sha256": preparing.sha256(dataset_tokenizer.json),
+    }
+    shape = {"n_mels": spec.n_mels, "clip_seconds": spec.clip_seconds}
+    facts |= {"sha256": speech_data.combined_sha256(facts | shape), **versions}
+    arrays = {"features.npy": features, "decoder_input_ids.npy": inputs, "labels.npy": labels}
+    return preparing.Material(origin, arrays, facts, dataset_tokenizer.json)
+
+
+def summary(facts: Mapping[str, Any]) -> str:
+    """What was prepared, for a line."""
+    skipped = ", ".join(f"{n} {why}" for why, n in facts["left_out"].items()) or "none"
+    label = "synthetic, " if facts["synthetic"] else ""
+    return (
+        f"{label}{facts['n_clips']} clips, {facts['audio_s']:.1f} s in all, left out: {skipped}; "
+        f"{facts['n_tokens']} tokens of {facts['vocab_size_actual']}"
+    )
 
 
 def padded(sequences: Sequence[Sequence[int]], end_of_text: int) -> tuple[np.ndarray, np.ndarray]:
@@ -70,137 +140,177 @@ def padded(sequences: Sequence[Sequence[int]], end_of_text: int) -> tuple[np.nda
     return inputs, labels
 
 
-def usable_clips(
-    spec: DatasetSpec, speech: speech_source.Speech
-) -> tuple[np.ndarray, list[str], list[int], str]:
-    """(features, transcripts, number of samples of each clip, SHA-256 of all samples).
-
-    The features are float32 (n_clips, n_mels, 100 * clip_seconds).
+def read_speech(spec: DatasetSpec) -> tuple[Rows, preparing.Origin]:
+    """Open the source; iterating over the rows reads them.
 
     Raises:
-        PrepareError: no clip can be used.
+        PrepareError: the source cannot be read.
+    """
+    if spec.source == "builtin":
+        clips = speech_synthesis.clips(spec.clip_seconds)
+        origin = preparing.Origin(SYNTHETIC_LICENCE, synthetic=True)
+        return ((text, samples) for samples, text in clips), origin
+    repository.quiet_libraries(spec)
+    unpacked = _mozilla_folder(spec) if spec.source == "folder" else None
+    if unpacked is None:
+        opened = repository.open_repository(spec)
+        return _repository_rows(spec, opened), opened.origin()
+    card = unpacked / "README.md"
+    files = [card, unpacked / f"{spec.split}.tsv"]
+    return _mozilla_rows(spec, unpacked), preparing.Origin(repository.licence(card), files=files)
+
+
+@dataclass
+class Clips:
+    """The clips of a source that can be used, and how many cannot."""
+
+    features: list[np.ndarray] = field(default_factory=list)  # float32 (n_mels, frames) each
+    texts: list[str] = field(default_factory=list)
+    n_samples: list[int] = field(default_factory=list)
+    audio: Any = field(default_factory=hashlib.sha256)  # of all samples
+    left_out: Counter[str] = field(default_factory=Counter)  # reason -> number of clips
+    example: str | None = None  # why the first unreadable file could not be read
+
+
+def usable_clips(spec: DatasetSpec, rows: Rows, origin: preparing.Origin) -> Clips:
+    """The first `max_clips` clips that can be used.
+
+    Args:
+        origin: gets the files that are read.
+
+    Raises:
+        PrepareError: there is none.
     """
     import numpy as np
 
-    features: list[np.ndarray] = []
-    texts: list[str] = []
-    n_samples: list[int] = []
-    audio = hashlib.sha256()
-    for samples, text in speech.clips:
-        features.append(log_mel.log_mel(samples, spec.clip_seconds, spec.n_mels))
-        texts.append(text)
-        n_samples.append(len(samples))
-        audio.update(samples.astype("<i2").tobytes())
-        if len(texts) == spec.max_clips:
+    clips = Clips()
+    for text, audio in rows:
+        transcript = (text or "").strip()
+        if not transcript:
+            clips.left_out[NO_TEXT] += 1
+            continue
+        samples = audio if isinstance(audio, np.ndarray) else None
+        if samples is None:
+            if audio and not isinstance(audio, bytes) and "://" not in str(audio):
+                origin.files.append(Path(audio))
+            try:
+                samples = decode(audio, spec.clip_seconds)
+            except (OSError, ValueError, RuntimeError) as error:  # soundfile's is a RuntimeError
+                clips.left_out[UNREADABLE] += 1
+                clips.example = clips.example or repository.line(error)
+                continue
+        if samples is None:
+            clips.left_out[TOO_LONG] += 1
+            continue
+        clips.features.append(log_mel.log_mel(samples, spec.clip_seconds, spec.n_mels))
+        clips.texts.append(transcript)
+        clips.n_samples.append(len(samples))
+        clips.audio.update(samples.astype("<i2").tobytes())
+        if len(clips.texts) == spec.max_clips:
             break
-    if not texts:
-        reasons = ", ".join(f"{n} {why}" for why, n in speech.left_out.items()) or "it is empty"
-        example = f" ({speech.example})" if speech.example else ""
+    if not clips.texts:
+        reasons = ", ".join(f"{n} {why}" for why, n in clips.left_out.items()) or "it is empty"
+        example = f" ({clips.example})" if clips.example else ""
         raise PrepareError(
-            f"dataset '{spec.name}': no clip of {place(spec)} can be used: {reasons}{example}; "
-            "raise clip_seconds, or correct text_column or split"
+            f"dataset '{spec.name}': no clip of {repository.place(spec)} can be used: "
+            f"{reasons}{example}; raise clip_seconds, or correct text_column or split"
         )
-    return np.stack(features).astype("<f4", copy=False), texts, n_samples, audio.hexdigest()
+    return clips
 
 
-def prepare(
-    spec: DatasetSpec, output_dir: Path, sources_state: str = source_files.NEW
-) -> dict[str, Any]:
-    """Prepare one speech data set and return the content of its `dataset.json`.
+def decode(audio: Any, clip_seconds: int) -> np.ndarray | None:
+    """An audio file as int16 (n,) samples at 16 kHz, channels averaged; None when it is too long.
 
     Args:
-        sources_state: from `source_files.state` for the folder.
+        audio: its bytes, its path, or a URL that fsspec opens.
 
     Raises:
-        PrepareError: the data set cannot be read, a library is missing, or the folder is not
-            writable.
+        OSError, ValueError, RuntimeError: it cannot be read, or is empty.
     """
-    versions = _versions(spec)
-    speech = speech_source.read_speech(spec)
-    features, texts, n_samples, audio_sha256 = usable_clips(spec, speech)
-    dataset_tokenizer = tokenizer.for_dataset(spec, texts, SPECIAL_TOKENS)
-    end, *prompt = dataset_tokenizer.ids(SPECIAL_TOKENS)
-    sequences = [[*prompt, *ids, end] for ids in dataset_tokenizer.encode(texts)]
-    usable_rows = [row for row, sequence in enumerate(sequences) if len(sequence) - 1 <= MAX_TOKENS]
-    if not usable_rows:
+    import numpy as np
+    import soundfile
+    import soxr
+
+    with soundfile.SoundFile(io.BytesIO(repository.content(audio))) as file:
+        rate = file.samplerate
+        if file.frames > clip_seconds * rate:
+            return None
+        channels = file.read(dtype="float64", always_2d=True)  # (n, channels)
+    if not len(channels):
+        raise ValueError("no samples")
+    samples = soxr.resample(channels.mean(axis=1), rate, SAMPLING_RATE_HZ)
+    rounded = np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)
+    return rounded[: clip_seconds * SAMPLING_RATE_HZ]  # resampling may add a sample
+
+
+# -- the hub's layouts ---------------------------------------------------------------------------
+
+
+def _repository_rows(spec: DatasetSpec, opened: repository.Repository) -> Rows:
+    """(transcript, audio) of a data set that `datasets` reads."""
+    columns = {"text_column": spec.text_column, "audio_column": spec.audio_column}
+    for row in repository.records(opened.builder, spec, columns):
+        yield row[spec.text_column], repository.stored(spec, row, "audio_column", "audio")
+
+
+# -- Mozilla's layout ----------------------------------------------------------------------------
+
+
+def _mozilla_folder(spec: DatasetSpec) -> Path | None:
+    """The folder of one language with clips/ and its .tsv lists, or None for another layout.
+
+    Raises:
+        PrepareError: there is no folder, or it holds several languages and `subset` names none.
+    """
+    folder = repository.existing_folder(spec)
+    subset_folder = folder / (spec.subset or "")
+    if _is_mozilla(subset_folder):
+        return subset_folder
+    if _is_mozilla(folder):
         raise PrepareError(
-            f"dataset '{spec.name}': all transcripts have more than {MAX_TOKENS} tokens; raise "
-            "vocab_size, or correct text_column"
+            f"dataset '{spec.name}': folder '{spec.path}' holds one language of Common Voice and "
+            f"has no folder '{spec.subset}'; leave subset out"
         )
-    left_out = Counter(speech.left_out)
-    if len(usable_rows) < len(sequences):
-        left_out[TOO_MANY_TOKENS] = len(sequences) - len(usable_rows)
-        features = features[usable_rows]
-    inputs, labels = padded([sequences[row] for row in usable_rows], end)
-    text = tokenizer.END_OF_TEXT.join(texts[row] for row in usable_rows).encode("utf-8")
-    facts = dataset_spec.requested_facts(spec) | {
-        "revision": speech.revision,
-        "licence": speech.licence,
-        "synthetic": speech.synthetic,
-        "n_clips": len(usable_rows),
-        "sampling_rate_hz": log_mel.SAMPLING_RATE_HZ,
-        "audio_s": sum(n_samples[row] for row in usable_rows) / log_mel.SAMPLING_RATE_HZ,
-        "left_out": dict(left_out),
-        "n_bytes": len(text),
-        "n_tokens": int((labels != IGNORED).sum()),
-        "label_length": labels.shape[1],
-        "vocab_size_actual": dataset_tokenizer.size,
-        "tokenizer_revision": dataset_tokenizer.revision,
-        "text_sha256": preparing.sha256(text),
-        "audio_sha256": audio_sha256,
-        "features_sha256": prepared.array_sha256(features),
-        "decoder_input_ids_sha256": prepared.array_sha256(inputs),
-        "labels_sha256": prepared.array_sha256(labels),
-        "tokenizer_sha256": preparing.sha256(dataset_tokenizer.json),
-    }
-    facts |= {"sha256": speech_data.combined_sha256(facts), **versions}
-    arrays = {"features.npy": features, "decoder_input_ids.npy": inputs, "labels.npy": labels}
-    sources = source_files.read(spec, speech.files, speech.whole_folder, sources_state)
-    preparing.write_folder(spec.name, output_dir, arrays, dataset_tokenizer.json, facts, sources)
-    return facts
+    languages = sorted(path.parent.name for path in folder.glob("*/clips") if path.is_dir())
+    languages = [name for name in languages if _is_mozilla(folder / name)]
+    if languages:
+        raise PrepareError(
+            f"dataset '{spec.name}': folder '{spec.path}' holds Common Voice by language; set "
+            f"subset to one of: {', '.join(languages)}"
+        )
+    return None
 
 
-def _versions(spec: DatasetSpec) -> dict[str, str]:
-    """Versions of the libraries that the arrays depend on.
+def _is_mozilla(folder: Path) -> bool:
+    return (folder / "clips").is_dir() and any(folder.glob("*.tsv"))
 
-    Raises:
-        PrepareError: a library is not installed.
-    """
+
+def _mozilla_rows(spec: DatasetSpec, folder: Path) -> Rows:
+    """(transcript, file) of the clips that {split}.tsv lists, in its order."""
+    clip_list = folder / f"{spec.split}.tsv"
+    if not clip_list.is_file():
+        names = sorted(path.stem for path in folder.glob("*.tsv"))
+        raise PrepareError(
+            f"dataset '{spec.name}': no {spec.split}.tsv in {folder}; set split to one of: "
+            f"{', '.join(names)}"
+        )
     try:
-        import tokenizers
-        import transformers
-
-        libraries = {"tokenizers": tokenizers, "transformers": transformers}
-        if spec.source != "builtin":
-            import soundfile
-            import soxr
-
-            libraries |= {"soundfile": soundfile, "soxr": soxr}
-    except ImportError as error:
-        raise preparing.missing_package(spec, error) from None
-    return {f"{name}_version": library.__version__ for name, library in libraries.items()}
-
-
-def summary(facts: Mapping[str, Any]) -> str:
-    """One line that describes the prepared data set."""
-    skipped = ", ".join(f"{n} {why}" for why, n in facts["left_out"].items()) or "none"
-    label = "synthetic, " if facts["synthetic"] else ""
-    return (
-        f"dataset '{facts['name']}': {label}{facts['n_clips']} clips, {facts['audio_s']:.1f} s "
-        f"in all, left out: {skipped}; {facts['n_tokens']} tokens of "
-        f"{facts['vocab_size_actual']}, SHA-256 {facts['sha256']}"
-    )
+        with open(clip_list, encoding="utf-8", newline="") as stream:
+            # Quotation marks are part of a sentence: they quote no field.
+            for row in csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE):
+                repository.check_column(spec, row, "text_column", spec.text_column)
+                repository.check_column(spec, row, "split", "path")
+                yield row[spec.text_column], _clip_file(folder, row["path"] or "")
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise PrepareError(
+            f"dataset '{spec.name}': cannot read {clip_list}: {repository.line(error)}; unpack "
+            "the archive again"
+        ) from error
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the stage and return its exit status.
-
-    Raises:
-        PrepareError: see `prepare`.
-    """
-    description = "Prepare one data set: speech to log-mel features and labels."
-    return preparing.run("speech", description, prepare, summary, argv)
-
-
-if __name__ == "__main__":
-    preparing.end(stage(main))
+def _clip_file(folder: Path, name: str) -> Path | None:
+    """The file of a clip; the releases of 2019 list it without its suffix."""
+    file = folder / "clips" / Path(name).name
+    if not name:
+        return None
+    return file if file.suffix else file.with_suffix(".mp3")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from siliconprof.datasets import preparing
 from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
 
 # The hub has a parquet copy of a data set on this branch, also of a data set that is a script,
@@ -32,17 +33,14 @@ class Repository:
     card: Path | None  # its README.md, None where unknown
     revision: str | None  # the hub's commit, None where unknown
 
-    def licence(self) -> str | None:
-        """The licence that the README.md names in its front matter, or None."""
-        return licence(self.card)
-
-    def files(self) -> list[Path]:
-        """The files on disk that it is read from, without clips that are files of their own."""
+    def origin(self) -> preparing.Origin:
+        """Where the data came from, with the files on disk but clips that are files of their own."""
         files_by_split = (self.builder.config.data_files or {}).values()
         clip_suffixes = tuple(getattr(self.builder, "EXTENSIONS", ()))
         paths = [Path(str(file)) for files in files_by_split for file in files]
         read = [path for path in paths if path.suffix.lower() not in clip_suffixes]
-        return [*read, *([self.card] if self.card else [])]
+        files = [*read, *([self.card] if self.card else [])]
+        return preparing.Origin(licence(self.card), self.revision, files=files, whole_folder=True)
 
 
 def open_repository(spec: DatasetSpec) -> Repository:

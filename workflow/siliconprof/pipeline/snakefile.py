@@ -189,11 +189,11 @@ def _methods() -> dict[str, str]:
     return {
         kind: canonical_json(
             {
-                "code": fingerprint.of([stage]).sha256,
+                "code": fingerprint.of([maker, "siliconprof.datasets.prepare"]).sha256,
                 "libraries": {name: packages.get(name) for name in dataset_spec.LIBRARIES[kind]},
             }
         )
-        for kind, stage in preparing.STAGES.items()
+        for kind, maker in preparing.MAKERS.items()
     }
 
 

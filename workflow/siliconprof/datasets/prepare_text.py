@@ -1,0 +1,120 @@
+"""Text to tokens, of a byte-level BPE.
+
+The tokens are those of a BPE trained on the text (Sennrich et al. 2016, arXiv:1508.07909, over
+bytes as in GPT-2), or of the `tokenizer` that the data set names. They are
+
+    tokens.npy       1-D, uint16, or uint32 when vocab_size is above 65536
+
+with a token END_OF_TEXT between documents. `token_data.py` reads them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from siliconprof.datasets import prepared, preparing, repository, tokenizer
+from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
+from siliconprof.datasets.tokenizer import END_OF_TEXT
+
+if TYPE_CHECKING:
+    import numpy as np
+
+BUILTIN_TEXT = Path(__file__).resolve().parent / "data" / "builtin_text.txt"
+BUILTIN_LICENCE = "PSF-2.0"
+
+
+def make(spec: DatasetSpec) -> preparing.Material:
+    """Make the tokens of a data set.
+
+    Raises:
+        PrepareError: the data set cannot be read, or a library is missing.
+    """
+    versions = preparing.versions(spec, "tokenizers")
+    documents, origin = read_documents(spec)
+    text = END_OF_TEXT.join(documents).encode("utf-8")
+    dataset_tokenizer = tokenizer.for_dataset(spec, documents, [END_OF_TEXT])
+    tokens = encode(dataset_tokenizer, documents, spec.vocab_size)
+    tokens_sha256 = prepared.array_sha256(tokens)
+    facts = {
+        "n_documents": len(documents),
+        "n_bytes": len(text),
+        "n_tokens": int(tokens.size),
+        "vocab_size_actual": dataset_tokenizer.size,
+        "tokenizer_revision": dataset_tokenizer.revision,
+        "text_sha256": preparing.sha256(text),
+        "tokens_sha256": tokens_sha256,
+        "tokenizer_sha256": preparing.sha256(dataset_tokenizer.json),
+        "sha256": tokens_sha256,
+        **versions,
+    }
+    return preparing.Material(origin, {"tokens.npy": tokens}, facts, dataset_tokenizer.json)
+
+
+def summary(facts: Mapping[str, Any]) -> str:
+    """What was prepared, for a line."""
+    return (
+        f"{facts['n_documents']} documents, {facts['n_bytes']} bytes, "
+        f"{facts['n_tokens']} tokens of {facts['vocab_size_actual']}"
+    )
+
+
+def read_documents(spec: DatasetSpec) -> tuple[list[str], preparing.Origin]:
+    """Read the text from its source, up to `max_bytes`.
+
+    Raises:
+        PrepareError: the source cannot be read, or holds no text.
+    """
+    if spec.source == "builtin":
+        documents = limited([BUILTIN_TEXT.read_text(encoding="utf-8")], spec.max_bytes)
+        return documents, preparing.Origin(BUILTIN_LICENCE)
+    opened = repository.open_repository(spec)
+    documents = limited(_stored_documents(opened, spec), spec.max_bytes)
+    if not documents:
+        raise PrepareError(
+            f"dataset '{spec.name}': column '{spec.text_column}' of {repository.place(spec)} "
+            "holds no text"
+        )
+    return documents, opened.origin()
+
+
+def _stored_documents(opened: repository.Repository, spec: DatasetSpec) -> Iterator[str]:
+    """Yield the split's documents in order, reading no further than the caller asks."""
+    for row in repository.records(opened.builder, spec, {"text_column": spec.text_column}):
+        if row[spec.text_column]:
+            yield row[spec.text_column]
+
+
+def limited(documents: Iterable[str], max_bytes: int) -> list[str]:
+    """Take documents until they and the END_OF_TEXT between them fill `max_bytes` of UTF-8.
+
+    Empty documents are dropped; the last one is cut, never inside a character.
+    """
+    taken: list[str] = []
+    free_bytes = max_bytes
+    for document in documents:
+        separator_bytes = len(END_OF_TEXT) if taken else 0
+        data = document.encode("utf-8", errors="replace")
+        text = data[: max(free_bytes - separator_bytes, 0)].decode("utf-8", errors="ignore")
+        text_bytes = len(text.encode("utf-8"))
+        if text:
+            taken.append(text)
+            free_bytes -= separator_bytes + text_bytes
+        if text_bytes < len(data):
+            break
+    return taken
+
+
+def encode(
+    dataset_tokenizer: tokenizer.DatasetTokenizer, documents: Sequence[str], vocab_size: int
+) -> np.ndarray:
+    """Encode the documents, END_OF_TEXT between them, into one array of shape (n_tokens,)."""
+    import numpy as np
+
+    dtype = np.dtype("<u2" if vocab_size <= 65536 else "<u4")
+    end = np.array(dataset_tokenizer.ids([END_OF_TEXT]), dtype)
+    parts: list[np.ndarray] = []
+    for ids in dataset_tokenizer.encode(documents):
+        parts += [end, np.array(ids, dtype)]
+    return np.concatenate(parts[1:])  # no END_OF_TEXT before the first document
