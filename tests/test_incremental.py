@@ -419,12 +419,6 @@ def test_an_edited_template_measures_nothing(project):
     assert "<!-- edited -->" in after and "<!-- edited -->" not in before
 
 
-def test_a_deleted_record_is_measured_again(project):
-    (record,) = (project.path / "results/records").rglob("product-torch/auto/fp32.json")
-    record.unlink()
-    assert rerun(project, "report") == {"torch-cpu/product-torch/fp32"}
-
-
 def test_records_outside_the_experiment_are_named_and_used_in_nothing(project):
     reconfigure(project, lambda config: config["workloads"].pop("launch"))
     assert rerun(project) == set()

@@ -467,9 +467,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     declared = json.loads(arguments.environment)
     if arguments.history:
         fingerprint.load_cache(arguments.history / fingerprint.CACHE)
-    taken_over = takeover.find(cell, method_code(cell), declared, arguments.history)
-    if taken_over is not None:
-        record.write_atomically(arguments.output, taken_over)
+    earlier = takeover.find(cell, method_code(cell), declared, arguments.history)
+    if earlier is not None:
+        record.restore(arguments.output, earlier)
         if arguments.keep:
             journal.end(arguments.keep / cell.path, cell)
         print(f"{cell.path}: taken over from the history, not measured again", file=sys.stderr)

@@ -37,8 +37,8 @@ def offer(sha256s: Iterable[str], history: Path) -> None:
 
 def find(
     cell: Cell, code: Mapping[str, Any], declared: Mapping[str, Any], history: Path | None
-) -> str | None:
-    """The text of a record that answers for this cell; None when it must be measured.
+) -> Path | None:
+    """A record of the history that answers for this cell; None when it must be measured.
 
     Args:
         code: fingerprint and modules of the cell's method code, today.
@@ -55,7 +55,7 @@ def find(
         if path.stem in offered:
             try:
                 if _answers(record.read(path), cell, code, declared):
-                    return path.read_text(encoding="utf-8")
+                    return path
             except (UserError, OSError):
                 continue
     return None

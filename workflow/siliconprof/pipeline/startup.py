@@ -20,7 +20,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from siliconprof import closure
 from siliconprof.cells import freshness, matrix
 from siliconprof.cells.matrix import PlannedCell
 from siliconprof.errors import CannotWrite, UserError, writing
@@ -142,7 +141,7 @@ def remake_damaged(results: Path) -> None:
     derived = [results / "matrix.json", *pages, *tables]
     bad = [path for path in derived if temporary.damaged(path)]
     for path in bad:
-        kept = _set_aside(path, results)
+        kept = records.set_aside(path, results, results / "set-aside")
         print(
             f"{path}: damaged, or changed by hand: set aside as {kept}; what is made from the "
             "records is made again",
@@ -174,20 +173,6 @@ def remake_incomplete(planned: Iterable[PlannedCell]) -> None:
             with writing(facts):
                 facts.unlink()
             print(f"{array}: missing; it is prepared again", file=sys.stderr)
-
-
-def _set_aside(path: Path, results: Path) -> Path:
-    """Move a file to where no stage reads; its new place.
-
-    Raises:
-        CannotWrite: one line.
-    """
-    kept = results / "set-aside" / path.relative_to(results)
-    kept = kept.with_name(f"{path.stem}.{closure.sha256(path)[:12]}{path.suffix}")
-    with writing(kept):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(path, kept)
-    return kept
 
 
 def require_room(folder: Path) -> None:

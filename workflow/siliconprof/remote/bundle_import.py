@@ -93,7 +93,7 @@ def import_bundle(
                 existing = target.read_text(encoding="utf-8")
                 record.keep_in_history(json.loads(existing), existing, results / "history")
             elif how == "damaged":
-                records.set_aside(target, results)
+                records.set_aside(target, results / "records", results / "damaged")
             if how != "same":
                 record.write_atomically(target, raw.decode("utf-8"))
     counts = Counter(state.values())

@@ -83,14 +83,18 @@ def damaged(paths: Iterable[str | Path], notes: Notes) -> dict[Path, UserError]:
     return errors
 
 
-def set_aside(path: Path, results: Path, dry_run: bool = False) -> Path:
-    """Move a record to `results/damaged/`; its new path.
+def set_aside(path: Path, root: Path, to: Path, dry_run: bool = False) -> Path:
+    """Move a file to where no stage reads; its new path.
+
+    Args:
+        root: the folder that it lies below.
+        to: the folder in which it gets the same place, its name with the content's hash.
 
     Raises:
         CannotWrite: one line.
     """
-    target = results / "damaged" / path.relative_to(results / "records")
-    target = target.with_name(f"{path.stem}.{closure.sha256(path)[:12]}.json")
+    target = to / path.relative_to(root)
+    target = target.with_name(f"{path.stem}.{closure.sha256(path)[:12]}{path.suffix}")
     if not dry_run:
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +121,7 @@ def set_damaged_aside(paths: Iterable[str | Path], results: Path, dry_run: bool)
                 f"{error}: use that one, or delete the file to have the cell measured anew"
             )
             continue
-        target = set_aside(path, results, dry_run)
+        target = set_aside(path, results / "records", results / "damaged", dry_run)
         verb = "would be set" if dry_run else "set"
         lines.append(
             f"{error}; {verb} aside as {target}: run the same command again to measure the cell "
