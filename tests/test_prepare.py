@@ -371,27 +371,20 @@ HUB = {"name": "small", "source": "hub", "path": REPOSITORY, "vocab_size": 400, 
 HUB_TEXT = END_OF_TEXT.join(used(rows("plain test", 40)))
 
 
-def test_hub(hub: str, tmp_path: Path) -> None:
-    output = tmp_path / "data"
-    facts, text = prepared(run_stage(HUB, output, tmp_path / "home", HF_ENDPOINT=hub), output)
+def test_hub_and_its_cache(hub: str, tmp_path: Path) -> None:
+    home, output = tmp_path / "home", tmp_path / "data"
+    online, text = prepared(run_stage(HUB, output, home, HF_ENDPOINT=hub), output)
     assert text == HUB_TEXT
-    assert (facts["revision"], facts["licence"]) == (COMMIT, "cc-by-4.0")
+    assert (online["revision"], online["licence"]) == (COMMIT, "cc-by-4.0")
 
     # That run cached the README alone: not a copy that can be read without the hub.
-    assert list((tmp_path / "home").rglob("snapshots/*/README.md"))
-    refused(run_stage(HUB, output, tmp_path / "home"), "'small'", "hub is not reachable")
+    assert list(home.rglob("snapshots/*/README.md"))
+    refused(run_stage(HUB, output, home), "'small'", "hub is not reachable")
 
-
-def test_hub_without_network_reads_the_cache(hub: str, tmp_path: Path) -> None:
-    home = tmp_path / "home"
     snapshot = hub_server.download(hub, home, REPOSITORY, "dataset")
     assert snapshot == home / "hub" / "datasets--owner--small" / "snapshots" / COMMIT
     assert (snapshot / "plain" / "test-00000-of-00001.parquet").is_file()
-
-    output = tmp_path / "data"
-    facts, text = prepared(run_stage(HUB, output, home), output)
-    assert text == HUB_TEXT
-    assert (facts["revision"], facts["licence"]) == (COMMIT, "cc-by-4.0")
+    assert prepared(run_stage(HUB, output, home), output) == (online, HUB_TEXT)
     refused(run_stage(HUB | {"split": "nope"}, output, home), "'nope'", "['train', 'test']")
 
 
@@ -401,17 +394,6 @@ def test_hub_that_refuses_the_connection_is_one_line(tmp_path: Path) -> None:
     run = run_stage(HUB, tmp_path / "data", tmp_path, pythonpath=tmp_path, HF_ENDPOINT=CLOSED_PORT)
     refused(run, "'small'", "hub is not reachable", "source: folder", "source: builtin")
     assert not (tmp_path / "data").exists()
-
-
-def test_hub_without_that_dataset_is_one_line(hub: str, tmp_path: Path) -> None:
-    dataset = HUB | {"path": "owner/none"}
-    run = run_stage(dataset, tmp_path / "data", tmp_path, HF_ENDPOINT=hub)
-    refused(run, "no dataset 'owner/none'")
-
-
-def test_hub_name_that_is_a_folder_here_is_refused(repository: Path, tmp_path: Path) -> None:
-    dataset = HUB | {"path": str(repository)}
-    refused(run_stage(dataset, tmp_path / "data", tmp_path), "set source: folder")
 
 
 # The paper's own data sets, laid out as the hub has them -----------------------------------------
@@ -575,10 +557,15 @@ def test_ptb_from_the_hubs_parquet_copy_its_cache_and_a_folder(
     assert prepared(run_stage(local, output, fresh), output)[1] == wanted
 
 
-def test_a_repository_that_was_emptied_is_one_line(paper_hub: str, tmp_path: Path) -> None:
-    dataset = IMDB | {"path": "mozilla-foundation/common_voice_17_0"}
-    run = run_stage(dataset, tmp_path / "data", tmp_path / "home", HF_ENDPOINT=paper_hub)
-    refused(run, "common_voice_17_0", "any data files", "set source: folder")
+def test_what_no_hub_has_is_one_line(paper_hub: str, repository: Path, tmp_path: Path) -> None:
+    """A repository that was emptied, one that never was, and the name of a folder here."""
+    for path, words in (
+        ("mozilla-foundation/common_voice_17_0", ("any data files", "set source: folder")),
+        ("owner/none", ("no dataset 'owner/none'",)),
+        (str(repository), ("set source: folder",)),
+    ):
+        run = run_stage(IMDB | {"path": path}, tmp_path / "data", tmp_path, HF_ENDPOINT=paper_hub)
+        refused(run, path, *words)
 
 
 def test_old_layouts_of_the_parquet_copy(tmp_path: Path) -> None:

@@ -59,11 +59,10 @@ def _torch() -> dict[str, Any]:
     built = torch.__config__.show()
     mkl = re.search(r"Math Kernel Library Version (\S+)", built)
     preloaded = blas.owner("sgemm_")
-    linked = blas.owner("sgemm_", torch._C.__file__)
     if mkl and not preloaded:
         blas_name: str | None = f"oneMKL {mkl[1].removesuffix('-Product')} (in torch)"
     else:
-        owner = preloaded or linked
+        owner = preloaded or blas.owner("sgemm_", torch._C.__file__)
         blas_name = blas.name_of(owner) if owner else None
     return {
         "blas": blas.of_the_system() or blas_name,
