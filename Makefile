@@ -67,6 +67,7 @@ format: dev-env
 
 docs: dev-env
 	PYTHONPATH=workflow $(BIN)/python -m siliconprof.cells.config_docs >config/README.md
+	PYTHONPATH=workflow $(BIN)/python -m siliconprof.store.column_docs >docs/columns.md
 
 bench: dev-env
 	PATH="$(abspath $(BIN)):$$PATH" python benchmarks/pipeline.py

@@ -22,6 +22,7 @@ from siliconprof.claims import judge  # noqa: E402
 from siliconprof.render import data as data_  # noqa: E402
 from siliconprof.render import draw, figures, page  # noqa: E402
 from siliconprof.store import record  # noqa: E402
+from siliconprof.store.results import Results  # noqa: E402
 
 PUBLISH = figures.publish
 SHA = "ab" * 32
@@ -545,5 +546,5 @@ def render(results: Path) -> Page:
 
 def load(results: Path, printed: Path = ROOT / "config/published") -> data_.Data:
     """What the stage reads, where a test needs no figure."""
-    tables, registry = results / "tables", ROOT / "config/devices.yaml"
+    tables, registry = Results(results / "tables"), ROOT / "config/devices.yaml"
     return data_.load(results / "matrix.json", tables, printed, registry)

@@ -29,7 +29,7 @@ from siliconprof.hosts import registry
 from siliconprof.render import claims as claims_section
 from siliconprof.render.book import Book
 from siliconprof.stats import training_course
-from siliconprof.store import noise_floors, table_files
+from siliconprof.store import columns, noise_floors, table_files
 from siliconprof.store.records import HERE, REFERENCE
 from synthetic_results import CPU, Page, host_file, load, make_page, of_the_paper, training
 from synthetic_results import make as make_results
@@ -105,20 +105,8 @@ def judged(
 ) -> list[dict[str, Any]]:
     """What the stage writes of some claims."""
     folder.mkdir(parents=True, exist_ok=True)
-    columns = [
-        "source",
-        "host",
-        "device",
-        "backend",
-        "workload",
-        "scenario",
-        "precision",
-        "point",
-        "step",
-        "about",
-    ]
-    for name in judge.TABLES:
-        table_files.write(folder / f"{name}.csv", given.get(name, []), columns)
+    for name in columns.tables():
+        table_files.write(folder / f"{name}.csv", given.get(name, []))
     (folder / "claims.yaml").write_text(yaml.safe_dump({"claims": list(entries)}))
     matrix = {"experiment": {}, "host": host_file([CPU]), "cells": [], "not_measured": []}
     (folder / "matrix.json").write_text(json.dumps(matrix))

@@ -574,7 +574,8 @@ HOSTS = {
     },
 }
 CELLS_CSV = (
-    b"source,host,device,status,flops\r\nthis host,desk,cpu-x,ok,1.5\r\nthis host,desk,cpu-x,,\r\n"
+    b"source,host,device,backend,workload,scenario,precision,status,wall_s\r\n"
+    b"this host,desk,cpu-x,mlx,p,auto,fp32,ok,1.5\r\nthis host,desk,cpu-x,mlx,q,auto,fp32,,\r\n"
 )
 
 REGISTRY = registered()

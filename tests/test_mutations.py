@@ -140,21 +140,23 @@ def test_an_exhibit_that_fails_of_no_record_is_a_box_alone(
 def test_a_stage_before_the_page_goes_on_without_a_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    right = ceilings.measured
+    right = ceilings.cache_sizes
 
-    def wrong(cells: Any, points: Any) -> Any:
+    def wrong(cells: Any) -> Any:
         if any(cell["workload"] == "gpt2-odd" for cell in cells):
             raise OverflowError("too odd")
-        return right(cells, points)
+        return right(cells)
 
-    monkeypatch.setattr(ceilings, "measured", wrong)
+    monkeypatch.setattr(ceilings, "cache_sizes", wrong)
     results = make(tmp_path, cells())
     said = capsys.readouterr().err
     assert "gpt2-odd/auto/fp32.json is left out: OverflowError: too odd" in said
     assert (results / "tables/ceilings.csv").is_file()
     page = render(results)
-    # `expected` uses the same function.
-    assert missing(results) == [("ceilings", "gpt2-odd"), ("expected", "gpt2-odd")]
+    # These two use the same function.
+    assert missing(results) == [
+        (stage, "gpt2-odd") for stage in ("attribution", "ceilings", "expected")
+    ]
     assert "too odd" in page.html
 
 

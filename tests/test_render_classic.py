@@ -417,7 +417,7 @@ def test_what_is_asked_first_leads_and_five_stay_on_top(tmp_path: Path) -> None:
     other = {"backend": "torch-cpu", "memory_bound": "unknown"}
     unsure = [row | other for row in (shape, verdict)]
     table_files.write(results / "tables/scaling.csv", [*unsure, shape, larger, verdict])
-    table_files.write(results / "tables/expected.csv", [], list(where))
+    table_files.write(results / "tables/expected.csv", [])
     said = render(results)
     summary = said.of("summary")
     assert (

@@ -60,6 +60,7 @@ rule aggregate:
         FLOW.records,
         code=FLOW.code("analyse.aggregate"),
         schema="workflow/schemas/record.schema.yaml",
+        columns="workflow/siliconprof/store/columns.yaml",
         matrix="results/matrix.json",
         foreign=FLOW.foreign,
         reference=FLOW.reference,

@@ -22,37 +22,25 @@ import argparse
 import json
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from siliconprof.advice import ranking
-from siliconprof.advice.parts import Estimate, Results
+from siliconprof.advice.parts import Estimate, Facts
 from siliconprof.advice.ranking import Advice, Answer
 from siliconprof.advice.words import two_digits
 from siliconprof.analyse import money, published_values
-from siliconprof.analyse.equal_work import CHOICES
-from siliconprof.analyse.record_rows import KEY
 from siliconprof.cells import advice_question, plan
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import registry
 from siliconprof.store import matrix_file, table_files
+from siliconprof.store.results import Results
 from siliconprof.store.validation import nearest
 
 REGISTRY = Path("config/devices.yaml")
 PUBLISHED = Path("config/published")
 PUBLISHED_TABLES = ("table4_pass_time", "table5_energy")
-FROM_CELL = (
-    "size",
-    "lora_rank",
-    "seq_len",
-    "target_len",
-    "clip_seconds",
-    "scenario_applied",
-    "gradient_checkpointing",
-    *CHOICES,
-    "flags",
-)
 WIDTH = 100
 SHORT = {"near-capacity": "near"}
 HOST_MISSING = "This host's own devices are left out: no results/matrix.json; a run makes it."
@@ -63,32 +51,18 @@ def published_tables(folder: Path = PUBLISHED) -> dict[str, list[dict[str, str]]
     return {name: published_values.read_table(folder / f"{name}.csv") for name in PUBLISHED_TABLES}
 
 
-def read_results(folder: Path, devices: registry.Registry) -> Results:
-    """The results of a run; every file of them may be missing."""
+def read_facts(folder: Path, devices: registry.Registry) -> Facts:
+    """What the results of a run say, every file of which may be missing, and what is published."""
     host = None
     matrix = folder / "matrix.json"
     if matrix.is_file():
         host = matrix_file.read(matrix)["host"]
     tables = folder / "tables"
-    points: list[dict[str, Any]] = []
-    energy: list[dict[str, Any]] = []
-    if (tables / "points.csv").is_file():
-        cells, points, energy = (
-            table_files.rows(table_files.read(tables / f"{name}.csv"))
-            for name in ("cells", "points", "energy")
-        )
-        by_key = {_key(cell): cell for cell in cells if cell["status"] == "ok"}
-        points = [
-            {name: by_key[_key(point)].get(name) for name in FROM_CELL}
-            | {name: value for name, value in point.items() if value is not None}
-            for point in points
-            if _key(point) in by_key
-        ]
-    return Results(points, energy, host, published_tables(), devices)
-
-
-def _key(row: Mapping[str, Any]) -> tuple:
-    return tuple(row.get(axis) for axis in KEY)
+    if not (tables / "points.csv").is_file():
+        return Facts([], [], host, published_tables(), devices)
+    results = Results(tables)
+    points = table_files.rows(results.of_ok_cells())
+    return Facts(points, results.rows("energy"), host, published_tables(), devices)
 
 
 # -- the table -----------------------------------------------------------------------------------
@@ -250,7 +224,7 @@ def question_of(arguments: argparse.Namespace) -> advice_question.Question:
     return question
 
 
-def check_devices(ids: Sequence[str], results: Results) -> None:
+def check_devices(ids: Sequence[str], facts: Facts) -> None:
     """Check that devices exist.
 
     Args:
@@ -259,7 +233,7 @@ def check_devices(ids: Sequence[str], results: Results) -> None:
     Raises:
         UserError: one does not, one line each.
     """
-    possible = [name for c in results.candidates for name in dict.fromkeys((c.id, *c.own_ids))]
+    possible = [name for c in facts.candidates for name in dict.fromkeys((c.id, *c.own_ids))]
     unknown = [name for name in ids if name not in possible]
     if unknown:
         raise UserError(
@@ -294,15 +268,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     question = question_of(arguments)
     settings = plan.load_experiment(arguments.configfile)["report"]
     devices = registry.load(REGISTRY)
-    results = read_results(arguments.results, devices)
-    check_devices(arguments.device, results)
+    facts = read_facts(arguments.results, devices)
+    check_devices(arguments.device, facts)
     tariff = settings["price_per_kwh"]
-    advice = ranking.answer(question, results, settings["prices"], tariff, arguments.device)
+    advice = ranking.answer(question, facts, settings["prices"], tariff, arguments.device)
     if arguments.json:
         document = advice.as_dict() | {"price_per_kwh": tariff}
         print(json.dumps(document, indent=1, ensure_ascii=False))
     else:
-        print(as_text(advice, tariff, results.host is not None))
+        print(as_text(advice, tariff, facts.host is not None))
     return 0
 
 

@@ -24,7 +24,7 @@ from siliconprof.advice.parts import (
     PREDICTED,
     Candidate,
     Estimate,
-    Results,
+    Facts,
     Row,
     of_candidate,
     record_name,
@@ -85,12 +85,12 @@ def measured(
     candidate: Candidate,
     backend: str,
     scenario: str,
-    results: Results,
+    facts: Facts,
 ) -> tuple[Estimate, Row] | None:
     """Seconds of a step of the same cell in that scenario, and its point, this host's first."""
     points = [
         point
-        for point in results.trainings()
+        for point in facts.trainings()
         if point["backend"] == backend
         and of_candidate(point, candidate)
         and same_training(question, workload, point)
@@ -110,10 +110,10 @@ def measured(
     return Estimate(ends[0], value, ends[1], MEASURED, basis), point
 
 
-def measured_energy(point: Row, results: Results) -> dict[str, Estimate]:
+def measured_energy(point: Row, facts: Facts) -> dict[str, Estimate]:
     """Joules of a step of a measured cell: scope -> estimate; scopes are never added up."""
     by_scope: dict[str, Estimate] = {}
-    for row in results.energy:
+    for row in facts.energy:
         same = all(row[axis] == point[axis] for axis in KEY)
         joules = row.get("energy_per_step_j")
         if same and joules and _better(row, by_scope.get(row["scope"])):
@@ -135,13 +135,13 @@ def predicted(
     workload: Any,
     candidate: Candidate,
     backend: str,
-    results: Results,
+    facts: Facts,
     shares_of_table4: Mapping[str, Sequence[Share]],
 ) -> Estimate:
     """Seconds of a step as a range, or why it is unknown."""
     flops, peak = workload.flops_per_step()[0], candidate.peak(question.precision)
     number_format = registry.PEAK_OF_PRECISION[question.precision]
-    near, too_far = _near(question, flops, backend, results)
+    near, too_far = _near(question, flops, backend, facts)
     own_points = [point for point in near if of_candidate(point, candidate)][:NEAREST]
     if own_points:
         rates = [float(point["flop_per_s"]) for point in own_points]
@@ -157,8 +157,8 @@ def predicted(
         return Estimate(
             basis=f"unknown: {reason}, and no training near this one was measured on it"
         )
-    shares = [(mfu, point) for point in near if (mfu := _mfu(point, results)) is not None]
-    alike = [pair for pair in shares if _like(pair[1], candidate, results)]
+    shares = [(mfu, point) for point in near if (mfu := _mfu(point, facts)) is not None]
+    alike = [pair for pair in shares if _like(pair[1], candidate, facts)]
     if alike:
         mfu, point = alike[0]
         spread = OTHER_DEVICE_SPREAD
@@ -197,15 +197,13 @@ def _beside(implied: Sequence[Share], peak: float) -> list[Share]:
     return list(dict.fromkeys(ends))
 
 
-def _near(
-    question: Question, flops: float, backend: str, results: Results
-) -> tuple[list[Row], bool]:
+def _near(question: Question, flops: float, backend: str, facts: Facts) -> tuple[list[Row], bool]:
     """(measured trainings in the same number format, nearest first; whether others are too far)."""
     number_format = registry.PEAK_OF_PRECISION[question.precision]
     amp = question.precision.startswith("amp-")
     by_distance = [
         (abs(math.log(float(point["flops"]) / flops)), index, point)
-        for index, point in enumerate(results.trainings())
+        for index, point in enumerate(facts.trainings())
         if point["backend"] == backend
         and float(point.get("flops") or 0) > 0
         and point.get("flop_per_s")
@@ -217,25 +215,25 @@ def _near(
     return near, len(near) < len(by_distance)
 
 
-def _mfu(point: Row, results: Results) -> float | None:
+def _mfu(point: Row, facts: Facts) -> float | None:
     """The share of its own device's peak that a training reached."""
-    entry = _entry(point, results)
+    entry = _entry(point, facts)
     peak = registry.peak_tflops(entry, point["precision"]) if entry else None
     share = float(point["flop_per_s"]) / (peak * TERA) if peak else None
     return share if share is not None and share <= 1 else None
 
 
-def _entry(point: Row, results: Results) -> Row | None:
+def _entry(point: Row, facts: Facts) -> Row | None:
     """The registry's entry of a point's device."""
-    for candidate in results.candidates:
+    for candidate in facts.candidates:
         if candidate.entry is not None and of_candidate(point, candidate):
             return candidate.entry
     return None
 
 
-def _like(point: Row, candidate: Candidate, results: Results) -> bool:
+def _like(point: Row, candidate: Candidate, facts: Facts) -> bool:
     """Whether a share applies to the candidate: both devices have the same vendor and kind."""
-    entry = _entry(point, results)
+    entry = _entry(point, facts)
     own = candidate.entry
     return bool(entry and own and (entry["vendor"], entry["kind"]) == (own["vendor"], own["kind"]))
 

@@ -82,8 +82,8 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Results:
-    """All measured results, of any host; every field may be empty."""
+class Facts:
+    """All measured facts, of any host; every field may be empty."""
 
     points: Sequence[Row] = ()  # of cells that are ok, with the cell's columns
     energy: Sequence[Row] = ()  # of energy.csv

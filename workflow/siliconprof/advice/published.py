@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from siliconprof import plugins
-from siliconprof.advice.parts import PUBLISHED, Candidate, Estimate, Results, Row, candidates
+from siliconprof.advice.parts import PUBLISHED, Candidate, Estimate, Facts, Row, candidates
 from siliconprof.cells.advice_question import SEQ_LEN, Question
 from siliconprof.memory import footprint
 
@@ -20,7 +20,7 @@ TABLE4_LENGTHS = (128, 256, 512, 1024)
 
 
 def published(
-    question: Question, candidate: Candidate, backend: str, results: Results
+    question: Question, candidate: Candidate, backend: str, facts: Facts
 ) -> Estimate | None:
     """Seconds of a step by Table 4: the same model and trainer, scaled by samples.
 
@@ -29,7 +29,7 @@ def published(
     settings = (question.precision, question.trainer, question.lora_rank, question.seq_len)
     if settings != ("fp32", "plain", 0, SEQ_LEN):
         return None
-    for row in results.published.get("table4_pass_time", ()):
+    for row in facts.published.get("table4_pass_time", ()):
         if row["device"] != candidate.id or row["backend"] != backend:
             continue
         if row["workload"].lower() == question.model:
@@ -47,13 +47,11 @@ def published(
     return None
 
 
-def published_energy(
-    question: Question, candidate: Candidate, results: Results
-) -> dict[str, Estimate]:
+def published_energy(question: Question, candidate: Candidate, facts: Facts) -> dict[str, Estimate]:
     """Joules of a step by Table 5, by scope, scaled by samples."""
     if question.lora_rank:
         return {}
-    for row in results.published.get("table5_energy", ()):
+    for row in facts.published.get("table5_energy", ()):
         same = row["workload"].lower() == question.model and row["precision"] == question.precision
         if row["device"] == candidate.id and same:
             batch = int(row["batch_size"])
@@ -76,12 +74,12 @@ def _table4(row: Row, seq_len: int) -> Any:
     return plugin(own | {"size": size, "batch_size": int(row["batch_size"]), "seq_len": seq_len})
 
 
-def longest_of_table4(results: Results) -> int:
+def longest_of_table4(facts: Facts) -> int:
     """The longest sequence with which every training of Table 4 fits its device, in tokens."""
-    by_id = {candidate.id: candidate for candidate in candidates(results.registry["devices"], None)}
+    by_id = {candidate.id: candidate for candidate in candidates(facts.registry["devices"], None)}
     longest = TABLE4_LENGTHS[0]
     for seq_len in TABLE4_LENGTHS[1:]:
-        for row in results.published["table4_pass_time"]:
+        for row in facts.published["table4_pass_time"]:
             needed = footprint.total(_table4(row, seq_len).memory_bytes("fp32", row["backend"]))
             capacity = by_id[row["device"]].capacity()[0] if row["device"] in by_id else None
             if capacity is not None and needed > capacity:
@@ -102,14 +100,14 @@ class Share:
     longest: int  # tokens
 
 
-def table4_shares(results: Results) -> dict[str, list[Share]]:
+def table4_shares(facts: Facts) -> dict[str, list[Share]]:
     """Backend -> the shares that its rows imply."""
     by_backend: dict[str, list[Share]] = {}
-    if not results.published.get("table4_pass_time"):
+    if not facts.published.get("table4_pass_time"):
         return by_backend
-    by_id = {candidate.id: candidate for candidate in results.candidates}
-    longest = longest_of_table4(results)
-    for row in results.published["table4_pass_time"]:
+    by_id = {candidate.id: candidate for candidate in facts.candidates}
+    longest = longest_of_table4(facts)
+    for row in facts.published["table4_pass_time"]:
         candidate = by_id.get(row["device"])
         peak = candidate.peak("fp32") if candidate else None
         if candidate is None or peak is None:

@@ -20,7 +20,7 @@ from siliconprof.advice.parts import (
     SCOPES,
     Candidate,
     Estimate,
-    Results,
+    Facts,
 )
 from siliconprof.advice.words import conclusion
 from siliconprof.analyse import money
@@ -166,7 +166,7 @@ class Advice:
 
 def answer(
     question: Question,
-    results: Results,
+    facts: Facts,
     prices: Mapping[str, float] | None = None,
     price_per_kwh: float | None = None,
     only: Sequence[str] = (),
@@ -178,7 +178,7 @@ def answer(
         price_per_kwh: the price of electricity in USD.
         only: ids of the devices to include; empty = all.
     """
-    workload, shares = question.workload(), published.table4_shares(results)
+    workload, shares = question.workload(), published.table4_shares(facts)
     answers = [
         _best(
             [
@@ -187,7 +187,7 @@ def answer(
                     workload,
                     candidate,
                     backend,
-                    results,
+                    facts,
                     shares,
                     prices or {},
                     price_per_kwh,
@@ -195,7 +195,7 @@ def answer(
                 for backend in candidate.backends
             ]
         )
-        for candidate in results.candidates
+        for candidate in facts.candidates
         if candidate.backends and (not only or {candidate.id, *candidate.own_ids} & set(only))
     ]
     answers.sort(key=usefulness)
@@ -244,7 +244,7 @@ def _answer(
     workload: Any,
     candidate: Candidate,
     backend: str,
-    results: Results,
+    facts: Facts,
     shares: Shares,
     prices: Mapping[str, float],
     price_per_kwh: float | None,
@@ -275,7 +275,7 @@ def _answer(
     step = Estimate(basis=f"it cannot run: {why}")
     energy: dict[str, Estimate] = {}
     if scenario != "cannot":
-        step, energy = _figures(question, workload, candidate, backend, scenario, results, shares)
+        step, energy = _figures(question, workload, candidate, backend, scenario, facts, shares)
     price = money.price_of(candidate.entry, [candidate.id, *candidate.own_ids], prices)
     return Answer(
         candidate,
@@ -311,22 +311,22 @@ def _figures(
     candidate: Candidate,
     backend: str,
     scenario: str,
-    results: Results,
+    facts: Facts,
     shares: Shares,
 ) -> tuple[Estimate, dict[str, Estimate]]:
     """(seconds of a step, joules of a step by scope)."""
     energy: dict[str, Estimate] = {}
-    measurement = evidence.measured(question, workload, candidate, backend, scenario, results)
+    measurement = evidence.measured(question, workload, candidate, backend, scenario, facts)
     if measurement:
         step, point = measurement
-        energy = evidence.measured_energy(point, results)
+        energy = evidence.measured_energy(point, facts)
     elif scenario == "offload":
         return Estimate(basis=OFFLOAD_UNKNOWN), {}
     else:
-        step = published.published(question, candidate, backend, results) or evidence.predicted(
-            question, workload, candidate, backend, results, shares
+        step = published.published(question, candidate, backend, facts) or evidence.predicted(
+            question, workload, candidate, backend, facts, shares
         )
-    energy = energy or published.published_energy(question, candidate, results)
+    energy = energy or published.published_energy(question, candidate, facts)
     if not energy:
         energy = _bound(candidate, step)
     return step, energy

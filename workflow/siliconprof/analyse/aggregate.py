@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof.analyse import cell_columns, other_methods, record_rows, study_rows
-from siliconprof.analyse.record_rows import KEY
+from siliconprof.analyse import cell_columns, other_methods, record_rows
 from siliconprof.errors import UserError, printable, stage
 from siliconprof.memory import memory_model
 from siliconprof.store import left_out, matrix_file, record, table_files
@@ -131,18 +130,11 @@ def write_tables(
     if damaged or doubles:
         raise UserError("\n".join([*damaged, *doubles]))
     output.mkdir(parents=True, exist_ok=True)
-    columns = {
-        "steps": ("point", "series", "iteration", "time_s", "loss"),
-        "samples": ("t_s",),
-        "curves": study_rows.CURVES,
-        "evaluations": study_rows.EVALUATIONS,
-        "texts": study_rows.TEXTS,
-    }
     for name, lines in tables.items():
         write = table_files.write_blocks if name in blocks_of else table_files.write
-        write(output / f"{name}.csv", lines, [*KEY, *columns.get(name, ())])
+        write(output / f"{name}.csv", lines)
     outside_rows = [{"record": path, "note": reason} for path, reason in outsiders.items()]
-    table_files.write(output / "outside.csv", outside_rows, ["record", "note"])
+    table_files.write(output / "outside.csv", outside_rows)
     table_files.write(output / "models.csv", memory_model.model_table())
     left_out.note("aggregate", output, strange)
 

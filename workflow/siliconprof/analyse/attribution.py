@@ -22,32 +22,16 @@ from siliconprof.analyse import attribution_costs
 from siliconprof.analyse.attribution_costs import Cost
 from siliconprof.analyse.attribution_inputs import Measured
 from siliconprof.analyse.ceilings import Limits
-from siliconprof.analyse.equal_work import CHOICES, by_phases, compiles, has_no_speed, work
+from siliconprof.analyse.equal_work import by_phases, compiles, has_no_speed, work
 from siliconprof.analyse.record_rows import KEY
 from siliconprof.analyse.throughputs import Noise, device_of
 from siliconprof.errors import stage
 from siliconprof.store import left_out, noise_floors, table_files
 from siliconprof.store.records import HERE
-from siliconprof.store.table_files import Row
+from siliconprof.store.results import Results
+from siliconprof.store.table_files import Row, point_key
 
 SIDES = ("fast", "slow")
-COLUMNS = (
-    "pair",
-    "rule",
-    *(f"{side}_{axis}" for side in SIDES for axis in (*KEY, "point")),
-    "kind",
-    "part",
-    "seconds",
-    "low_s",
-    "high_s",
-    "share",
-    "fast_s",
-    "slow_s",
-    "fast_how",
-    "slow_how",
-    "reason",
-    "verdict",
-)
 GAP, PHASE, CAUSE, LEFT = "gap", "phase", "cause", "unexplained"  # kinds of line
 PHASES = ("forward", "backward", "optimizer")  # and the rest
 REST = "rest"
@@ -56,23 +40,6 @@ ALIKE, ELSEWHERE = "same workload and precision", "fastest of two hosts"
 NO_GAP, EXPLAINED, PERHAPS = "no gap beyond noise", "explained mostly", "perhaps explained"
 UNEXPLAINED, OVER = "unexplained mostly", "over-explained"
 MOSTLY = 0.5  # of the gap
-FROM_CELL = (
-    "flags",
-    "size",
-    "lora_rank",
-    "weights",
-    "gradient_checkpointing",
-    *CHOICES,
-    "zero_stage",
-    "seed",
-    "data_sha256",
-    "target_len",
-    "method_version",
-    "scenario_applied",
-    "device_kind",
-    "blas",
-    "predicted_activations_bytes",
-)
 BESIDES = ("data", "trace", "other")  # timed parts of a step that are in the rest
 
 
@@ -86,22 +53,7 @@ class Pair(NamedTuple):
     @property
     def names(self) -> frozenset:
         """Which two cells, in whatever order."""
-        return frozenset((_cell(self.fast), _cell(self.slow)))
-
-
-def _cell(row: Row) -> tuple:
-    return (*(row[axis] for axis in KEY), row["point"])
-
-
-def measured(cells: Sequence[Row], points: Sequence[Row]) -> list[Row]:
-    """Points of cells that are ok, each with the columns `FROM_CELL` of its cell."""
-    by_key = {tuple(cell[axis] for axis in KEY): cell for cell in cells if cell["status"] == "ok"}
-    rows = []
-    for point in points:
-        cell = by_key.get(tuple(point[axis] for axis in KEY))
-        if cell is not None:
-            rows.append(point | {name: cell.get(name) for name in FROM_CELL})
-    return rows
+        return frozenset((point_key(self.fast), point_key(self.slow)))
 
 
 def pairs(points: Iterable[Row]) -> Iterator[Pair]:
@@ -339,20 +291,17 @@ def verdict(gap: Part, unexplained: Part) -> str:
     return EXPLAINED if unexplained.high <= MOSTLY * gap.seconds else PERHAPS
 
 
-def write(arguments: argparse.Namespace) -> None:
+def write(results: Results, arguments: argparse.Namespace) -> None:
     """Compute and write: the table."""
-    cells, points, lines, probes = (
-        table_files.rows(table_files.read(arguments.tables / f"{name}.csv"))
-        for name in ("cells", "points", "ceilings", "probes")
-    )
+    cells, lines, probes = map(results.rows, ("cells", "ceilings", "probes"))
     floors = {floor.host: floor for floor in map(noise_floors.read, arguments.noise_floors)}
-    joined = measured(cells, points)
+    joined = table_files.rows(results.of_ok_cells())
     inputs = Measured.of(joined, lines, probes, cells, Limits.of(lines, cells), Noise(floors))
     rows = [
         line for index, pair in enumerate(pairs(joined)) for line in rows_of(index, pair, inputs)
     ]
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
-    table_files.write(arguments.output_dir / "attribution.csv", rows, COLUMNS)
+    table_files.write(arguments.output_dir / "attribution.csv", rows)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

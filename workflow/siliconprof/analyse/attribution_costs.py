@@ -24,11 +24,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from siliconprof.analyse import step_operators, step_work
-from siliconprof.analyse.attribution_inputs import Measured, cell_key
+from siliconprof.analyse.attribution_inputs import Measured
 from siliconprof.analyse.throughputs import mebibytes, place, scaled
 from siliconprof.hosts import caches
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
-from siliconprof.store.table_files import Row
+from siliconprof.store.table_files import Row, key
 
 PRODUCTS, MEMORY, LAUNCHES = "products", "memory", "launches"
 PAGE_FAULTS, SWAP, OFFLOAD, CLOCKS = "page_faults", "swap", "offload", "clocks"
@@ -263,7 +263,7 @@ def clocks(row: Row, measured: Measured) -> Cost:
 
     Memory does not wait for that clock: the range begins at 0.
     """
-    line = measured.clocks.get(cell_key(row))
+    line = measured.clocks.get(key(row))
     if line is None:
         return unknown("no probe looked at its clocks")
     signs = [_yes(line.get(name)) for name in ("throttled", "power_capped")]

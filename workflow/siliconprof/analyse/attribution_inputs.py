@@ -8,10 +8,9 @@ from functools import cached_property
 
 from siliconprof.analyse.ceilings import DISPATCH, Limits
 from siliconprof.analyse.equal_work import flagged, work
-from siliconprof.analyse.record_rows import KEY
 from siliconprof.analyse.throughputs import Noise, device_of, place
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
-from siliconprof.store.table_files import Row
+from siliconprof.store.table_files import Row, key
 
 WARNED = ("contended", "noisy", "above_peak", "above_ceiling")  # flags of cells that costs rest on
 
@@ -67,7 +66,7 @@ class Measured:
             best,
             list(swept.values()),
             works_of,
-            {cell_key(row): row for row in probes if row["probe"] == "clocks"},
+            {key(row): row for row in probes if row["probe"] == "clocks"},
             noise,
             {
                 (*place(cell), cell["workload"], cell["precision"]): [
@@ -142,8 +141,3 @@ class Measured:
 
 def _step(row: Row) -> tuple:
     return (*work(row), str(row.get("gradient_checkpointing")))
-
-
-def cell_key(row: Row) -> tuple:
-    """What names a row's cell."""
-    return tuple(row[axis] for axis in KEY)

@@ -34,8 +34,8 @@ from siliconprof.errors import stage
 from siliconprof.hosts import caches, registry
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
-from siliconprof.store import left_out, matrix_file, noise_floors, table_files
-from siliconprof.store.cell import AXES
+from siliconprof.store import columns, left_out, matrix_file, noise_floors, table_files
+from siliconprof.store.results import Results
 from siliconprof.store.table_files import Row
 
 DISPATCH, AMORTISED = "dispatch", "amortised"  # launches of an operator in a row
@@ -87,30 +87,6 @@ class Limits:
         return self.ceilings.caches.get(device_of(row))
 
 
-COLUMNS = (
-    *PLACE,
-    "device_kind",
-    "blas",
-    "precision",
-    "quantity",
-    "value",
-    "unit",
-    "how",
-    "workload",
-    "point",
-    "record",
-    "n",
-    "error",
-    "error_basis",
-    "burst_value",
-    "last_level_cache_bytes",
-    "datasheet_value",
-    "datasheet_source",
-    "datasheet_note",
-    "datasheet_reason",
-    "share",
-    "reason",
-)
 KERNELS = ("copy", "triad", "reduction")
 LAUNCH_STEMS = ("context", "compile_and_load", "cold", "enqueue", "launch_and_wait", "amortised")
 NO_SHEET = "data sheets do not give it"
@@ -291,7 +267,7 @@ class Table:
         ]
         first = cells[0]
         line: Row = (
-            dict.fromkeys(COLUMNS)
+            columns.blank("ceilings")
             | {name: first[name] for name in PLACE}
             | {
                 "device_kind": first["device_kind"],
@@ -380,36 +356,18 @@ def _source(line: Row) -> str | None:
     return f"{line['backend']}, {line['workload']}: {line['how']}, {line['precision']}"
 
 
-def measured(cells: Sequence[Row], points: Sequence[Row]) -> list[Row]:
-    """Points of the cells that are ok, each with some columns of its cell."""
-    by_key = {_key(cell): cell for cell in cells if cell["status"] == "ok"}
-    return [
-        point | {name: by_key[_key(point)][name] for name in ("record", "blas", "device_kind")}
-        for point in points
-        if _key(point) in by_key
-    ]
-
-
-def _key(row: Row) -> tuple:
-    return (row["source"], *(row[axis] for axis in AXES))
-
-
-def write(arguments: argparse.Namespace) -> None:
+def write(results: Results, arguments: argparse.Namespace) -> None:
     """Compute and write: both tables."""
     matrix = matrix_file.read(arguments.matrix)
-    cells, points = (
-        table_files.rows(table_files.read(arguments.tables / f"{name}.csv"))
-        for name in ("cells", "points")
-    )
     floors = {floor.host: floor for floor in map(noise_floors.read, arguments.noise_floors)}
     sheets = DataSheets(registry.load(arguments.registry), matrix["host"])
-    points, noise = measured(cells, points), Noise(floors)
-    table = Table(cells, points, sheets, noise)
+    points, noise = table_files.rows(results.of_ok_cells()), Noise(floors)
+    table = Table(results.rows("cells"), points, sheets, noise)
     lines = list(table.rows())
     checks = list(throughputs.check(points, of_table(lines, table.caches), sheets, noise))
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
-    table_files.write(arguments.output_dir / "ceilings.csv", lines, COLUMNS)
-    table_files.write(arguments.output_dir / "checks.csv", checks, throughputs.COLUMNS)
+    table_files.write(arguments.output_dir / "ceilings.csv", lines)
+    table_files.write(arguments.output_dir / "checks.csv", checks)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,50 +15,17 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from siliconprof.analyse import ceilings, scaling
+from siliconprof.analyse import scaling
 from siliconprof.analyse.ceilings import Limits
-from siliconprof.analyse.record_rows import KEY
 from siliconprof.analyse.throughputs import Noise, metric
 from siliconprof.errors import stage
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.store import left_out, matrix_file, noise_floors, table_files
+from siliconprof.store import columns, left_out, matrix_file, noise_floors, table_files
+from siliconprof.store.results import Results
 from siliconprof.store.table_files import Row
 
 GRID = "transformer_grid"
-COLUMNS = (
-    *KEY,
-    "module",
-    "point",
-    "n_layer",
-    "n_embd",
-    "n_head",
-    "head_dim",
-    "d_ff",
-    "seq_len",
-    "batch_size",
-    "vocab_size",
-    "n_parameters",
-    "tokens_per_step",
-    "flops",
-    "actual_s",
-    "actual_q25_s",
-    "actual_q75_s",
-    "actual_n",
-    "expected_datasheet_s",
-    "datasheet_flop_per_s",
-    "expected_datasheet_source",
-    "expected_datasheet_note",
-    "expected_datasheet_reason",
-    "expected_ceiling_s",
-    "ceiling_flop_per_s",
-    "expected_ceiling_how",
-    "expected_ceiling_reason",
-    "actual_over_datasheet",
-    "actual_over_ceiling",
-    "tokens_per_s",
-    "flop_per_s",
-)
 NO_FLOPS = "the point has no number of operations"
 
 
@@ -73,9 +40,8 @@ def expected_rows(points: Sequence[Row], limits: Limits, sheets: DataSheets) -> 
         sheet = sheets.peak(point, point["precision"])
         flops, actual_s = point["flops"], scaling.step_s(point)
         missing = None if flops else NO_FLOPS
-        row: Row = dict.fromkeys(COLUMNS) | {
-            name: scaling.whole(point[name]) for name in COLUMNS if name in point
-        }
+        row = columns.blank("expected")
+        row |= {name: scaling.whole(point[name]) for name in row if name in point}
         row |= {
             "point": int(point["point"]),
             "actual_s": actual_s,
@@ -106,38 +72,21 @@ def quartiles(point: Row) -> Row:
     }
 
 
-def grid_points(cells: Sequence[Row], points: Sequence[Row]) -> list[Row]:
-    """All points of grids whose cell is ok, each with whether its cell checkpoints."""
-    checkpointing = {
-        tuple(cell[axis] for axis in KEY): cell["gradient_checkpointing"] for cell in cells
-    }
-    return [
-        point | {"gradient_checkpointing": checkpointing[tuple(point[axis] for axis in KEY)]}
-        for point in ceilings.measured(cells, [p for p in points if p["module"] == GRID])
-    ]
-
-
-def write(arguments: argparse.Namespace) -> None:
+def write(results: Results, arguments: argparse.Namespace) -> None:
     """Compute and write: both tables."""
     matrix = matrix_file.read(arguments.matrix)
-    cells, points, lines = (
-        table_files.rows(table_files.read(arguments.tables / f"{name}.csv"))
-        for name in ("cells", "points", "ceilings")
-    )
     floors = {floor.host: floor for floor in map(noise_floors.read, arguments.noise_floors)}
     sheets = DataSheets(registry.load(arguments.registry), matrix["host"])
-    limits, in_grids = Limits.of(lines, cells), grid_points(cells, points)
+    limits = Limits.of(results.rows("ceilings"), results.rows("cells"))
+    points = table_files.rows(results.of_ok_cells())
+    in_grids = [point for point in points if point["module"] == GRID]
     measured = [point for point in in_grids if scaling.is_measured(point)]
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
     table_files.write(
-        arguments.output_dir / "expected.csv",
-        list(expected_rows(measured, limits, sheets)),
-        COLUMNS,
+        arguments.output_dir / "expected.csv", list(expected_rows(measured, limits, sheets))
     )
     table_files.write(
-        arguments.output_dir / "scaling.csv",
-        list(scaling.rows(in_grids, limits, Noise(floors))),
-        scaling.COLUMNS,
+        arguments.output_dir / "scaling.csv", list(scaling.rows(in_grids, limits, Noise(floors)))
     )
 
 

@@ -9,7 +9,7 @@ from siliconprof import declarations
 from siliconprof.analyse import study_rows
 from siliconprof.hosts.sensors import sources
 from siliconprof.stats import statistics
-from siliconprof.store import table_files
+from siliconprof.store import columns, table_files
 from siliconprof.store.cell import AXES, canonical_json
 from siliconprof.store.record import WORDS
 from siliconprof.store.table_files import Block
@@ -17,19 +17,6 @@ from siliconprof.store.table_files import Block
 KEY = table_files.KEY
 PARTS = ("weights", "gradients", "optimizer", "activations", "temporary")  # of predicted memory
 WARM_UP = "warmup_step_s"
-ENERGY = (
-    "name",
-    "scope",
-    "quality",
-    "energy_j",
-    "updates",
-    "energy_per_step_j",
-    "energy_per_sample_j",
-    "idle_before_w",
-    "idle_after_w",
-    "net_energy_per_step_j",
-    "reason",
-)
 # By the vendor of a GPU whose host draws power of its own: seed 001, section 4.2, after Lewis et al.
 HOST_POWER_ASSUMED_W = {"nvidia": 70.0}
 
@@ -79,7 +66,7 @@ def point_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]
             "loss_first": (point.get("loss") or [None])[0],
             "loss_last": (point.get("loss") or [None])[-1],
             "training_steps": len(point.get("loss") or []) or None,
-            **study_rows.columns(data, point),
+            **study_rows.point_columns(data, point),
         }
         for name, quantity in declarations.quantities().items():
             if quantity.series:
@@ -247,20 +234,14 @@ def energy_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]
             if not all(entry.get(word) for word in ("name", "scope", "quality")):
                 entry = {"reason": entry.get("reason") or "the record does not say of what"}
             joules = entry.get("energy_per_step_j")
-            host_w, host_j = assumed_host_w(entry.get("name")), None
+            line = columns.besides_key("energy")
+            line |= {name: value for name, value in entry.items() if name in line}
+            line |= {"point": index, "window_s": window_s, "energy_steps": steps}
+            host_w = assumed_host_w(entry.get("name"))
             if joules is not None and host_w is not None and window_s and steps:
-                host_j = host_w * window_s / steps
-            yield (
-                key(source, data)
-                | {"point": index, "window_s": window_s, "energy_steps": steps}
-                | {name: entry.get(name) for name in ENERGY}
-                | {
-                    "assumed_host_w": None if host_j is None else host_w,
-                    "energy_per_step_plus_assumed_host_j": None
-                    if host_j is None
-                    else joules + host_j,
-                }
-            )
+                line["assumed_host_w"] = host_w
+                line["energy_per_step_plus_assumed_host_j"] = joules + host_w * window_s / steps
+            yield key(source, data) | line
 
 
 def assumed_host_w(name: str | None) -> float | None:

@@ -20,70 +20,10 @@ from siliconprof.analyse.record_rows import KEY
 from siliconprof.analyse.throughputs import NOISE_ASSUMED, NOISE_ASSUMED_BASIS, Noise, metric
 from siliconprof.hosts import caches
 from siliconprof.stats import line_fit
+from siliconprof.store import columns
 from siliconprof.store.table_files import Row
 
 SHAPE = ("n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len", "vocab_size", "n_parameters")
-COLUMNS = (
-    *KEY,
-    "about",
-    *SHAPE,
-    *(f"points_{status}" for status in STATUSES),
-    "batch_sizes",
-    *(f"{end}_{what}" for what in ("batch", "step_s") for end in ENDS),
-    "fixed_s",
-    "fixed_low_s",
-    "fixed_high_s",
-    "per_sample_s",
-    "residual",
-    "fit_reason",
-    "noise",
-    "noise_basis",
-    "fixed_share_smallest",
-    "fixed_share_smallest_low",
-    "fixed_share_smallest_high",
-    "fixed_share_largest",
-    "fixed_memory_share_most",
-    "overhead_share",
-    "overhead_share_low",
-    "throughput_gain",
-    "launches",
-    "launches_how",
-    "launch_cost_s",
-    "launch_cost_how",
-    "launch_s",
-    "launch_share_smallest",
-    "launch_share_largest",
-    "launch_reason",
-    "least_bytes_smallest",
-    "least_bytes_largest",
-    "from_memory_share_smallest",
-    "from_memory_share_largest",
-    "last_level_cache_bytes",
-    "bandwidth_bytes_per_s",
-    "bandwidth_how",
-    "memory_s_smallest",
-    "memory_s_largest",
-    "memory_share_smallest",
-    "memory_share_largest",
-    "memory_reason",
-    "tokens_per_s_smallest",
-    "tokens_per_s_largest",
-    "best_flop_per_s",
-    "best_of_ceiling",
-    "launch_bound",
-    "launch_why",
-    "memory_bound",
-    "memory_why",
-    "smallest_model_parameters",
-    "largest_model_parameters",
-    "best_model_parameters",
-    "flop_per_s_smallest_model",
-    "flop_per_s_largest_model",
-    "flop_per_s_best_model",
-    "verdict",
-    "says",
-    "how",
-)
 ABOUT_SHAPE, ABOUT_BACKEND = "model shape", "backend"
 
 
@@ -114,7 +54,7 @@ def rows(points: Sequence[Row], limits: Limits, noise: Noise) -> Iterator[Row]:
         shapes.sort(key=lambda row: (row["n_parameters"] or 0, row["seq_len"] or 0))
         yield from shapes
         yield (
-            dict.fromkeys(COLUMNS)
+            columns.blank("scaling")
             | {name: shapes[0][name] for name in KEY}
             | {"about": ABOUT_BACKEND}
             | bound.of_backend(shapes)
@@ -139,7 +79,7 @@ class Scaling:
     def row(self) -> Row:
         """Its line of scaling.csv."""
         first = self.points[0]
-        row: Row = dict.fromkeys(COLUMNS) | {
+        row: Row = columns.blank("scaling") | {
             name: whole(first.get(name)) for name in (*KEY, *SHAPE)
         }
         row |= {"about": ABOUT_SHAPE} | counted(self.points)

@@ -12,6 +12,7 @@ from typing import Any
 
 from siliconprof import declarations, plugins
 from siliconprof.stats import statistics
+from siliconprof.store import columns
 from siliconprof.store.table_files import Block
 
 
@@ -43,18 +44,6 @@ def flags(data: Mapping[str, Any]) -> Iterator[dict[str, str]]:
 
 Columns = dict[str, Any]
 
-CURVES = (
-    "point",
-    "step",
-    "loss",
-    "gradient_norm",
-    "learning_rate",
-    "step_s",
-    "tokens_per_s",
-    "unusual",
-)
-EVALUATIONS = ("point", "step", "loss", "perplexity", "accuracy", "seconds")
-TEXTS = ("point", "temperature", "prompt", "text")
 # Tukey's outer fence (Exploratory Data Analysis, 1977, section 2D): what lies more than three
 # inter-quartile ranges above the third quartile is "far out". Where steps hardly differ, that is
 # near the median, so a step must also take a quarter longer than the median to be worth a mark.
@@ -63,7 +52,7 @@ LEAST_EXCESS = 1.25
 FEWEST_STEPS = 12  # below which quartiles say little of a run
 
 
-def columns(data: Mapping[str, Any], point: Mapping[str, Any]) -> Columns:
+def point_columns(data: Mapping[str, Any], point: Mapping[str, Any]) -> Columns:
     """Columns of points.csv, None where a point is of another kind."""
     memory, outcome = point["memory"], point.get("outcome") or {}
     test = point.get("test") or {}
@@ -214,11 +203,11 @@ def evaluation_rows(data: Mapping[str, Any]) -> Iterator[Columns]:
     """Lines of evaluations.csv without the cell's key."""
     for index, point in enumerate(data["points"]):
         for evaluation in point.get("evaluations") or []:
-            yield {"point": index} | {name: evaluation.get(name) for name in EVALUATIONS[1:]}
+            yield columns.besides_key("evaluations") | {"point": index} | evaluation
 
 
 def text_rows(data: Mapping[str, Any]) -> Iterator[Columns]:
     """Lines of texts.csv without the cell's key: what the trained model wrote."""
     for index, point in enumerate(data["points"]):
         for text in point.get("texts") or []:
-            yield {"point": index} | {name: text[name] for name in TEXTS[1:]}
+            yield columns.besides_key("texts") | {"point": index} | text

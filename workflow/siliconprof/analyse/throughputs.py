@@ -30,30 +30,6 @@ ABOVE_CEILING = "above our own ceiling by more than noise"
 NOT_COMPARED = "not compared"
 FLAG_OF_VERDICT = {ABOVE_PEAK: "above_peak", ABOVE_CEILING: "above_ceiling"}
 PLACE = ("source", "host", "device", "backend")
-COLUMNS = (
-    "source",
-    *AXES,
-    "device_kind",
-    "blas",
-    "module",
-    "point",
-    "how",
-    "quantity",
-    "value",
-    "unit",
-    "compared_value",
-    "datasheet_value",
-    "datasheet_source",
-    "of_datasheet",
-    "ceiling",
-    "ceiling_how",
-    "of_ceiling",
-    "noise",
-    "noise_basis",
-    "verdict",
-    "reason",
-    "record",
-)
 # Ten fresh processes of one 512³ product gave medians 22 % apart on a virtual machine.
 NOISE_ASSUMED = 0.25
 NOISE_ASSUMED_BASIS = (

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof.analyse import scaling
-from siliconprof.analyse.equal_work import CHOICES, compiles
-from siliconprof.analyse.record_rows import KEY
+from siliconprof.analyse.equal_work import compiles
 from siliconprof.analyse.throughputs import (
     NOISE_ASSUMED,
     NOISE_ASSUMED_BASIS,
@@ -25,33 +24,11 @@ from siliconprof.analyse.throughputs import (
 from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.stats import inference, line_fit, training_course
 from siliconprof.store.records import HERE
-from siliconprof.store.table_files import Row
-
-if TYPE_CHECKING:
-    import pandas as pd
+from siliconprof.store.results import Results
+from siliconprof.store.table_files import KEY, Row, key, point_key, rows
 
 POINTS, SHAPES, BACKENDS, CELLS = "points", "shapes", "backends", "cells"  # rows of a quantity
 ASSUMED_DF = 1000.0  # an assumption has none; with so many, t is the normal distribution
-FROM_CELL = (
-    "seed",
-    "data_sha256",
-    "method_version",
-    "device_kind",
-    "gradient_checkpointing",
-    *CHOICES,
-    "record",
-    "size",
-    "lora",
-    "flags",
-    "scenario_applied",
-    "target_len",
-    "clip_seconds",
-    "rss_at_start_bytes",
-    "rss_peak_sampled_bytes",
-    "page_size_bytes",
-    "framework",
-    "price_usd",
-)
 # The paper gives no shapes but 2000 x 2000: a matrix with that many values or more counts as
 # large, one with at most a quarter of them as small, and others as neither.
 LARGE_VALUES, SMALL_VALUES = 2000 * 2000, 1000 * 1000
@@ -116,7 +93,7 @@ class Evidence:
     shapes: Sequence[Row]
     backends: Sequence[Row]
     tables: Mapping[str, Mapping[tuple, Sequence[Row]]]  # name -> rows by cell, or by its point
-    frames: Mapping[str, pd.DataFrame]  # long tables: samples, training_steps
+    results: Results  # for the long tables: samples, training_steps
     sheets: DataSheets
     noise: Noise
     _figures: dict[tuple[str, int], Figure | str] = field(default_factory=dict)
@@ -128,32 +105,22 @@ class Evidence:
     def of(
         cls,
         quantities: Mapping[str, Quantity],
-        tables: Mapping[str, Sequence[Row]],
-        frames: Mapping[str, pd.DataFrame],
+        results: Results,
         sheets: DataSheets,
         noise: Noise,
     ) -> Evidence:
-        """Build the evidence from the tables by name.
+        """Build the evidence from the tables."""
 
-        Args:
-            tables: cells, points, scaling, curves, evaluations, energy, probes, ceilings.
-            frames: samples, training_steps.
-        """
-        cells = [_identified(cell, sheets) for cell in tables["cells"]]
-        by_key = {key(cell): cell for cell in cells}
-        names = ("registry_id", "vendor", "module", *FROM_CELL)
-
-        def usable(rows: Sequence[Row]) -> list[Row]:
-            ok = [r for r in rows if by_key.get(key(r), {}).get("status") == "ok"]
+        def usable(name: str) -> list[Row]:
             return [
-                dict(row) | {name: by_key[key(row)].get(name) for name in names}
-                for row in ok
+                _identified(row, sheets)
+                for row in rows(results.of_ok_cells(name))
                 if row.get("point_status") in (None, "ok")
             ]
 
         # Every claim is about eager steps.
-        points = [point for point in usable(tables["points"]) if not compiles(point)]
-        lines = usable(tables["scaling"])
+        points = [point for point in usable("points") if not compiles(point)]
+        lines = usable("scaling")
         for point in points:
             point["shape_size"] = shape_size(point)
         whole = [p for p in points if p.get("trainer") == "training_run"]
@@ -162,18 +129,18 @@ class Evidence:
                 point["model"] = name
         return cls(
             quantities,
-            cells,
+            [_identified(cell, sheets) for cell in results.rows("cells")],
             points,
             [line for line in lines if line["about"] == scaling.ABOUT_SHAPE],
             [line for line in lines if line["about"] == scaling.ABOUT_BACKEND],
             {
-                "curves": _by(point_key, tables["curves"], "step"),
-                "evaluations": _by(point_key, tables["evaluations"], "step"),
-                "energy": _by(point_key, tables["energy"]),
-                "probes": _by(key, tables["probes"]),
-                "ceilings": _by(device_of, tables["ceilings"]),
+                "curves": _by(point_key, results.rows("curves"), "step"),
+                "evaluations": _by(point_key, results.rows("evaluations"), "step"),
+                "energy": _by(point_key, results.rows("energy")),
+                "probes": _by(key, results.rows("probes")),
+                "ceilings": _by(device_of, results.rows("ceilings")),
             },
-            frames,
+            results,
             sheets,
             noise,
         )
@@ -303,7 +270,7 @@ class Evidence:
 
     def _lines(self, name: str, row: Row, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """The lines of a long table for a row's cell; empty where a column is missing."""
-        frame = self.frames[name]
+        frame = self.results.frame(name)
         if not len(frame) or any(column not in frame for column in columns):
             return []
         if name not in self._places:
@@ -324,32 +291,22 @@ def shape_size(point: Mapping[str, Any]) -> str | None:
     return "large" if values >= LARGE_VALUES else "small" if values <= SMALL_VALUES else None
 
 
-def _identified(cell: Row, sheets: DataSheets) -> Row:
-    """A cell with its device's name in the registry, vendor and price, where known."""
-    entry = sheets.entry(cell)
+def _identified(row: Row, sheets: DataSheets) -> Row:
+    """A row with its device's name in the registry, vendor and price, where known."""
+    entry = sheets.entry(row)
     names = [name for name, listed in sheets.registry["devices"].items() if listed is entry]
     vendor = entry["vendor"] if entry else None
-    if entry is None and cell["source"] == HERE:
-        devices = [d for d in sheets.host["devices"] if d["id"] == cell["device"]]
+    if entry is None and row["source"] == HERE:
+        devices = [d for d in sheets.host["devices"] if d["id"] == row["device"]]
         vendor = devices[0].get("vendor") if devices else None
     price = entry["price_usd"] if entry else None
-    return dict(cell) | {
+    return row | {
         "registry_id": names[0] if entry else None,
         "vendor": vendor,
-        "framework": str(cell["backend"]).partition("-")[0],
+        "framework": str(row["backend"]).partition("-")[0],
         "price_usd": float(price["value"]) if price else None,
-        "lora": bool(cell.get("lora_rank")),
+        "lora": bool(row.get("lora_rank")),
     }
-
-
-def key(row: Mapping[str, Any]) -> tuple:
-    """The key of a row's cell."""
-    return tuple(row[name] for name in KEY)
-
-
-def point_key(row: Mapping[str, Any]) -> tuple:
-    """The key of a row's point: its cell and the point's number."""
-    return (*key(row), int(row["point"]))
 
 
 def _operation(row: Mapping[str, Any]) -> tuple:

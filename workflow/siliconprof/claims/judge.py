@@ -34,24 +34,12 @@ from siliconprof.claims.verdicts import NOT_TESTABLE, Outcome
 from siliconprof.errors import stage
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
-from siliconprof.store import left_out, matrix_file, noise_floors, table_files
+from siliconprof.store import columns, left_out, matrix_file, noise_floors, table_files
 from siliconprof.store.records import HERE
+from siliconprof.store.results import Results
 from siliconprof.store.table_files import Row
 
 Counts = Callable[[Row], bool]  # whether a row counts, by its source
-TABLES = (
-    "cells",
-    "points",
-    "scaling",
-    "curves",
-    "evaluations",
-    "energy",
-    "probes",
-    "ceilings",
-    "samples",
-    "training_steps",
-)
-LONG = ("samples", "training_steps")  # these stay frames
 MEASURED = (
     "value",
     "low",
@@ -72,31 +60,6 @@ ANALOGUE_WORDS = {
     verdicts.INCONCLUSIVE: "undecided",
     NOT_TESTABLE: "in part",
 }
-COLUMNS = (
-    "id",
-    "statement",
-    "source",
-    "note",
-    "kind",
-    "compared",
-    "verdict",
-    "reason",
-    "consistency",
-    "consistency_reason",
-    "published_devices",
-    "published_value",
-    "published_unit",
-    "claimed",
-    "claimed_low",
-    "claimed_high",
-    "unit",
-    "tolerance",
-    "tolerance_reason",
-    *(f"measured_{name}" for name in MEASURED),
-    "analogue_says",
-    "analogue_reason",
-    *(f"analogue_{name}" for name in MEASURED),
-)
 UNITS = {kind: "times" for kind in ("ratio", "direction", "trend", "largest")} | {
     "share": "of the points",
     "finding": "",
@@ -112,7 +75,7 @@ def row_of(claim: Claim, evidence: Evidence, tables: Answer) -> Row:
         tables: whether the sources' own numbers agree with it.
     """
     compare = claim.compare
-    row: Row = dict.fromkeys(COLUMNS) | {
+    row: Row = columns.blank("claims") | {
         "id": claim.id,
         "statement": claim.text,
         "source": claim.source,
@@ -353,26 +316,18 @@ def _side_words(side: Mapping[str, Any], devices: Mapping[str, Any]) -> str:
     return f"{text} by {side['backend']}" if "backend" in side else text
 
 
-def write(arguments: argparse.Namespace) -> None:
+def write(results: Results, arguments: argparse.Namespace) -> None:
     """Compute and write: the table."""
     devices = registry.load(arguments.registry)
     published = Published(arguments.published, devices)
     claims = claims_file.load(arguments.claims, devices, published, QUANTITIES)
     consistent = consistency.answers(claims, published, str(arguments.claims))
     matrix = matrix_file.read(arguments.matrix)
-    frames = {name: table_files.read(arguments.tables / f"{name}.csv") for name in TABLES}
-    tables = {name: table_files.rows(frames[name]) for name in TABLES if name not in LONG}
     floors = {floor.host: floor for floor in map(noise_floors.read, arguments.noise_floors)}
-    evidence = Evidence.of(
-        QUANTITIES,
-        tables,
-        {name: frames[name] for name in LONG},
-        DataSheets(devices, matrix["host"]),
-        Noise(floors),
-    )
+    evidence = Evidence.of(QUANTITIES, results, DataSheets(devices, matrix["host"]), Noise(floors))
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
     lines = [row_of(claim, evidence, consistent[claim.id]) for claim in claims]
-    table_files.write(arguments.output_dir / "claims.csv", lines, COLUMNS)
+    table_files.write(arguments.output_dir / "claims.csv", lines)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -49,7 +49,7 @@ PLUGINS_OF = {
             "claims.judge",
             "remote.bundle",
         ),
-        ("workloads",),
+        ("workloads", "probes"),  # they declare columns of the tables
     ),
     "render.draw": ("backends", "workloads", "trainers", "probes"),
     "cells.matrix": ("backends", "workloads", "trainers", "probes", "captures"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from siliconprof import words
 from siliconprof.advice import ranking
-from siliconprof.advice.parts import MEASURED, PREDICTED, PUBLISHED, Estimate, Results
+from siliconprof.advice.parts import MEASURED, PREDICTED, PUBLISHED, Estimate, Facts
 from siliconprof.advice.ranking import Advice, Answer
 from siliconprof.analyse import money
 from siliconprof.cells import advice_question
@@ -26,7 +26,7 @@ MOST_SHOWN = 12  # lines that stand open
 def add(data: Data, book: Book) -> None:
     """For each question its conclusion and a table; one figure of all."""
     settings = data.matrix["experiment"].get("report", {})
-    results = Results(data.points, data.energy, data.host, data.published, data.registry)
+    facts = Facts(data.points, data.energy, data.host, data.published, data.registry)
     advices: list[Advice] = []
     for entry in settings.get("advice") or []:
         question, mistakes = advice_question.read(entry)
@@ -36,7 +36,7 @@ def add(data: Data, book: Book) -> None:
             )
             continue
         advices.append(
-            ranking.answer(question, results, settings.get("prices"), settings.get("price_per_kwh"))
+            ranking.answer(question, facts, settings.get("prices"), settings.get("price_per_kwh"))
         )
     if not advices:
         book.note(

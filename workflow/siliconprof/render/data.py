@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof.analyse import published_values, record_rows
-from siliconprof.analyse.equal_work import CHOICES, by_phases
+from siliconprof.analyse.equal_work import by_phases
 from siliconprof.analyse.throughputs import FLAG_OF_VERDICT, device_of
 from siliconprof.errors import UserError
 from siliconprof.hosts import registry
@@ -24,51 +24,10 @@ from siliconprof.render.traces import Traces, key, point_key
 from siliconprof.render.variants import Family, Row, family, family_order, label, model, order, stem
 from siliconprof.store import matrix_file, noise_floors, table_files
 from siliconprof.store.records import HERE
-from siliconprof.store.table_files import read, rows
+from siliconprof.store.results import Results
+from siliconprof.store.table_files import rows
 
 KEY = record_rows.KEY
-FROM_CELL = (
-    "status",
-    "flags",
-    "flag_details",
-    "seed",
-    "data_sha256",
-    "data_synthetic",
-    "dataset",
-    "threads",
-    "method_version",
-    "device_kind",
-    "blas",
-    "rss_at_start_bytes",
-    "rss_peak_sampled_bytes",
-    "started_at",
-    "scenario_applied",
-    "predicted_memory_bytes",
-    "predicted_offloaded_bytes",
-    "capacity_bytes",
-    "batch_size_found",
-    "limit_enforced",
-    "limit_how",
-    "limit_reason",
-    "confirmed_peak_bytes",
-    "size",
-    "lora_rank",
-    "lora_alpha",
-    "learning_rate",
-    "seq_len",
-    "target_len",
-    "clip_seconds",
-    "zero_stage",
-    "weights",
-    "gradient_checkpointing",
-    *CHOICES,
-    "offload",
-    "offloads",
-    "minor_faults",
-    "major_faults",
-    "page_size_bytes",
-    "probes_off",
-)
 PUBLISHED = (
     "table1_devices",
     "table2_workloads",
@@ -80,42 +39,7 @@ PUBLISHED = (
     "seed003_speedups",
     "seed004_speedups",
 )
-TABLES = (
-    "cells",
-    "points",
-    "steps",
-    "samples",
-    "outside",
-    "training_steps",
-    "energy",
-    "probes",
-    "captures",
-    "models",
-    "ceilings",
-    "checks",
-    "curves",
-    "evaluations",
-    "expected",
-    "scaling",
-    "attribution",
-    "claims",
-    "other_methods",
-)
-OF_CELLS = (
-    "cells",
-    "points",
-    "steps",
-    "samples",
-    "training_steps",
-    "energy",
-    "probes",
-    "captures",
-    "checks",
-    "curves",
-    "evaluations",
-    "expected",
-    "other_methods",
-)
+ADDED = ("flags", "flag_details", "offloads", "probes_off")  # to what cells.csv says of a cell
 SWITCHED_OFF = "switched off for this cell"  # what the sampler says of a probe left out on purpose
 
 
@@ -125,7 +49,7 @@ class Data:
 
     matrix: Mapping[str, Any]
     cells: list[Row]
-    points: list[Row]  # of cells whose status is ok, with what FROM_CELL names beside them
+    points: list[Row]  # of cells whose status is ok, with the cell's columns
     traces: Traces
     outside: list[Row]
     registry: Mapping[str, Any]
@@ -314,7 +238,7 @@ def read_published(folder: Path) -> dict[str, list[Row]]:
 
 
 def load(
-    matrix: Path, tables: Path, published: Path, registry_: Path, floors: Sequence[Path] = ()
+    matrix: Path, results: Results, published: Path, registry_: Path, floors: Sequence[Path] = ()
 ) -> Data:
     """Everything, checked as far as the page needs it.
 
@@ -325,18 +249,12 @@ def load(
         UserError: a file is missing or damaged.
     """
     document = matrix_file.read(matrix)
-    frames = {name: read(tables / f"{name}.csv") for name in TABLES}
-    for name in OF_CELLS:
-        absent = [column for column in KEY if column not in frames[name].columns]
-        if absent:
-            raise UserError(f"{tables / name}.csv: no column {', '.join(absent)}")
-    probes = rows(frames["probes"])
-    cells = sorted(rows(frames["cells"]), key=order) if len(frames["cells"]) else []
+    probes = rows(results.frame("probes"))  # these two get more columns, so they are no shared rows
+    cells = sorted(rows(results.frame("cells")), key=order)
+    checks = results.rows("checks")
     _circumstances(cells, probes)
-    checks = rows(frames["checks"])
     _flag_impossible(cells, checks)
-    results = tables.parent
-    points = _measured(cells, rows(frames["points"]))
+    points = _measured(results, cells)
     noise = {floor.host: floor for floor in map(noise_floors.read, floors)}
     uncertainty.rest_on(points, noise)
     return Data(
@@ -344,29 +262,29 @@ def load(
         cells=cells,
         points=points,
         traces=Traces(
-            steps=frames["steps"],
-            samples=frames["samples"],
-            training_steps=frames["training_steps"],
-            curves=frames["curves"],
-            evaluations=frames["evaluations"],
+            steps=results.frame("steps"),
+            samples=results.frame("samples"),
+            training_steps=results.frame("training_steps"),
+            curves=results.frame("curves"),
+            evaluations=results.frame("evaluations"),
         ),
-        outside=rows(frames["outside"]),
+        outside=results.rows("outside"),
         registry=registry.load(registry_),
         published=read_published(published),
-        results=results,
-        energy=rows(frames["energy"]),
+        results=results.tables.parent,
+        energy=results.rows("energy"),
         probes=probes,
-        captures=rows(frames["captures"]),
-        models=rows(frames["models"]),
-        ceilings=rows(frames["ceilings"]),
+        captures=results.rows("captures"),
+        models=results.rows("models"),
+        ceilings=results.rows("ceilings"),
         checks=checks,
-        expected=rows(frames["expected"]),
-        scaling=rows(frames["scaling"]),
-        attribution=rows(frames["attribution"]),
-        claims=rows(frames["claims"]),
-        other_methods=rows(frames["other_methods"]),
+        expected=results.rows("expected"),
+        scaling=results.rows("scaling"),
+        attribution=results.rows("attribution"),
+        claims=results.rows("claims"),
+        other_methods=results.rows("other_methods"),
         floors=noise,
-        damaged=sorted((results / "damaged").glob("**/*.json")),
+        damaged=sorted((results.tables.parent / "damaged").glob("**/*.json")),
     )
 
 
@@ -404,19 +322,14 @@ def _flag_impossible(cells: Iterable[Row], checks: Iterable[Row]) -> None:
                 )
 
 
-def _measured(cells: Iterable[Row], points: Iterable[Row]) -> list[Row]:
-    """Points of cells that are ok, each with the columns `FROM_CELL` of its cell."""
+def _measured(results: Results, cells: Iterable[Row]) -> list[Row]:
+    """Points of cells that are ok, each with its cell's columns, the added ones among them."""
     by_key = {key(cell): cell for cell in cells}
-    measured = []
+    points = rows(results.of_ok_cells())
     for point in points:
-        cell = by_key.get(key(point))
-        if cell is not None and cell["status"] == "ok":
-            beside = {name: cell.get(name) for name in FROM_CELL}
-            measured.append(
-                beside | {k: v for k, v in point.items() if v is not None or k not in beside}
-            )
-    _tell_twins_apart(filter(by_phases, measured))
-    return measured
+        point |= {name: by_key[key(point)][name] for name in ADDED}
+    _tell_twins_apart(filter(by_phases, points))
+    return points
 
 
 def _tell_twins_apart(points: Iterable[Row]) -> None:

@@ -172,9 +172,9 @@ def draw(arguments: argparse.Namespace) -> None:
     data, unread = left_out.worked(
         "page",
         arguments.tables,
-        lambda: data_.load(
+        lambda results: data_.load(
             arguments.matrix,
-            arguments.tables,
+            results,
             arguments.published,
             arguments.registry,
             arguments.noise_floors,

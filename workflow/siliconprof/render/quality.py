@@ -12,10 +12,11 @@ from urllib.parse import quote
 from siliconprof import words
 from siliconprof.render import setting, truth
 from siliconprof.render.book import Book
-from siliconprof.render.data import TABLES, Data
+from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity
 from siliconprof.render.traces import key
 from siliconprof.render.variants import Row
+from siliconprof.store import columns
 
 FOLD_ABOVE = 12
 AGAIN = "snakemake --cores 1 report"
@@ -197,7 +198,7 @@ def _provenance(data: Data, book: Book, own: Data, command: str, again: str) -> 
                 f"{folder}/hosts/{data.host['label']}.json, made from facts with "
                 f"SHA-256 {data.host['quick_facts_sha256'][:12]}…",
             ),
-            ("Tables", f"{folder}/tables, as CSV: {', '.join(TABLES)}"),
+            ("Tables", f"{folder}/tables, as CSV: {', '.join(columns.tables())}"),
             (
                 "Figures",
                 f"{book.folder.as_posix()}: every figure as SVG, PNG and PDF, every table "

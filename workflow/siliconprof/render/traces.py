@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from siliconprof.analyse.record_rows import KEY
+from siliconprof.store.table_files import KEY, key, point_key
 
 SERIES_OF_KIND = {
     "compile": "compile_step_s",
@@ -89,16 +89,6 @@ class Traces:
             frame.loc[places, "step_s"] = times[: len(places)]
         self._timed[name] = frame
         return frame
-
-
-def key(row: Mapping[str, Any]) -> tuple:
-    """What names a cell."""
-    return tuple(row[axis] for axis in KEY)
-
-
-def point_key(row: Mapping[str, Any]) -> tuple:
-    """What names a point."""
-    return (*key(row), int(row["point"]))
 
 
 def _by_point(frame: pd.DataFrame) -> dict[tuple, pd.DataFrame]:

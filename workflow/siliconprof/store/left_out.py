@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from siliconprof.errors import UserError, in_one_line, printable
 from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.store import documents, table_files, temporary
+from siliconprof.store.results import Results
 
 FILE = "left-out.json"  # beside the page: what it leaves out; an empty list where it is whole
 MOST = 5  # records that one part is done without; it is left out itself where more are to blame
@@ -81,28 +82,30 @@ def culprits(
     return blamed
 
 
-def worked(part: str, tables: Path, work: Callable[[], Result]) -> tuple[Result, list[LeftOut]]:
-    """What some work on the tables comes to, and what it had to leave out.
+def worked(
+    part: str, tables: Path, work: Callable[[Results], Result]
+) -> tuple[Result, list[LeftOut]]:
+    """What some work on the results comes to, and what it had to leave out.
 
     Args:
-        tables: folder of the tables that the work reads through `table_files`.
+        tables: folder of the tables.
 
     Raises:
         Exception: whatever the work raises where no record is to blame.
     """
-    results: list[Result] = []
+    done: list[Result] = []
     try:
-        return work(), []
+        return work(Results(tables)), []
     except Exception as error:
         if passed_on(error):
             raise
-        cells = table_files.rows(table_files.read(tables / "cells.csv"))
+        cells = Results(tables).rows("cells")
         every = {table_files.key(cell) for cell in cells}
 
         def attempt(some: Sequence[Cell]) -> Exception | None:
             try:
-                with table_files.leaving_out(every - {table_files.key(cell) for cell in some}):
-                    results.append(work())
+                rest = every - {table_files.key(cell) for cell in some}
+                done.append(work(Results(tables, without=rest)))
             except Exception as problem:
                 if passed_on(problem):
                     raise
@@ -112,10 +115,10 @@ def worked(part: str, tables: Path, work: Callable[[], Result]) -> tuple[Result,
         blamed = culprits(cells, attempt)
         if blamed is None:
             raise error from None
-    return results[-1], [LeftOut(part, cell["record"], explained(why)) for cell, why in blamed]
+    return done[-1], [LeftOut(part, cell["record"], explained(why)) for cell, why in blamed]
 
 
-def guarded(stage: str, write_: Callable[[Namespace], None], arguments: Namespace) -> None:
+def guarded(stage: str, write_: Callable[[Results, Namespace], None], arguments: Namespace) -> None:
     """Run a stage that reads tables; what it leaves out is a table too, and is said.
 
     Args:
@@ -124,7 +127,7 @@ def guarded(stage: str, write_: Callable[[Namespace], None], arguments: Namespac
     Raises:
         Exception: see `worked`.
     """
-    _, lines = worked(stage, arguments.tables, lambda: write_(arguments))
+    _, lines = worked(stage, arguments.tables, lambda results: write_(results, arguments))
     note(stage, arguments.output_dir, lines)
 
 
@@ -136,16 +139,16 @@ def note(stage: str, output: Path, lines: Sequence[LeftOut]) -> None:
     """
     for line in lines:
         print(line, file=sys.stderr)
-    columns = ["part", "record", "error"]
-    table_files.write(output / f"left_out_{stage}.csv", [asdict(line) for line in lines], columns)
+    table_files.write(
+        output / f"{table_files.LEFT_OUT}_{stage}.csv", [asdict(line) for line in lines]
+    )
 
 
 def of_tables(tables: Path) -> list[LeftOut]:
     """What the stages have left out of the tables in a folder."""
     return [
         LeftOut(**{name: value or "" for name, value in row.items()})
-        for path in sorted(tables.glob("left_out_*.csv"))
-        for row in table_files.rows(table_files.read(path))
+        for row in table_files.rows(Results(tables).left_out)
     ]
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siliconprof import declarations
 from siliconprof.errors import UserError, printable
-from siliconprof.store import temporary
+from siliconprof.store import columns, temporary
 from siliconprof.store.cell import AXES
 
 if TYPE_CHECKING:
@@ -18,126 +17,11 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 Block = tuple[Row, Mapping[str, Sequence[Any]]]  # what lines share; columns of the rest
 KEY = ("source", *AXES)  # the columns that name a cell
-SIDES = ("", "fast_", "slow_")  # how they begin in tables of a cell, and of pairs of cells
-_left_out: set[tuple[Any, ...]] = set()  # cells that nothing reads, see `leaving_out`
-# Names stay text, whatever they look like; so do the words among the parameters of points.
-TEXT = {
-    "source",
-    "host",
-    "device",
-    "backend",
-    "workload",
-    "scenario",
-    "precision",
-    "module",
-    "trainer",
-    "device_kind",
-    "status",
-    "reason",
-    "scenario_derived",
-    "scenario_applied",
-    "capacity_source",
-    "limit_how",
-    "limit_reason",
-    "confirmed_by",
-    "size",
-    "weights",
-    "allocator",
-    "attention",
-    "adamw",
-    "offload",
-    "effective_precision",
-    "master_weights_dtype",
-    "activations_dtype",
-    "dataset",
-    "data_sha256",
-    "flags",
-    "flag_details",
-    "system",
-    "python",
-    "framework_version",
-    "device_name",
-    "blas",
-    "git_commit",
-    "started_at",
-    "record",
-    "record_sha256",
-    "earlier_ok_record",
-    "burst_reason",
-    "enqueue_means",
-    "cold_means",
-    "cold_failures",
-    "cold_reason",
-    "compile_and_load_reason",
-    "series",
-    "device_peak_means",
-    "kind",
-    "name",
-    "scope",
-    "quality",
-    "probe",
-    "means",
-    "model",
-    "limits_means",
-    "power_source",
-    "power_mode",
-    "low_power_means",
-    "cpu_governor",
-    "cpu_governor_driver",
-    "gpu_means",
-    "gpu_utilization_before_means",
-    "device_means",
-    "swap_means",
-    "tool",
-    "file",
-    "file_sha256",
-    "params",
-    "stopped_by",
-    "last_level_cache_source",
-    "quantity",
-    "unit",
-    "how",
-    "error_basis",
-    "datasheet_source",
-    "datasheet_note",
-    "datasheet_reason",
-    "ceiling_how",
-    "noise_basis",
-    "verdict",
-    "point_status",
-    "point_reason",
-    "autorange_reason",
-    "epoch_means",
-    "outcome_reason",
-    "prompt",
-    "text",
-    "resumed_at",
-    "published_value",
-    "claimed",
-    "measured_word",
-    "analogue_word",
-    *(
-        f"{side}_{name}"
-        for side in ("fast", "slow")
-        for name in (
-            "source",
-            "host",
-            "device",
-            "backend",
-            "workload",
-            "scenario",
-            "precision",
-            "how",
-        )
-    ),
-}
+LEFT_OUT = "left_out"  # how the files begin that say what a stage leaves out
 
 
-def write(path: Path, lines: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> None:
-    """Write one table.
-
-    Args:
-        columns: names of the columns where there are no lines.
+def write(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Write one table; where there are no lines, its declared columns.
 
     Raises:
         CannotWrite: one line.
@@ -145,17 +29,15 @@ def write(path: Path, lines: Sequence[Mapping[str, Any]], columns: Sequence[str]
     import pandas as pd
 
     shown = [{name: _shown(value) for name, value in line.items()} for line in lines]
-    frame = pd.DataFrame(shown) if lines else pd.DataFrame(columns=list(columns))
-    temporary.write(path, frame.to_csv(index=False).encode("utf-8"), sealed=True)
+    _write(path, pd.DataFrame(shown))
 
 
-def write_blocks(path: Path, blocks: Iterable[Block], columns: Sequence[str]) -> None:
+def write_blocks(path: Path, blocks: Iterable[Block]) -> None:
     """Write a long table, whose lines are never all there as dictionaries.
 
     Args:
         blocks: a column that a block lacks has no values there. The columns of the rest are equally
             long, and hold numbers or words that a schema lists.
-        columns: names of the columns where there are no lines.
 
     Raises:
         CannotWrite: one line.
@@ -174,7 +56,13 @@ def write_blocks(path: Path, blocks: Iterable[Block], columns: Sequence[str]) ->
         for name, column in values.items():
             column += rest[name] if name in rest else [_shown(shared.get(name))] * more
         length += more
-    frame = pd.DataFrame(values) if values else pd.DataFrame(columns=list(columns))
+    _write(path, pd.DataFrame(values))
+
+
+def _write(path: Path, frame: pd.DataFrame) -> None:
+    if frame.empty:
+        declared = columns.of(table_of(path)).items()
+        frame = frame.reindex(columns=[name for name, column in declared if not column.optional])
     temporary.write(path, frame.to_csv(index=False).encode("utf-8"), sealed=True)
 
 
@@ -188,50 +76,44 @@ def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(row.get(name) for name in KEY)
 
 
-@contextmanager
-def leaving_out(cells: Collection[tuple[Any, ...]]) -> Iterator[None]:
-    """Read tables as if these cells, named by their `key`, did not exist."""
-    before = set(_left_out)
-    _left_out.update(cells)
-    try:
-        yield
-    finally:
-        _left_out.clear()
-        _left_out.update(before)
+def point_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What names a point: its cell and the point's index."""
+    return (*key(row), int(row["point"]))
 
 
-def _kept(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows that are about no cell left out."""
-    for side in SIDES if _left_out else ():
-        columns = [f"{side}{name}" for name in KEY]
-        if set(columns) <= set(frame.columns) and len(frame):
-            names = frame[columns].itertuples(index=False, name=None)
-            frame = frame[[name not in _left_out for name in names]]
-    return frame
+def table_of(path: Path) -> str:
+    """The name by which the columns of a file are declared."""
+    return LEFT_OUT if path.stem.startswith(f"{LEFT_OUT}_") else path.stem
 
 
 def read(path: Path) -> pd.DataFrame:
-    """One table without the cells that are left out; missing values are NaN.
+    """One table, its columns of the types that `columns` declares; missing values are missing.
+
+    Text is text, whatever it looks like. Whole numbers are floats where some are missing, so that
+    they can be drawn.
 
     Raises:
         UserError: the file is missing or not a table.
     """
     import pandas as pd
 
+    declared = columns.of(table_of(path))
+    text = {name: "object" for name, column in declared.items() if column.type == "text"}
     try:
-        frame = pd.read_csv(
-            path, dtype=dict.fromkeys(_text(), "object"), keep_default_na=False, na_values=[""]
-        )
+        frame = pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""])
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; `snakemake --cores 1 report` makes it") from None
     except (ValueError, OSError) as error:
         raise UserError(f"{path}: not a table ({' '.join(str(error).split())})") from None
-    return _kept(frame)
-
-
-def _text() -> set[str]:
-    words = ("string", "boolean")
-    return TEXT | {name for name, one in declarations.parameters().items() if one.type in words}
+    for name, column in declared.items():
+        if column.type == "boolean" and name in frame.columns:
+            with suppress(TypeError, ValueError):  # what another version wrote may be no boolean
+                frame[name] = frame[name].astype("boolean")
+    if columns.of_cells(table_of(path)):
+        absent = [name for name in KEY if name not in frame.columns]
+        if absent:
+            raise UserError(f"{path}: no column {', '.join(absent)}")
+    return frame
 
 
 def rows(frame: pd.DataFrame) -> list[Row]:

@@ -1,0 +1,152 @@
+"""Columns are declared once, and `siliconprof.load` reads every table by its declaration."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import siliconprof
+from conftest import ROOT, Checkout
+from siliconprof.errors import UserError
+from siliconprof.store import column_docs, columns, table_files
+from synthetic_results import CPU, energy_source, kernel_launch, make, matmul, probed, training
+
+UNITS = {
+    "s": "s",
+    "bytes": "byte",
+    "j": "J",
+    "w": "W",
+    "mhz": "MHz",
+    "c": "°C",
+    "gib": "GiB",
+    "percent": "%",
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results with a line in every table that records make."""
+    trained = training(0.1)
+    trained["points"][0] |= {
+        "energy": {
+            "window_s": 10.0,
+            "steps": 100,
+            "reason": None,
+            "sources": [energy_source("rapl", "cpu-package", "counter", 500.0)],
+        },
+        "curve": {"loss": [6.0, 5.5], "gradient_norm": [1.0, 1.0], "learning_rate": [0.1, 0.1]},
+        "evaluations": [{"step": 2, "loss": 5.5, "seconds": 0.1}],
+        "texts": [{"temperature": 0, "prompt": "a", "text": "007"}],
+    }
+    older = training(0.2, workload="gpt2-older") | {"method_version": 1}
+    captured = training(0.3, workload="gpt2-captured") | {
+        "captures": {"tool": {"reason": None, "means": "all", "steps": 2, "files": []}}
+    }
+    return make(
+        tmp_path_factory.mktemp("columns"),
+        [probed(trained), matmul(), kernel_launch(), older, captured],
+    )
+
+
+def tables(results: Path) -> dict[str, list[pd.DataFrame]]:
+    """The tables in a folder of results by the name of their declaration."""
+    frames: dict[str, list[pd.DataFrame]] = {}
+    for path in sorted((results / "tables").glob("*.csv")):
+        frames.setdefault(table_files.table_of(path), []).append(table_files.read(path))
+    return frames
+
+
+def test_what_is_written_is_declared_and_what_is_declared_is_written(results: Path) -> None:
+    """Also where there is nothing to say: an empty table has its header."""
+    frames = tables(results)
+    assert frames.keys() == columns.tables().keys()
+    for name, files in frames.items():
+        declared = columns.of(name)
+        always = {column for column, one in declared.items() if not one.optional}
+        for frame in files:
+            assert set(frame.columns) - declared.keys() == set(), name
+            assert always - set(frame.columns) == set(), name
+
+
+def test_every_column_of_the_default_run_is_declared(default_run: Checkout) -> None:
+    """Which has every workload, and the probes of this host."""
+    for name, files in tables(default_run.path / "results").items():
+        for frame in files:
+            assert set(frame.columns) - columns.of(name).keys() == set(), name
+
+
+def test_every_column_has_a_type_a_unit_by_its_name_and_a_meaning() -> None:
+    for table in columns.tables():
+        for name, column in columns.of(table).items():
+            assert column.type in ("text", "number", "integer", "boolean"), name
+            assert column.help and not column.help.endswith("."), name
+            end = name.rpartition("_")[2]
+            if end in UNITS and column.type != "text" and not name.endswith("_per_s"):
+                assert column.unit == UNITS[end], f"{table}: {name}"
+
+
+def test_a_table_is_read_by_its_declaration(results: Path) -> None:
+    read = siliconprof.load(results)
+    assert read.texts["text"].tolist() == ["007"]
+    assert read.texts["temperature"].tolist() == [0]
+    assert read.cells["data_synthetic"].dtype == "boolean"
+    assert read.points is read.points
+
+
+def test_points_have_the_columns_of_their_cells(results: Path) -> None:
+    """Of cells that were measured alone; where both have a column, the point's value counts."""
+    read = siliconprof.load(results)
+    joined = read.of_ok_cells()
+    assert len(joined) == len(read.points) and set(joined["status"]) == {"ok"}
+    assert {"record", "flags", "step_median_s"} <= set(joined.columns)
+    assert joined["batch_size"].equals(
+        joined["batch_size"].combine_first(read.points["batch_size"])
+    )
+
+
+def test_cells_that_are_left_out_are_in_no_table(results: Path) -> None:
+    whole = siliconprof.load(results)
+    (first, *_) = map(table_files.key, whole.rows("points"))
+    rest = type(whole)(whole.tables, without={first})
+    for name in ("cells", "points", "steps"):
+        assert first in map(table_files.key, whole.rows(name))
+        assert first not in map(table_files.key, rest.rows(name))
+    assert len(whole.attribution) and rest.attribution.empty  # the pair of it and another
+
+
+def test_hosts_and_published_numbers_stand_beside_the_tables(results: Path) -> None:
+    read = siliconprof.load(results)
+    assert read.hosts["label"].tolist() == ["desk"]
+    assert read.hosts["cpu_model"].tolist() == [CPU["name"]]
+    assert {path.stem for path in (ROOT / "config/published").glob("*.csv")} == {
+        *read.published["table"]
+    }
+
+
+def test_a_name_that_is_no_table_and_a_folder_without_results_are_said(
+    results: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(AttributeError, match="no table pionts; did you mean 'points'"):
+        _ = siliconprof.load(results).pionts
+    with pytest.raises(UserError) as error:
+        siliconprof.load(tmp_path)
+    assert "no folder of results" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_example_for_a_notebook_runs(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "docs/notebook.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.S)
+    assert len(blocks) >= 3
+    monkeypatch.chdir(results.parent)
+    namespace: dict[str, object] = {}
+    for block in blocks:
+        exec(block, namespace)
+    assert isinstance(namespace["results"], type(siliconprof.load(results)))
+
+
+def test_the_page_of_columns_is_up_to_date() -> None:
+    """docs/columns.md is what `make docs` writes."""
+    page = (ROOT / "docs/columns.md").read_text(encoding="utf-8")
+    assert page == column_docs.document(), "run `make docs`"

@@ -1,0 +1,139 @@
+"""The results of a run: its tables as pandas frames, each read when it is first asked for.
+
+    import siliconprof
+    results = siliconprof.load("results")
+    results.points.groupby("workload")["step_median_s"].min()
+
+No other file reads a table that a stage has written. Columns are typed as `columns` declares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from siliconprof.errors import UserError
+from siliconprof.plugins import PACKAGE_DIR
+from siliconprof.store import columns, matrix_file, table_files, validation
+from siliconprof.store.table_files import KEY, Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PUBLISHED = PACKAGE_DIR.parents[1] / "config" / "published"
+SIDES = ("", "fast_", "slow_")  # how columns that name a cell begin: of a cell, of pairs of cells
+
+
+@dataclass
+class Results:
+    """The tables in a folder; each is an attribute, such as `results.points`.
+
+    Args:
+        tables: the folder, such as results/tables.
+        without: cells that are left out, named by their `table_files.key`: what is read is as if
+            they did not exist.
+    """
+
+    tables: Path
+    without: Collection[tuple[Any, ...]] = frozenset()
+    _frames: dict[str, pd.DataFrame] = field(default_factory=dict, init=False, repr=False)
+    _rows: dict[str, list[Row]] = field(default_factory=dict, init=False, repr=False)
+
+    def frame(self, name: str) -> pd.DataFrame:
+        """A table by its name, such as `points`.
+
+        Raises:
+            UserError: the file is missing or not a table.
+        """
+        if name not in self._frames:
+            self._frames[name] = self._kept(table_files.read(self.tables / f"{name}.csv"))
+        return self._frames[name]
+
+    def rows(self, name: str) -> list[Row]:
+        """The lines of a table as dictionaries, in which a missing value is None.
+
+        They are made once and shared: who changes one copies it.
+        """
+        if name not in self._rows:
+            self._rows[name] = table_files.rows(self.frame(name))
+        return self._rows[name]
+
+    def of_ok_cells(self, name: str = "points") -> pd.DataFrame:
+        """The lines of a table that are about cells whose status is ok, with the cells' columns.
+
+        A column that both tables have is the cell's where the line has no value.
+        """
+        cells, lines = self.frame("cells"), self.frame(name)
+        ok = cells[cells["status"] == "ok"]
+        joined = lines.merge(ok, on=list(KEY), suffixes=("", "_of_cell"))
+        for column in lines.columns.intersection(ok.columns).difference(list(KEY)):
+            joined[column] = joined[column].combine_first(joined.pop(f"{column}_of_cell"))
+        return joined
+
+    def __getattr__(self, name: str) -> pd.DataFrame:
+        if name not in columns.tables():
+            raise AttributeError(f"no table {name}{validation.nearest(name, dir(self))}")
+        return self.frame(name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *columns.tables()})
+
+    @cached_property
+    def left_out(self) -> pd.DataFrame:
+        """What the stages have left out of the tables."""
+        import pandas as pd
+
+        names = [path.stem for path in sorted(self.tables.glob(f"{table_files.LEFT_OUT}_*.csv"))]
+        return pd.concat([self.frame(name) for name in names], ignore_index=True)
+
+    @cached_property
+    def hosts(self) -> pd.DataFrame:
+        """The hosts of the run, a line each: system, processor, memory, versions, drivers."""
+        import pandas as pd
+
+        hosts = matrix_file.read(self.tables.parent / "matrix.json")["hosts"]
+        parts = ("label", "os", "cpu", "packages", "blas", "driver")
+        return pd.json_normalize([{part: host[part] for part in parts} for host in hosts], sep="_")
+
+    @cached_property
+    def published(self) -> pd.DataFrame:
+        """The published numbers of all tables in config/published; `table` says which.
+
+        Raises:
+            UserError: the package is installed without its checkout.
+        """
+        import pandas as pd
+
+        frames = {path.stem: table_files.read(path) for path in sorted(PUBLISHED.glob("*.csv"))}
+        if not frames:
+            raise UserError(
+                f"{PUBLISHED}: no published tables; install siliconprof from a checkout"
+            )
+        return pd.concat(frames, names=["table", None]).reset_index("table").reset_index(drop=True)
+
+    def _kept(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The rows that are about no cell left out."""
+        for side in SIDES if self.without else ():
+            names = [f"{side}{name}" for name in KEY]
+            if set(names) <= set(frame.columns) and len(frame):
+                keys = frame[names].itertuples(index=False, name=None)
+                frame = frame[[key not in self.without for key in keys]]
+        return frame
+
+
+def load(folder: str | Path = "results") -> Results:
+    """The results of a run.
+
+    Raises:
+        UserError: the folder has no results; one line.
+    """
+    tables = Path(folder) / "tables"
+    if not (tables / "cells.csv").is_file():
+        raise UserError(
+            f"{folder}: no folder of results, which has tables/cells.csv; "
+            "`snakemake --cores 1 report` makes it"
+        )
+    return Results(tables)
