@@ -287,7 +287,8 @@ import os, runpy, sys
 from pathlib import Path
 module = sys.argv.pop(1)
 sys.path[0] = "workflow"
-os._exit = sys.exit  # a stage that ends so would not tell
+here, end_at_once = os.getpid(), os._exit  # a stage that ends so would not tell
+os._exit = lambda code: sys.exit(code) if os.getpid() == here else end_at_once(code)
 try:
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 except SystemExit as end:
