@@ -138,6 +138,19 @@ def note(
     return Mark(lambda ax: ax.annotate(text, (x, y), shift, textcoords="offset points", **look), of)
 
 
+def aside(text: str, x: float | None = None, y: float | None = None, **look: Any) -> Mark:
+    """Words at the upper end of an upright line, or above the left end of a line across."""
+    look = {"ha": "left", "size": style.SMALL_PT, "color": style.MUTED, **look}
+    look |= {"va": "bottom" if x is None else "top"}
+
+    def draw(ax: Any) -> Any:
+        place = (ax.get_xlim()[0] if x is None else x, ax.get_ylim()[1] if y is None else y)
+        shift = (0, 2) if x is None else (2, 0)
+        return ax.annotate(text, place, shift, textcoords="offset points", **look)
+
+    return Mark(draw)
+
+
 def published(x: float, y: float, text: str, marker: str = "o", of: Any = None) -> Mark:
     """A published value: a hatched marker, never filled."""
 
