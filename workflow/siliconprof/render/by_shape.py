@@ -49,23 +49,10 @@ class Limit(NamedTuple):
         return self.unit.removeprefix("G")
 
 
-PRODUCTS = Limit(
-    "GFLOP/s",
-    "flops",
-    "flop_per_s",
-    "matmul",
-    "fastest product measured here",
-    "peak",
-    "of peak",
-)
+FASTEST, BANDWIDTH = "fastest product measured here", "memory bandwidth measured here"
+PRODUCTS = Limit("GFLOP/s", "flops", "flop_per_s", "matmul", FASTEST, "peak", "of peak")
 MEMORY = Limit(
-    "GB/s",
-    "bytes",
-    "bytes_per_s",
-    "memory_bandwidth",
-    "memory bandwidth measured here",
-    "bandwidth",
-    "of data sheet",
+    "GB/s", "bytes", "bytes_per_s", "memory_bandwidth", BANDWIDTH, "bandwidth", "of data sheet"
 )
 
 
@@ -240,6 +227,10 @@ def _marks(y: float, point: Row, operation: Operation) -> Iterator[Mark]:
 
 # -- table -------------------------------------------------------------------------------------
 
+SYNCHRONISED = "each call synchronised; 95 % interval below"
+BURST = "launches in a row, synchronised once"
+SAME = "the same calls, by the other measure of work"
+
 
 def table(data: Data, operation: Operation, points: Sequence[Row]) -> Table:
     """Every point: times, both throughputs, shares of both ceilings, and how exact the result was."""
@@ -252,31 +243,11 @@ def table(data: Data, operation: Operation, points: Sequence[Row]) -> Table:
         tables.BACKEND,
         tables.PRECISION,
         *apart,
-        median(
-            "median",
-            "ms",
-            "step",
-            UNTIMED,
-            "each call synchronised; 95 % interval below",
-            ("low", "high"),
-            3,
-        ),
+        median("median", "ms", "step", UNTIMED, SYNCHRONISED, ("low", "high"), 3),
         count("n", "step_n", UNTIMED, "calls timed"),
         rate_column(limit, "from the median; 95 % interval below"),
-        Column(
-            "burst mean",
-            limit.unit,
-            True,
-            "launches in a row, synchronised once",
-            value=partial(_burst, limit),
-        ),
-        number(
-            "median",
-            other.unit,
-            other.rate,
-            UNTIMED,
-            "the same calls, by the other measure of work",
-        ),
+        Column("burst mean", limit.unit, True, BURST, value=partial(_burst, limit)),
+        number("median", other.unit, other.rate, UNTIMED, SAME),
         *share_columns(data, limit),
         Column("result error", "", True, "relative RMS error against float64", value=_error),
         Column("95 % interval", help=uncertainty.HELP, folds=True, value=uncertainty.value),
@@ -291,9 +262,11 @@ def shape(point: Row) -> Value:
 
 def rate_column(limit: Limit, help: str) -> Column:
     """A column of throughputs with their intervals below."""
-    return Column(
-        "median", limit.unit, True, help, value=lambda p: with_interval(median_rate(limit, p))
-    )
+
+    def value(point: Row) -> Value:
+        return with_interval(median_rate(limit, point))
+
+    return Column("median", limit.unit, True, help, value=value)
 
 
 def with_interval(rate: Rate) -> Value:

@@ -112,6 +112,12 @@ def upright(x: float, of: Any = None, text: str = "", **look: Any) -> Mark:
     return Mark(lambda ax: ax.axvline(x, **look), of, text, [x])
 
 
+def diagonal() -> Mark:
+    """Where both sides are equal, from corner to corner of axes with the same scale."""
+    look = {"color": style.MUTED, "linewidth": 0.8, "dashes": (3, 2)}
+    return Mark(lambda ax: ax.plot([0, 1], [0, 1], transform=ax.transAxes, **look))
+
+
 def band(low: float, high: float, start: float | None = None) -> Mark:
     """A grey band between two values of y, from a value of x on or over all of them."""
     grey = style.shade("grey", 12)
@@ -311,10 +317,14 @@ class Chart:
         inner = (
             width - left - beside * (columns - 1) - GAP_IN * (columns - 1) * (not self.same_y)
         ) / columns - self.side_in
+        lowest = [
+            all(below is EMPTY for below in self.panels[index + columns :: columns])
+            for index in range(len(self.panels))
+        ]
         tops, above = [head], []  # of each row: where it begins, and what is above its axes
         for first in range(0, len(self.panels), columns):
             row = self.panels[first : first + columns]
-            named = not self.same_x or first + len(row) > len(self.panels) - columns
+            named = not self.same_x or any(lowest[first : first + columns])
             above.append(max(panel.head_in(inner) for panel in row))
             foot = max(panel.foot_in() for panel in row) if named else 0.1
             tops.append(tops[-1] + above[-1] + max(p.height_in(narrow) for p in row) + foot)
@@ -331,15 +341,8 @@ class Chart:
                 style.legend(figure, panel.legend, top + panel.title_in(), x - 0.03, inner)
             high = panel.height_in(narrow)
             ax = style.axes(figure, x, top + above[row_index], inner, high)
-            last = index >= len(self.panels) - columns
-            _draw(
-                ax,
-                panel,
-                shared(panel),
-                narrow,
-                named_y=not column or not self.same_y,
-                named_x=last or not self.same_x,
-            )
+            named_y, named_x = not column or not self.same_y, lowest[index] or not self.same_x
+            _draw(ax, panel, shared(panel), narrow, named_y, named_x)
         return figure
 
     def _title(self, figure: Figure, panel: Panel, x: float, top: float) -> None:

@@ -6,14 +6,22 @@ fixed costs a small batch most, which is why larger batches give more tokens a s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from siliconprof import words
 from siliconprof.analyse.scaling import ABOUT_BACKEND, ABOUT_SHAPE
+from siliconprof.render import tables
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
-from siliconprof.render.grid_points import MODEL, MS, Grid, by_place, place, place_name, shape
-from siliconprof.render.tables import Column, Table, Value, quantity
+from siliconprof.render.grid_points import (
+    MODEL,
+    MS,
+    NO_FORMULA,
+    Grid,
+    by_place,
+    place,
+    place_name,
+    shape,
+)
+from siliconprof.render.tables import Column, Table, Value, number, told
 from siliconprof.render.variants import Row
 
 EXACT = "two batch sizes: the line goes through both"
@@ -46,7 +54,7 @@ def add(data: Data, book: Book, grid: Grid, prefix: str) -> None:
         book.table(
             f"{prefix}scaling-{grid.workload}",
             "grid-scaling",
-            table(fits, reached),
+            Table.of(fits, COLUMNS, notes=reached),
             folded=words.count(len(fits), "fit"),
         )
     else:
@@ -61,92 +69,71 @@ def verdict_with_numbers(row: Row) -> str:
     return ". ".join(filter(None, [verdict_text, str(row.get("says") or "")]))
 
 
-def table(fits: Sequence[Row], notes: Sequence[str]) -> Table:
-    """Every fit, and what a step's time is made of at both ends of its batch sizes."""
-    result = Table(
-        [
-            Column("Model"),
-            Column("parameters", "10⁶", True),
-            Column("Device", folds=True),
-            Column("Backend"),
-            Column("Precision", folds=True),
-            Column("batch sizes"),
-            Column("fixed", "ms", True, "of a step, whatever the batch; 95 % interval below"),
-            Column("each sample", "ms", True),
-            Column("residual", "%", True, "root mean square, as a share of the step"),
-            Column("fixed, smallest batch", "%", True, "share of the step"),
-            Column("fixed, largest batch", "%", True, "share of the step"),
-            Column("gain", "×", True, "samples a second at the largest over the smallest batch"),
-            Column(
-                "launches",
-                "%",
-                True,
-                "operator launches × cost of one, share of the step at "
-                "the smallest batch; at the largest below",
-                "largest batch",
-            ),
-            Column(
-                "memory",
-                "%",
-                True,
-                "bytes that must move ÷ measured bandwidth, share of the "
-                "step at the smallest batch; at the largest below",
-                "largest batch",
-            ),
-            Column(
-                "best",
-                "GFLOP/s",
-                True,
-                "over its batch sizes; share of the measured ceiling below",
-                "of ceiling",
-            ),
-        ]
-    )
-    result.notes = list(notes)
-    for row in fits:
-        why = str(row.get("fit_reason") or "no fit")
-        result.add(
-            Value(shape(row), sort=", ".join(f"{row.get(name) or 0:06.0f}" for name in MODEL)),
-            quantity(row.get("n_parameters"), "not counted", 1e6),
-            row["device"],
-            words.backend_name(row),
-            row["precision"],
-            str(row.get("batch_sizes") or "").replace(";", ", "),
-            _fixed(row, why),
-            quantity(row.get("per_sample_s"), why, MS),
-            quantity(row.get("residual"), str(row.get("fit_reason") or EXACT), 0.01, 2),
-            quantity(row.get("fixed_share_smallest"), why, 0.01, 2),
-            quantity(row.get("fixed_share_largest"), why, 0.01, 2),
-            quantity(row.get("throughput_gain"), why),
-            _shares(row, "launch"),
-            _shares(row, "memory"),
-            _best(row),
-            of=row,
-        )
-    return result
+def _model(row: Row) -> Value:
+    return Value(shape(row), sort=", ".join(f"{row.get(name) or 0:06.0f}" for name in MODEL))
 
 
-def _fixed(row: Row, why: str) -> Value:
-    value = quantity(row.get("fixed_s"), why, MS)
-    ends = [words.number(row.get(f"fixed_{end}_s")) for end in ("low", "high")]
-    if value.reason or ends[0] is None or ends[1] is None:
-        return value
-    below = "–".join(words.significant(end / MS, 2) for end in ends if end is not None)
-    return Value(value.text, value.sort, below)
+def _why(row: Row) -> str:
+    return str(row.get("fit_reason") or "no fit")
 
 
-def _shares(row: Row, what: str) -> Value:
-    why = str(row.get(f"{what}_reason") or "not known")
-    value = quantity(row.get(f"{what}_share_smallest"), why, 0.01, 2)
-    largest = words.number(row.get(f"{what}_share_largest"))
-    if value.reason or largest is None:
-        return value
-    return Value(value.text, value.sort, words.significant(100 * largest, 2))
+def _interval(row: Row) -> str:
+    ends = (words.number(row.get(f"fixed_{end}_s")) for end in ("low", "high"))
+    both = [words.significant(end / MS, 2) for end in ends if end is not None]
+    return "–".join(both) if len(both) == 2 else ""
 
 
-def _best(row: Row) -> Value:
-    value = quantity(row.get("best_flop_per_s"), "no formula for its operations", 1e9)
+def _of_ceiling(row: Row) -> str:
     share = words.number(row.get("best_of_ceiling"))
-    if value.reason or share is None:
-        return value
-    return Value(value.text, value.sort, words.percent(share))
+    return "" if share is None else words.percent(share)
+
+
+def _shares(head: str, what: str, made_of: str) -> Column:
+    """The share of the step that one limit explains at the smallest batch; at the largest below."""
+
+    def largest(row: Row) -> str:
+        share = words.number(row.get(f"{what}_share_largest"))
+        return "" if share is None else words.significant(100 * share, 2)
+
+    return number(
+        head,
+        "%",
+        f"{what}_share_smallest",
+        lambda row: str(row.get(f"{what}_reason") or "not known"),
+        f"{made_of}, share of the step at the smallest batch; at the largest below",
+        digits=2,
+        under=largest,
+        below="largest batch",
+    )
+
+
+FIXED = "of a step, whatever the batch; 95 % interval below"
+GAIN = "samples a second at the largest over the smallest batch"
+BEST = "over its batch sizes; share of the measured ceiling below"
+RESIDUAL = "root mean square, as a share of the step"
+SHARE = "share of the step"
+COLUMNS = (
+    told("Model", _model),
+    number("parameters", "10⁶", "n_parameters", "not counted"),
+    tables.DEVICE,
+    tables.BACKEND,
+    tables.ONE_PRECISION,
+    told("batch sizes", lambda row: str(row.get("batch_sizes") or "").replace(";", ", ")),
+    number("fixed", "ms", "fixed_s", _why, FIXED, under=_interval),
+    number("each sample", "ms", "per_sample_s", _why),
+    number("residual", "%", "residual", lambda row: row.get("fit_reason") or EXACT, RESIDUAL, 2),
+    number("fixed, smallest batch", "%", "fixed_share_smallest", _why, SHARE, 2),
+    number("fixed, largest batch", "%", "fixed_share_largest", _why, SHARE, 2),
+    number("gain", "×", "throughput_gain", _why, GAIN),
+    _shares("launches", "launch", "operator launches × cost of one"),
+    _shares("memory", "memory", "bytes that must move ÷ measured bandwidth"),
+    number(
+        "best",
+        "GFLOP/s",
+        "best_flop_per_s",
+        NO_FORMULA,
+        BEST,
+        under=_of_ceiling,
+        below="of ceiling",
+    ),
+)

@@ -404,9 +404,15 @@ def median(
     return Column(head, unit, True, help, value=value)
 
 
-def count(head: str, source: Of, why: str, help: str = "", unit: str = "") -> Column:
+def count(
+    head: str, source: Of, why: str, help: str = "", unit: str = "", folds: bool = False
+) -> Column:
     """A column of counts."""
-    return Column(head, unit, True, help, value=lambda row: integer(_of(row, source), why))
+
+    def value(row: Any) -> Value:
+        return integer(_of(row, source), why)
+
+    return Column(head, unit, True, help, folds=folds, value=value)
 
 
 def told(head: str, source: Of, help: str = "", folds: bool = False) -> Column:
@@ -417,6 +423,7 @@ def told(head: str, source: Of, help: str = "", folds: bool = False) -> Column:
 DEVICE = told("Device", "device", folds=True)
 BACKEND = told("Backend", words.backend_name)
 PRECISION = told("Precision", "precision")
+ONE_PRECISION = told("Precision", "precision", folds=True)
 
 
 def integer(value: Any, reason: str) -> Value:
