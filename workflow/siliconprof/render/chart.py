@@ -309,10 +309,10 @@ class Chart:
     def figure(self, narrow: bool) -> Figure:
         """Lay everything out and draw it."""
         width = style.width_in(narrow)
-        columns = min(self.columns[narrow], len(self.panels))
+        columns = min(self.columns[narrow], max(len(self.panels), 1))
         head = style.legend_height(self.legend, width) + 0.06 if self.legend else 0.0
         lefts = [panel.left_in(narrow) for panel in self.panels]
-        left = max(lefts)
+        left = max(lefts, default=0.0)
         beside = 0.06 if self.same_y else left  # left of all columns but the first
         inner = (
             width - left - beside * (columns - 1) - GAP_IN * (columns - 1) * (not self.same_y)

@@ -349,6 +349,7 @@ SIZES = {
     "ns": 1e-9,
     "%": 0.01,
     "10⁶": 1e6,
+    "10⁹ a step": 1e9,
     "GB/s": 1e9,
     "GFLOP/s": 1e9,
 }
@@ -405,14 +406,21 @@ def median(
 
 
 def count(
-    head: str, source: Of, why: str, help: str = "", unit: str = "", folds: bool = False
+    head: str,
+    source: Of,
+    why: str,
+    help: str = "",
+    unit: str = "",
+    under: Callable[[Any], str] = lambda row: "",
+    **more: Any,
 ) -> Column:
-    """A column of counts."""
+    """A column of counts; see `number`."""
 
     def value(row: Any) -> Value:
-        return integer(_of(row, source), why)
+        shown = integer(_of(row, source), why)
+        return shown if shown.reason else replace(shown, below=under(row))
 
-    return Column(head, unit, True, help, folds=folds, value=value)
+    return Column(head, unit, True, help, value=value, **more)
 
 
 def told(head: str, source: Of, help: str = "", folds: bool = False) -> Column:
