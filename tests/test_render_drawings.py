@@ -27,7 +27,7 @@ from siliconprof.render import (
 )
 from siliconprof.render.book import Block, Book
 from siliconprof.render.data import Data
-from siliconprof.render.efficiency import efficiencies
+from siliconprof.render.headlines import efficiencies
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
 from siliconprof.store.records import HERE
