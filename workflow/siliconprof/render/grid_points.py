@@ -74,17 +74,16 @@ def place(row: Row) -> Place:
 def by_place(points: Iterable[Row]) -> dict[Place, list[Row]]:
     """Place -> its points: devices and backends as they first come, fp32 before what rounds."""
     places = grouped(points, place)
-    firsts = [
-        {name: i for i, name in reversed(list(enumerate(p[n] for p in places)))} for n in (2, 3)
-    ]
+    if not places:
+        return {}
+    devices, backends = (list(dict.fromkeys(each)) for each in list(zip(*places, strict=True))[2:4])
 
-    def key(item: tuple[Place, list[Row]]) -> tuple:
-        _, _, device, backend, precision = item[0]
-        ranked = precision in PRECISION_ORDER
-        rank = PRECISION_ORDER.index(precision) if ranked else len(PRECISION_ORDER)
-        return (firsts[0][device], firsts[1][backend], rank)
+    def order(name: Place) -> tuple:
+        _, _, device, backend, precision = name
+        known = (*PRECISION_ORDER, precision)
+        return devices.index(device), backends.index(backend), known.index(precision)
 
-    return dict(sorted(places.items(), key=key))
+    return {name: places[name] for name in sorted(places, key=order)}
 
 
 def named(data: Data, points: Sequence[Row]) -> list[Row]:

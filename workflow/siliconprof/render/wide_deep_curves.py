@@ -81,11 +81,6 @@ def column(data: Data, point: Row, column_: str) -> np.ndarray:
     return frame[column_].to_numpy(dtype=float)
 
 
-def smoothed(values: np.ndarray) -> np.ndarray:
-    """The mean over a stretch of steps around each; at both ends over what there is of it."""
-    return np.array(training_course.smoothed(values.tolist()))
-
-
 def smoothing_note(data: Data, points: Sequence[Row]) -> str:
     """A note on the strong lines where they are smoothed; empty where none is."""
     longest = max((len(column(data, point, "loss")) for point in points), default=0)
@@ -123,7 +118,7 @@ def _course(column_: str, unit: str = "", scale: float = 1.0) -> Marks:
             return
         if stretch(len(values)) > 1:
             yield chart.line(*_thinned(values), one.row, color=one.ink(25), linewidth=0.5, zorder=1)
-        means = smoothed(values)
+        means = np.array(training_course.smoothed(values.tolist()))
         finite = means[np.isfinite(means)]
         ends = " to ".join(words.significant(float(finite[i]), 4) for i in (0, -1))
         text = one.hover(f"{ends}{unit}")
