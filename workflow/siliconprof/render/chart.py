@@ -285,7 +285,7 @@ class Panel:
         return x, self.y.limits(chain.from_iterable(mark.ys for mark in self.marks))
 
 
-EMPTY = Panel((), finish=lambda ax: ax.axis("off"))
+EMPTY = Panel((), high=0.0, finish=lambda ax: ax.axis("off"))
 
 
 @dataclass(frozen=True)
