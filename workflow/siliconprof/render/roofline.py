@@ -316,12 +316,10 @@ def _named(dot: Dot, y: float, height: float, ax: Any) -> Any:
 # -- table -------------------------------------------------------------------------------------
 
 
-def _roof(dot: Dot) -> float | None:
-    return dot.roof.flop_per_s if dot.roof else None
-
-
-def _bound(dot: Dot) -> str:
-    return dot.roof.bound if dot.roof else ""
+def _roof(dot: Dot) -> Value:
+    if dot.roof is None:
+        return missing(NO_PRODUCT)
+    return replace(quantity(dot.roof.flop_per_s, "", GIGA), below=dot.roof.bound)
 
 
 def _intensity(dot: Dot) -> Value:
@@ -345,10 +343,6 @@ def _sheet_value(dot: Dot) -> Value:
     return replace(quantity(value, "", GIGA), mark="published", title="from the data sheet")
 
 
-def _point(dot: Dot) -> Value | str:
-    return describe(dot.row) or missing("the only one of its cell")
-
-
 AT_MOST = (
     "≤: for a training step the bytes are the least that must be moved, so its intensity is "
     "at most this, and its share of the roof at least this. For decoder-only transformers "
@@ -364,11 +358,11 @@ COLUMNS = (
     told("Device", lambda dot: dot.row["device"], folds=True),
     told("Backend", lambda dot: words.backend_name(dot.row)),
     told("Workload", lambda dot: dot.row["workload"]),
-    told("Point", _point),
+    told("Point", lambda dot: describe(dot.row) or missing("the only one of its cell")),
     told("Precision", lambda dot: dot.row["precision"]),
     Column("intensity", "FLOP/byte", True, BYTES, value=_intensity),
     number("rate", "GFLOP/s", lambda dot: dot.flop_per_s, "", RATE),
-    number("roof", "GFLOP/s", _roof, NO_PRODUCT, ROOF, under=_bound, below="bound"),
+    Column("roof", "GFLOP/s", True, ROOF, "bound", value=_roof),
     Column("share of roof", "%", True, value=_share),
     Column(
         "data sheet's roof", "GFLOP/s", True, "at this intensity", folds=True, value=_sheet_value
