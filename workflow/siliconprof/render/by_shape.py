@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from siliconprof import words
-from siliconprof.render import book, chart, hover, style, tables, uncertainty
+from siliconprof.render import chart, hover, style, tables, uncertainty
+from siliconprof.render.book import Book, parts
 from siliconprof.render.chart import RING, Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.tables import Column, Table, Value, count, median, missing, number, quantity
@@ -114,9 +115,7 @@ def burst_rate(limit: Limit, point: Row) -> Rate:
     return Rate(amount / seconds if amount and seconds else None)
 
 
-def add(
-    data: Data, to: book.Book, prefix: str, operation: Operation, points: Sequence[Row]
-) -> None:
+def add(data: Data, book: Book, prefix: str, operation: Operation, points: Sequence[Row]) -> None:
     """Figures for each device and workload, and a table of all points."""
 
     def place(point: Row) -> tuple[str, str]:
@@ -127,8 +126,8 @@ def add(
     for (device, workload), group in grouped(timed, place).items():
         shapes = sorted(set(map(shape_key, group)))
         name = f"{prefix}{operation.module}-{workload}-{device}"
-        for part_name, part in book.parts(name, shapes, SHAPES_PER_FIGURE):
-            to.figure(
+        for part_name, part in parts(name, shapes, SHAPES_PER_FIGURE):
+            book.figure(
                 part_name,
                 operation.module,
                 partial(draw, data, [p for p in group if shape_key(p) in part], operation),
@@ -136,7 +135,7 @@ def add(
                 device=data.device_name(group[0]),
             )
     if points:
-        to.table(f"{prefix}{operation.module}", operation.module, table(data, operation, points))
+        book.table(f"{prefix}{operation.module}", operation.module, table(data, operation, points))
 
 
 # -- figure ------------------------------------------------------------------------------------
