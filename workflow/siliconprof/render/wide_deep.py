@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from siliconprof import words
 from siliconprof.render import tables
@@ -25,7 +24,7 @@ from siliconprof.render.tables import (
     told,
 )
 from siliconprof.render.variants import Row
-from siliconprof.render.wide_deep_curves import column, draw, smoothing_note, unusual
+from siliconprof.render.wide_deep_curves import column, draw, evaluations, smoothing_note, unusual
 from siliconprof.stats import training_course
 from siliconprof.stats.training_course import ELEVATED, aspect, pairs
 
@@ -90,7 +89,19 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 
 # -- tables ------------------------------------------------------------------------------------
 
-
+UNTIMED, UNKNOWN = "no step was timed", "not recorded"
+UNCOUNTED = "nothing counts it on this backend"
+FINAL = "training, mean over the last tenth of the steps"
+BEST = "after the last step; the best and its step below"
+PERPLEXITY = "exp of the evaluation loss after the last step"
+ELEVATED_UNTIL = (
+    "the last one whose gradient norm, as a running median, is over "
+    f"{ELEVATED:g} times its median over the second half"
+)
+SLOWEST = "times as fast as the slowest of the same model"
+UNUSUAL = "far longer than the run's own spread explains"
+PEAK, RATIO = "of device memory; predicted over measured below", "predicted / measured"
+NO_EVALUATION = "no evaluation came to a finite loss"
 MATCHED = "against the widest"
 SIZE = f"exact, by the size estimator; below {MATCHED}"
 WORK = f"forward and backward, by the formula; below {MATCHED}"
@@ -140,6 +151,12 @@ def results_table(data: Data, points: Sequence[Row]) -> Table:
         own = step_s(row)
         return max(times) / own if own else None
 
+    def perplexity(row: Row) -> float | None:
+        return next((one["perplexity"] for one in reversed(evaluations(data, row))), None)
+
+    def why_none(row: Row) -> str:
+        return "beyond what a number can hold" if evaluations(data, row) else NO_EVALUATION
+
     def n_unusual(row: Row) -> int | None:
         return len(unusual(data, row)) if len(column(data, row, "step_s")) else None
 
@@ -157,7 +174,7 @@ def results_table(data: Data, points: Sequence[Row]) -> Table:
         count("steps", "training_steps", UNKNOWN, "taken"),
         Column("final loss", "nat", True, FINAL, value=_final),
         Column("evaluation loss", "nat", True, BEST, "best", value=partial(_evaluated, data)),
-        Column("perplexity", "", True, PERPLEXITY, value=partial(_perplexity, data)),
+        number("perplexity", "", perplexity, why_none, PERPLEXITY, 4),
         Column("norm elevated until", "step", True, ELEVATED_UNTIL, value=elevated),
         median("step", "ms", "unsplit_step", UNTIMED, "median and quartiles", digits=3),
         number("tokens", "1/s", "tokens_per_s", UNTIMED),
@@ -170,20 +187,6 @@ def results_table(data: Data, points: Sequence[Row]) -> Table:
     return Table.of(points, columns)
 
 
-UNTIMED, UNKNOWN = "no step was timed", "not recorded"
-UNCOUNTED = "nothing counts it on this backend"
-FINAL = "training, mean over the last tenth of the steps"
-BEST = "after the last step; the best and its step below"
-PERPLEXITY = "exp of the evaluation loss after the last step"
-ELEVATED_UNTIL = (
-    "the last one whose gradient norm, as a running median, is over "
-    f"{ELEVATED:g} times its median over the second half"
-)
-SLOWEST = "times as fast as the slowest of the same model"
-UNUSUAL = "far longer than the run's own spread explains"
-PEAK, RATIO = "of device memory; predicted over measured below", "predicted / measured"
-
-
 def _final(row: Row) -> Value:
     if str(row.get("diverged")) in ("True", "1", "1.0"):
         why = str(row.get("outcome_reason") or "diverged")
@@ -191,32 +194,14 @@ def _final(row: Row) -> Value:
     return quantity(row.get("final_loss"), UNKNOWN, digits=4)
 
 
-def _finite_evaluations(data: Data, row: Row) -> Any:
-    """The evaluations with a finite loss; None without any."""
-    frame = data.traces.evaluated(row)
-    finite = None if frame is None else frame[frame["loss"].notna()]
-    return None if finite is None or finite.empty else finite
-
-
 def _evaluated(data: Data, row: Row) -> Value:
     """The loss after the last step, and the best."""
-    finite = _finite_evaluations(data, row)
-    if finite is None:
+    done = evaluations(data, row)
+    if not done:
         return missing(NO_EVALUATION)
-    best = finite.loc[finite["loss"].idxmin()]
+    best = min(done, key=lambda one: one["loss"])
     below = f"{words.significant(float(best['loss']), 4)} at {int(best['step'])}"
-    return replace(quantity(finite.iloc[-1]["loss"], "not finite", digits=4), below=below)
-
-
-def _perplexity(data: Data, row: Row) -> Value:
-    finite = _finite_evaluations(data, row)
-    if finite is None:
-        return missing(NO_EVALUATION)
-    why = "beyond what a number can hold"
-    return quantity(finite.iloc[-1]["perplexity"], why, digits=4)
-
-
-NO_EVALUATION = "no evaluation came to a finite loss"
+    return replace(quantity(done[-1]["loss"], "not finite", digits=4), below=below)
 
 
 def elevated_until(data: Data, row: Row) -> int | None:

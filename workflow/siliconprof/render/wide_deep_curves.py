@@ -81,6 +81,12 @@ def column(data: Data, point: Row, column_: str) -> np.ndarray:
     return frame[column_].to_numpy(dtype=float)
 
 
+def evaluations(data: Data, point: Row) -> list[dict[Any, Any]]:
+    """The evaluations of a training that came to a finite loss, in order."""
+    frame = data.traces.evaluated(point)
+    return [] if frame is None else frame[frame["loss"].notna()].to_dict("records")
+
+
 def smoothing_note(data: Data, points: Sequence[Row]) -> str:
     """A note on the strong lines where they are smoothed; empty where none is."""
     longest = max((len(column(data, point, "loss")) for point in points), default=0)
@@ -133,11 +139,10 @@ def _course(column_: str, unit: str = "", scale: float = 1.0) -> Marks:
 
 
 def _evaluations(one: Training) -> Iterator[Mark]:
-    frame = one.data.traces.evaluated(one.row)
-    if frame is None or not frame["loss"].notna().any():
+    done = evaluations(one.data, one.row)
+    if not done:
         return
-    finite = frame[frame["loss"].notna()]
-    steps, ends = finite["step"].tolist(), finite["loss"].astype(float).tolist()
+    steps, ends = [each["step"] for each in done], [float(each["loss"]) for each in done]
     text = f"evaluation loss {words.significant(ends[-1], 4)} nat after step {int(steps[-1])}"
     look = {"marker": "o", "markersize": 2.4, "linewidth": 1.1, "dashes": one.dashes}
     yield chart.line(steps, ends, one.row, one.hover(text), color=one.ink(), **look)
