@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from siliconprof import words
-from siliconprof.analyse.throughputs import device_of
-from siliconprof.render import hover, marks, style
+from siliconprof.render import by_shape, chart, hover, style
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data
+from siliconprof.render.by_shape import GIGA, MEMORY
+from siliconprof.render.chart import Chart, Mark, Panel, Scale
+from siliconprof.render.data import Data, grouped
 from siliconprof.render.variants import Row
 
-GIGA = 1e9
 KERNELS = ("copy", "triad", "reduction")
-PANEL_IN = 1.55
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
@@ -24,120 +23,43 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     points = data.of_module("bandwidth")
     if not points:
         book.note(data.why_none("bandwidth", "memory bandwidth"))
-    for device in dict.fromkeys(point["device"] for point in points):
-        group = [p for p in points if p["device"] == device and p["bytes_per_s"]]
+    for device, every in grouped(points, lambda point: point["device"]).items():
+        group = [point for point in every if point["bytes_per_s"]]
         if not group:
             book.note(f"No memory bandwidth of {device} is drawn: its records hold no times.")
             continue
+        size = data.cache_bytes(group[0])
+        upright = f"upright line is its last-level cache, {words.mebibytes(size or 0)}"
         book.figure(
             f"{prefix}bandwidth-{device}",
             "bandwidth",
             partial(draw, data, group),
             device=data.device_name(group[0]),
-            cache=_cache_text(data, group[0]),
+            cache=f" The {upright if size else 'size of its last-level cache is unknown'}.",
         )
-
-
-def _cache_bytes(data: Data, row: Row) -> float | None:
-    return next(
-        (
-            words.number(line["last_level_cache_bytes"])
-            for line in data.ceilings
-            if device_of(line) == device_of(row) and line["last_level_cache_bytes"]
-        ),
-        None,
-    )
-
-
-def _cache_text(data: Data, row: Row) -> str:
-    size = _cache_bytes(data, row)
-    if size is None:
-        return " The size of its last-level cache is unknown."
-    return f" The upright line is its last-level cache, {words.mebibytes(size)}."
 
 
 def draw(data: Data, points: Sequence[Row], narrow: bool) -> Any:
     """Bandwidth over working set on two log axes, one panel a kernel, one line a backend."""
-    kernels = [name for name in KERNELS if any(p["kernel"] == name for p in points)]
-    width = style.width_in(narrow)
-    lines = {(p["backend"], p["precision"], p["cache"]): p for p in points}
-    entries = [(_sample(p), _line_name(p)) for p in lines.values()]
-    head = style.legend_height(entries, width) + 0.08
-    title, foot, left, gap = 0.24, 0.42, 0.4, 0.34
-    columns = 1 if narrow else len(kernels)
-    rows = -(-len(kernels) // columns)
-    figure = style.canvas(width, head + rows * (title + PANEL_IN + foot))
-    style.legend(figure, entries, 0.0)
-    panel = (width - left - 0.05 - gap * (columns - 1)) / columns
-    rates = [end / GIGA for p in points for end in _ends(p) if end]
-    sheet = next((v for p in points if (v := _sheet_bandwidth(data, p))), None)
-    low = min(rates) / 1.3
-    high = max([*rates, *([sheet / GIGA] if sheet else [])]) * 1.3
-    sizes = [p["working_set_bytes"] for p in points]
-    cache = _cache_bytes(data, points[0])
-    for index, kernel in enumerate(kernels):
-        row, column = divmod(index, columns)
-        x, y = left + column * (panel + gap), head + row * (title + PANEL_IN + foot)
-        style.write(figure, x, y + title / 2, kernel, weight="bold", va="center")
-        ax = style.axes(figure, x, y + title, panel, PANEL_IN)
-        ax.set_xscale("log", base=2)
-        ax.set_yscale("log")
-        ax.set_xlim(min(sizes) / 1.4, max(sizes) * 1.4)
-        ax.set_ylim(low, high)
-        ax.grid(axis="y")
+    sheets = (data.ceiling_value(p, "memory_bandwidth", "datasheet_value") for p in points)
+    sheet, cache = next(filter(None, sheets), None), data.cache_bytes(points[0])
+    panels = []
+    for kernel in KERNELS:
+        part = [point for point in points if point["kernel"] == kernel]
+        shown = [mark for line in grouped(part, _line_name).values() for mark in _curve(line)]
         if cache:
-            ax.axvline(cache, color=style.MUTED, linewidth=0.7)
-            ax.annotate(
-                "cache",
-                (cache, high),
-                (2, 0),
-                ha="left",
-                va="top",
-                textcoords="offset points",
-                size=style.SMALL_PT,
-                color=style.MUTED,
-            )
+            shown += [chart.upright(cache), chart.aside("cache", x=cache)]
         if sheet:
-            ax.axhline(sheet / GIGA, color=style.INK, linewidth=0.7, dashes=(3, 2))
-            ax.annotate(
-                "data sheet",
-                (min(sizes), sheet / GIGA),
-                (0, 2),
-                ha="left",
-                va="bottom",
-                textcoords="offset points",
-                size=style.SMALL_PT,
-            )
-        for name in lines:
-            part = [
-                p
-                for p in points
-                if p["kernel"] == kernel and (p["backend"], p["precision"], p["cache"]) == name
+            shown += [
+                chart.across(sheet / GIGA, color=style.INK, dashes=(3, 2)),
+                chart.aside("data sheet", y=sheet / GIGA, color=style.INK),
             ]
-            _curve(ax, sorted(part, key=lambda p: p["working_set_bytes"]))
-        _size_ticks(ax, min(sizes), max(sizes), panel)
-        style.log_ticks(ax.yaxis, low, high)
-        if column:
-            ax.set_yticklabels([])
-        else:
-            ax.set_ylabel("GB/s", size=style.SMALL_PT)
-        ax.set_xlabel("working set", size=style.SMALL_PT)
-    return figure
-
-
-def _sheet_bandwidth(data: Data, point: Row) -> float | None:
-    line = data.ceiling(point, "memory_bandwidth")
-    return words.number(line["datasheet_value"]) if line else None
-
-
-def _ends(point: Row) -> list[float | None]:
-    """The median bandwidth, and the ends of its 95 % interval."""
-    amount = words.number(point["bytes"])
-    ends = [words.number(point[name]) for name in ("step_high_s", "step_low_s")]
-    return [
-        words.number(point["bytes_per_s"]),
-        *(amount / e if amount and e else None for e in ends),
-    ]
+        if part:
+            sizes = Scale("working set", log=2, ticks=_size_ticks)
+            panels.append(Panel(shown, sizes, Scale("GB/s", log=10), title=kernel))
+    lines = {_line_name(point): _sample(point) for point in points}
+    legend = [(sample, name) for name, sample in lines.items()]
+    return Chart(panels, legend, (3, 1), same_y=True, side_in=0.25).figure(narrow)
 
 
 def _line_name(point: Row) -> str:
@@ -146,13 +68,13 @@ def _line_name(point: Row) -> str:
 
 def _look(point: Row) -> dict[str, Any]:
     """Colour of backend and precision; cold is dashed and hollow."""
-    cold = point["cache"] == "cold"
+    ink, cold = style.colour(point), point["cache"] == "cold"
     return {
-        "color": style.colour(point),
+        "color": ink,
         "dashes": (3, 1.2) if cold else (1, 0),
         "marker": "o",
         "markersize": 3.0,
-        "markerfacecolor": style.PAPER if cold else style.colour(point),
+        "markerfacecolor": style.PAPER if cold else ink,
         "markeredgewidth": 0.8,
     }
 
@@ -162,46 +84,36 @@ def _sample(point: Row) -> Any:
 
     def draw(ax: Any, x: float, y: float) -> None:
         ax.plot([x, x + 0.15], [y, y], color=look["color"], dashes=look["dashes"])
-        ax.plot([x + 0.075], [y], **{k: v for k, v in look.items() if k != "dashes"})
+        ax.plot([x + 0.075], [y], **look | {"dashes": (1, 0)})
 
     return draw
 
 
-def _curve(ax: Any, points: Sequence[Row]) -> None:
-    if not points:
-        return
-    sizes = [p["working_set_bytes"] for p in points]
+def _curve(line: Sequence[Row]) -> Iterator[Mark]:
+    """The points of a line with their intervals, from small working sets to large ones."""
+    points = sorted(line, key=lambda point: point["working_set_bytes"])
+    sizes = [point["working_set_bytes"] for point in points]
     for size, point in zip(sizes, points, strict=True):
-        _, low, high = _ends(point)
+        _, low, high = by_shape.median_rate(MEMORY, point)
         if low and high:
-            marks.tag(
-                ax.plot(
-                    [size, size],
-                    [low / GIGA, high / GIGA],
-                    color=style.colour(points[0]),
-                    linewidth=0.9,
-                ),
-                point,
-            )
-    rates = [p["bytes_per_s"] for p in points]
-    line = ax.plot(sizes, [rate / GIGA for rate in rates], linewidth=1.1, **_look(points[0]))
-    marks.tag(
-        line,
-        points,
+            yield chart.line([size, size], [low / GIGA, high / GIGA], point)
+    rates = [point["bytes_per_s"] for point in points]
+    text = (
         f"{points[0]['kernel']}, {_line_name(points[0])}: "
         f"{hover.of_several(rates, 'GB/s', GIGA)}; {_size(sizes[-1])}: "
-        f"{words.scaled(rates[-1], 'B/s')}",
+        f"{words.scaled(rates[-1], 'B/s')}"
     )
+    gigas = [rate / GIGA for rate in rates]
+    yield chart.line(sizes, gigas, points, text, linewidth=1.1, **_look(points[0]))
 
 
-def _size_ticks(ax: Any, low: float, high: float, panel: float) -> None:
+def _size_ticks(axis: Any, low: float, high: float) -> None:
     """Powers of two with their unit, as many as fit."""
-    first, last = int(math.log2(low)), int(math.log2(high)) + 1
-    step = max(1, math.ceil((last - first) / max(panel / 0.55, 1)))
-    ticks = [2.0**n for n in range(first, last + 1, step) if low / 1.4 <= 2.0**n <= high * 1.4]
-    ax.xaxis.set_major_locator(style.FixedLocator(ticks))
-    ax.xaxis.set_minor_locator(style.FixedLocator([]))
-    ax.xaxis.set_major_formatter(style.FuncFormatter(lambda value, _: _size(value)))
+    powers = range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1)
+    step = math.ceil(len(powers) / style.ticks_in(axis)) or 1
+    axis.set_major_locator(style.FixedLocator([2.0**n for n in powers[::step]]))
+    axis.set_minor_locator(style.FixedLocator([]))
+    axis.set_major_formatter(style.FuncFormatter(lambda value, _: _size(value)))
 
 
 def _size(size_bytes: float) -> str:

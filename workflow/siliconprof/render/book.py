@@ -44,6 +44,12 @@ class Part:
     origin: str
 
 
+def parts(name: str, items: Sequence[Any], most: int) -> Iterator[tuple[str, Sequence[Any]]]:
+    """(name of a figure, what it shows) of so many items at most; all but the first are numbered."""
+    for start in range(0, len(items), most):
+        yield f"{name}-{start // most + 1}" if start else name, items[start : start + most]
+
+
 class Book:
     """Collects sections in the order in which they are written.
 

@@ -7,22 +7,22 @@ matrix-vector product, which uses every value once, against the memory's bandwid
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import log10
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from siliconprof import words
-from siliconprof.render import hover, style, uncertainty
-from siliconprof.render.data import Data
-from siliconprof.render.marks import tag, tag_labels
-from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged
+from siliconprof.render import chart, hover, style, tables, uncertainty
+from siliconprof.render.book import Book, parts
+from siliconprof.render.chart import RING, Chart, Mark, Panel, Scale
+from siliconprof.render.data import Data, grouped
+from siliconprof.render.tables import Column, Table, Value, count, median, missing, number, quantity
 from siliconprof.render.variants import PRECISION_ORDER, Row
 
 GIGA = 1e9
 SHAPES_PER_FIGURE = 24
 UNTIMED = "nothing was timed"
-COLUMNS_OF_UNIT = {"GFLOP/s": ("flops", "flop_per_s"), "GB/s": ("bytes", "bytes_per_s")}
 
 
 class Rate(NamedTuple):
@@ -33,11 +33,12 @@ class Rate(NamedTuple):
     high: float | None = None
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(NamedTuple):
     """What bounds an operation."""
 
-    unit: str  # GFLOP/s or GB/s
+    unit: str
+    amount: str  # the column of the work
+    rate: str  # the column of the throughput
     ceiling: str  # the line of ceilings.csv
     label: str  # in a figure's legend
     sheet: str  # what the data sheet's line is called
@@ -48,30 +49,36 @@ class Limit:
         """The unit without its prefix."""
         return self.unit.removeprefix("G")
 
-    @property
-    def amount(self) -> str:
-        """The column of the work."""
-        return COLUMNS_OF_UNIT[self.unit][0]
 
-    @property
-    def rate(self) -> str:
-        """The column of the throughput."""
-        return COLUMNS_OF_UNIT[self.unit][1]
-
-
-PRODUCTS = Limit("GFLOP/s", "matmul", "fastest product measured here", "peak", "of peak")
+FASTEST, BANDWIDTH = "fastest product measured here", "memory bandwidth measured here"
+PRODUCTS = Limit("GFLOP/s", "flops", "flop_per_s", "matmul", FASTEST, "peak", "of peak")
 MEMORY = Limit(
-    "GB/s", "memory_bandwidth", "memory bandwidth measured here", "bandwidth", "of data sheet"
+    "GB/s", "bytes", "bytes_per_s", "memory_bandwidth", BANDWIDTH, "bandwidth", "of data sheet"
 )
 
 
-@dataclass(frozen=True)
-class Mark:
-    """One way in which a shape was measured, as it is drawn."""
+class Way(NamedTuple):
+    """One way in which a shape was measured."""
 
     name: str
     filled: bool
     rate: Callable[[Row], Rate]
+
+
+class Operation(NamedTuple):
+    """What was measured at many shapes.
+
+    Args:
+        apart: a parameter beside the shape that tells points apart, such as `cache`.
+        with_own: whether our own ceiling of each backend is drawn.
+    """
+
+    module: str
+    what: str
+    limit: Limit
+    ways: Sequence[Way]
+    apart: str = ""
+    with_own: bool = True
 
 
 def shape_key(point: Row) -> tuple:
@@ -108,213 +115,157 @@ def burst_rate(limit: Limit, point: Row) -> Rate:
     return Rate(amount / seconds if amount and seconds else None)
 
 
-def sheet_value(data: Data, limit: Limit, row: Row) -> float | None:
-    """The data sheet's figure for what bounds a row; None when there is none."""
-    line = data.ceiling(row, limit.ceiling)
-    return words.number(line["datasheet_value"]) if line else None
+def add(data: Data, book: Book, prefix: str, operation: Operation, points: Sequence[Row]) -> None:
+    """Figures for each device and workload, and a table of all points."""
 
+    def place(point: Row) -> tuple[str, str]:
+        return point["device"], point["workload"]
 
-def own_value(data: Data, limit: Limit, row: Row) -> float | None:
-    """Our own ceiling for what bounds a row; None when there is none."""
-    line = data.ceiling(row, limit.ceiling)
-    return words.number(line["value"]) if line else None
-
-
-def parts(points: Sequence[Row]) -> list[list[tuple]]:
-    """Shapes in portions that a page can show."""
-    shapes = sorted({shape_key(point) for point in points})
-    return [shapes[i : i + SHAPES_PER_FIGURE] for i in range(0, len(shapes), SHAPES_PER_FIGURE)]
+    # a record may lack the times of a point
+    timed = [p for p in points if any(rate for way in operation.ways for rate in way.rate(p))]
+    for (device, workload), group in grouped(timed, place).items():
+        shapes = sorted(set(map(shape_key, group)))
+        name = f"{prefix}{operation.module}-{workload}-{device}"
+        for part_name, part in parts(name, shapes, SHAPES_PER_FIGURE):
+            book.figure(
+                part_name,
+                operation.module,
+                partial(draw, data, [p for p in group if shape_key(p) in part], operation),
+                workload=workload,
+                device=data.device_name(group[0]),
+            )
+    if points:
+        book.table(f"{prefix}{operation.module}", operation.module, table(data, operation, points))
 
 
 # -- figure ------------------------------------------------------------------------------------
 
 
-def is_timed(point: Row, marks: Sequence[Mark]) -> bool:
-    """Whether any mark of a figure has a place for a point; a record may lack its times."""
-    return any(rate for mark in marks for rate in mark.rate(point))
-
-
-def draw(
-    data: Data,
-    points: Sequence[Row],
-    shapes: Sequence[tuple],
-    limit: Limit,
-    marks: Sequence[Mark],
-    with_own: bool,
-    narrow: bool,
-) -> Any:
-    """Shapes from small to large downwards, throughput on a log axis, one panel a precision.
-
-    Args:
-        with_own: whether our own ceiling of each backend is drawn.
-    """
-    precisions = [p for p in PRECISION_ORDER if any(point["precision"] == p for point in points)]
+def draw(data: Data, points: Sequence[Row], operation: Operation, narrow: bool) -> Any:
+    """Shapes from small to large downwards, throughput on a log axis, one panel a precision."""
+    limit, ways = operation.limit, operation.ways
     backends = list(dict.fromkeys(point["backend"] for point in points))
-    names = {shape_key(point): shape_name(point) for point in points}
-    sheets = {p: sheet_value(data, limit, {**points[0], "precision": p}) for p in precisions}
-    owns = _own_ceilings(data, points, limit) if with_own else {}
-    rates = [r for point in points for mark in marks for r in mark.rate(point) if r]
-    low = 10 ** (log10(min(rates)) - 0.12)
-    top = 10 ** (log10(max([*rates, *owns.values()])) + 0.12)
-    top = max([top, *(1.15 * value for value in sheets.values() if value)])
-    width = style.width_in(narrow)
-    left = max(map(style.text_in, names.values())) + 0.1
-    height = len(shapes) * (0.12 + 0.1 * len(backends))
-    title, foot, gap = 0.24, 0.4, 0.16
-    columns = 1 if narrow else min(4, len(precisions))
-    rows = -(-len(precisions) // columns)
-    entries = [*style.backends(points, 3.2), *((_sample(mark), mark.name) for mark in marks)]
-    if owns:
-        entries.append((style.sample(None, "-", color=style.MUTED, dashes=(1, 1)), limit.label))
-    head = style.legend_height(entries, width) + 0.08
-    figure = style.canvas(width, head + rows * (title + height + foot))
-    style.legend(figure, entries, 0.0)
-    panel = (width - left - 0.1 - gap * (columns - 1)) / columns
-    for index, precision in enumerate(precisions):
-        row, column = divmod(index, columns)
-        top_in = head + row * (title + height + foot)
-        x = left + column * (panel + gap)
-        style.write(figure, x, top_in + title / 2, precision, weight="bold", va="center")
-        ax = style.axes(figure, x, top_in + title, panel, height)
-        _frame(ax, len(shapes))
-        here = {
-            backend: owns[precision, backend]
-            for backend in backends
-            if (precision, backend) in owns
-        }
-        for backend, value in here.items():
-            shared = len(backends) > 1 and len(set(here.values())) == 1  # of the device, then
+    rows = grouped(sorted(points, key=shape_key), shape_key)
+    places = {shape: y for y, shape in enumerate(rows)}
+    owns: dict[tuple[str, str], float] = {}
+    for point in points if operation.with_own else ():
+        if value := data.ceiling_value(point, limit.ceiling):
+            owns[point["precision"], point["backend"]] = value
+    precisions = grouped(points, lambda point: point["precision"])
+    by_precision = {name: precisions[name] for name in PRECISION_ORDER if name in precisions}
+    sheets = {
+        name: data.ceiling_value(group[0], limit.ceiling, "datasheet_value")
+        for name, group in by_precision.items()
+    }
+    rates = [rate for p in points for way in ways for rate in way.rate(p) if rate]
+    reach = [v / GIGA for v in (*rates, *owns.values(), *sheets.values()) if v]
+
+    def panel(precision: str, group: Sequence[Row]) -> Panel:
+        shown = [
+            chart.across(y - 0.5, color=style.RULE, linewidth=0.4) for y in range(1, len(rows))
+        ]
+        ceilings = {b: owns[precision, b] for b in backends if (precision, b) in owns}
+        for backend, value in ceilings.items():
+            shared = len(ceilings) > 1 and len(set(ceilings.values())) == 1  # of the device, then
             ink = style.MUTED if shared else style.shade(backend)
-            limited = [p for p in points if (p["precision"], p["backend"]) == (precision, backend)]
             text = f"{limit.label}, {backend} {precision}: {hover.rate(value, limit.per_second)}"
-            line = ax.axvline(value, color=ink, linewidth=0.9, dashes=(1, 1))
-            tag(line, limited, text)
-        for point in points:
-            if point["precision"] == precision and shape_key(point) in shapes:
-                place = (backends.index(point["backend"]) + 0.5) / len(backends) - 0.5
-                at = shapes.index(shape_key(point)) + 0.62 * place
-                _point(ax, at, point, limit, marks)
-        ax.set_yticks(range(len(shapes)), [names[s] for s in shapes] if column == 0 else [])
-        tag_labels(ax.yaxis, [[p for p in points if shape_key(p) == s] for s in shapes])
-        ax.set_xlim(low, top)
-        style.log_ticks(ax.xaxis, low, top * (4 if columns > 2 else 1))
-        if top < 4 * low:  # decades and their halves would be too few
-            ax.xaxis.set_major_locator(style.MaxNLocator(3))
-        ax.xaxis.set_major_formatter(
-            style.FuncFormatter(lambda value, _: words.significant(value / GIGA, 1))
+            limited = [p for p in group if p["backend"] == backend]
+            shown.append(
+                chart.upright(value / GIGA, limited, text, color=ink, linewidth=0.9, dashes=(1, 1))
+            )
+        for point in group:
+            apart = (backends.index(point["backend"]) + 0.5) / len(backends) - 0.5
+            shown += _marks(places[shape_key(point)] + 0.62 * apart, point, operation)
+        if sheet := sheets[precision]:
+            at = sheet / GIGA
+            shown.append(chart.upright(at, color=style.INK, dashes=(3, 2)))
+            look = {"ha": "right", "va": "bottom", "color": style.INK}
+            shown.append(chart.note(at, -0.5, f"{limit.sheet} ", shift=(0, 1), **look))
+        return Panel(
+            shown,
+            Scale(limit.unit, log=10, reach=reach),
+            labels=[shape_name(group[0]) for group in rows.values()],
+            label_rows=list(rows.values()),
+            title=precision,
+            row_in=(row_in, row_in),
         )
-        sheet = sheets[precision]
-        if sheet:
-            ax.axvline(sheet, color=style.INK, linewidth=0.7, dashes=(3, 2))
-            ax.text(sheet, -0.55, f"{limit.sheet} ", ha="right", va="bottom", size=style.SMALL_PT)
-        ax.set_xlabel(limit.unit, size=style.SMALL_PT)
-    return figure
+
+    row_in = 0.12 + 0.1 * len(backends)
+    legend = [*style.backends(points, 3.2), *((_sample(way), way.name) for way in ways)]
+    if owns:
+        legend.append((style.sample(None, "-", color=style.MUTED, dashes=(1, 1)), limit.label))
+    panels = [panel(*item) for item in by_precision.items()]
+    return Chart(panels, legend, (4, 1), same_y=True).figure(narrow)
 
 
-def _own_ceilings(
-    data: Data, points: Sequence[Row], limit: Limit
-) -> Mapping[tuple[str, str], float]:
-    """(precision, backend) -> our own ceiling."""
-    ceilings = {(p["precision"], p["backend"]): own_value(data, limit, p) for p in points}
-    return {where: value for where, value in ceilings.items() if value}
+def _sample(way: Way) -> Any:
+    size, face = (3.2, {}) if way.filled else (4.2, RING)
+    return style.sample("o", color=style.MUTED, markersize=size, **face)
 
 
-def _sample(mark: Mark) -> Any:
-    face = {} if mark.filled else {"markerfacecolor": "none", "markeredgewidth": 0.8}
-    return style.sample("o", color=style.MUTED, markersize=3.2 if mark.filled else 4.2, **face)
-
-
-def _frame(ax: Any, n_shapes: int) -> None:
-    ax.set_xscale("log")
-    ax.set_ylim(n_shapes - 0.5, -0.5)
-    ax.tick_params(axis="y", length=0, labelsize=style.TEXT_PT, labelcolor=style.INK)
-    ax.spines["left"].set_visible(False)
-    ax.grid(axis="x")
-    for y in range(1, n_shapes):
-        ax.axhline(y - 0.5, color=style.RULE, linewidth=0.4)
-
-
-def _point(ax: Any, at: float, point: Row, limit: Limit, marks: Sequence[Mark]) -> None:
+def _marks(y: float, point: Row, operation: Operation) -> Iterator[Mark]:
+    """A dot for each way in which a point was measured, with its interval; filled ones on top."""
     ink = style.shade(point["backend"])
-    for mark in marks:
-        rate = mark.rate(point)
+    for way in reversed(operation.ways):
+        rate = way.rate(point)
         if not rate.middle:
             continue
         if rate.low and rate.high:
-            line = ax.plot([rate.low, rate.high], [at, at], color=ink, linewidth=0.9, zorder=2)
-            tag(line, point)
-        if mark.filled:
-            dot = ax.plot([rate.middle], [at], "o", color=ink, markersize=3.2, zorder=4)
-        else:
-            face = style.PAPER if rate.low else "none"  # hides an interval shorter than itself
-            dot = ax.plot(
-                [rate.middle],
-                [at],
-                "o",
-                markersize=4.6,
-                markerfacecolor=face,
-                markeredgewidth=0.8,
-                color=ink,
-                zorder=3,
-            )
+            yield chart.line([rate.low / GIGA, rate.high / GIGA], [y, y], point, color=ink)
         what = hover.interval_name(point, "step")
-        text = hover.rate(rate.middle, limit.per_second, rate.low, rate.high, what)
-        name = mark.name.split(",")[0]
-        whose = f"{shape_name(point)}, {words.backend_name(point)} {point['precision']}"
-        tag(dot, point, f"{whose}: {name} {text}")
+        unit = operation.limit.per_second
+        text = (
+            f"{shape_name(point)}, {words.backend_name(point)} {point['precision']}: "
+            f"{way.name.split(',')[0]} {hover.rate(rate.middle, unit, rate.low, rate.high, what)}"
+        )
+        look: dict[str, Any] = {"size": 3.2}
+        if not way.filled:  # its face hides an interval shorter than itself
+            look = {"size": 4.6} | RING | ({"markerfacecolor": style.PAPER} if rate.low else {})
+        yield chart.dot(rate.middle / GIGA, y, point, text, color=ink, **look)
 
 
 # -- table -------------------------------------------------------------------------------------
 
+SYNCHRONISED = "each call synchronised; 95 % interval below"
+BURST = "launches in a row, synchronised once"
+SAME = "the same calls, by the other measure of work"
 
-def table(data: Data, points: Sequence[Row], limit: Limit, apart: str = "") -> Table:
-    """Every point: times, both throughputs, shares of both ceilings, and how exact the result was.
 
-    Args:
-        apart: a parameter beside the shape that tells points apart, such as `cache`.
-    """
-    other = next(unit for unit in COLUMNS_OF_UNIT if unit != limit.unit)
-    result = Table(
-        [
-            Column("Shape"),
-            Column("Device", folds=True),
-            Column("Backend"),
-            Column("Precision"),
-            *([Column(apart.capitalize())] if apart else []),
-            Column("median", "ms", True, "each call synchronised; 95 % interval below"),
-            Column("n", "", True, "calls timed"),
-            Column("median", limit.unit, True, "from the median; 95 % interval below"),
-            Column("burst mean", limit.unit, True, "launches in a row, synchronised once"),
-            Column("median", other, True, "the same calls, by the other measure of work"),
-            Column("of own ceiling", "%", True, f"median over the {limit.label}"),
-            Column(limit.share, "%", True, f"median over the data sheet's {limit.sheet}"),
-            Column("result error", "", True, "relative RMS error against float64"),
-            Column("95 % interval", help=uncertainty.HELP, folds=True),
-        ]
-    )
-    for point in points:
-        error = words.number(point["result_error"])
-        own, sheet = shares(data, limit, point)
-        result.add(
-            Value(shape_name(point), sort=float(shape_key(point)[0])),
-            point["device"],
-            words.backend_name(point),
-            point["precision"],
-            *([point[apart]] if apart else []),
-            ranged(point, "step", 1e-3, UNTIMED, "low", "high", 3),
-            integer(point["step_n"], UNTIMED),
-            with_interval(median_rate(limit, point)),
-            _burst(limit, point),
-            quantity(point[COLUMNS_OF_UNIT[other][1]], UNTIMED, GIGA),
-            own,
-            sheet,
-            Value(words.scientific(error), sort=error)
-            if error is not None
-            else missing("not recorded"),
-            uncertainty.value(point),
-            of=point,
-        )
-    return result
+def table(data: Data, operation: Operation, points: Sequence[Row]) -> Table:
+    """Every point: times, both throughputs, shares of both ceilings, and how exact the result was."""
+    limit = operation.limit
+    other = MEMORY if limit is PRODUCTS else PRODUCTS
+    apart = [tables.told(operation.apart.capitalize(), operation.apart)] if operation.apart else []
+    columns = [
+        Column("Shape", value=shape),
+        tables.DEVICE,
+        tables.BACKEND,
+        tables.PRECISION,
+        *apart,
+        median("median", "ms", "step", UNTIMED, SYNCHRONISED, ("low", "high"), 3),
+        count("n", "step_n", UNTIMED, "calls timed"),
+        rate_column(limit, "from the median; 95 % interval below"),
+        Column("burst mean", limit.unit, True, BURST, value=partial(_burst, limit)),
+        number("median", other.unit, other.rate, UNTIMED, SAME),
+        *share_columns(data, limit),
+        Column("result error", "", True, "relative RMS error against float64", value=_error),
+        Column("95 % interval", help=uncertainty.HELP, folds=True, value=uncertainty.value),
+    ]
+    return Table.of(points, columns)
+
+
+def shape(point: Row) -> Value:
+    """The name of a shape, which sorts by its work."""
+    return Value(shape_name(point), sort=float(shape_key(point)[0]))
+
+
+def rate_column(limit: Limit, help: str) -> Column:
+    """A column of throughputs with their intervals below."""
+
+    def value(point: Row) -> Value:
+        return with_interval(median_rate(limit, point))
+
+    return Column("median", limit.unit, True, help, value=value)
 
 
 def with_interval(rate: Rate) -> Value:
@@ -323,31 +274,30 @@ def with_interval(rate: Rate) -> Value:
     if value.reason or not (rate.low and rate.high):
         return value
     ends = (words.significant(end / GIGA) for end in (rate.low, rate.high))
-    return Value(value.text, value.sort, "–".join(ends))
+    return replace(value, below="–".join(ends))
 
 
-def shares(data: Data, limit: Limit, point: Row) -> tuple[Value, Value]:
-    """A point's share of our own ceiling and of the data sheet's figure.
+def share_columns(data: Data, limit: Limit) -> list[Column]:
+    """Two columns: a point's share of our own ceiling, and of the data sheet's figure."""
+    own, sheet = (partial(_share, data, limit, of) for of in ("", "datasheet_"))
+    return [
+        Column("of own ceiling", "%", True, f"median over the {limit.label}", value=own),
+        Column(limit.share, "%", True, f"median over the data sheet's {limit.sheet}", value=sheet),
+    ]
 
-    What fits a cache has no share of the memory's bandwidth.
-    """
+
+def _share(data: Data, limit: Limit, of: str, point: Row) -> Value:
+    """What fits a cache has no share of the memory's bandwidth."""
     line, check = data.ceiling(point, limit.ceiling), data.check(point, limit.rate)
     rate = words.number(point[limit.rate])
     if line is None or rate is None:
-        none = missing("no ceiling of this device and backend" if rate else UNTIMED)
-        return none, none
+        return missing("no ceiling of this device and backend" if rate else UNTIMED)
     if check is not None and check["compared_value"] is None:
-        why = missing("the operands fit the last-level cache, which is faster than memory")
-        return why, why
-    return (
-        _share(rate, line, "value", f"no ceiling of ours: {line['reason']}"),
-        _share(rate, line, "datasheet_value", f"no data sheet: {line['datasheet_reason']}"),
-    )
-
-
-def _share(rate: float, line: Row, name: str, reason: str) -> Value:
-    of = words.number(line[name])
-    return quantity(rate / of, reason, 0.01) if of else missing(reason)
+        return missing("the operands fit the last-level cache, which is faster than memory")
+    ceiling = words.number(line[f"{of}value"])
+    none = "no data sheet" if of else "no ceiling of ours"
+    reason = f"{none}: {line[f'{of}reason']}"
+    return quantity(rate / ceiling, reason, 0.01) if ceiling else missing(reason)
 
 
 def _burst(limit: Limit, point: Row) -> Value:
@@ -359,3 +309,10 @@ def _burst(limit: Limit, point: Row) -> Value:
         GIGA,
     )
     return replace(value, title=why) if value.reason else value
+
+
+def _error(point: Row) -> Value:
+    error = words.number(point["result_error"])
+    if error is None:
+        return missing("not recorded")
+    return Value(words.scientific(error), sort=error)

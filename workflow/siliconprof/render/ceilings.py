@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from siliconprof import words
 from siliconprof.analyse.ceilings import ONE_PROCESS
 from siliconprof.analyse.throughputs import FLAG_OF_VERDICT, NOT_COMPARED, place
-from siliconprof.render import bandwidth
+from siliconprof.render import bandwidth, tables
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, missing, quantity
+from siliconprof.render.by_shape import GIGA
+from siliconprof.render.data import Data, grouped
+from siliconprof.render.tables import SIZES, Column, Table, Value, missing, number, quantity, told
 from siliconprof.render.variants import Row
 
-GIGA = 1e9
 OF_FORMAT = ("matmul", "memory_bandwidth", "cache_bandwidth")
 TRANSFERS = {
     "host_to_device_pinned": "to device, pinned",
@@ -28,7 +29,7 @@ LAUNCHES = {
     "amortised": "amortised launch",
     "enqueue": "enqueue only",
 }
-NANO, MICRO = 1e-9, 1e-6
+Lines = dict[str, Row]  # lines of ceilings.csv of one place by their quantity
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
@@ -42,99 +43,41 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     _checks(data, book, prefix)
 
 
-def _lines(data: Data, names: Iterable[str]) -> list[Row]:
-    wanted = set(names)
-    return [line for line in data.ceilings if line["quantity"] in wanted]
+def _by(data: Data, quantities: Iterable[str], name: Callable[[Row], tuple]) -> list[Lines]:
+    """Lines of ceilings.csv by what each is named; of several launchers the quickest counts."""
+    wanted = set(quantities)
+    groups = grouped((line for line in data.ceilings if line["quantity"] in wanted), name)
+
+    def last_is_quickest(group: list[Row]) -> list[Row]:
+        return sorted(reversed(group), key=lambda line: -(line["value"] or math.inf))
+
+    return [
+        {line["quantity"]: line for line in last_is_quickest(group)} for group in groups.values()
+    ]
 
 
-def ceilings_table(data: Data) -> Table:
-    """One line for each device, backend and number format."""
-    table = Table(
-        [
-            Column("Device", folds=True),
-            Column("Backend"),
-            Column("Precision"),
-            Column("fastest product", "GFLOP/s", True, "median; its shape below", "shape"),
-            Column("burst mean", "GFLOP/s", True, "of the same shape"),
-            Column(
-                "of data sheet",
-                "%",
-                True,
-                "the median over the peak, which stands below",
-                "GFLOP/s",
-            ),
-            Column(
-                "memory", "GB/s", True, "far beyond the last-level cache; kernel below", "kernel"
-            ),
-            Column(
-                "of data sheet", "%", True, "memory over its bandwidth, which stands below", "GB/s"
-            ),
-            Column(
-                "cache", "GB/s", True, "best working set that fits the last-level cache", "kernel"
-            ),
-            Column(
-                "± product",
-                "%",
-                True,
-                "by how much processes differ, one standard deviation",
-                folds=True,
-            ),
-            Column(
-                "± memory",
-                "%",
-                True,
-                "by how much processes differ, one standard deviation",
-                folds=True,
-            ),
-        ]
-    )
-    groups: dict[tuple, dict[str, Row]] = {}
-    for line in _lines(data, OF_FORMAT):
-        groups.setdefault((*place(line), line["precision"]), {})[line["quantity"]] = line
-    for lines in groups.values():
-        product, memory, cache = (lines[name] for name in OF_FORMAT)
-        table.add(
-            product["device"],
-            words.backend_name(product),
-            product["precision"],
-            _figure(product),
-            quantity(product["burst_value"], product["reason"] or "no burst was timed", GIGA),
-            _share(product),
-            _figure(memory),
-            _share(memory),
-            _figure(cache),
-            _error(product),
-            _error(memory),
-            of=_behind(data, lines.values()),
-        )
-    return table
-
-
-def _behind(data: Data, lines: Iterable[Row]) -> list[Row]:
+def _behind(data: Data, lines: Lines) -> list[Row]:
     """The cells that lines of ceilings are from; where nothing was measured, all of their place."""
-    several = list(lines)
-    records = {line["record"] for line in several}
-    where = {place(line) for line in several}
+    records = {line["record"] for line in lines.values()}
+    where = {place(line) for line in lines.values()}
     cells = [cell for cell in data.cells if cell["record"] in records]
     return cells or [cell for cell in data.cells if place(cell) in where]
 
 
-def _figure(line: Row | None, scale: float = GIGA, beside: Row | None = None) -> Value:
-    """A ceiling with the point that it is from.
+def _any(lines: Lines) -> Row:
+    """A line, for what all of them have."""
+    return next(iter(lines.values()))
 
-    Args:
-        beside: a line whose reason stands in where there is no line of this kind.
-    """
-    if line is None:
-        return missing(str((beside or {}).get("reason") or "not measured"))
+
+def _figure(line: Row, scale: float = GIGA) -> Value:
+    """A ceiling with the point that it is from."""
     value = quantity(line["value"], str(line["reason"]), scale)
     if value.reason:
         return value
     n = words.number(line["n"])
     counted = f", n = {n:.0f}" if n else ""
-    return Value(
-        value.text, value.sort, line["how"], f"{line['workload']}{counted}: {line['record']}"
-    )
+    title = f"{line['workload']}{counted}: {line['record']}"
+    return replace(value, below=line["how"], title=title)
 
 
 def _share(line: Row) -> Value:
@@ -144,9 +87,8 @@ def _share(line: Row) -> Value:
         return missing(str(line["datasheet_reason"]))
     share = quantity(line["share"], str(line["reason"]), 0.01)
     note = f" ({line['datasheet_note']})" if line["datasheet_note"] else ""
-    return replace(
-        share, below=words.significant(sheet / GIGA, 4), title=f"{line['datasheet_source']}{note}"
-    )
+    title = f"{line['datasheet_source']}{note}"
+    return replace(share, below=words.significant(sheet / GIGA, 4), title=title)
 
 
 def _error(line: Row) -> Value:
@@ -155,52 +97,81 @@ def _error(line: Row) -> Value:
     return quantity(line["error"], basis, 0.01, 2, title=basis)
 
 
-def costs_table(data: Data) -> Table:
-    """Transfers, page faults and launches: one line for each device and backend."""
-    table = Table(
-        [
-            Column("Device", folds=True),
-            Column("Backend"),
-            *(
-                Column(name, "GB/s", True, "largest throughput; the transfer's size below", "which")
-                for name in TRANSFERS.values()
-            ),
-            Column(
-                "page fault",
-                "ns",
-                True,
-                "first touch of a page, over a later one; how many below",
-                "which",
-            ),
-            *(
-                Column(name, "µs", True, "what was launched stands below", "which")
-                for name in LAUNCHES.values()
-            ),
-        ]
-    )
-    groups: dict[tuple, dict[str, Row]] = {}
-    for line in _lines(data, [*TRANSFERS, "page_fault", *LAUNCHES]):
-        best = groups.setdefault(place(line), {})
-        before = best.get(line["quantity"])
-        if before is None or (line["value"] or math.inf) < (before["value"] or math.inf):
-            best[line["quantity"]] = line  # of several launchers the quickest
-    for lines in groups.values():
-        first = lines["page_fault"]
-        table.add(
-            first["device"],
-            words.backend_name(first),
-            *(_transfer(lines[name]) for name in TRANSFERS),
-            _figure(first, NANO),
-            *(_figure(lines.get(name), MICRO, lines["launch_and_wait"]) for name in LAUNCHES),
-            of=_behind(data, lines.values()),
-        )
-    return table
+def _burst(line: Row) -> Value:
+    return quantity(line["burst_value"], line["reason"] or "no burst was timed", GIGA)
 
 
 def _transfer(line: Row) -> Value:
     """A transfer's throughput; below it the size alone, for the column says the rest."""
     value = _figure(line)
     return replace(value, below=value.below.split(", ")[-1])
+
+
+def _launch(name: str, lines: Lines) -> Value:
+    if name in lines:
+        return _figure(lines[name], SIZES["µs"])
+    return missing(str(lines["launch_and_wait"]["reason"] or "not measured"))
+
+
+PLACE = (
+    told("Device", lambda lines: _any(lines)["device"], folds=True),
+    told("Backend", lambda lines: words.backend_name(_any(lines))),
+)
+
+
+def ceilings_table(data: Data) -> Table:
+    """One line for each device, backend and number format."""
+
+    def column(
+        head: str, unit: str, value: Callable[[Row], Value], of: str, help: str, below: str
+    ) -> Column:
+        return Column(head, unit, True, help, below, value=lambda lines: value(lines[of]))
+
+    product, memory, cache = OF_FORMAT
+    sheet = "the median over the peak, which stands below"
+    sheet_memory = "memory over its bandwidth, which stands below"
+    best = "best working set that fits the last-level cache"
+    far = "far beyond the last-level cache; kernel below"
+    columns = [
+        *PLACE,
+        told("Precision", lambda lines: lines[product]["precision"]),
+        column("fastest product", "GFLOP/s", _figure, product, "median; its shape below", "shape"),
+        column("burst mean", "GFLOP/s", _burst, product, "of the same shape", "range"),
+        column("of data sheet", "%", _share, product, sheet, "GFLOP/s"),
+        column("memory", "GB/s", _figure, memory, far, "kernel"),
+        column("of data sheet", "%", _share, memory, sheet_memory, "GB/s"),
+        column("cache", "GB/s", _figure, cache, best, "kernel"),
+    ]
+    for name, of in (("± product", product), ("± memory", memory)):
+        differ = "by how much processes differ, one standard deviation"
+        columns.append(replace(column(name, "%", _error, of, differ, "range"), folds=True))
+    lines = _by(data, OF_FORMAT, lambda line: (*place(line), line["precision"]))
+    return Table.of(lines, columns, partial(_behind, data))
+
+
+def costs_table(data: Data) -> Table:
+    """Transfers, page faults and launches: one line for each device and backend."""
+
+    def column(head: str, unit: str, help: str, value: Callable[[Lines], Value]) -> Column:
+        return Column(head, unit, True, help, "which", value=value)
+
+    def transfer(name: str) -> Callable[[Lines], Value]:
+        return lambda lines: _transfer(lines[name])
+
+    def fault(lines: Lines) -> Value:
+        return _figure(lines["page_fault"], SIZES["ns"])
+
+    size = "largest throughput; the transfer's size below"
+    pages = "first touch of a page, over a later one; how many below"
+    what = "what was launched stands below"
+    columns = [
+        *PLACE,
+        *(column(head, "GB/s", size, transfer(name)) for name, head in TRANSFERS.items()),
+        column("page fault", "ns", pages, fault),
+        *(column(head, "µs", what, partial(_launch, name)) for name, head in LAUNCHES.items()),
+    ]
+    lines = _by(data, [*TRANSFERS, "page_fault", *LAUNCHES], place)
+    return Table.of(lines, columns, partial(_behind, data))
 
 
 def _checks(data: Data, book: Book, prefix: str) -> None:
@@ -221,32 +192,26 @@ def _checks(data: Data, book: Book, prefix: str) -> None:
 
 def above_table(checks: Sequence[Row]) -> Table:
     """Throughputs that the hardware does not have."""
-    table = Table(
-        [
-            Column("Device", folds=True),
-            Column("Backend"),
-            Column("Workload"),
-            Column("Precision"),
-            Column("Point"),
-            Column("Throughput", "", True),
-            Column("Unit"),
-            Column("of data sheet", "%", True),
-            Column("of own ceiling", "%", True),
-            Column("Verdict"),
-        ]
-    )
-    for check in checks:
-        table.add(
-            check["device"],
-            words.backend_name(check),
-            check["workload"],
-            check["precision"],
-            check["how"] + (", in a burst" if check["quantity"].startswith("burst") else ""),
-            quantity(check["value"], "", GIGA, title=check["record"]),
-            f"G{check['unit']}",
-            quantity(check["of_datasheet"], "no data sheet gives this figure", 0.01),
-            quantity(check["of_ceiling"], "no ceiling of ours", 0.01),
-            Value(check["verdict"], sort=check["verdict"], mark="bad", title=check["reason"]),
-            of=check,
-        )
-    return table
+
+    def verdict(check: Row) -> Value:
+        name = check["verdict"]
+        return Value(name, sort=name, mark="bad", title=check["reason"])
+
+    def point(check: Row) -> str:
+        return check["how"] + (", in a burst" if check["quantity"].startswith("burst") else "")
+
+    columns = [
+        tables.DEVICE,
+        tables.BACKEND,
+        told("Workload", "workload"),
+        tables.PRECISION,
+        told("Point", point),
+        number(
+            "Throughput", "", lambda check: check["value"] / GIGA, "", title=lambda c: c["record"]
+        ),
+        told("Unit", lambda check: f"G{check['unit']}"),
+        number("of data sheet", "%", "of_datasheet", "no data sheet gives this figure"),
+        number("of own ceiling", "%", "of_ceiling", "no ceiling of ours"),
+        told("Verdict", verdict),
+    ]
+    return Table.of(checks, columns)

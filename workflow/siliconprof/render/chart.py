@@ -22,6 +22,7 @@ TICKS_IN, NAMED_TICKS_IN = 0.16, 0.42  # below the axes: tick labels, and with t
 VALUES_IN = 0.48  # left of the axes: tick labels and the axis's label
 ROW_IN, NARROW_ROW_IN = 0.21, 0.3  # of one category
 HALF_ROW = 0.5
+PUBLISHED_PT2 = 49.0  # area of a published mark
 HOLLOW: dict[str, Any] = {"markerfacecolor": style.PAPER, "markeredgewidth": 0.8}
 RING: dict[str, Any] = {"markerfacecolor": "none", "markeredgewidth": 0.8}
 LOG_ROOM, LINEAR_ROOM = 1.5, 0.06  # beyond the outermost values: a factor, a share of the range
@@ -111,6 +112,12 @@ def upright(x: float, of: Any = None, text: str = "", **look: Any) -> Mark:
     return Mark(lambda ax: ax.axvline(x, **look), of, text, [x])
 
 
+def diagonal() -> Mark:
+    """Where both sides are equal, from corner to corner of axes with the same scale."""
+    look = {"color": style.MUTED, "linewidth": 0.8, "dashes": (3, 2)}
+    return Mark(lambda ax: ax.plot([0, 1], [0, 1], transform=ax.transAxes, **look))
+
+
 def band(low: float, high: float, start: float | None = None) -> Mark:
     """A grey band between two values of y, from a value of x on or over all of them."""
     grey = style.shade("grey", 12)
@@ -135,6 +142,28 @@ def note(
     """Words beside a place, moved by so many points; they do not widen the scales."""
     look = {"ha": "left", "va": "center", "size": style.SMALL_PT, "color": style.MUTED, **look}
     return Mark(lambda ax: ax.annotate(text, (x, y), shift, textcoords="offset points", **look), of)
+
+
+def aside(text: str, x: float | None = None, y: float | None = None, **look: Any) -> Mark:
+    """Words at the upper end of an upright line, or above the left end of a line across."""
+    look = {"ha": "left", "size": style.SMALL_PT, "color": style.MUTED, **look}
+    look |= {"va": "bottom" if x is None else "top"}
+
+    def draw(ax: Any) -> Any:
+        place = (ax.get_xlim()[0] if x is None else x, ax.get_ylim()[1] if y is None else y)
+        shift = (0, 2) if x is None else (2, 0)
+        return ax.annotate(text, place, shift, textcoords="offset points", **look)
+
+    return Mark(draw)
+
+
+def published(x: float, y: float, text: str, marker: str = "o", of: Any = None) -> Mark:
+    """A published value: a hatched marker, never filled."""
+
+    def draw(ax: Any) -> Any:  # a hatch needs more room than a dot has
+        return ax.scatter([x], [y], PUBLISHED_PT2, marker=marker, **style.published("grey"))
+
+    return Mark(draw, of, text, [x], [y])
 
 
 def corner(text: str, of: Any = None, x: float = 1.0, y: float = 1.0, **look: Any) -> Mark:
@@ -193,7 +222,7 @@ class Scale:
         if self.ticks:
             self.ticks(axis, *limits)
         elif self.log:
-            style.log_ticks(axis, *limits)
+            style.log_ticks(axis, *limits, self.unit)
         else:
             style.plain_ticks(axis, self.most, self.unit)
 
@@ -208,6 +237,7 @@ class Panel:
         label_rows: the rows that each label is about.
         row_in: height of a category in inches, on a desk and on a phone.
         high: of axes without categories, in inches.
+        legend: of this panel alone, below its title.
         quiet: a title in grey, as that of published values.
         finish: draws what no mark can, at the end.
     """
@@ -222,6 +252,7 @@ class Panel:
     high: float = 1.55
     row_in: tuple[float, float] = (ROW_IN, NARROW_ROW_IN)
     grid: str = ""
+    legend: Sequence[style.Entry] = ()
     quiet: bool = False
     finish: Callable[[Any], None] | None = None
 
@@ -230,8 +261,13 @@ class Panel:
         return len(self.labels) * self.row_in[narrow] if self.labels else self.high
 
     def title_in(self) -> float:
-        """Above the axes."""
+        """Of the title alone."""
         return TITLE_IN + 0.12 * self.title.count("\n") if self.title else 0.0
+
+    def head_in(self, inner: float) -> float:
+        """Above axes of a width."""
+        legend = style.legend_height(self.legend, inner) + 0.04 if self.legend else 0.0
+        return self.title_in() + legend
 
     def foot_in(self) -> float:
         """Below the axes."""
@@ -249,9 +285,12 @@ class Panel:
         return x, self.y.limits(chain.from_iterable(mark.ys for mark in self.marks))
 
 
+EMPTY = Panel((), high=0.0, finish=lambda ax: ax.axis("off"))
+
+
 @dataclass(frozen=True)
 class Chart:
-    """A figure: a legend, and panels below it, row by row.
+    """A figure: a legend, and panels below it, row by row; `EMPTY` leaves a place free.
 
     Args:
         columns: panels beside each other, on a desk and on a phone.
@@ -270,39 +309,40 @@ class Chart:
     def figure(self, narrow: bool) -> Figure:
         """Lay everything out and draw it."""
         width = style.width_in(narrow)
-        columns = min(self.columns[narrow], len(self.panels))
+        columns = min(self.columns[narrow], max(len(self.panels), 1))
         head = style.legend_height(self.legend, width) + 0.06 if self.legend else 0.0
         lefts = [panel.left_in(narrow) for panel in self.panels]
-        left = max(lefts)
+        left = max(lefts, default=0.0)
         beside = 0.06 if self.same_y else left  # left of all columns but the first
         inner = (
             width - left - beside * (columns - 1) - GAP_IN * (columns - 1) * (not self.same_y)
         ) / columns - self.side_in
-        tops, places = [head] * columns, []
-        for index, panel in enumerate(self.panels):
-            column = tops.index(min(tops))
-            places.append((column, tops[column]))
-            tops[column] += panel.title_in() + panel.height_in(narrow)
-            last = index >= len(self.panels) - columns
-            tops[column] += panel.foot_in() if last or not self.same_x else 0.1
-        figure = style.canvas(width, max(tops))
+        lowest = [
+            all(below is EMPTY for below in self.panels[index + columns :: columns])
+            for index in range(len(self.panels))
+        ]
+        tops, above = [head], []  # of each row: where it begins, and what is above its axes
+        for first in range(0, len(self.panels), columns):
+            row = self.panels[first : first + columns]
+            named = not self.same_x or any(lowest[first : first + columns])
+            above.append(max(panel.head_in(inner) for panel in row))
+            foot = max(panel.foot_in() for panel in row) if named else 0.1
+            tops.append(tops[-1] + above[-1] + max(p.height_in(narrow) for p in row) + foot)
+        figure = style.canvas(width, tops[-1])
         if self.legend:
             style.legend(figure, self.legend, 0.0)
         step = inner + self.side_in + beside + GAP_IN * (not self.same_y)
         shared = self._shared_limits()
-        for index, (panel, (column, top)) in enumerate(zip(self.panels, places, strict=True)):
-            x = left + column * step
+        for index, panel in enumerate(self.panels):
+            row_index, column = divmod(index, columns)
+            x, top = left + column * step, tops[row_index]
             self._title(figure, panel, x - (0 if self.same_y else left), top)
-            ax = style.axes(figure, x, top + panel.title_in(), inner, panel.height_in(narrow))
-            last = index >= len(self.panels) - columns
-            _draw(
-                ax,
-                panel,
-                shared(panel),
-                narrow,
-                named_y=not column or not self.same_y,
-                named_x=last or not self.same_x,
-            )
+            if panel.legend:
+                style.legend(figure, panel.legend, top + panel.title_in(), x - 0.03, inner)
+            high = panel.height_in(narrow)
+            ax = style.axes(figure, x, top + above[row_index], inner, high)
+            named_y, named_x = not column or not self.same_y, lowest[index] or not self.same_x
+            _draw(ax, panel, shared(panel), narrow, named_y, named_x)
         return figure
 
     def _title(self, figure: Figure, panel: Panel, x: float, top: float) -> None:
@@ -318,7 +358,7 @@ class Chart:
     def _shared_limits(self) -> Callable[[Panel], tuple]:
         """Limits of a panel: those of all where they share a side."""
         own = {id(panel): panel.limits() for panel in self.panels}
-        xs, ys = ([limits[side] for limits in own.values()] for side in (0, 1))
+        xs, ys = ([own[id(p)][side] for p in self.panels if p.marks] for side in (0, 1))
 
         def limits(panel: Panel) -> tuple:
             x, y = own[id(panel)]

@@ -6,7 +6,7 @@ from siliconprof import words
 from siliconprof.render import summary
 from siliconprof.render.compare import Step, steps
 from siliconprof.render.data import Data
-from siliconprof.render.efficiency import efficiencies
+from siliconprof.render.headlines import efficiencies
 from siliconprof.render.variants import label, work_apart
 from siliconprof.store.records import HERE
 

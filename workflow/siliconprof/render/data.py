@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from siliconprof import words
 from siliconprof.analyse import published_values, record_rows
 from siliconprof.analyse.equal_work import by_phases
 from siliconprof.analyse.throughputs import FLAG_OF_VERDICT, device_of
@@ -179,6 +180,22 @@ class Data:
             ]
         return max(lines, key=lambda line: line["value"] or 0.0, default=None)
 
+    def ceiling_value(
+        self, row: Mapping[str, Any], quantity: str, column: str = "value"
+    ) -> float | None:
+        """A number of that line, `datasheet_value` for one; None where there is none."""
+        line = self.ceiling(row, quantity)
+        return words.number(line[column]) if line else None
+
+    def cache_bytes(self, row: Mapping[str, Any]) -> float | None:
+        """The last-level cache of a row's device; None where its size is unknown."""
+        sizes = (
+            words.number(line["last_level_cache_bytes"])
+            for line in self.ceilings
+            if device_of(line) == device_of(row)
+        )
+        return next((size for size in sizes if size), None)
+
     def check(self, point: Mapping[str, Any], quantity: str) -> Row | None:
         """The line of checks.csv for a throughput of a point, or None."""
         return self._checks.get((*point_key(point), quantity))
@@ -210,6 +227,14 @@ class Data:
                 if device["id"] == row["device"]:
                     return device["name"]
         return row["device"]
+
+
+def grouped(rows: Iterable[Any], name: Callable[[Any], Any]) -> dict[Any, list[Any]]:
+    """Rows by what each is named, names and rows in the order in which they come."""
+    groups: dict[Any, list[Any]] = {}
+    for row in rows:
+        groups.setdefault(name(row), []).append(row)
+    return groups
 
 
 def sides(line: Mapping[str, Any]) -> list[Row]:

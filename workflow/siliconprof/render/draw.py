@@ -46,7 +46,6 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
         launch,
         lora,
         losses,
-        matmul,
         memory,
         models,
         money,
@@ -124,7 +123,7 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
     here(ceilings.add)
     here(roofline.add)
     book.section("matmul")
-    here(matmul.add)
+    here(operations.add_products)
     book.section("operations")
     here(operations.add)
     book.section("launch")

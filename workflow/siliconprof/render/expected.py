@@ -12,23 +12,15 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from siliconprof import words
-from siliconprof.render import hover, marks, strokes, style
-from siliconprof.render.book import Book
-from siliconprof.render.data import Data
-from siliconprof.render.grid_points import (
-    MS,
-    Grid,
-    Scale,
-    devices_said,
-    log_ticks,
-    place_name,
-    seconds,
-    values,
-)
+from siliconprof.render import chart, hover, style
+from siliconprof.render.book import Book, parts
+from siliconprof.render.chart import EMPTY, Chart, Mark, Panel, Scale
+from siliconprof.render.data import Data, grouped
+from siliconprof.render.grid_points import MS, Grid, devices_said, place_name, seconds, values
+from siliconprof.render.grid_points import Scale as Ramp
 from siliconprof.render.variants import Row
 
 ROWS_PER_FIGURE = 5
-WIDEST_PANEL_IN = 2.0
 NARROW_COLUMNS = 3
 OWN, SHEET = "our own ceiling", "the data sheet"
 COLUMN = {OWN: "expected_ceiling_s", SHEET: "expected_datasheet_s"}
@@ -46,6 +38,11 @@ class Line(NamedTuple):
     def expected_s(self, point: Row) -> float:
         """The expected time of a point."""
         return float(point[COLUMN[self.basis]])
+
+    def ends(self) -> tuple[float, float]:
+        """The least and the most of both times in ms."""
+        both = [t / MS for p in self.points for t in (self.expected_s(p), float(seconds(p) or 0))]
+        return min(both), max(both)
 
     def ratios(self) -> list[float]:
         """Actual over expected, from the least."""
@@ -73,21 +70,17 @@ def add(data: Data, book: Book, grid: Grid, prefix: str) -> None:
             f"({'; '.join(why) or 'no ceiling was measured and no data sheet is known'})."
         )
         return
-    parts = [all_lines[i : i + ROWS_PER_FIGURE] for i in range(0, len(all_lines), ROWS_PER_FIGURE)]
-    for index, part in enumerate(parts):
-        name = f"{prefix}expected-{grid.workload}"
+    for name, part in parts(f"{prefix}expected-{grid.workload}", all_lines, ROWS_PER_FIGURE):
         book.figure(
-            f"{name}-{index + 1}" if index else name,
+            name,
             "grid-expected",
             partial(draw, part, grid.varying()),
             workload=grid.workload,
             device=devices_said(data, grid.points),
             below=below(part),
         )
-    facts: dict[str, list[str]] = {}
-    for line in all_lines:
-        facts.setdefault(line.name, []).append(fact(line))
-    book.facts([(name, "; ".join(lines_)) for name, lines_ in facts.items()])
+    by_name = grouped(all_lines, lambda line: line.name)
+    book.facts([(name, "; ".join(map(fact, group))) for name, group in by_name.items()])
 
 
 def fact(line: Line) -> str:
@@ -114,93 +107,46 @@ def below(part: Sequence[Line]) -> str:
 
 
 def draw(part: Sequence[Line], varying: Sequence[str], narrow: bool) -> Any:
-    """Rows are places and what is expected of them, columns the parameters that vary."""
-    columns: list[str | None] = list(varying) or [None]
-    per_row = NARROW_COLUMNS if narrow else len(columns)
-    bands = [columns[i : i + per_row] for i in range(0, len(columns), per_row)]
-    width = style.width_in(narrow)
-    left, gap, foot, title = 0.5, 0.12, 0.4, 0.24
-    n = max(len(band) for band in bands)
-    panel = min(WIDEST_PANEL_IN, (width - left - 0.06 - gap * (n - 1)) / n)
-    points = [point for line in part for point in line.points]
-    scales = {name: Scale(name, values(points, name)) for name in varying}
-    heads = [
-        max(
-            (0.2 + style.legend_height(scales[name].entries(), panel) for name in band if name),
-            default=0.0,
-        )
-        for band in bands
-    ]
-    height = sum(heads) + len(bands) * (len(part) * (title + panel + 0.2) + foot - 0.1)
-    figure = style.canvas(width, height)
-    top = 0.0
-    for band, head in zip(bands, heads, strict=True):
-        for index, name in enumerate(band):
-            if name:
-                x = left + index * (panel + gap)
-                style.write(
-                    figure, x, top + 0.09, NAMES.get(name, name), weight="bold", va="center"
+    """A panel for each line and parameter that varies, all with the same scale on both sides."""
+    names = list(varying) or [""]
+    every = [point for line in part for point in line.points]
+    ramps = {name: Ramp(name, values(every, name)) for name in varying}
+    ends = [end for line in part for end in line.ends()]
+    columns = min(len(names), NARROW_COLUMNS) if narrow else len(names)
+    panels: list[Panel] = []
+    for line in part:
+        for index, name in enumerate(names):
+            above = f"{line.name}, by {line.basis}" if index == 0 else ""
+            panels.append(
+                Panel(
+                    [chart.diagonal(), *_marks(line, ramps.get(name))],
+                    Scale("expected / ms", log=10, reach=ends),
+                    Scale("actual / ms", log=10, reach=ends),
+                    title=f"{above}\n" * (index < columns) + NAMES.get(name, name),
+                    of=line.points,
+                    high=1.0,
+                    grid="both",
+                    legend=ramps[name].entries() if name else (),
                 )
-                style.legend(figure, scales[name].entries(), top + 0.18, x - 0.03, panel)
-        top += head
-        for row, line in enumerate(part):
-            heading = f"{line.name}, by {line.basis}"
-            marks.tag(
-                style.write(
-                    figure, left, top + title - 0.07, heading, va="bottom", size=style.SMALL_PT
-                ),
-                line.points,
             )
-            low, end = _reach(line)
-            for index, name in enumerate(band):
-                x = left + index * (panel + gap)
-                ax = style.axes(figure, x, top + title, panel, panel)
-                _panel(ax, line, scales.get(name or ""), low, end)
-                if index:
-                    ax.set_yticklabels([])
-                else:
-                    ax.set_ylabel("actual / ms", size=style.SMALL_PT)
-                if row == len(part) - 1:
-                    ax.set_xlabel("expected / ms", size=style.SMALL_PT)
-            top += title + panel + 0.2
-        top += foot - 0.1
-    return figure
+        panels += [EMPTY] * (-len(names) % columns)
+    return Chart(panels, columns=(columns, columns), same_y=True, same_x=True).figure(narrow)
 
 
-def _reach(line: Line) -> tuple[float, float]:
-    """Both ends of both axes in seconds, so that the identity runs from corner to corner."""
-    ends = [end for p in line.points for end in (line.expected_s(p), float(seconds(p) or 0))]
-    return min(ends) / 1.4, max(ends) * 1.4
+def _marks(line: Line, ramp: Ramp | None) -> Iterator[Mark]:
+    """The points of a line, one mark for each colour."""
+    ink = style.shade(line.points[0]["backend"])
+    for colour, points in (ramp.groups(line.points) if ramp else {ink: line.points}).items():
+        xs = [line.expected_s(point) / MS for point in points]
+        ys = [float(seconds(point) or 0) / MS for point in points]
+        size = 3.2 if len(line.points) <= 120 else 2.2
+        yield chart.dots(xs, ys, points, _hover(line, points, ramp), size, color=colour)
 
 
-def _hover(line: Line, points: Sequence[Row], scale: Scale | None) -> str:
+def _hover(line: Line, points: Sequence[Row], ramp: Ramp | None) -> str:
     """`torch-cpu · fp32, n_layer 4: 6 points, actual over expected: median 2.1 × (range …)`."""
     over = [float(seconds(point) or 0) / line.expected_s(point) for point in points]
-    value = words.number(points[0].get(scale.name)) if scale else None
-    shared = f", {NAMES.get(scale.name, scale.name)} {value:g}" if scale and value else ""
+    value = words.number(points[0].get(ramp.name)) if ramp else None
+    shared = f", {NAMES.get(ramp.name, ramp.name)} {value:g}" if ramp and value else ""
     text = hover.of_several(over, "×")
     return f"{line.name}{shared}: {words.count(len(points), 'point')}, actual over expected {text}"
-
-
-def _panel(ax: Any, line: Line, scale: Scale | None, low: float, high: float) -> None:
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    ax.set_xlim(low, high)
-    ax.set_ylim(low, high)
-    ax.plot([low, high], [low, high], color=style.MUTED, linewidth=0.8, dashes=(3, 2))
-    groups = (
-        scale.groups(line.points)
-        if scale
-        else {style.shade(line.points[0]["backend"]): line.points}
-    )
-    size = 3.2 if len(line.points) <= 120 else 2.2
-    for ink, points in groups.items():
-        xs = [line.expected_s(point) for point in points]
-        ys = [float(seconds(point) or 0) for point in points]
-        marks.tag(
-            strokes.dots(ax, xs, ys, size, log=True, color=ink), points, _hover(line, points, scale)
-        )
-    inner = (high / low) ** 0.07  # labels at the very ends would touch those of the next panel
-    for axis in (ax.xaxis, ax.yaxis):
-        log_ticks(axis, low * inner, high / inner**2, 3, MS)
-    ax.grid(color=style.RULE)

@@ -4,17 +4,43 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from siliconprof import words
-from siliconprof.render import expected, scaling, timers
+from siliconprof.analyse.scaling import ABOUT_BACKEND, ABOUT_SHAPE
+from siliconprof.render import expected, tables, timers
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
-from siliconprof.render.grid_points import MODULE, MS, UNTIMED, Grid, devices_said, grids, seconds
-from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged
+from siliconprof.render.grid_points import (
+    MODEL,
+    MODULE,
+    MS,
+    NO_FORMULA,
+    UNTIMED,
+    Grid,
+    by_place,
+    devices_said,
+    grids,
+    place,
+    place_name,
+    seconds,
+    shape,
+    values,
+)
+from siliconprof.render.tables import (
+    Column,
+    Table,
+    Value,
+    count,
+    missing,
+    number,
+    quantity,
+    ranged,
+    told,
+)
 from siliconprof.render.variants import Row
 
-MIB = 2.0**20
-GIGA = 1e9
 SETTINGS = (
     ("n_layer", "n_layer"),
     ("n_embd", "n_embd"),
@@ -24,7 +50,12 @@ SETTINGS = (
     ("seq_len", "seq_len"),
     ("batch_size", "batch"),
 )
-NO_TOOL = "blocked_autorange did not time it"
+EXACT = "two batch sizes: the line goes through both"
+VERDICTS = {
+    "both": "launch-bound and memory-bound",
+    "neither": "neither launch-bound nor memory-bound",
+}
+NO_TIME, NO_CEILING = "no iteration was timed", "no ceiling was measured"
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
@@ -40,7 +71,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         book.facts(facts(grid, where))
         if grid.timed:
             expected.add(data, book, grid, prefix)
-            scaling.add(data, book, grid, prefix)
+            add_fits(data, book, grid, prefix)
             timers.add(data, book, grid, prefix)
         else:
             book.note(
@@ -72,13 +103,15 @@ def folded(points: Sequence[Row]) -> str:
 def facts(grid: Grid, where: str) -> list[tuple[str, str]]:
     """What was combined, and what became of it."""
     points = grid.points
-    combined = []
-    for name, called in SETTINGS:
-        values = sorted({value for p in points if (value := words.number(p.get(name))) is not None})
-        if values:
-            combined.append(f"{called} {', '.join(f'{value:g}' for value in values)}")
-    parameters = sorted({value for p in points if (value := words.number(p.get("n_parameters")))})
-    sizes = " to ".join(dict.fromkeys(map(_millions, parameters[:: max(len(parameters) - 1, 1)])))
+    settings = {called: values(points, name) for name, called in SETTINGS}
+    combined = [
+        f"{called} {', '.join(f'{value:g}' for value in taken)}"
+        for called, taken in settings.items()
+        if taken
+    ]
+    n_parameters = values(points, "n_parameters")
+    ends = (words.significant(n / 1e6) for n in n_parameters[:: max(len(n_parameters) - 1, 1)])
+    sizes = " to ".join(dict.fromkeys(ends))
     return [
         ("Measured on", where),
         ("Points", folded(points)),
@@ -87,106 +120,222 @@ def facts(grid: Grid, where: str) -> list[tuple[str, str]]:
     ]
 
 
-def _millions(n: float) -> str:
-    return words.significant(n / 1e6)
+# -- what of a step is fixed --------------------------------------------------------------------
+
+
+def rows_of(data: Data, grid: Grid, about: str) -> list[Row]:
+    """Lines of scaling.csv of a grid."""
+    names = {place(point): place_name(point) for point in grid.points}
+    order = list(by_place(grid.points))
+    rows = [
+        row | {"place_name": names[place(row)]}
+        for row in data.scaling
+        if row["about"] == about and row["workload"] == grid.workload and place(row) in names
+    ]
+    return sorted(rows, key=lambda row: order.index(place(row)))
+
+
+def add_fits(data: Data, book: Book, grid: Grid, prefix: str) -> None:
+    """Verdicts in words, and the fits one by one.
+
+    The time of a step over its batch size is fitted by a fixed part and one for each sample. What
+    is fixed costs a small batch most, which is why larger batches give more tokens a second.
+    """
+    fits = rows_of(data, grid, ABOUT_SHAPE)
+    verdicts = rows_of(data, grid, ABOUT_BACKEND)
+    book.facts([(place_name(row), verdict_with_numbers(row)) for row in verdicts])
+    hows = sorted({str(row["how"]) for row in verdicts if row.get("how")})
+    reached = [f"How the verdicts are reached: {how}." for how in hows]
+    if fits:
+        book.table(
+            f"{prefix}scaling-{grid.workload}",
+            "grid-scaling",
+            Table.of(fits, FIT_COLUMNS, notes=reached),
+            folded=words.count(len(fits), "fit"),
+        )
+    else:
+        for how in reached:
+            book.note(how)
+
+
+def verdict_with_numbers(row: Row) -> str:
+    """A verdict with its numbers."""
+    verdict = str(row.get("verdict") or "inconclusive")
+    verdict_text = f"Verdict: {VERDICTS.get(verdict, verdict)}"
+    return ". ".join(filter(None, [verdict_text, str(row.get("says") or "")]))
+
+
+def _model(row: Row) -> Value:
+    return Value(shape(row), sort=", ".join(f"{row.get(name) or 0:06.0f}" for name in MODEL))
+
+
+def _no_fit(row: Row) -> str:
+    return str(row.get("fit_reason") or "no fit")
+
+
+def _interval(row: Row) -> str:
+    ends = (words.number(row.get(f"fixed_{end}_s")) for end in ("low", "high"))
+    both = [words.significant(end / MS, 2) for end in ends if end is not None]
+    return "–".join(both) if len(both) == 2 else ""
+
+
+def _of_ceiling(row: Row) -> str:
+    share = words.number(row.get("best_of_ceiling"))
+    return "" if share is None else words.percent(share)
+
+
+def _shares(head: str, what: str, made_of: str) -> Column:
+    """The share of the step that one limit explains at the smallest batch; at the largest below."""
+
+    def largest(row: Row) -> str:
+        share = words.number(row.get(f"{what}_share_largest"))
+        return "" if share is None else words.significant(100 * share, 2)
+
+    return number(
+        head,
+        "%",
+        f"{what}_share_smallest",
+        lambda row: str(row.get(f"{what}_reason") or "not known"),
+        f"{made_of}, share of the step at the smallest batch; at the largest below",
+        digits=2,
+        under=largest,
+        below="largest batch",
+    )
+
+
+FIXED = "of a step, whatever the batch; 95 % interval below"
+GAIN = "samples a second at the largest over the smallest batch"
+BEST = "over its batch sizes; share of the measured ceiling below"
+RESIDUAL = "root mean square, as a share of the step"
+SHARE = "share of the step"
+FIT_COLUMNS = (
+    told("Model", _model),
+    number("parameters", "10⁶", "n_parameters", "not counted"),
+    tables.DEVICE,
+    tables.BACKEND,
+    tables.ONE_PRECISION,
+    told("batch sizes", lambda row: str(row.get("batch_sizes") or "").replace(";", ", ")),
+    number("fixed", "ms", "fixed_s", _no_fit, FIXED, under=_interval),
+    number("each sample", "ms", "per_sample_s", _no_fit),
+    number("residual", "%", "residual", lambda row: row.get("fit_reason") or EXACT, RESIDUAL, 2),
+    number("fixed, smallest batch", "%", "fixed_share_smallest", _no_fit, SHARE, 2),
+    number("fixed, largest batch", "%", "fixed_share_largest", _no_fit, SHARE, 2),
+    number("gain", "×", "throughput_gain", _no_fit, GAIN),
+    _shares("launches", "launch", "operator launches × cost of one"),
+    _shares("memory", "memory", "bytes that must move ÷ measured bandwidth"),
+    number(
+        "best",
+        "GFLOP/s",
+        "best_flop_per_s",
+        NO_FORMULA,
+        BEST,
+        under=_of_ceiling,
+        below="of ceiling",
+    ),
+)
+
+
+# -- points ------------------------------------------------------------------------------------
+
+
+def _status(point: Row) -> Value:
+    state = status(point)
+    return Value(state, sort=state, mark=f"status-{state}", title=words.STATUS_WORDS.get(state, ""))
+
+
+def _reason(point: Row) -> Value:
+    reason = str(point.get("point_reason") or "")
+    return Value(reason or words.DASH, sort=reason, mark="note")
+
+
+def _stem(point: Row) -> str:
+    return "unsplit_step" if point.get("unsplit_step_median_s") else "step"
+
+
+def _iteration(point: Row) -> Value:
+    return ranged(point, _stem(point), MS, NO_TIME, digits=3)
+
+
+def _repeats(point: Row) -> float | None:
+    return words.number(point.get(f"{_stem(point)}_n"))
+
+
+def _no_tool(point: Row) -> str:
+    return str(point.get("autorange_reason") or "blocked_autorange did not time it")
+
+
+def _blocks(point: Row) -> str:
+    blocks, each = (words.number(point.get(f"autorange_{name}")) for name in ("blocks", "number"))
+    return f"{blocks:g} × {each:g}" if blocks and each else ""
+
+
+def _over(point: Row) -> Value:
+    """The ratio; marked where the tool had less time than one iteration takes."""
+    value = quantity(timers.ratio(point), _no_tool(point))
+    if value.reason or not timers.is_short(point):
+        return value
+    short = "min_run_time is shorter than one iteration, so nothing was repeated on purpose"
+    return replace(value, title=short, reason=short)
+
+
+def _against(head: str, column: str, of: str, otherwise: str) -> Column:
+    """How many times as long as expected a point took."""
+
+    def over(point: Row) -> float | None:
+        wanted, took = words.number(point.get(f"{column}_s")), seconds(point)
+        return took / wanted if wanted and took else None
+
+    def why(point: Row) -> str:
+        return str(point.get(f"{column}_reason") or otherwise)
+
+    return number(head, "×", over, why, f"over the time at {of}")
+
+
+def _if_measured(column: Column) -> Column:
+    """The column, whose reason is the status where a point was not measured."""
+
+    def value(point: Row) -> Any:
+        if status(point) != "ok":
+            return missing(UNTIMED)
+        return column.value(point) if column.value else None
+
+    return replace(column, value=value)
+
+
+TOOL = "torch.utils.benchmark: median of its blocks, their number and the iterations in each below"
+FORMULA = "operations of the model's formula per second"
+OURS, RATIO = "our timing: median and quartiles", "blocked_autorange's median over ours"
+SIZE, SIZE_PEAK = "exact, by the size estimator", "peak by the size estimator"
+PEAK, UNCOUNTED = "of device memory, measured", "not counted for every point"
+BLOCKS = "blocks × iterations"
+TIMES = (
+    Column("iteration", "ms", True, OURS, value=_iteration),
+    count("n", _repeats, NO_TIME, "iterations timed"),
+    number("autorange", "ms", "autorange_median_s", _no_tool, TOOL, under=_blocks, below=BLOCKS),
+    Column("over ours", "", True, RATIO, value=_over),
+    number("tokens", "1/s", "tokens_per_s", NO_TIME),
+    number("achieved", "GFLOP/s", "flop_per_s", NO_FORMULA, FORMULA),
+    _against("over expected", "expected_ceiling", "the measured ceiling", NO_CEILING),
+    _against("over data sheet", "expected_datasheet", "the data sheet's peak", "no data sheet"),
+    number("peak", "MiB", "device_peak_bytes", UNCOUNTED, PEAK),
+)
+COLUMNS = (
+    *(count(head, name, "not recorded", folds=True) for name, head in SETTINGS),
+    number("parameters", "10⁶", "n_parameters", "not counted", SIZE),
+    tables.DEVICE,
+    tables.BACKEND,
+    tables.ONE_PRECISION,
+    told("Status", _status),
+    told("Reason", _reason, folds=True),
+    *map(_if_measured, TIMES),
+    number("predicted", "MiB", "predicted_peak_bytes", "not predicted", SIZE_PEAK),
+)
 
 
 def table(grid: Grid) -> Table:
     """Every point, measured or not."""
-    result = Table(
-        [
-            *(Column(called, "", True, folds=True) for _, called in SETTINGS),
-            Column("parameters", "10⁶", True, "exact, by the size estimator"),
-            Column("Device", folds=True),
-            Column("Backend"),
-            Column("Precision", folds=True),
-            Column("Status"),
-            Column("Reason", folds=True),
-            Column("iteration", "ms", True, "our timing: median and quartiles"),
-            Column("n", "", True, "iterations timed"),
-            Column(
-                "autorange",
-                "ms",
-                True,
-                "torch.utils.benchmark: median of its blocks, their "
-                "number and the iterations in each below",
-                "blocks × iterations",
-            ),
-            Column("over ours", "", True, "blocked_autorange's median over ours"),
-            Column("tokens", "1/s", True),
-            Column("achieved", "GFLOP/s", True, "operations of the model's formula per second"),
-            Column("over expected", "×", True, "over the time at the measured ceiling"),
-            Column("over data sheet", "×", True, "over the time at the data sheet's peak"),
-            Column("peak", "MiB", True, "of device memory, measured"),
-            Column("predicted", "MiB", True, "peak by the size estimator"),
-        ]
-    )
-    for point in grid.points:
-        state, reason = status(point), point.get("point_reason")
-        ok = state == "ok"
-        result.add(
-            *(_setting(point, name) for name, _ in SETTINGS),
-            quantity(point.get("n_parameters"), "not counted", 1e6),
-            point["device"],
-            words.backend_name(point),
-            point["precision"],
-            Value(
-                state, sort=state, mark=f"status-{state}", title=words.STATUS_WORDS.get(state, "")
-            ),
-            Value(str(reason or words.DASH), sort=str(reason or ""), mark="note"),
-            *(_times(point) if ok else [missing(UNTIMED)] * 8),
-            quantity(
-                point.get("device_peak_bytes"),
-                "not counted for every point" if ok else UNTIMED,
-                MIB,
-            ),
-            quantity(point.get("predicted_peak_bytes"), "not predicted", MIB),
-            css="" if ok else "failed",
-            of=point,
-        )
-    return result
 
+    def css(point: Row) -> str:
+        return "" if status(point) == "ok" else "failed"
 
-def _setting(point: Row, name: str) -> Value:
-    value = words.number(point.get(name))
-    return missing("not recorded") if value is None else Value(f"{value:g}", sort=value)
-
-
-def _times(point: Row) -> list[Value]:
-    """The columns of a point that was measured."""
-    stem = "unsplit_step" if point.get("unsplit_step_median_s") else "step"
-    why_tool = str(point.get("autorange_reason") or NO_TOOL)
-    return [
-        ranged(point, stem, MS, "no iteration was timed", digits=3),
-        integer(point.get(f"{stem}_n"), "no iteration was timed"),
-        _autorange(point, why_tool),
-        _over(point, why_tool),
-        quantity(point.get("tokens_per_s"), "no iteration was timed"),
-        quantity(point.get("flop_per_s"), "no formula for its operations", GIGA),
-        _against(point, "expected_ceiling_s", "expected_ceiling_reason", "no ceiling was measured"),
-        _against(point, "expected_datasheet_s", "expected_datasheet_reason", "no data sheet"),
-    ]
-
-
-def _autorange(point: Row, why: str) -> Value:
-    value = quantity(point.get("autorange_median_s"), why, MS)
-    blocks, number = (words.number(point.get(f"autorange_{name}")) for name in ("blocks", "number"))
-    if value.reason or not blocks or not number:
-        return value
-    return Value(value.text, value.sort, f"{blocks:g} × {number:g}")
-
-
-def _over(point: Row, why: str) -> Value:
-    """The ratio; marked where the tool had less time than one iteration takes."""
-    value = quantity(timers.ratio(point), why)
-    if value.reason or not timers.is_short(point):
-        return value
-    short = "min_run_time is shorter than one iteration, so nothing was repeated on purpose"
-    return Value(value.text, value.sort, title=short, reason=short)
-
-
-def _against(point: Row, column: str, reason: str, otherwise: str) -> Value:
-    wanted, took = words.number(point.get(column)), seconds(point)
-    if not wanted or not took:
-        return missing(str(point.get(reason) or otherwise))
-    return quantity(took / wanted, otherwise)
+    return Table.of(grid.points, COLUMNS, css=css)

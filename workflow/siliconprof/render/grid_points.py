@@ -6,14 +6,13 @@ are compared with each other and with what the same place was expected to do.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from siliconprof import words
 from siliconprof.render import style
-from siliconprof.render.data import Data
+from siliconprof.render.data import Data, grouped
 from siliconprof.render.traces import point_key
 from siliconprof.render.variants import PRECISION_ORDER, Row
 
@@ -21,6 +20,7 @@ MODULE = "transformer_grid"
 MS = 1e-3
 MODEL = ("n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len")  # what a batch is of
 AXES = ("n_layer", "n_embd", "head_dim", "d_ff", "seq_len", "batch_size")  # what colours a figure
+NO_FORMULA = "no formula for its operations"
 UNTIMED = "not measured: the status says why"
 
 MOST_NAMED = 3  # devices in a caption
@@ -52,11 +52,8 @@ class Grid:
 def grids(data: Data) -> list[Grid]:
     """Every grid, its points with what they were expected to take beside them."""
     expected = {point_key(row): row for row in data.expected}
-    groups: dict[str, list[Row]] = {}
-    for point in data.of_module(MODULE):
-        beside = expected.get(point_key(point), {})
-        joined = point | {name: value for name, value in beside.items() if name not in point}
-        groups.setdefault(point["workload"], []).append(joined)
+    joined = [expected.get(point_key(point), {}) | point for point in data.of_module(MODULE)]
+    groups = grouped(joined, lambda point: point["workload"])
     return [Grid(workload, named(data, points)) for workload, points in groups.items()]
 
 
@@ -76,20 +73,17 @@ def place(row: Row) -> Place:
 
 def by_place(points: Iterable[Row]) -> dict[Place, list[Row]]:
     """Place -> its points: devices and backends as they first come, fp32 before what rounds."""
-    places: dict[Place, list[Row]] = {}
-    for point in points:
-        places.setdefault(place(point), []).append(point)
-    firsts = [
-        {name: i for i, name in reversed(list(enumerate(p[n] for p in places)))} for n in (2, 3)
-    ]
+    places = grouped(points, place)
+    if not places:
+        return {}
+    devices, backends = (list(dict.fromkeys(each)) for each in list(zip(*places, strict=True))[2:4])
 
-    def key(item: tuple[Place, list[Row]]) -> tuple:
-        _, _, device, backend, precision = item[0]
-        ranked = precision in PRECISION_ORDER
-        rank = PRECISION_ORDER.index(precision) if ranked else len(PRECISION_ORDER)
-        return (firsts[0][device], firsts[1][backend], rank)
+    def order(name: Place) -> tuple:
+        _, _, device, backend, precision = name
+        known = (*PRECISION_ORDER, precision)
+        return devices.index(device), backends.index(backend), known.index(precision)
 
-    return dict(sorted(places.items(), key=key))
+    return {name: places[name] for name in sorted(places, key=order)}
 
 
 def named(data: Data, points: Sequence[Row]) -> list[Row]:
@@ -98,19 +92,12 @@ def named(data: Data, points: Sequence[Row]) -> list[Row]:
     See `place_name`.
     """
     several = len({point["device"] for point in points}) > 1
-    return [
-        point
-        | {
-            "place_name": " · ".join(
-                [
-                    *([data.device_name(point)] if several else []),
-                    words.backend_name(point),
-                    point["precision"],
-                ]
-            )
-        }
-        for point in points
-    ]
+
+    def name(point: Row) -> str:
+        device = f"{data.device_name(point)} · " if several else ""
+        return f"{device}{words.backend_name(point)} · {point['precision']}"
+
+    return [point | {"place_name": name(point)} for point in points]
 
 
 def place_name(row: Row) -> str:
@@ -164,9 +151,7 @@ class Scale:
 
     def entries(self, size: float = 2.8, say: Any = None) -> list[style.Entry]:
         """Legend entries: a colour with the value, or the first and last of those that share it."""
-        shared: dict[str, list[float]] = {}
-        for value in self.ordered:
-            shared.setdefault(self.colour(value), []).append(value)
+        shared = grouped(self.ordered, self.colour)
         say = say or (lambda value: f"{value:g}")
         return [
             (
@@ -178,34 +163,4 @@ class Scale:
 
     def groups(self, points: Iterable[Row]) -> dict[str, list[Row]]:
         """Colour -> the points that have it."""
-        groups: dict[str, list[Row]] = {}
-        for point in points:
-            groups.setdefault(self.colour(point.get(self.name)), []).append(point)
-        return groups
-
-
-def log_ticks(axis: Any, low: float, high: float, most: int, scale: float) -> None:
-    """At most about so many round ticks on a logarithmic axis, written as plain numbers.
-
-    Args:
-        scale: unit of the numbers written, such as 1e-3 for an axis of seconds labelled in ms.
-    """
-    chosen: list[float] = []
-    for mantissas in ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,)):
-        chosen = [
-            mantissa * 10.0**power
-            for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-            for mantissa in mantissas
-            if low <= mantissa * 10.0**power <= high
-        ]
-        if len(chosen) <= most:
-            break
-    chosen = chosen[:: -(-len(chosen) // most) or 1]
-    if len(chosen) < 2:  # less than what lies between 2 and 5
-        axis.set_major_locator(style.MaxNLocator(max(most - 1, 2)))
-    else:
-        axis.set_major_locator(style.FixedLocator(chosen))
-    axis.set_minor_locator(style.FixedLocator([]))
-    axis.set_major_formatter(
-        style.FuncFormatter(lambda value, _: f"{float(f'{value / scale:.2g}'):g}")
-    )
+        return grouped(points, lambda point: self.colour(point.get(self.name)))

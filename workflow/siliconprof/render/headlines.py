@@ -4,18 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
+from typing import NamedTuple
 
 from siliconprof import words
 from siliconprof.render import uncertainty
 from siliconprof.render.blocks import Finding
+from siliconprof.render.compare import Step
 from siliconprof.render.data import Data
-from siliconprof.render.efficiency import Efficiency, efficiencies
+from siliconprof.render.training import best_products, product_key
 from siliconprof.render.variants import Row, flagged, has_no_speed, label, model
 
 NOISE = "Noise"
 NOISE_FLAGS = ("noisy", "contended")
 SPREADS = ("unsplit_step", "step", "launch_and_wait")  # whichever a point has first
 MOST_NAMED = 6
+
+
+class Efficiency(NamedTuple):
+    """One training: shares between 0 and 1, None where the reference rate is unknown."""
+
+    row: Row
+    of_sheet: float | None  # of the data sheet's peak (MFU)
+    of_product: float | None  # of the best measured product
+    low: float  # ends of the 95 % interval over the middle, for both alike
+    high: float
+
+
+def efficiencies(data: Data, rows: Sequence[Row]) -> list[Efficiency]:
+    """The efficiency of each training that has a rate to be compared with."""
+    fastest, results = best_products(data), []
+    for row in rows:
+        rate, step = words.number(row["flop_per_s"]), Step.of(row)
+        references = data.peak_flop_per_s(row), fastest.get(product_key(row))
+        if rate and any(references):
+            sheet, product = (rate / of if of else None for of in references)
+            ends = (step.middle / step.high, step.middle / step.low) if step else (1.0, 1.0)
+            results.append(Efficiency(row, sheet, product, *ends))
+    return results
 
 
 def hardware(data: Data) -> Finding | None:

@@ -18,7 +18,6 @@ from siliconprof.render import (
     launch,
     lora,
     marks,
-    matmul,
     operations,
     other_methods,
     peaks,
@@ -104,7 +103,7 @@ def _host(source: str, host: str, data: Data, book: Book) -> None:
         if part.ceilings and any(line["value"] is not None for line in part.ceilings):
             ceilings.add(part, book, prefix)
         if part.of_module("matmul"):
-            matmul.add(part, book, prefix)
+            operations.add_products(part, book, prefix)
         if part.of_module("matvec") or part.of_module("vjp"):
             operations.add(part, book, prefix)
         if part.of_module("kernel_launch"):

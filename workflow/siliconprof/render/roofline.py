@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from siliconprof import words
 from siliconprof.analyse.throughputs import describe, device_of
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
-from siliconprof.render import marks, style
+from siliconprof.render import chart, marks, style
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data
+from siliconprof.render.by_shape import GIGA
+from siliconprof.render.chart import Chart, Mark, Panel, Scale
+from siliconprof.render.data import Data, grouped
 from siliconprof.render.roofline_points import (
     NO_PRODUCT,
     TRAINING,
     Dot,
-    Limits,
-    Roof,
     above,
     points,
     roof,
 )
-from siliconprof.render.tables import Column, Table, Value, missing, quantity
+from siliconprof.render.tables import Column, Table, Value, missing, number, quantity, told
 from siliconprof.render.traces import key
 from siliconprof.render.variants import Row, backend_place, model
 
-GIGA, TERA = 1e9, 1e12
+TERA = 1e12
 FORMATS = ("fp32", "tf32", "fp16", "bf16")
 KINDS = (  # module, what it is called, marker
     ("matmul", "matrix product", "o"),
@@ -40,7 +41,8 @@ BESIDE_MATVEC = 0.7  # FLOP per byte
 MOST_DOTS = 160  # of a panel; above it a cell is one mark
 MOST_NAMED = 5
 FOLD_ABOVE = 12
-PANEL_IN = 2.35
+SHEET: dict[str, Any] = {"color": style.shade("other"), "linewidth": 1.0, "dashes": (3, 1.5)}
+HATCHED = style.published() | {"linewidth": 0, "edgecolor": style.shade("other", 60)}
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
@@ -52,8 +54,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
             "device or backend, nor a training whose bytes are known."
         )
         return
-    for device in dict.fromkeys(device_of(dot.row) for dot in dots):
-        device_dots = [dot for dot in dots if device_of(dot.row) == device]
+    for device_dots in grouped(dots, lambda dot: device_of(dot.row)).values():
         name = device_dots[0].row["device"]
         book.figure(
             f"{prefix}roofline-{name}",
@@ -105,240 +106,185 @@ def _lacking_text(dots: Sequence[Dot]) -> str:
 # -- figure ------------------------------------------------------------------------------------
 
 
-def _format(row: Row) -> str:
-    return PEAK_OF_PRECISION[row["precision"]]
+class Frame(NamedTuple):
+    """Ends of both axes, the same in every panel, and what rates are over."""
+
+    left: float
+    right: float
+    bottom: float
+    top: float
+    scale: float
+    unit: str
+
+    @classmethod
+    def of(cls, dots: Sequence[Dot]) -> Frame:
+        """With room for every dot and every ridge."""
+        rates = [dot.flop_per_s for dot in dots]
+        limits = [limits for dot in dots for limits in (dot.limits, dot.sheet) if limits.product]
+        ridges = [one.product / one.memory for one in limits if one.product and one.memory]
+        intensities = [*(dot.intensity for dot in dots), *ridges]
+        top = max(*rates, *(one.product or 0 for one in limits), 0)
+        scale, unit = (TERA, "TFLOP/s") if max(rates) > 10 * TERA else (GIGA, "GFLOP/s")
+        left, right = min(intensities) / 2.5, max(intensities) * 3
+        return cls(left, right, min(rates) / 2 / scale, top * 2.6 / scale, scale, unit)
+
+    def roof(
+        self, product: float | None, bandwidth: float | None
+    ) -> tuple[list[float], list[float]]:
+        """A roof: the slope up to the ridge, then the products; either may be missing."""
+        xs: list[float] = []
+        if bandwidth:
+            ridge = min(product / bandwidth if product else self.right, self.right)
+            xs = [max(self.left, self.bottom * self.scale / bandwidth), ridge]
+        ys = [x * (bandwidth or 0) / self.scale for x in xs]
+        if product:
+            xs = [*xs, self.right] if xs else [self.left, self.right]
+            ys = [*ys, product / self.scale] if ys else [product / self.scale] * 2
+        return xs, ys
 
 
 def draw(dots: Sequence[Dot], narrow: bool) -> Any:
     """A panel for each number format, all with the same axes: operations a second over a byte's."""
-    scale, unit = (
-        (TERA, "TFLOP/s") if max(d.flop_per_s for d in dots) > 10 * TERA else (GIGA, "GFLOP/s")
-    )
-    formats = [name for name in FORMATS if any(_format(dot.row) == name for dot in dots)]
-    width = style.width_in(narrow)
-    kinds = [entry for entry in KINDS if any(dot.kind == entry[0] for dot in dots)]
-    sheets = [dot.sheet for dot in dots]
-    entries = [
-        *style.backends([dot.row for dot in dots], 3.2),
-        *(
-            (style.sample(marker, color=style.MUTED, markersize=3.2), name)
-            for _, name, marker in kinds
-        ),
-        *(
-            [
-                (
-                    style.sample(
-                        "o", color=style.MUTED, markersize=3.2, markerfacecolor=style.PAPER
-                    ),
-                    "hollow: fits the last-level cache",
-                )
-            ]
-            if any(dot.cached for dot in dots)
-            else []
-        ),
-        (style.sample(None, "-", color=style.MUTED, linewidth=1.2), "measured ceiling"),
+    frame = Frame.of(dots)
+    by_format = grouped(dots, lambda dot: PEAK_OF_PRECISION[dot.row["precision"]])
+    panels = [
+        Panel(
+            [*_sheet(group, frame), *_ceilings(group, frame), *_dots(group, frame.scale)],
+            Scale("arithmetic intensity / FLOP per byte", log=10, ends=frame[:2]),
+            Scale(frame.unit, log=10, ends=frame[2:4]),
+            title=name,
+            high=2.35,
+            grid="both",
+            legend=[
+                (_ceiling_sample(style.shade(backend)), text)
+                for backend, text in _products(group).items()
+            ],
+        )
+        for name in FORMATS
+        if (group := by_format.get(name))
     ]
-    if any(sheet.product or sheet.memory for sheet in sheets):
-        entries.append((_sheet_sample, "data sheet"))
-    head, title, foot, left, gap = style.legend_height(entries, width) + 0.06, 0.24, 0.42, 0.42, 0.3
-    columns = 1 if narrow or len(formats) == 1 else 2
-    lines = -(-len(formats) // columns)
-    figure = style.canvas(width, head + lines * (title + PANEL_IN + foot))
-    style.legend(figure, entries, 0.0)
-    panel = (width - left - 0.08 - gap * (columns - 1)) / columns
-    frame = _frame(dots, scale)
-    for index, name in enumerate(formats):
-        line, column = divmod(index, columns)
-        x, y = left + column * (panel + gap), head + line * (title + PANEL_IN + foot)
-        style.write(figure, x, y + title / 2, name, weight="bold", va="center")
-        ax = style.axes(figure, x, y + title, panel, PANEL_IN)
-        ax.set_xscale("log")
-        ax.set_yscale("log")
-        ax.set_xlim(*frame[:2])
-        ax.set_ylim(*frame[2:])
-        format_dots = [dot for dot in dots if _format(dot.row) == name]
-        _sheet(ax, format_dots, scale)
-        _ceilings(ax, format_dots, scale)
-        _products(ax, format_dots, panel)
-        _dots(ax, format_dots, scale)
-        _names(ax, format_dots, scale)
-        ax.grid(color=style.RULE)
-        style.log_ticks(ax.xaxis, *frame[:2])
-        style.log_ticks(ax.yaxis, *frame[2:])
-        if column:
-            ax.set_yticklabels([])
-        else:
-            ax.set_ylabel(unit, size=style.SMALL_PT)
-        ax.set_xlabel("arithmetic intensity / FLOP per byte", size=style.SMALL_PT)
-    return figure
+    kinds = {dot.kind for dot in dots}
+    look = {"color": style.MUTED, "markersize": 3.2}
+    legend = [
+        *style.backends([dot.row for dot in dots], 3.2),
+        *((style.sample(marker, **look), name) for kind, name, marker in KINDS if kind in kinds),
+    ]
+    if any(dot.cached for dot in dots):
+        hollow = style.sample("o", **look, markerfacecolor=style.PAPER)
+        legend.append((hollow, "hollow: fits the last-level cache"))
+    legend.append((_ceiling_sample(style.MUTED), "measured ceiling"))
+    if any(dot.sheet.product or dot.sheet.memory for dot in dots):
+        legend.append((_sheet_sample, "data sheet"))
+    return Chart(panels, legend, (2, 1), same_y=True, side_in=0.16).figure(narrow)
 
 
-def _frame(dots: Sequence[Dot], scale: float) -> tuple[float, float, float, float]:
-    """Limits of both axes that include every dot and every ridge."""
-    intensities = [dot.intensity for dot in dots]
-    rates = [dot.flop_per_s / scale for dot in dots]
-    tops = list(rates)
-    for dot in dots:
-        for limits in (dot.limits, dot.sheet):
-            if limits.product:
-                tops.append(limits.product / scale)
-                if limits.memory:
-                    intensities.append(limits.product / limits.memory)
-    return (min(intensities) / 2.5, max(intensities) * 3, min(rates) / 2, max(tops) * 2.6)
-
-
-def _line(
-    ax: Any, scale: float, product: float | None, bandwidth: float | None, **look: Any
-) -> Any:
-    """A roof: the slope up to the ridge, then the products; either may be missing."""
-    low, high = ax.get_xlim()
-    bottom = ax.get_ylim()[0]
-    xs, ys = [], []
-    if bandwidth:
-        start = max(low, bottom * scale / bandwidth)
-        ridge = min(product / bandwidth if product else high, high)
-        xs, ys = [start, ridge], [start * bandwidth / scale, ridge * bandwidth / scale]
-    if product:
-        xs = [*xs, high] if xs else [low, high]
-        ys = [*ys, product / scale] if ys else [product / scale] * 2
-    return ax.plot(xs, ys, **look) if xs else []
+def _ceiling_sample(ink: str) -> Any:
+    return style.sample(None, "-", color=ink, linewidth=1.2)
 
 
 def _sheet_sample(ax: Any, x: float, y: float) -> None:
-    from matplotlib.patches import Rectangle
-
-    ax.add_patch(Rectangle((x, y - 0.045), 0.15, 0.09, **_hatched()))
-    ax.plot(
-        [x, x + 0.15], [y + 0.045] * 2, color=style.shade("other"), linewidth=1.0, dashes=(3, 1.5)
-    )
+    ax.fill_between([x, x + 0.15], y - 0.045, y + 0.045, **HATCHED)
+    ax.plot([x, x + 0.15], [y + 0.045] * 2, **SHEET)
 
 
-def _hatched() -> dict[str, Any]:
-    return style.published() | {"linewidth": 0, "edgecolor": style.shade("other", 60)}
+def _products(dots: Sequence[Dot]) -> dict[str, str]:
+    """The fastest product of each backend in words."""
+    return {
+        dot.row["backend"]: f"{words.backend_name(dot.row)} {words.scaled(product, 'FLOP/s')}"
+        for dot in dots
+        if (product := dot.limits.product)
+    }
 
 
-def _sheet(ax: Any, dots: Sequence[Dot], scale: float) -> None:
+def _sheet(dots: Sequence[Dot], frame: Frame) -> Iterator[Mark]:
     """What the data sheet says, dashed, with a hatched edge above: nothing can lie there."""
-    sheet = dots[0].sheet
+    sheet, rows = dots[0].sheet, [dot.row for dot in dots]
     if not (sheet.product or sheet.memory):
         return
-    drawn = _line(
-        ax,
-        scale,
-        sheet.product,
-        sheet.memory,
-        color=style.shade("other"),
-        linewidth=1.0,
-        dashes=(3, 1.5),
-    )
-    xs, ys = drawn[0].get_data()
-    edge = ax.fill_between(xs, ys, [y * 1.3 for y in ys], **_hatched())
-    figures = [
-        words.scaled(value, unit)
-        for value, unit in ((sheet.product, "FLOP/s"), (sheet.memory, "byte/s"))
-        if value
-    ]
-    sheet_text = words.listing(figures)
-    marks.tag([drawn, edge], [dot.row for dot in dots], f"Data sheet, published: {sheet_text}")
+    xs, ys = frame.roof(sheet.product, sheet.memory)
+    both = ((sheet.product, "FLOP/s"), (sheet.memory, "byte/s"))
+    figures = words.listing([words.scaled(value, unit) for value, unit in both if value])
+    text = f"Data sheet, published: {figures}"
+    yield chart.line(xs, ys, rows, text, **SHEET)
+    edge = [y * 1.3 for y in ys]
+    yield Mark(lambda ax: ax.fill_between(xs, ys, edge, **HATCHED), rows, text)
 
 
-def _ceilings(ax: Any, dots: Sequence[Dot], scale: float) -> None:
+def _ceilings(dots: Sequence[Dot], frame: Frame) -> Iterator[Mark]:
     """Memory and cache of the device, and the fastest product of each backend."""
-    low, high = ax.get_xlim()
-    limits = dots[0].limits
-    rows = [dot.row for dot in dots]
-    firsts = {dot.row["backend"]: dot for dot in dots}
-    products = {name: firsts[name].limits.product for name in sorted(firsts, key=backend_place)}
+    limits, rows = dots[0].limits, [dot.row for dot in dots]
+    firsts = grouped(sorted(dots, key=lambda dot: backend_place(dot.row["backend"])), _backend)
+    products = {name: group[0].limits.product for name, group in firsts.items()}
     measured = {name: value for name, value in products.items() if value}
     fastest = max(measured.values(), default=None)
-    for bandwidth, memory_kind, line_width in (
-        (limits.memory, "memory", 1.4),
-        (limits.cache, "cache", 0.8),
-    ):
-        if not bandwidth:
-            continue
-        slope = _line(ax, scale, None, bandwidth, color=style.MUTED, linewidth=line_width)
-        start, end = slope[0].get_xdata()
-        end = min(end, fastest / bandwidth) if fastest else end
-        if end <= start:
-            slope[0].remove()
-            continue
-        slope[0].set_data([start, end], [start * bandwidth / scale, end * bandwidth / scale])
-        label = f"{memory_kind} {words.scaled(bandwidth, 'B/s')}"
-        marks.tag(
-            slope, rows, f"Measured bandwidth of {memory_kind}: {words.scaled(bandwidth, 'byte/s')}"
+    for bandwidth, kind in ((limits.memory, "memory"), (limits.cache, "cache")):
+        if bandwidth:
+            start, end = frame.roof(fastest, bandwidth)[0][:2]
+            if start < end:
+                yield from _slope(bandwidth, kind, start, end, rows, frame.scale)
+    steepest = max(filter(None, (limits.memory, limits.cache)), default=None)
+    for name, value in measured.items():
+        row, height = firsts[name][0].row, value / frame.scale
+        left = max(value / steepest, frame.left) if steepest else frame.left
+        text = (
+            f"Fastest product measured, {words.backend_name(row)} "
+            f"{PEAK_OF_PRECISION[row['precision']]}: {words.scaled(value, 'FLOP/s')}"
         )
-        under = memory_kind == "memory"  # above it there may be the data sheet's line
-        # Right of the matrix-vector products, which lie at half an operation a byte in fp32.
-        at = BESIDE_MATVEC if under and start < BESIDE_MATVEC < end / 6 else start * 1.15
-        # The line's angle in data, y = bandwidth × x; these axes turn it into the eye's.
-        ax.text(
+        own = [dot.row for dot in firsts[name]]
+        look = {"color": style.shade(name), "linewidth": 1.4}
+        yield chart.line([left, frame.right], [height, height], own, text, **look)
+
+
+def _backend(dot: Dot) -> str:
+    return dot.row["backend"]
+
+
+def _slope(
+    bandwidth: float, kind: str, start: float, end: float, rows: Sequence[Row], scale: float
+) -> Iterator[Mark]:
+    """A bandwidth up to where the fastest product bounds it, and its name along it."""
+    under = kind == "memory"  # above it there may be the data sheet's line
+    text = f"Measured bandwidth of {kind}: {words.scaled(bandwidth, 'byte/s')}"
+    ys = [start * bandwidth / scale, end * bandwidth / scale]
+    look = {"color": style.MUTED, "linewidth": 1.4 if under else 0.8}
+    yield chart.line([start, end], ys, rows, text, **look)
+    # Right of the matrix-vector products, which lie at half an operation a byte in fp32.
+    at = BESIDE_MATVEC if under and start < BESIDE_MATVEC < end / 6 else start * 1.15
+
+    def name(ax: Any) -> Any:
+        return ax.text(
             at,
             at * bandwidth / scale * (0.93 if under else 1.05),
-            label,
+            f"{kind} {words.scaled(bandwidth, 'B/s')}",
             size=style.SMALL_PT,
             color=style.MUTED,
             va="top" if under else "bottom",
+            # The line's angle in data, y = bandwidth × x; these axes turn it into the eye's.
             rotation=math.degrees(math.atan(bandwidth / scale)),
             rotation_mode="anchor",
             transform_rotates_text=True,
         )
-    for name, value in measured.items():
-        steepest = max(filter(None, (limits.memory, limits.cache)), default=None)
-        left = max(value / steepest, low) if steepest else low
-        line = ax.plot([left, high], [value / scale] * 2, color=style.shade(name), linewidth=1.4)
-        row = firsts[name].row
-        marks.tag(
-            line,
-            [r for r in rows if r["backend"] == name],
-            f"Fastest product measured, {words.backend_name(row)} {_format(row)}: "
-            f"{words.scaled(value, 'FLOP/s')}",
-        )
+
+    yield Mark(name)
 
 
-def _products(ax: Any, dots: Sequence[Dot], wide: float) -> None:
-    """Beside the panel's title the fastest product of each backend, where it hides no dot."""
-    at = 1.0
-    for dot in {dot.row["backend"]: dot for dot in dots}.values():
-        row, value = dot.row, dot.limits.product
-        if not value:
-            continue
-        text = f"{words.backend_name(row)} {words.scaled(value, 'FLOP/s')}"
-        room = style.text_in(text + "   ", style.SMALL_PT) / wide
-        if at - room < 0.12:  # hover texts and the table have the rest
-            return
-        ax.text(
-            at,
-            1 + 0.12 / PANEL_IN,
-            text,
-            ha="right",
-            va="center",
-            size=style.SMALL_PT,
-            transform=ax.transAxes,
-            color=style.shade(row["backend"]),
-        )
-        at -= room
+def _dots(dots: Sequence[Dot], scale: float) -> Iterator[Mark]:
+    """A mark for each point, or each cell and kind where there are too many; those above by name."""
 
+    def cell(item: tuple[int, Dot]) -> Any:
+        index, dot = item
+        return (*marks.cells(dot.row), dot.kind, dot.cached) if len(dots) > MOST_DOTS else index
 
-def _dots(ax: Any, dots: Sequence[Dot], scale: float) -> None:
-    """A mark for each point; for each cell and kind where there are too many."""
-    groups: dict[Any, list[Dot]] = {}
-    for index, dot in enumerate(dots):
-        cell = (*marks.cells(dot.row), dot.kind, dot.cached)
-        groups.setdefault(cell if len(dots) > MOST_DOTS else index, []).append(dot)
-    for group in groups.values():
+    for items in grouped(enumerate(dots), cell).values():
+        group = [dot for _, dot in items]
         first, hue = group[0], style.shade(group[0].row["backend"])
-        artist = ax.plot(
-            [dot.intensity for dot in group],
-            [dot.flop_per_s / scale for dot in group],
-            MARKER_OF[first.kind],
-            color=hue,
-            markersize=3.2,
-            markeredgewidth=0.8,
-            linestyle="none",
-            markerfacecolor=style.PAPER if first.cached else hue,
-        )
-        marks.tag(artist, [dot.row for dot in group], _hover_text(group))
+        xs, ys = [dot.intensity for dot in group], [dot.flop_per_s / scale for dot in group]
+        look = {"color": hue, "markersize": 3.2, "markeredgewidth": 0.8, "linewidth": 0}
+        look |= {"markerfacecolor": style.PAPER if first.cached else hue}
+        look |= {"marker": MARKER_OF[first.kind]}
+        yield chart.line(xs, ys, [dot.row for dot in group], _hover_text(group), **look)
+    for index, dot in enumerate(above(dots)[:MOST_NAMED]):
+        yield Mark(partial(_named, dot, dot.flop_per_s / scale, 0.97 - 0.05 * index))
 
 
 def _hover_text(group: Sequence[Dot]) -> str:
@@ -351,109 +297,80 @@ def _hover_text(group: Sequence[Dot]) -> str:
     )
 
 
-def _names(ax: Any, dots: Sequence[Dot], scale: float) -> None:
-    """The points above their roof, by name, in the corner that no roof reaches."""
-    gap = (style.SMALL_PT + 2) / style.POINTS_PER_IN / PANEL_IN
-    for index, dot in enumerate(above(dots)[:MOST_NAMED]):
-        ax.annotate(
-            f"{dot.row['workload']} × {words.significant(dot.share or 0, 3)}",
-            (dot.intensity, dot.flop_per_s / scale),
-            (0.02, 0.97 - index * gap),
-            textcoords="axes fraction",
-            va="center",
-            size=style.SMALL_PT,
-            weight="bold",
-            color=style.INK,
-            bbox=_ground(),
-            arrowprops={"arrowstyle": "-", "color": style.MUTED, "linewidth": 0.4, "shrinkB": 2},
-        )
-
-
-def _ground() -> dict[str, Any]:
-    """Behind a text that may cross lines."""
-    return {"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.5}
+def _named(dot: Dot, y: float, height: float, ax: Any) -> Any:
+    """A point above its roof, by name, in the corner that no roof reaches."""
+    return ax.annotate(
+        f"{dot.row['workload']} × {words.significant(dot.share or 0, 3)}",
+        (dot.intensity, y),
+        (0.02, height),
+        textcoords="axes fraction",
+        va="center",
+        size=style.SMALL_PT,
+        weight="bold",
+        color=style.INK,
+        bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.5},  # it may cross lines
+        arrowprops={"arrowstyle": "-", "color": style.MUTED, "linewidth": 0.4, "shrinkB": 2},
+    )
 
 
 # -- table -------------------------------------------------------------------------------------
 
 
+def _roof(dot: Dot) -> Value:
+    if dot.roof is None:
+        return missing(NO_PRODUCT)
+    return replace(quantity(dot.roof.flop_per_s, "", GIGA), below=dot.roof.bound)
+
+
+def _intensity(dot: Dot) -> Value:
+    at_most = "≤ " if dot.kind == TRAINING else ""
+    return Value(f"{at_most}{words.significant(dot.intensity)}", sort=dot.intensity)
+
+
+def _share(dot: Dot) -> Value:
+    share = quantity(100 * dot.share if dot.share else None, NO_PRODUCT)
+    if share.reason or (dot.share or 0) <= 1:
+        return share
+    return replace(share, mark="bad", title="above the roof")
+
+
+def _sheet_value(dot: Dot) -> Value:
+    """The data sheet's roof; what fits a cache is compared with its products alone."""
+    promised = roof(dot.sheet, dot.intensity, False)
+    if promised is None:
+        return missing("no data sheet gives the peak of this device in this number format")
+    value = dot.sheet.product if dot.cached else promised.flop_per_s
+    return replace(quantity(value, "", GIGA), mark="published", title="from the data sheet")
+
+
+AT_MOST = (
+    "≤: for a training step the bytes are the least that must be moved, so its intensity is "
+    "at most this, and its share of the roof at least this. For decoder-only transformers "
+    "they are counted from the shape; for other models they are AdamW's passes and the "
+    "predicted activations, written and read once."
+)
+BYTES = (
+    "operations over the bytes that must at least be moved; for a training the most that it can be"
+)
+RATE = "by the median of single calls or unsplit steps"
+ROOF = "at this intensity, by our own measurements; which of them stands below"
+COLUMNS = (
+    told("Device", lambda dot: dot.row["device"], folds=True),
+    told("Backend", lambda dot: words.backend_name(dot.row)),
+    told("Workload", lambda dot: dot.row["workload"]),
+    told("Point", lambda dot: describe(dot.row) or missing("the only one of its cell")),
+    told("Precision", lambda dot: dot.row["precision"]),
+    Column("intensity", "FLOP/byte", True, BYTES, value=_intensity),
+    number("rate", "GFLOP/s", lambda dot: dot.flop_per_s, "", RATE),
+    Column("roof", "GFLOP/s", True, ROOF, "bound", value=_roof),
+    Column("share of roof", "%", True, value=_share),
+    Column(
+        "data sheet's roof", "GFLOP/s", True, "at this intensity", folds=True, value=_sheet_value
+    ),
+)
+
+
 def table(dots: Sequence[Dot]) -> Table:
     """Intensity, rate and share of the roof of every point."""
-    result = Table(
-        [
-            Column("Device", folds=True),
-            Column("Backend"),
-            Column("Workload"),
-            Column("Point"),
-            Column("Precision"),
-            Column(
-                "intensity",
-                "FLOP/byte",
-                True,
-                "operations over the bytes that must at least be moved; "
-                "for a training the most that it can be",
-            ),
-            Column("rate", "GFLOP/s", True, "by the median of single calls or unsplit steps"),
-            Column(
-                "roof",
-                "GFLOP/s",
-                True,
-                "at this intensity, by our own measurements; which of them stands below",
-                "bound",
-            ),
-            Column("share of roof", "%", True),
-            Column("data sheet's roof", "GFLOP/s", True, "at this intensity", folds=True),
-        ]
-    )
-    if any(dot.kind == TRAINING for dot in dots):
-        result.notes.append(
-            "≤: for a training step the bytes are the least that must be moved, so its intensity is "
-            "at most this, and its share of the roof at least this. For decoder-only transformers "
-            "they are counted from the shape; for other models they are AdamW's passes and the "
-            "predicted activations, written and read once."
-        )
-    for dot in dots:
-        sheet = dot.sheet
-        promised = roof(sheet, dot.intensity, False)
-        share = dot.share
-        result.add(
-            dot.row["device"],
-            words.backend_name(dot.row),
-            dot.row["workload"],
-            describe(dot.row) or missing("the only one of its cell"),
-            dot.row["precision"],
-            Value(
-                ("≤ " if dot.kind == TRAINING else "") + words.significant(dot.intensity),
-                sort=dot.intensity,
-            ),
-            quantity(dot.flop_per_s, "", GIGA),
-            Value(
-                words.significant(dot.roof.flop_per_s / GIGA),
-                dot.roof.flop_per_s / GIGA,
-                dot.roof.bound,
-            )
-            if dot.roof
-            else missing(NO_PRODUCT),
-            Value(
-                words.significant(100 * share),
-                100 * share,
-                mark="bad" if share > 1 else "",
-                title="above the roof" if share > 1 else "",
-            )
-            if share
-            else missing(NO_PRODUCT),
-            _sheet_value(promised, dot, sheet),
-            css="",
-            of=dot.row,
-        )
-    return result
-
-
-def _sheet_value(promised: Roof | None, dot: Dot, sheet: Limits) -> Value:
-    """The data sheet's roof; what fits a cache is compared with its products alone."""
-    if promised is None or sheet.product is None:
-        return missing("no data sheet gives the peak of this device in this number format")
-    value = sheet.product if dot.cached else promised.flop_per_s
-    return Value(
-        words.significant(value / GIGA), value / GIGA, mark="published", title="from the data sheet"
-    )
+    notes = [AT_MOST] if any(dot.kind == TRAINING for dot in dots) else []
+    return Table.of(dots, COLUMNS, about=lambda dot: dot.row, notes=notes)

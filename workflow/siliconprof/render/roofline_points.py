@@ -142,22 +142,33 @@ class Bounds:
         self._limits_of: dict[tuple, tuple[Limits, Limits, float | None]] = {}
 
     def of(self, row: Row) -> tuple[Limits, Limits, float | None]:
-        """(our own ceilings, the data sheet's, bytes of the last-level cache) for a row."""
-        where = (*place(row), row["precision"])
+        """(our own ceilings, the data sheet's, bytes of the last-level cache) for a row.
+
+        Caches, like memory, know neither backends nor formats.
+        """
+        where, data = (*place(row), row["precision"]), self.data
         if where not in self._limits_of:
-            data = self.data
-            self._limits_of[where] = measured(data, row), printed(data, row), cache_bytes(data, row)
+            caches = [
+                line["value"]
+                for line in data.ceilings
+                if line["quantity"] == "cache_bandwidth" and device_of(line) == device_of(row)
+            ]
+            (product, memory), (sheet, sheet_memory) = (
+                [data.ceiling_value(row, name, column) for name in ("matmul", "memory_bandwidth")]
+                for column in ("value", "datasheet_value")
+            )
+            own = Limits(product, memory, max(filter(None, caches), default=None))
+            printed = Limits(data.peak_flop_per_s(row) or sheet, sheet_memory)
+            self._limits_of[where] = own, printed, data.cache_bytes(row)
         return self._limits_of[where]
 
     def dot(self, row: Row, kind: str, intensity: float, rate: float, cached: bool) -> Dot:
-        """A point with the roof over it."""
+        """A point with the roof over it; its name says of a training with what it was made."""
         limits, sheet, _ = self.of(row)
         description = describe(row)
-        if (
-            not description or kind == TRAINING
-        ):  # a training says with what; an operation has its shape
+        if not description or kind == TRAINING:
             description = ", ".join(filter(None, (row["trainer"], description, *variant(row))))
-        name = f"{row['workload']}, {description}" if description else row["workload"]
+        name = ", ".join(filter(None, (row["workload"], description)))
         above_it = roof(limits, intensity, cached)
         return Dot(row, kind, name, intensity, rate, cached, above_it, limits, sheet)
 
@@ -173,39 +184,6 @@ def roof(limits: Limits, intensity: float, cached: bool) -> Roof | None:
     below = Roof(intensity * bandwidth, bound) if bandwidth else None
     products = Roof(limits.product, PRODUCTS)
     return below if below and below.flop_per_s < products.flop_per_s else products
-
-
-def measured(data: Data, row: Row) -> Limits:
-    """Our own ceilings for a row; caches, like memory, know neither backends nor formats."""
-
-    def value(name: str) -> float | None:
-        line = data.ceiling(row, name)
-        return words.number(line["value"]) if line else None
-
-    caches = [
-        rate
-        for line in data.ceilings
-        if line["quantity"] == "cache_bandwidth"
-        and device_of(line) == device_of(row)
-        and (rate := words.number(line["value"]))
-    ]
-    return Limits(value("matmul"), value("memory_bandwidth"), max(caches, default=None))
-
-
-def printed(data: Data, row: Row) -> Limits:
-    """The data sheet's figures for a row."""
-    lines = [data.ceiling(row, name) for name in ("matmul", "memory_bandwidth")]
-    values = [words.number(line["datasheet_value"]) if line else None for line in lines]
-    return Limits(data.peak_flop_per_s(row) or values[0], values[1])
-
-
-def cache_bytes(data: Data, row: Row) -> float | None:
-    sizes = (
-        words.number(line["last_level_cache_bytes"])
-        for line in data.ceilings
-        if device_of(line) == device_of(row)
-    )
-    return next((size for size in sizes if size), None)
 
 
 def above(dots: Sequence[Dot]) -> list[Dot]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import product
 
 from siliconprof import words
 from siliconprof.hosts import registry
 from siliconprof.render import beside, grid, optimizer_sweep, wide_deep
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, missing, published
+from siliconprof.render.tables import Column, Table, Value, missing, published, told
 from siliconprof.render.variants import Row, has_no_speed
 
 PUBLISHED = "seed003_speedups"
+SIDES = ("device_a", "device_b")
 NO_PAIR = "the two models were not trained on both of these devices"
 NO_NORMS = "no wide and deep model were trained alike"
 
@@ -55,61 +57,66 @@ def add_elsewhere(part: Data, book: Book, prefix: str) -> None:
 
 def statements(data: Data) -> Table:
     """Each printed statement beside the results of our own trainings and of data sheets."""
-    table = Table(
-        [
-            Column("Statement"),
-            Column("Value"),
-            Column("Compared"),
-            Column("Of what", folds=True),
-            Column("measured", folds=True),
-            Column("by data sheets", "×", True, folds=True),
-            Column("Source", folds=True),
-            Column("How to read it", folds=True),
-        ]
-    )
-    for row in data.published[PUBLISHED]:
-        devices = [row["device_a"], row["device_b"]]
-        names = [
-            data.registry["devices"][device]["name"]
-            for device in devices
-            if device in data.registry["devices"]
-        ]
-        unit = {"times": "×"}.get(row["unit"] or "", row["unit"] or "")
-        table.add(
-            Value(row["statement"], sort=row["statement"], mark="prose"),
-            published(f"{row['value_min']} {unit}".strip(), row["source"]),
-            Value(" against ".join(names) or words.DASH, mark="prose"),
-            Value(row["model"] or words.DASH, sort=row["model"] or "", mark="prose"),
-            _measured(data, row),
-            _by_sheets(data, row),
-            Value(row["source"], sort=row["source"], mark="prose"),
-            Value(row["note"] or "", mark="note"),
-        )
-    return table
+    known = data.registry["devices"]
+    trained = wide_deep.pairs(wide_deep.trainings(data))
 
+    def compared(row: Row) -> str:
+        ids = (row["device_a"], row["device_b"])
+        return " against ".join(known[name]["name"] for name in ids if name in known)
 
-def _measured(data: Data, row: Row) -> Value:
-    """Our measurement for a statement: longer elevated norms, or how many times as fast one is."""
-    trained_pairs = [pair for pair in wide_deep.pairs(wide_deep.trainings(data))]
-    if row["unit"] != "times":
-        return _norms(data, trained_pairs)
-    models_named = str(row["model"] or "")
-    sides: list[tuple[str, Callable[[tuple[Row, Row]], Row]]] = [
-        (name, pick)
-        for name, pick in (("wide", lambda pair: pair[0]), ("deep", lambda pair: pair[1]))
-        if name in models_named or "both" in models_named
+    def measured(row: Row) -> Value:
+        times = row["unit"] == "times"
+        texts = _speedups(row, trained) if times else _norms(data, trained)
+        none = missing(NO_PAIR if times else NO_NORMS)
+        return Value("; ".join(texts), mark="measured") if texts else none
+
+    def by_sheets(row: Row) -> Value:
+        entries = [known.get(row[side]) for side in SIDES]
+        peaks = [registry.peak_tflops(entry, "fp32") if entry else None for entry in entries]
+        if row["unit"] != "times" or not peaks[0] or not peaks[1]:
+            return missing("no two peaks in fp32 to compare")
+        ratio = peaks[0] / peaks[1]
+        title = f"computed from the registry: {peaks[0]:g} over {peaks[1]:g} TFLOPS in fp32"
+        return Value(words.significant(ratio), sort=ratio, mark="computed", title=title)
+
+    columns = [
+        _prose("Statement", lambda row: row["statement"]),
+        told("Value", _printed),
+        told("Compared", lambda row: Value(compared(row) or words.DASH, mark="prose")),
+        _prose("Of what", lambda row: row["model"], folds=True),
+        told("measured", measured, folds=True),
+        Column("by data sheets", "×", True, folds=True, value=by_sheets),
+        _prose("Source", lambda row: row["source"], folds=True),
+        told("How to read it", lambda row: Value(row["note"] or "", mark="note"), folds=True),
     ]
-    ratios = []
-    for name, pick in sides:
-        models = [pick(pair) for pair in trained_pairs if not has_no_speed(pick(pair))]
-        a, b = (
-            [m for m in models if m["device"] == row[side]] for side in ("device_a", "device_b")
-        )
-        for fast in a:
-            for slow in b:
-                if _alike(fast, slow):
-                    ratios.append(f"{name}: {_ratio(fast, slow)}")
-    return Value("; ".join(ratios), mark="measured") if ratios else missing(NO_PAIR)
+    return Table.of(data.published[PUBLISHED], columns, about=lambda row: None)
+
+
+def _prose(head: str, source: Callable[[Row], str | None], folds: bool = False) -> Column:
+    """A column of sentences."""
+
+    def value(row: Row) -> Value:
+        text = source(row)
+        return Value(text or words.DASH, sort=text or "", mark="prose")
+
+    return told(head, value, folds=folds)
+
+
+def _printed(row: Row) -> Value:
+    unit = {"times": "×"}.get(row["unit"] or "", row["unit"] or "")
+    return published(f"{row['value_min']} {unit}".strip(), row["source"])
+
+
+def _speedups(row: Row, trained: Sequence[tuple[Row, Row]]) -> list[str]:
+    """How many times as fast one device trains either model, or both, as the other device."""
+    of = str(row["model"] or "")
+    texts = []
+    for index, name in enumerate(("wide", "deep")):
+        models = [pair[index] for pair in trained if not has_no_speed(pair[index])]
+        fast, slow = ([m for m in models if m["device"] == row[side]] for side in SIDES)
+        if name in of or "both" in of:
+            texts += [f"{name}: {_ratio(*two)}" for two in product(fast, slow) if _alike(*two)]
+    return texts
 
 
 def _alike(a: Row, b: Row) -> bool:
@@ -127,25 +134,13 @@ def _ratio(fast: Row, slow: Row) -> str:
     return f"{words.significant(times)} × ({sides}, {fast['precision']})"
 
 
-def _norms(data: Data, trained_pairs: list[tuple[Row, Row]]) -> Value:
-    differences = []
-    for wide, deep in trained_pairs:
-        ends = [wide_deep.elevated_until(data, row) for row in (wide, deep)]
-        if ends[0] is not None and ends[1] is not None:
-            more = f"{ends[1] - ends[0]:+d}".replace("-", "−")
-            differences.append(
-                f"{more} steps ({words.backend_name(deep)}, {deep['device']}, "
-                f"{deep['precision']}) {beside.origin(deep)}"
-            )
-    return Value("; ".join(differences), mark="measured") if differences else missing(NO_NORMS)
-
-
-def _by_sheets(data: Data, row: Row) -> Value:
-    """The ratio of both devices' fp32 peaks, computed from the registry."""
-    entries = [data.registry["devices"].get(row[side]) for side in ("device_a", "device_b")]
-    peaks = [registry.peak_tflops(entry, "fp32") if entry else None for entry in entries]
-    if row["unit"] != "times" or not peaks[0] or not peaks[1]:
-        return missing("no two peaks in fp32 to compare")
-    ratio = peaks[0] / peaks[1]
-    title = f"computed from the registry: {peaks[0]:g} over {peaks[1]:g} TFLOPS in fp32"
-    return Value(words.significant(ratio), sort=ratio, mark="computed", title=title)
+def _norms(data: Data, trained: Sequence[tuple[Row, Row]]) -> list[str]:
+    """How many steps longer the deep model's norms are elevated."""
+    texts = []
+    for pair in trained:
+        wide_end, deep_end = (wide_deep.elevated_until(data, row) for row in pair)
+        if wide_end is not None and deep_end is not None:
+            deep, more = pair[1], f"{deep_end - wide_end:+d}".replace("-", "−")
+            where = f"{words.backend_name(deep)}, {deep['device']}, {deep['precision']}"
+            texts.append(f"{more} steps ({where}) {beside.origin(deep)}")
+    return texts

@@ -17,7 +17,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import (
     FixedLocator,
     FuncFormatter,
-    LogLocator,
     MaxNLocator,
     NullFormatter,
 )
@@ -408,10 +407,36 @@ def linear_scale(ax: Any, values: Iterable[float], most: int = 5) -> None:
     plain_ticks(ax.yaxis, most)
 
 
-def log_ticks(axis: Any, low: float, high: float) -> None:
-    """Decades as plain numbers; within two decades, 2 and 5 as well."""
-    subs = (1.0, 2.0, 5.0) if high / low < 150 else (1.0,)
-    axis.set_major_locator(LogLocator(subs=subs, numticks=20))
+def log_ticks(axis: Any, low: float, high: float, scale: float = 1.0) -> None:
+    """Round numbers on a logarithmic axis, as many as it has room for.
+
+    Of each decade 1, 2 and 5, or 1 and 3, or 1; between two of them, those of a linear axis.
+
+    Args:
+        scale: what the numbers written are over.
+    """
+    most = ticks_in(axis)
+    low, high = low / scale, high / scale
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks: list[float] = []
+    for mantissas in ((1, 2, 5), (1, 3), (1,)):
+        ticks = [m * 10.0**n for n in decades for m in mantissas if low <= m * 10.0**n <= high]
+        if len(ticks) <= most:
+            break
+    ticks = ticks[:: math.ceil(len(ticks) / most) or 1]
     axis.set_minor_locator(FixedLocator([]))
     axis.set_minor_formatter(NullFormatter())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: words.significant(value, 1)))
+    if len(ticks) < 2:
+        plain_ticks(axis, max(most - 1, 2), scale)
+        return
+    axis.set_major_locator(FixedLocator([tick * scale for tick in ticks]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: words.significant(value / scale, 1)))
+
+
+def ticks_in(axis: Any) -> int:
+    """How many tick labels an axis has room for, at least two."""
+    upright = axis.axis_name == "y"
+    box = axis.axes.get_position()
+    width, height = axis.axes.figure.get_size_inches()
+    room = (box.height * height) / 0.25 if upright else (box.width * width) / 0.42
+    return max(int(room), 2)

@@ -32,7 +32,7 @@ from siliconprof.render.compare import (
 )
 from siliconprof.render.data import Data
 from siliconprof.render.losses import divergence, loss_groups, relative_differences
-from siliconprof.render.matmul import interval
+from siliconprof.render.operations import interval
 from siliconprof.render.variants import CIRCUMSTANCES, WORK, Family, Row, family, label, precision
 
 HEADLINES = 5  # what a reader takes in at once

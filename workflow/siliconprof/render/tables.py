@@ -72,6 +72,7 @@ class Table:
         notes: Sequence[str] = (),
         why_none: Callable[[Any], str | None] = lambda row: None,
         naming: int = 4,
+        css: Callable[[Any], str] = lambda row: "",
     ) -> Table:
         """A row for each item, in which every column has its `value`.
 
@@ -79,6 +80,7 @@ class Table:
             about: the row or rows of results that an item is about; see `add`.
             why_none: the reason why an item has nothing but its name, or None.
             naming: how many columns are the name.
+            css: the class of an item's row.
         """
         table = cls(columns, notes=list(notes))
         for row in rows:
@@ -86,7 +88,7 @@ class Table:
             shown = columns if why is None else columns[:naming]
             values = [column.value(row) for column in shown if column.value]
             values += [missing(why)] * (len(columns) - len(shown)) if why else []
-            table.add(*values, of=about(row))
+            table.add(*values, css=css(row), of=about(row))
         return table
 
     def add(self, *values: Value | str | None, css: str = "", of: Any = None) -> None:
@@ -340,7 +342,17 @@ def quantity(value: Any, reason: str, scale: float = 1.0, digits: int = 3, **mor
     return Value(words.significant(number / scale, digits), sort=number / scale, **more)
 
 
-SIZES = {"MiB": 2.0**20, "ms": 1e-3, "µs": 1e-6, "%": 0.01, "GB/s": 1e9, "GFLOP/s": 1e9}
+SIZES = {
+    "MiB": 2.0**20,
+    "ms": 1e-3,
+    "µs": 1e-6,
+    "ns": 1e-9,
+    "%": 0.01,
+    "10⁶": 1e6,
+    "10⁹ a step": 1e9,
+    "GB/s": 1e9,
+    "GFLOP/s": 1e9,
+}
 Of = str | Callable[[Any], Any]  # a column of the results, or what tells a row's value
 
 
@@ -349,17 +361,28 @@ def _of(row: Any, source: Of) -> Any:
 
 
 def number(
-    head: str, unit: str, source: Of, why: Of, help: str = "", digits: int = 3, **more: Any
+    head: str,
+    unit: str,
+    source: Of,
+    why: Of,
+    help: str = "",
+    digits: int = 3,
+    under: Callable[[Any], str] = lambda row: "",
+    title: Callable[[Any], str] = lambda row: "",
+    **more: Any,
 ) -> Column:
     """A column of numbers, divided by the size of its unit.
 
     Args:
         why: the reason where a row has no number; a function of the row, or the words.
+        under: the small print under a row's number; `below` names it.
+        title: what is shown when the pointer rests on a row's number.
     """
 
     def value(row: Any) -> Value:
         reason = why if isinstance(why, str) else why(row)
-        return quantity(_of(row, source), reason, SIZES.get(unit, 1.0), digits)
+        shown = quantity(_of(row, source), reason, SIZES.get(unit, 1.0), digits)
+        return shown if shown.reason else replace(shown, below=under(row), title=title(row))
 
     return Column(head, unit, True, help, value=value, **more)
 
@@ -382,14 +405,33 @@ def median(
     return Column(head, unit, True, help, value=value)
 
 
-def count(head: str, source: Of, why: str, help: str = "", unit: str = "") -> Column:
-    """A column of counts."""
-    return Column(head, unit, True, help, value=lambda row: integer(_of(row, source), why))
+def count(
+    head: str,
+    source: Of,
+    why: str,
+    help: str = "",
+    unit: str = "",
+    under: Callable[[Any], str] = lambda row: "",
+    **more: Any,
+) -> Column:
+    """A column of counts; see `number`."""
+
+    def value(row: Any) -> Value:
+        shown = integer(_of(row, source), why)
+        return shown if shown.reason else replace(shown, below=under(row))
+
+    return Column(head, unit, True, help, value=value, **more)
 
 
 def told(head: str, source: Of, help: str = "", folds: bool = False) -> Column:
     """A column of words."""
     return Column(head, help=help, folds=folds, value=lambda row: _of(row, source))
+
+
+DEVICE = told("Device", "device", folds=True)
+BACKEND = told("Backend", words.backend_name)
+PRECISION = told("Precision", "precision")
+ONE_PRECISION = told("Precision", "precision", folds=True)
 
 
 def integer(value: Any, reason: str) -> Value:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
 from statistics import median
 from typing import Any
 
 from siliconprof import words
-from siliconprof.render import hover, marks, strokes, style
-from siliconprof.render.book import Book
-from siliconprof.render.data import Data
-from siliconprof.render.grid_points import MS, Grid, devices_said, log_ticks, place_name, seconds
+from siliconprof.render import chart, hover, style
+from siliconprof.render.book import Book, parts
+from siliconprof.render.chart import RING, Chart, Mark, Panel, Scale
+from siliconprof.render.data import Data, grouped
+from siliconprof.render.grid_points import MS, Grid, devices_said, place_name, seconds
 from siliconprof.render.variants import Row
 
 PANELS_PER_FIGURE = 6
@@ -36,21 +37,12 @@ def is_short(point: Row) -> bool:
 
 def add(data: Data, book: Book, grid: Grid, prefix: str) -> None:
     """A panel for each place that the tool timed; a sentence for each reason why it did not."""
-    panels = []
-    silent: dict[str, list[str]] = {}
-    for every in grid.places().values():
-        points = [point for point in every if ratio(point)]
-        if points:
-            panels.append(points)
-            continue
-        reasons = {str(p["autorange_reason"]) for p in every if p.get("autorange_reason")}
-        why = "; ".join(sorted(reasons)) or "not recorded"
-        silent.setdefault(why, []).append(place_name(every[0]))
-    for start in range(0, len(panels), PANELS_PER_FIGURE):
-        part = panels[start : start + PANELS_PER_FIGURE]
-        name = f"{prefix}timers-{grid.workload}"
+    places = list(grid.places().values())
+    timed = [[point for point in points if ratio(point)] for points in places]
+    panels = list(filter(None, timed))
+    for name, part in parts(f"{prefix}timers-{grid.workload}", panels, PANELS_PER_FIGURE):
         book.figure(
-            f"{name}-{start // PANELS_PER_FIGURE + 1}" if start else name,
+            name,
             "grid-timers",
             partial(draw, part),
             workload=grid.workload,
@@ -58,8 +50,16 @@ def add(data: Data, book: Book, grid: Grid, prefix: str) -> None:
             hollow=HOLLOW_NOTE if any(map(is_short, chain(*part))) else "",
             said=" ".join(map(agreement, part)),
         )
-    for why, names in silent.items():
+    silent = [points for points in places if not any(map(ratio, points))]
+    for why, group in grouped(silent, why_none).items():
+        names = [place_name(points[0]) for points in group]
         book.note(f"No timing by blocked_autorange for {words.listing(names)}: {why}.")
+
+
+def why_none(points: Sequence[Row]) -> str:
+    """Why the tool timed none of a place's points."""
+    reasons = {str(p["autorange_reason"]) for p in points if p.get("autorange_reason")}
+    return "; ".join(sorted(reasons)) or "not recorded"
 
 
 def agreement(points: Sequence[Row]) -> str:
@@ -79,92 +79,56 @@ def agreement(points: Sequence[Row]) -> str:
     return f"{sentence}; in {len(short)} of them min_run_time was shorter than one iteration."
 
 
-def draw(panels: Sequence[Sequence[Row]], narrow: bool) -> Any:
+def draw(places: Sequence[Sequence[Row]], narrow: bool) -> Any:
     """Ratio over the time of an iteration; hollow where the tool had less than one iteration."""
-    width = style.width_in(narrow)
-    columns = 1 if narrow or len(panels) == 1 else 2
-    rows = -(-len(panels) // columns)
-    entries = [
-        (style.sample("o", color=style.MUTED, markersize=3), "blocked_autorange over our median")
-    ]
-    if any(map(is_short, chain(*panels))):
-        ring = style.sample(
-            "o", color=style.MUTED, markersize=4, markerfacecolor="none", markeredgewidth=0.8
-        )
-        entries.append((ring, "min_run_time shorter than one iteration"))
-    entries += [
+    dot = style.sample("o", color=style.MUTED, markersize=3)
+    ring = style.sample("o", color=style.MUTED, markersize=4, **RING)
+    short = [(ring, "min_run_time shorter than one iteration")]
+    legend = [
+        (dot, "blocked_autorange over our median"),
+        *(short if any(map(is_short, chain(*places))) else []),
         (style.sample(None, "-", color=style.MUTED, dashes=(1, 1)), "min_run_time"),
         (style.swatch(style.shade("grey", 12)), f"within {words.whole_percent(AGREE)}"),
     ]
-    head = style.legend_height(entries, width) + 0.06
-    title, foot, left, gap, high = 0.26, 0.42, 0.42, 0.34, 1.45
-    figure = style.canvas(width, head + rows * (title + high + foot))
-    style.legend(figure, entries, 0.0)
-    panel = (width - gap * (columns - 1)) / columns - left - 0.06
-    for index, points in enumerate(panels):
-        row, column = divmod(index, columns)
-        x, y = column * (panel + left + gap), head + row * (title + high + foot)
-        place_text = style.write(
-            figure, x, y + title / 2, place_name(points[0]), weight="bold", va="center"
-        )
-        marks.tag(place_text, points)
-        ax = style.axes(figure, x + left, y + title, panel, high)
-        _panel(ax, points)
-        ax.set_ylabel("ratio", size=style.SMALL_PT)
-        ax.set_xlabel("one iteration by our timing / ms", size=style.SMALL_PT)
-    return figure
+    return Chart(list(map(_panel, places)), legend, (2, 1)).figure(narrow)
 
 
-def _panel(ax: Any, points: Sequence[Row]) -> None:
-    xs = [float(seconds(point) or 0) for point in points]
-    ys = [float(ratio(point) or 0) for point in points]
-    min_run_times = sorted(
-        {
-            value
-            for point in points
-            if (value := words.number(point.get("autorange_min_run_time_s")))
-        }
+def _panel(points: Sequence[Row]) -> Panel:
+    times_ms = [float(seconds(point) or 0) / MS for point in points]
+    given = {words.number(point.get("autorange_min_run_time_s")) for point in points}
+    limits_ms = [value / MS for value in sorted(filter(None, given))]
+    near = [x for x in limits_ms if min(times_ms) / 20 < x < max(times_ms) * 20]
+    reach = max(0.1, *(abs(float(ratio(point) or 0) - 1) for point in points)) * 1.15
+    return Panel(
+        [
+            chart.band(1 - AGREE, 1 + AGREE),
+            chart.across(1),
+            *(chart.upright(x, linewidth=0.9, dashes=(1, 1)) for x in near),
+            *_marks(points, times_ms),
+        ],
+        Scale("one iteration by our timing / ms", log=10),
+        Scale("ratio", ends=(max(0.0, 1 - reach), 1 + reach)),
+        title=place_name(points[0]),
+        of=points,
     )
-    shown = [value for value in min_run_times if min(xs) / 20 < value < max(xs) * 20]
-    low, high = min([*xs, *shown]) / 1.5, max([*xs, *shown]) * 1.5
-    ax.set_xscale("log")
-    ax.set_xlim(low, high)
-    reach = max(0.1, *(abs(value - 1) for value in ys)) * 1.15
-    ax.set_ylim(max(0.0, 1 - reach), 1 + reach)
-    ax.axhspan(1 - AGREE, 1 + AGREE, color=style.shade("grey", 12), linewidth=0)
-    ax.axhline(1, color=style.MUTED, linewidth=0.7)
-    for value in shown:
-        ax.axvline(value, color=style.MUTED, linewidth=0.9, dashes=(1, 1))
-    ink = style.colour(points[0])
-    long_enough = [i for i, point in enumerate(points) if not is_short(point)]
-    if long_enough:
-        drawn = strokes.dots(
-            ax, [xs[i] for i in long_enough], [ys[i] for i in long_enough], 3.0, True, color=ink
+
+
+def _marks(points: Sequence[Row], times_ms: Sequence[float]) -> Iterator[Mark]:
+    """Dots for the points that had time enough, and a ring for each that had not."""
+    place = place_name(points[0])
+    both = [(x, float(ratio(point) or 0), point) for x, point in zip(times_ms, points, strict=True)]
+    enough = [(x, y) for x, y, point in both if not is_short(point)]
+    if enough:
+        xs, ys = map(list, zip(*enough, strict=True))
+        text = (
+            f"{place}: blocked_autorange over our median, {words.count(len(enough), 'point')}, "
+            f"{hover.of_several(ys, '×')}"
         )
-        ratios_text = hover.of_several([ys[i] for i in long_enough], "×")
-        marks.tag(
-            drawn,
-            points,
-            f"{place_name(points[0])}: blocked_autorange over our median, "
-            f"{words.count(len(long_enough), 'point')}, {ratios_text}",
-        )
-    for i, point in enumerate(points):
+        yield chart.dots(xs, ys, points, text, 3.0, color=style.colour(points[0]))
+    for x, y, point in both:
         if is_short(point):
-            ring = ax.plot(
-                [xs[i]],
-                [ys[i]],
-                "o",
-                markersize=3.6,
-                markerfacecolor="none",
-                markeredgewidth=0.8,
-                color=ink,
+            text = (
+                f"{place}, {hover.seconds(x * MS)} an iteration: {words.significant(y)} ×, "
+                "min_run_time is shorter"
             )
-            marks.tag(
-                ring,
-                point,
-                f"{place_name(point)}, {hover.seconds(xs[i])} an iteration: "
-                f"{words.significant(ys[i])} ×, min_run_time is shorter",
-            )
-    log_ticks(ax.xaxis, low, high, 7, MS)
-    style.plain_ticks(ax.yaxis, 5)
-    ax.grid(axis="y")
+            yield chart.dot(x, y, point, text, size=3.6, **RING)

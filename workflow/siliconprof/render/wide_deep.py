@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from siliconprof import words
-from siliconprof.render.book import Book
-from siliconprof.render.data import Data
-from siliconprof.render.grid_points import MODEL
-from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged
+from siliconprof.render import tables
+from siliconprof.render.book import Book, parts
+from siliconprof.render.data import Data, grouped
+from siliconprof.render.grid_points import MODEL, NO_FORMULA
+from siliconprof.render.tables import (
+    Column,
+    Table,
+    Value,
+    count,
+    median,
+    missing,
+    number,
+    quantity,
+    told,
+)
 from siliconprof.render.variants import Row
-from siliconprof.render.wide_deep_curves import MIB, MS, column, draw, smoothing_note, unusual
+from siliconprof.render.wide_deep_curves import column, draw, evaluations, smoothing_note, unusual
 from siliconprof.stats import training_course
 from siliconprof.stats.training_course import ELEVATED, aspect, pairs
 
@@ -58,15 +69,15 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     book.table(
         f"{prefix}wide-deep-models", "wide-deep-models", models_table(points), deeper=deeper(points)
     )
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for point in points:
-        groups.setdefault((point["device"], point["precision"]), []).append(point)
-    for (device, precision), group in groups.items():
-        for start in range(0, len(group), LINES_PER_FIGURE):
-            part = group[start : start + LINES_PER_FIGURE]
-            name = f"{prefix}wide-deep-{device}-{precision}"
+
+    def place(point: Row) -> tuple[str, str]:
+        return point["device"], point["precision"]
+
+    for (device, precision), group in grouped(points, place).items():
+        figures = parts(f"{prefix}wide-deep-{device}-{precision}", group, LINES_PER_FIGURE)
+        for name, part in figures:
             book.figure(
-                f"{name}-{start // LINES_PER_FIGURE + 1}" if start else name,
+                name,
                 "wide-deep",
                 partial(draw, data, part),
                 device=data.device_name(part[0]),
@@ -78,157 +89,119 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 
 # -- tables ------------------------------------------------------------------------------------
 
+UNTIMED, UNKNOWN = "no step was timed", "not recorded"
+UNCOUNTED = "nothing counts it on this backend"
+FINAL = "training, mean over the last tenth of the steps"
+BEST = "after the last step; the best and its step below"
+PERPLEXITY = "exp of the evaluation loss after the last step"
+ELEVATED_UNTIL = (
+    "the last one whose gradient norm, as a running median, is over "
+    f"{ELEVATED:g} times its median over the second half"
+)
+SLOWEST = "times as fast as the slowest of the same model"
+UNUSUAL = "far longer than the run's own spread explains"
+PEAK, RATIO = "of device memory; predicted over measured below", "predicted / measured"
+NO_EVALUATION = "no evaluation came to a finite loss"
+MATCHED = "against the widest"
+SIZE = f"exact, by the size estimator; below {MATCHED}"
+WORK = f"forward and backward, by the formula; below {MATCHED}"
+
 
 def models_table(points: Sequence[Row]) -> Table:
     """What each model is made of, and by how much the deep one misses the wide one's size."""
-    columns = [Column(head, "", True) for head in (*MODEL, "batch")]
-    result = Table(
-        [
-            Column("Model"),
-            *columns,
-            Column(
-                "parameters",
-                "",
-                True,
-                "exact, by the size estimator; below against the widest",
-                "against the widest",
-            ),
-            Column(
-                "operations",
-                "10⁹ a step",
-                True,
-                "forward and backward, by the formula; below against the widest",
-                "against the widest",
-            ),
-        ]
-    )
-    models: dict[tuple, Row] = {}
-    for point in points:
-        model_key = (
-            point["workload"],
-            *(point.get(n) for n in (*MODEL, "batch_size", "n_parameters")),
-        )
-        models.setdefault(model_key, point)
-    ordered = sorted(models.values(), key=lambda row: -aspect(row))
-    widest = ordered[0]
-    for row in ordered:
-        result.add(
-            row["workload"],
-            *(_count(row.get(column_)) for column_ in (*MODEL, "batch_size")),
-            _matched(_count(row.get("n_parameters")), row, widest, "n_parameters"),
-            _matched(
-                quantity(row.get("flops"), "no formula for its operations", 1e9, 4),
-                row,
-                widest,
-                "flops",
-            ),
-            of=[point for point in points if point["workload"] == row["workload"]],
-        )
-    return result
 
+    def name(point: Row) -> tuple:
+        names = (*MODEL, "batch_size", "n_parameters")
+        return (point["workload"], *(point.get(column_) for column_ in names))
 
-def _count(value: Any) -> Value:
-    return integer(value, "not recorded")
+    models = [group[0] for group in grouped(points, name).values()]
+    models.sort(key=lambda row: -aspect(row))
 
+    def against_widest(column_: str, row: Row) -> str:
+        own, widest = (words.number(model.get(column_)) for model in (row, models[0]))
+        if row is models[0] or not own or not widest:
+            return ""
+        difference = f"{100 * (own / widest - 1):+.2f}".replace("-", "−")
+        return f"{difference}{words.THIN}%"
 
-def _matched(value: Value, row: Row, widest: Row, column_: str) -> Value:
-    """A value with its distance from the widest model's below."""
-    own, reference = words.number(row.get(column_)), words.number(widest.get(column_))
-    if row is widest or not own or not reference:
-        return value
-    difference = f"{100 * (own / reference - 1):+.2f}".replace("-", "−")
-    return Value(value.text, value.sort, f"{difference}{words.THIN}%")
+    size, work = (partial(against_widest, column_) for column_ in ("n_parameters", "flops"))
+    columns = [
+        told("Model", "workload"),
+        *(count(column_, column_, UNKNOWN) for column_ in MODEL),
+        count("batch", "batch_size", UNKNOWN),
+        count("parameters", "n_parameters", UNKNOWN, SIZE, under=size, below=MATCHED),
+        number("operations", "10⁹ a step", "flops", NO_FORMULA, WORK, 4, under=work, below=MATCHED),
+    ]
+
+    def trained(row: Row) -> list[Row]:
+        return [point for point in points if point["workload"] == row["workload"]]
+
+    return Table.of(models, columns, about=trained)
 
 
 def results_table(data: Data, points: Sequence[Row]) -> Table:
     """The results of each training, and what it took."""
-    result = Table(
-        [
-            Column("Model"),
-            Column("Device", folds=True),
-            Column("Backend"),
-            Column("Precision", folds=True),
-            Column("steps", "", True, "taken"),
-            Column("final loss", "nat", True, "training, mean over the last tenth of the steps"),
-            Column(
-                "evaluation loss",
-                "nat",
-                True,
-                "after the last step; the best and its step below",
-                "best",
-            ),
-            Column("perplexity", "", True, "exp of the evaluation loss after the last step"),
-            Column(
-                "norm elevated until",
-                "step",
-                True,
-                "the last one whose gradient norm, as a "
-                f"running median, is over {ELEVATED:g} times its median over the second half",
-            ),
-            Column("step", "ms", True, "median and quartiles"),
-            Column("tokens", "1/s", True),
-            Column("over slowest", "×", True, "times as fast as the slowest of the same model"),
-            Column("unusual steps", "", True, "far longer than the run's own spread explains"),
-            Column(
-                "peak",
-                "MiB",
-                True,
-                "of device memory; predicted over measured below",
-                "predicted / measured",
-            ),
-            Column("Checkpoints"),
-            Column("Resumed", folds=True),
-        ]
-    )
-    slowest: dict[str, float] = {}
-    for row in points:
-        if (step := words.number(row.get("unsplit_step_median_s"))) is not None:
-            slowest[row["workload"]] = max(slowest.get(row["workload"], 0.0), step)
-    for row in points:
-        step = words.number(row.get("unsplit_step_median_s"))
-        result.add(
-            row["workload"],
-            row["device"],
-            words.backend_name(row),
-            row["precision"],
-            integer(row.get("training_steps"), "not recorded"),
-            _final(row),
-            *_evaluated(data, row),
-            _elevated(data, row),
-            ranged(row, "unsplit_step", MS, "no step was timed", digits=3),
-            quantity(row.get("tokens_per_s"), "no step was timed"),
-            quantity(slowest[row["workload"]] / step if step else None, "no step was timed"),
-            Value(str(len(unusual(data, row))), float(len(unusual(data, row))))
-            if len(column(data, row, "step_s"))
-            else missing("no step was timed"),
-            _peak(row),
-            _checkpoints(row),
-            _resumed(row),
-            of=row,
-        )
-    return result
+    steps = grouped(points, lambda row: row["workload"])
+
+    def step_s(row: Row) -> float | None:
+        return words.number(row.get("unsplit_step_median_s"))
+
+    def over_slowest(row: Row) -> float | None:
+        times = [step for one in steps[row["workload"]] if (step := step_s(one)) is not None]
+        own = step_s(row)
+        return max(times) / own if own else None
+
+    def perplexity(row: Row) -> float | None:
+        return next((one["perplexity"] for one in reversed(evaluations(data, row))), None)
+
+    def why_none(row: Row) -> str:
+        return "beyond what a number can hold" if evaluations(data, row) else NO_EVALUATION
+
+    def n_unusual(row: Row) -> int | None:
+        return len(unusual(data, row)) if len(column(data, row, "step_s")) else None
+
+    def elevated(row: Row) -> Value:
+        step = elevated_until(data, row)
+        if step is None:
+            return missing("no norm of every step, or too few steps")
+        return Value("never" if not step else str(step), sort=float(step))
+
+    columns = [
+        told("Model", "workload"),
+        tables.DEVICE,
+        tables.BACKEND,
+        tables.ONE_PRECISION,
+        count("steps", "training_steps", UNKNOWN, "taken"),
+        Column("final loss", "nat", True, FINAL, value=_final),
+        Column("evaluation loss", "nat", True, BEST, "best", value=partial(_evaluated, data)),
+        number("perplexity", "", perplexity, why_none, PERPLEXITY, 4),
+        Column("norm elevated until", "step", True, ELEVATED_UNTIL, value=elevated),
+        median("step", "ms", "unsplit_step", UNTIMED, "median and quartiles", digits=3),
+        number("tokens", "1/s", "tokens_per_s", UNTIMED),
+        number("over slowest", "×", over_slowest, UNTIMED, SLOWEST),
+        count("unusual steps", n_unusual, UNTIMED, UNUSUAL),
+        number("peak", "MiB", "device_peak_bytes", UNCOUNTED, PEAK, under=_predicted, below=RATIO),
+        told("Checkpoints", _checkpoints),
+        told("Resumed", _resumed, folds=True),
+    ]
+    return Table.of(points, columns)
 
 
 def _final(row: Row) -> Value:
     if str(row.get("diverged")) in ("True", "1", "1.0"):
         why = str(row.get("outcome_reason") or "diverged")
         return Value("diverged", sort=float("inf"), mark="bad", reason=why)
-    return quantity(row.get("final_loss"), "not recorded", digits=4)
+    return quantity(row.get("final_loss"), UNKNOWN, digits=4)
 
 
-def _evaluated(data: Data, row: Row) -> list[Value]:
-    """Loss and perplexity after the last step."""
-    frame = data.traces.evaluated(row)
-    finite = None if frame is None else frame[frame["loss"].notna()]
-    if finite is None or finite.empty:
-        return [missing("no evaluation came to a finite loss")] * 2
-    last, best = finite.iloc[-1], finite.iloc[int(finite["loss"].to_numpy().argmin())]
-    loss = quantity(last["loss"], "not finite", digits=4)
+def _evaluated(data: Data, row: Row) -> Value:
+    """The loss after the last step, and the best."""
+    done = evaluations(data, row)
+    if not done:
+        return missing(NO_EVALUATION)
+    best = min(done, key=lambda one: one["loss"])
     below = f"{words.significant(float(best['loss']), 4)} at {int(best['step'])}"
-    return [
-        Value(loss.text, loss.sort, below),
-        quantity(last["perplexity"], "beyond what a number can hold", digits=4),
-    ]
+    return replace(quantity(done[-1]["loss"], "not finite", digits=4), below=below)
 
 
 def elevated_until(data: Data, row: Row) -> int | None:
@@ -241,23 +214,11 @@ def elevated_until(data: Data, row: Row) -> int | None:
     return None if course is None else int(course.middle)
 
 
-def _elevated(data: Data, row: Row) -> Value:
-    step = elevated_until(data, row)
-    if step is None:
-        return missing("no norm of every step, or too few steps")
-    return Value("never" if not step else str(step), sort=float(step))
-
-
-def _peak(row: Row) -> Value:
-    value = quantity(row.get("device_peak_bytes"), "nothing counts it on this backend", MIB)
-    predicted = words.number(row.get("predicted_peak_bytes")) or words.number(
-        row.get("predicted_memory_bytes")
-    )
-    measured = words.number(row.get("device_peak_bytes"))
-    if value.reason or not predicted or not measured:
-        return value
-    ratio = predicted / measured
-    return Value(value.text, value.sort, words.significant(ratio, 3))
+def _predicted(row: Row) -> str:
+    names = ("predicted_peak_bytes", "predicted_memory_bytes", "device_peak_bytes")
+    peak, memory, measured = (words.number(row.get(name)) for name in names)
+    foretold = peak or memory
+    return words.significant(foretold / measured) if foretold and measured else ""
 
 
 def _checkpoints(row: Row) -> Value:
@@ -265,14 +226,11 @@ def _checkpoints(row: Row) -> Value:
         words.number(row.get(f"checkpoint_{part}"))
         for part in ("latest_step", "best_step", "bytes")
     )
-    parts = [
-        f"{name} after {step:g}"
-        for name, step in (("latest", latest), ("best", best))
-        if step is not None
-    ]
-    if not parts:
+    steps = {"latest": latest, "best": best}
+    kept = [f"{name} after {step:g}" for name, step in steps.items() if step is not None]
+    if not kept:
         return missing("none was kept: no folder was given for them")
-    return Value(", ".join(parts), below=f"{words.mebibytes(size)} each" if size else "")
+    return Value(", ".join(kept), below=f"{words.mebibytes(size)} each" if size else "")
 
 
 def _resumed(row: Row) -> Value:
