@@ -373,6 +373,14 @@ def backends(rows: Iterable[Any], size: float) -> list[Entry]:
     ]
 
 
+def lines(rows: Sequence[Any], names: Sequence[str]) -> list[Entry]:
+    """Legend entries of rows that are lines, each in its colour and dashes."""
+    return [
+        (sample(None, "-", color=colour(row), dashes=dashes(row)), name)
+        for row, name in zip(rows, names, strict=True)
+    ]
+
+
 def devices(rows: Iterable[Any], name: Callable[[Any], str], size: float) -> list[Entry]:
     """Legend entries of the devices of rows, each with its marker; none where there is only one.
 
