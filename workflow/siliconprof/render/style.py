@@ -405,16 +405,6 @@ def plain_ticks(axis: Any, most: int = 5, scale: float = 1.0) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:g}".replace("-", "−")))
 
 
-def linear_scale(ax: Any, values: Iterable[float], most: int = 5) -> None:
-    """A vertical axis with room around finite values; its ticks differ where they hardly do."""
-    finite = [value for value in values if math.isfinite(value)]
-    if finite:
-        low, high = min(finite), max(finite)
-        room = max((high - low) * 0.06, abs(high) * 1e-3) or 1.0
-        ax.set_ylim(low - room, high + room)
-    plain_ticks(ax.yaxis, most)
-
-
 def log_ticks(axis: Any, low: float, high: float, scale: float = 1.0) -> None:
     """Round numbers on a logarithmic axis, as many as it has room for.
 
