@@ -91,6 +91,11 @@ def number(value: Any) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def numbers(rows: Iterable[Mapping[str, Any]], column: str) -> list[float]:
+    """The finite numbers of a column."""
+    return [value for row in rows if (value := number(row.get(column))) is not None]
+
+
 def _beyond_digits(value: float, digits: int = 2) -> str | None:
     """A number that digits alone do not show: `NaN`, `∞`, `1.0 × 10³⁰⁸`; None for every other."""
     if math.isnan(value):
@@ -149,6 +154,11 @@ def percent(share: float) -> str:
 def whole_percent(share: float) -> str:
     """A share between 0 and 1 as `15 %`."""
     return f"{whole(100 * share)}{THIN}%"
+
+
+def change(share: float) -> str:
+    """How much more or less, `+15 %`."""
+    return f"{'+' if share > 0 else '−'}{whole_percent(abs(share))}"
 
 
 def duration(seconds: float, digits: int = 3) -> str:

@@ -30,7 +30,7 @@ MOST_OF_A_KIND = 5  # in a section
 MOST_IN_SECTION = 24
 MOST_ROWS = 200
 MOST_VALUES = 1800  # rows × columns; so a table of eighteen columns shows 100 rows
-FOLD_ABOVE = 60  # rows
+FOLD_ABOVE, FOLD_COUNTED_ABOVE = 60, 16  # rows; those of which it is said what they are
 
 
 @dataclass(frozen=True)
@@ -257,8 +257,23 @@ class Book:
         """(format, where it lies seen from the page) of the files of one figure or table."""
         return [(kind, f"{self.link}/{quote(stem)}.{end}") for kind, end in suffixes.items()]
 
-    def table(self, name: str, key: str, table: Table, folded: str = "", **values: Any) -> None:
-        """Add a table; `folded` puts it under a line that opens it."""
+    def table(
+        self,
+        name: str,
+        key: str,
+        table: Table,
+        folded: str = "",
+        counted: str = "",
+        **values: Any,
+    ) -> None:
+        """Add a table.
+
+        Args:
+            folded: the line under which it is folded away.
+            counted: what a row is; many are folded away under their number.
+        """
+        if counted and len(table.rows) > FOLD_COUNTED_ABOVE:
+            folded = words.count(len(table.rows), counted)
         stem = slug(f"table-{name}")
         self._write(f"{stem}.csv", table.to_csv())
         self._write(f"{stem}.md", f"{CAPTION}\n\n{table.to_markdown()}")

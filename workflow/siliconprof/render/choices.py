@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from siliconprof import words
 from siliconprof.analyse.equal_work import CHOICES
 from siliconprof.render.book import Book
-from siliconprof.render.compare import Step
+from siliconprof.render.compare import NO_STEP, Step, ratio, step_column
 from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity
-from siliconprof.render.training import NAMES, names
+from siliconprof.render.tables import Column, Table, Value, count, missing, number, quantity
+from siliconprof.render.training import NAMES
 from siliconprof.render.variants import Row, as_usual, family_order, has_no_speed, twins
 
 OTHERS = tuple(name for name in CHOICES if name != "allocator")  # which has a table of its own
@@ -41,50 +41,49 @@ def pairs(data: Data) -> Iterator[tuple[Row, Row]]:
 
 def table(data: Data, compared: list[tuple[Row, Row]]) -> Table:
     """Both steps, how many times as fast the choice is, what compiling cost, and the losses."""
-    result = Table(
-        [
-            *NAMES,
-            Column("step, as usual", "ms", True, "unsplit: median, 95 % interval"),
-            Column("step, as chosen", "ms", True, "unsplit: median, 95 % interval"),
-            Column("times as fast", "", True, "as usual over as chosen; what both intervals allow"),
-            Column(
-                "compiling", "s", True, "the steps that compile, from empty caches, less a step"
-            ),
-            Column("paid back after", "steps", True, "compiling over what a step gains"),
-            Column("recompilations", "", True),
-            Column("graph breaks", "", True, "where compiled code goes back to Python"),
-            Column("losses differ by", "", True, "the largest of the first ones, as a share"),
-        ]
+
+    def differ(row: Row) -> Value:
+        share = losses_differ(data, row["usual"], row)
+        return missing(TOO_FEW) if share is None else Value(words.scientific(share), share)
+
+    return Table.of(
+        [chosen | {"usual": usual} for usual, chosen in compared],
+        [*COLUMNS, Column("losses differ by", "", True, DIFFER, value=differ)],
+        about=lambda row: (row["usual"], row),
+        why_none=lambda row: None if all(map(Step.of, (row["usual"], row))) else NO_STEP,
     )
-    for usual_row, chosen_row in compared:
-        usual, chosen = Step.of(usual_row), Step.of(chosen_row)
-        if not usual or not chosen:
-            why = missing("no unsplit step was timed")
-            result.add(*names(chosen_row), *[why] * 8, of=(usual_row, chosen_row))
-            continue
-        compile_s = words.number(chosen_row.get("compile_s"))
-        differ = losses_differ(data, usual_row, chosen_row)
-        gain_s = usual.middle - chosen.middle
-        result.add(
-            *names(chosen_row),
-            usual.value(),
-            chosen.value(),
-            Value(
-                words.significant(usual.middle / chosen.middle, 3),
-                usual.middle / chosen.middle,
-                f"{words.significant(usual.low / chosen.high, 3)}–"
-                f"{words.significant(usual.high / chosen.low, 3)}",
-            ),
-            quantity(compile_s, EAGER),
-            quantity(compile_s / gain_s, EAGER, digits=2)
-            if compile_s and gain_s > 0
-            else missing("a step gains nothing" if compile_s else EAGER),
-            integer(words.number(chosen_row.get("recompilations")), EAGER),
-            integer(words.number(chosen_row.get("graph_breaks")), EAGER),
-            missing(TOO_FEW) if differ is None else Value(words.scientific(differ), differ),
-            of=(usual_row, chosen_row),
-        )
-    return result
+
+
+def _paid_back(row: Row) -> Value:
+    """How many steps it takes until compiling has paid for itself."""
+    usual, chosen, compile_s = Step.of(row["usual"]), Step.of(row), words.number(row["compile_s"])
+    if not (usual and chosen and compile_s):
+        return missing(EAGER)
+    gain_s = usual.middle - chosen.middle
+    if gain_s <= 0:
+        return missing("a step gains nothing")
+    return quantity(compile_s / gain_s, EAGER, digits=2)
+
+
+def _faster(row: Row) -> Value:
+    return ratio(Step.of(row["usual"]), Step.of(row))
+
+
+FASTER = "as usual over as chosen; what both intervals allow"
+COMPILING = "the steps that compile, from empty caches, less a step"
+GAINED = "compiling over what a step gains"
+BREAKS = "where compiled code goes back to Python"
+DIFFER = "the largest of the first ones, as a share"
+COLUMNS = (  # of a training with its `usual` twin
+    *NAMES,
+    step_column("step, as usual", lambda row: row["usual"]),
+    step_column("step, as chosen", lambda row: row),
+    Column("times as fast", "", True, FASTER, value=_faster),
+    number("compiling", "s", "compile_s", EAGER, COMPILING),
+    Column("paid back after", "steps", True, GAINED, value=_paid_back),
+    count("recompilations", "recompilations", EAGER),
+    count("graph breaks", "graph_breaks", EAGER, BREAKS),
+)
 
 
 def losses_differ(data: Data, a: Row, b: Row) -> float | None:

@@ -6,26 +6,36 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
-
-import numpy as np
+from statistics import median
+from typing import Any
 
 from siliconprof import words
-from siliconprof.render import hover, marks, strokes, style
+from siliconprof.render import chart, hover, strokes, style
 from siliconprof.render.book import Book
-from siliconprof.render.data import SWITCHED_OFF, Data
-from siliconprof.render.tables import Column, Table, Value, missing, quantity
+from siliconprof.render.chart import Chart, Panel, Scale
+from siliconprof.render.data import SWITCHED_OFF, Data, grouped
+from siliconprof.render.tables import (
+    BACKEND,
+    DEVICE,
+    PRECISION,
+    Column,
+    Table,
+    Value,
+    missing,
+    number,
+    told,
+)
 from siliconprof.render.traces import key
-from siliconprof.render.variants import Row
+from siliconprof.render.variants import Row, flagged
 
-CLOCK_PANELS = (  # column of samples, title, unit, scale
-    ("gpu_sm_clock_mhz", "GPU clock", "MHz", 1.0),
-    ("gpu_temperature_c", "GPU temperature", "°C", 1.0),
-    ("gpu_power_w", "GPU power", "W", 1.0),
-    ("soc_power_w", "Power of the SoC", "W", 1.0),
-    ("cpu_clock_mhz", "CPU clock", "MHz", 1.0),
-    ("cpu_temperature_c", "CPU temperature", "°C", 1.0),
-    ("cpu_package_power_w", "Power of the CPU package", "W", 1.0),
+CLOCK_PANELS = (  # column of samples, title, unit
+    ("gpu_sm_clock_mhz", "GPU clock", "MHz"),
+    ("gpu_temperature_c", "GPU temperature", "°C"),
+    ("gpu_power_w", "GPU power", "W"),
+    ("soc_power_w", "Power of the SoC", "W"),
+    ("cpu_clock_mhz", "CPU clock", "MHz"),
+    ("cpu_temperature_c", "CPU temperature", "°C"),
+    ("cpu_package_power_w", "Power of the CPU package", "W"),
 )
 SUMMARISED = (  # stem in the probe's summary, unit, column of the table
     ("gpu_sm_clock", "mhz", "GPU clock", "MHz"),
@@ -35,6 +45,8 @@ SUMMARISED = (  # stem in the probe's summary, unit, column of the table
 )
 POINTS_PER_CELL = 24
 MOST_NAMED = 4
+NO_SUPPLY = "nothing here tells of mains or battery, as on servers and virtual machines"
+NO_GOVERNOR = "no cpufreq: a virtual machine, or not Linux"
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
@@ -51,21 +63,20 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         )
         return
     book.facts(facts(data, rows["clocks"], rows["interference"]))
-    for device in dict.fromkeys(cell["device"] for cell in data.cells):
-        cells = [cell for cell in data.cells if cell["device"] == device and cell["status"] == "ok"]
-        panels = _panels(data, cells)
-        if panels:
+    measured = (cell for cell in data.cells if cell["status"] == "ok")
+    for device, cells in grouped(measured, lambda cell: cell["device"]).items():
+        if panels(data, cells):
             book.figure(
                 f"{prefix}clocks-{device}",
                 "clocks",
-                partial(draw, panels),
+                partial(draw, data, cells),
                 device=data.device_name(cells[0]),
             )
-    shown = [row for row in rows["clocks"] if _has_reading(row)]
-    if shown:
-        book.table(
-            f"{prefix}clocks", "clocks", table(data, shown), folded=words.count(len(shown), "cell")
-        )
+    if shown := [row for row in rows["clocks"] if _has_reading(row)]:
+        place = {key(cell): index for index, cell in enumerate(data.cells)}
+        shown.sort(key=lambda row: place.get(key(row), len(place)))
+        fold = words.count(len(shown), "cell")
+        book.table(f"{prefix}clocks", "clocks", Table.of(shown, columns(shown)), folded=fold)
 
 
 # -- facts -------------------------------------------------------------------------------------
@@ -73,66 +84,43 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 
 def facts(data: Data, clocks: Sequence[Row], interference: Sequence[Row]) -> list[tuple[str, str]]:
     """What the probes saw or ruled out, and why the rest is unknown."""
-    load = [
-        value
-        for row in interference
-        if (value := words.number(row.get("foreign_load_cores"))) is not None
-    ]
-    flagged = [cell for cell in data.cells if "contended" in (cell["flags"] or "").split(";")]
     throttling = _seen(clocks, "throttled", "limits_means")
     power_limit = _seen(clocks, "power_capped", "limits_means")
+    both = throttling == power_limit
     return [
-        ("Throttling" if throttling != power_limit else "Throttling, power limit", throttling),
-        ("Held at the power limit", power_limit if throttling != power_limit else ""),
-        *(
-            (f"{head}", text)
-            for stem, unit, head, sign in SUMMARISED
-            if (text := _range(clocks, stem, unit, sign))
-        ),
-        (
-            "Power supply",
-            _tally(
-                interference,
-                "power_source",
-                "nothing here tells of mains or battery, as on servers and virtual machines",
-            ),
-        ),
-        ("Power mode", _tally(interference, "power_mode", "")),
+        ("Throttling, power limit" if both else "Throttling", throttling),
+        ("Held at the power limit", "" if both else power_limit),
+        *((head, _range(clocks, stem, unit, sign)) for stem, unit, head, sign in SUMMARISED),
+        ("Power supply", _tally(interference, "power_source", NO_SUPPLY)),
+        ("Power mode", _tally(interference, "power_mode")),
         ("Low-power mode", _seen(interference, "low_power_mode", "low_power_means")),
-        (
-            "CPU governor",
-            _tally(interference, "cpu_governor", "no cpufreq: a virtual machine, or not Linux"),
-        ),
-        (
-            "Foreign load",
-            f"{_span(load)} cores by other processes, cell by cell; "
-            f"{words.count(len(flagged), 'cell')} flagged contended"
-            if load
-            else "not known: no processor time of others could be read",
-        ),
-        ("Others on the GPU", _tally(interference, "gpu_foreign_processes", "")),
+        ("CPU governor", _tally(interference, "cpu_governor", NO_GOVERNOR)),
+        ("Foreign load", _foreign_load(data, interference)),
+        ("Others on the GPU", _tally(interference, "gpu_foreign_processes")),
     ]
 
 
-def _span(values: Sequence[float]) -> str:
-    low, high = (words.significant(end, 2) for end in (min(values), max(values)))
-    return low if low == high else f"{low} to {high}"
+def _foreign_load(data: Data, interference: Sequence[Row]) -> str:
+    load = words.numbers(interference, "foreign_load_cores")
+    if not load:
+        return "not known: no processor time of others could be read"
+    ends = dict.fromkeys(words.significant(end, 2) for end in (min(load), max(load)))
+    contended = sum(flagged(cell, "contended") for cell in data.cells)
+    return (
+        f"{' to '.join(ends)} cores by other processes, cell by cell; "
+        f"{words.count(contended, 'cell')} flagged contended"
+    )
 
 
 def _range(rows: Sequence[Row], stem: str, unit: str, sign: str) -> str:
     """Lowest and highest of a quantity over all cells, and its median; empty when never read."""
-    values = {
-        part: [
-            value
-            for row in rows
-            if (value := words.number(row.get(f"{stem}_{part}_{unit}"))) is not None
-        ]
-        for part in ("median", "min", "max")
-    }
-    if not values["median"]:
+    middles, lows, highs = (
+        words.numbers(rows, f"{stem}_{part}_{unit}") for part in ("median", "min", "max")
+    )
+    if not middles:
         return ""
-    low, high = (words.significant(end) for end in (min(values["min"]), max(values["max"])))
-    middle = words.significant(float(np.median(values["median"])))
+    values = (min(lows), max(highs), median(middles))
+    low, high, middle = map(words.significant, values)
     return f"{low} to {high} {sign}, median of the cells {middle} {sign}"
 
 
@@ -143,9 +131,7 @@ def _yes(value: Any) -> bool | None:
 
 def _seen(rows: Sequence[Row], column: str, means: str) -> str:
     """`seen in 1 of 9 cells (…), not in 6; not told in 2: the reason`."""
-    groups: dict[bool | None, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(_yes(row.get(column)), []).append(row)
+    groups = grouped(rows, lambda row: _yes(row.get(column)))
     parts = []
     if True in groups:
         names = [_name(row) for row in groups[True]]
@@ -167,7 +153,7 @@ def _common(rows: Sequence[Row], column: str) -> str:
     return "; ".join(dict.fromkeys(str(row[column]) for row in rows if row.get(column)))
 
 
-def _tally(rows: Sequence[Row], column: str, reason: str) -> str:
+def _tally(rows: Sequence[Row], column: str, reason: str = "") -> str:
     """The values of a column with how often each was found."""
     counts = Counter(
         f"{value:g}" if isinstance(value, float) else str(value)
@@ -188,74 +174,36 @@ def _name(row: Row) -> str:
 # -- figure ------------------------------------------------------------------------------------
 
 
-class Panel(NamedTuple):
-    """One quantity over the whole run: of each cell the minutes and the values."""
-
-    title: str
-    unit: str
-    series: list[tuple[list[float], list[float], Row]]
-
-    @property
-    def cells(self) -> list[Row]:
-        """The cells that have samples of it."""
-        return [cell for *_, cell in self.series]
-
-
-def _panels(data: Data, cells: Sequence[Row]) -> list[Panel]:
+def panels(data: Data, cells: Sequence[Row]) -> list[Panel]:
     """Quantities that any cell has samples of, over minutes since the first cell began."""
-    timed = sorted((cell for cell in cells if cell["started_at"]), key=lambda c: c["started_at"])
-    if not timed:
-        return []
-    zero = datetime.fromisoformat(timed[0]["started_at"])
-    panels = []
-    for column, title, unit, scale in CLOCK_PANELS:
-        series: list[tuple[list[float], list[float], Row]] = []
-        for cell in timed:
-            frame = data.traces.sampled(cell)
-            if frame is None or column not in frame or frame[column].notna().sum() < 1:
-                continue
-            samples = frame[frame[column].notna()]
-            offset = (datetime.fromisoformat(cell["started_at"]) - zero).total_seconds()
-            minutes = ((samples["t_s"] + offset) / 60).tolist()
-            values = (samples[column] / scale).tolist()
-            series.append((*strokes.thin(minutes, values, POINTS_PER_CELL), cell))
-        if series:
-            panels.append(Panel(title, unit, series))
-    return panels
+    timed = [cell for cell in cells if cell["started_at"]]
+    began = {cell["started_at"]: _seconds(cell["started_at"]) for cell in timed}
+    made = []
+    for column, title, unit in CLOCK_PANELS:
+        shown = []
+        for cell in sorted(timed, key=lambda cell: began[cell["started_at"]]):
+            seconds, values = data.traces.sampled_values(cell, column)
+            offset_s = began[cell["started_at"]] - min(began.values())
+            minutes = ((seconds + offset_s) / 60).tolist()
+            xs, ys = strokes.thin(minutes, values.tolist(), POINTS_PER_CELL)
+            if xs:
+                text = f"{hover.cell(cell)}: {title}, {hover.of_several(ys, unit)}"
+                shown.append(chart.dots(xs, ys, cell, text))
+        if shown:
+            across = Scale("time since the first cell began / min", zero=True, most=6)
+            made.append(Panel(shown, across, Scale(unit, most=4), title=title, high=0.8))
+    return made
 
 
-def draw(panels: Sequence[Panel], narrow: bool) -> Any:
+def _seconds(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()
+
+
+def draw(data: Data, cells: Sequence[Row], narrow: bool) -> Any:
     """One panel below the other on one axis of time; every dot is a sample."""
-    width, left, title, height, foot = style.width_in(narrow), 0.46, 0.26, 0.8, 0.4
-    entries = style.backends((cell for panel in panels for cell in panel.cells), 2.6)
-    head = style.legend_height(entries, width)
-    figure = style.canvas(width, head + len(panels) * (title + height) + foot)
-    style.legend(figure, entries, 0.0)
-    end = max(xs[-1] for panel in panels for xs, _, _ in panel.series) or 1.0
-    for index, panel in enumerate(panels):
-        top = head + index * (title + height)
-        style.write(figure, 0, top + 0.15, panel.title, weight="bold", va="center")
-        ax = style.axes(figure, left, top + title, width - left - 0.1, height)
-        for xs, ys, cell in panel.series:
-            text = hover.of_several(ys, panel.unit)
-            marks.tag(
-                strokes.dots(ax, xs, ys, color=style.colour(cell)),
-                cell,
-                f"{hover.cell(cell)}: {panel.title}, {text}",
-            )
-        values = [value for _, ys, _ in panel.series for value in ys]
-        room = (max(values) - min(values)) * 0.1 or max(values) * 0.1 or 1.0
-        ax.set_ylim(min(values) - room, max(values) + room)
-        ax.set_xlim(0, end * 1.01)
-        ax.set_ylabel(panel.unit, size=style.SMALL_PT)
-        style.plain_ticks(ax.yaxis, 4)
-        style.plain_ticks(ax.xaxis, 6)
-        ax.grid(axis="y")
-        if index < len(panels) - 1:
-            ax.tick_params(labelbottom=False)
-        else:
-            ax.set_xlabel("time since the first cell began / min", size=style.SMALL_PT)
-    return figure
+    shown = panels(data, cells)
+    drawn = [mark.of for panel in shown for mark in panel.marks]
+    return Chart(shown, style.backends(drawn, 2.6), same_x=True).figure(narrow)
 
 
 # -- table -------------------------------------------------------------------------------------
@@ -263,55 +211,41 @@ def draw(panels: Sequence[Panel], narrow: bool) -> Any:
 
 def _has_reading(row: Row) -> bool:
     return any(
-        words.number(row.get(f"{stem}_median_{unit}")) is not None
-        for stem, unit, _, _ in SUMMARISED
+        words.numbers([row], f"{stem}_median_{unit}") for stem, unit, _, _ in SUMMARISED
     ) or any(_yes(row.get(column)) is not None for column in ("throttled", "power_capped"))
 
 
-def table(data: Data, rows: Sequence[Row]) -> Table:
+def columns(rows: Sequence[Row]) -> list[Column]:
     """Median, lowest and highest of each cell, and whether anything held its clock down."""
-    shown = [
-        entry
-        for entry in SUMMARISED
-        if any(words.number(row.get(f"{entry[0]}_median_{entry[1]}")) is not None for row in rows)
+    return [
+        told("Workload", "workload"),
+        DEVICE,
+        BACKEND,
+        PRECISION,
+        told("Scenario", "scenario", folds=True),
+        *(
+            number(
+                head,
+                sign,
+                f"{stem}_median_{unit}",
+                "this cell's probe did not read it",
+                "median, lowest and highest",
+                under=partial(_ends, stem, unit),
+            )
+            for stem, unit, head, sign in SUMMARISED
+            if words.numbers(rows, f"{stem}_median_{unit}")
+        ),
+        told("Throttled", partial(_answer, "throttled")),
+        told("At the power limit", partial(_answer, "power_capped")),
     ]
-    result = Table(
-        [
-            Column("Workload"),
-            Column("Device", folds=True),
-            Column("Backend"),
-            Column("Precision"),
-            Column("Scenario", folds=True),
-            *(Column(head, sign, True, "median, lowest and highest") for _, _, head, sign in shown),
-            Column("Throttled"),
-            Column("At the power limit"),
-        ]
-    )
-    place = {key(cell): index for index, cell in enumerate(data.cells)}
-    for row in sorted(rows, key=lambda row: place.get(key(row), len(place))):
-        result.add(
-            row["workload"],
-            row["device"],
-            words.backend_name(row),
-            row["precision"],
-            row["scenario"],
-            *(_spread(row, stem, unit) for stem, unit, _, _ in shown),
-            *(_answer(row, column) for column in ("throttled", "power_capped")),
-            of=row,
-        )
-    return result
 
 
-def _spread(row: Row, stem: str, unit: str) -> Value:
-    value = quantity(row.get(f"{stem}_median_{unit}"), "this cell's probe did not read it")
+def _ends(stem: str, unit: str, row: Row) -> str:
     ends = [words.number(row.get(f"{stem}_{part}_{unit}")) for part in ("min", "max")]
-    if value.reason or ends[0] is None or ends[1] is None:
-        return value
-    below = "–".join(words.significant(end) for end in ends if end is not None)
-    return Value(value.text, value.sort, below)
+    return "" if None in ends else "–".join(words.significant(end or 0.0) for end in ends)
 
 
-def _answer(row: Row, column: str) -> Value:
+def _answer(column: str, row: Row) -> Value:
     yes = _yes(row.get(column))
     if yes is None:
         return missing(row.get("limits_means") or "nothing tells")

@@ -6,15 +6,18 @@ of their host where there is one and else hold within a process, see `uncertaint
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from siliconprof import words
 from siliconprof.render.blocks import Finding
 from siliconprof.render.data import Data
-from siliconprof.render.tables import Value
+from siliconprof.render.tables import Column, Value, missing
 from siliconprof.render.variants import Family, Row, family, has_no_speed, twins, variant
 
+NO_STEP = "no unsplit step was timed"
+UNSPLIT = "unsplit: median, 95 % interval"
 FEW = 6  # below this there is no 95 % interval; the range stands in
 
 
@@ -48,6 +51,32 @@ class Step:
     def overlaps(self, other: Step) -> bool:
         """Whether no difference is certain."""
         return self.low <= other.high and other.low <= self.high
+
+
+def step_column(
+    head: str, of: Callable[[Any], Row | None], why: str = NO_STEP, help: str = UNSPLIT
+) -> Column:
+    """A column of unsplit steps in ms, their intervals below.
+
+    Args:
+        of: the training of a row of the table; None where it has no speed.
+    """
+
+    def value(item: Any) -> Value:
+        row = of(item)
+        step = Step.of(row) if row else None
+        return step.value() if step else missing(why)
+
+    return Column(head, "ms", True, help, value=value)
+
+
+def ratio(slow: Step | None, fast: Step | None, why: str = NO_STEP) -> Value:
+    """How many times as long the first takes, and below what both intervals allow."""
+    if not slow or not fast:
+        return missing(why)
+    times, low, high = slow.middle / fast.middle, slow.low / fast.high, slow.high / fast.low
+    ends = f"{words.significant(low)}–{words.significant(high)}"
+    return Value(words.significant(times), times, ends)
 
 
 def steps(data: Data) -> dict[Family, list[Step]]:

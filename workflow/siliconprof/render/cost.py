@@ -108,7 +108,7 @@ def probes_table(rows: Sequence[Row]) -> Table:
     for row in rows:
         if row["means"] != SWITCHED_OFF:
             # a probe that is available nowhere has one line
-            backend = words.backend_name(row) if _all([row], "samples") else ""
+            backend = words.backend_name(row) if words.numbers([row], "samples") else ""
             groups.setdefault((row["probe"], row["device"], backend), []).append(row)
     for (probe, device, _), group in sorted(groups.items()):
         why = "it is not available here: see the column before"
@@ -120,19 +120,15 @@ def probes_table(rows: Sequence[Row]) -> Table:
             Value(str(len(group)), len(group)),
             integer(_middle(group, "samples"), why),
             _middle_and_worst(group, "sample_cost_median_s", US, why),
-            quantity(max(_all(group, "sample_cost_p95_s"), default=None), why, US),
+            quantity(max(words.numbers(group, "sample_cost_p95_s"), default=None), why, US),
             _middle_and_worst(group, "share_of_wall", 0.01, why),
             of=group,
         )
     return result
 
 
-def _all(rows: Sequence[Row], column: str) -> list[float]:
-    return [value for row in rows if (value := words.number(row.get(column))) is not None]
-
-
 def _middle(rows: Sequence[Row], column: str) -> float | None:
-    values = _all(rows, column)
+    values = words.numbers(rows, column)
     return float(np.median(values)) if values else None
 
 
@@ -140,7 +136,7 @@ def _middle_and_worst(rows: Sequence[Row], column: str, scale: float, why: str) 
     value = quantity(_middle(rows, column), why, scale, digits=2)
     if value.reason:
         return value
-    worst = words.significant(max(_all(rows, column)) / scale, 2)
+    worst = words.significant(max(words.numbers(rows, column)) / scale, 2)
     return Value(value.text, value.sort, f"at most {worst}")
 
 

@@ -15,10 +15,22 @@ from typing import Any, NamedTuple
 from siliconprof import plugins, words
 from siliconprof.analyse import throughputs
 from siliconprof.declarations import Parameter, Quantity
-from siliconprof.render import hover, marks, style
-from siliconprof.render.book import Book
-from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, quantity, ranged, text
+from siliconprof.render import chart, hover, style
+from siliconprof.render.book import Book, parts
+from siliconprof.render.chart import Chart, Mark, Panel, Scale
+from siliconprof.render.data import Data, grouped
+from siliconprof.render.tables import (
+    BACKEND,
+    DEVICE,
+    ONE_PRECISION,
+    Column,
+    Table,
+    Value,
+    quantity,
+    ranged,
+    text,
+    told,
+)
 from siliconprof.render.variants import Row
 from siliconprof.workloads.base import KernelWorkload
 
@@ -34,10 +46,10 @@ WITH_EXHIBIT = (
 )
 PROBES_WITH_EXHIBIT = ("clocks", "energy", "interference", "memory", "page_faults")
 PLACE = (
-    Column("Workload", folds=True),
-    Column("Device", folds=True),
-    Column("Backend"),
-    Column("Precision", folds=True),
+    told("Workload", "workload", folds=True),
+    DEVICE,
+    BACKEND,
+    ONE_PRECISION,
 )
 ROWS_PER_FIGURE = 40
 TINY = 1e-3  # a number below it is written with an exponent
@@ -101,16 +113,16 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
             book.note(f"Nothing of {module} is shown: its records hold no times.")
             continue
         first = quantities[0]
-        for device in dict.fromkeys(point["device"] for point in points):
-            timed = [p for p in points if p["device"] == device and (first.ends(p)[0] or 0) > 0]
-            for start in range(0, len(timed), ROWS_PER_FIGURE):
+        timed = [point for point in points if (first.ends(point)[0] or 0) > 0]
+        for device, rows in grouped(timed, lambda point: point["device"]).items():
+            for name, part in parts(f"{prefix}{module}-{device}", rows, ROWS_PER_FIGURE):
                 book.figure(
-                    f"{prefix}{module}-{device}" + (f"-{start}" if start else ""),
+                    name,
                     "declared",
-                    partial(draw, timed[start : start + ROWS_PER_FIGURE], first),
+                    partial(draw, part, first),
                     module=module,
                     quantity=first.label,
-                    device=data.device_name(timed[0]),
+                    device=data.device_name(rows[0]),
                 )
         book.table(f"{prefix}{module}", "declared", table(points, quantities), module=module)
     for probe in probes(data):
@@ -122,26 +134,17 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 def probe_table(data: Data, probe: str) -> Table:
     """What a probe's summary holds, a row for each cell."""
     rows = [row for row in data.probes if row["probe"] == probe]
-    quantities = list(in_units(_quantities(probe), rows))
-    result = Table(
-        [
-            *PLACE,
-            *(Column(one.label, one.unit, True, _help(one)) for one in quantities),
-        ]
-    )
-    for row in sorted(rows, key=lambda row: (row["workload"], row["backend"], row["precision"])):
+    rows.sort(key=lambda row: (row["workload"], row["backend"], row["precision"]))
+
+    def value(one: Shown, row: Row) -> Value:
         reason = str(row.get("reason") or row.get("means") or NOT_MEASURED)
-        result.add(
-            *_place(row),
-            *(quantity(row.get(one.name), reason, one.scale) for one in quantities),
-            of=row,
-        )
-    return result
+        return quantity(row.get(one.name), reason, one.scale)
 
-
-def _place(row: Row) -> tuple[str, str, str, str]:
-    """What stands below `PLACE`."""
-    return row["workload"], row["device"], words.backend_name(row), row["precision"]
+    columns = (
+        Column(one.label, one.unit, True, _help(one), value=partial(value, one))
+        for one in in_units(_quantities(probe), rows)
+    )
+    return Table.of(rows, [*PLACE, *columns])
 
 
 def in_units(quantities: Mapping[str, Quantity], rows: Sequence[Row]) -> Iterator[Shown]:
@@ -183,77 +186,59 @@ def label(point: Row, workloads: int) -> str:
 def draw(points: Sequence[Row], of: Shown, narrow: bool) -> Any:
     """A row for each point, a dot with its interval for each backend and precision."""
     workloads = len({point["workload"] for point in points})
-    labels = list(dict.fromkeys(label(point, workloads) for point in points))
-    backends = list(dict.fromkeys((p["backend"], p["precision"]) for p in points))
-    values = [end for p in points for end in of.ends(p) if end and end > 0]
-    width, step, foot = style.width_in(narrow), 0.2, 0.42
-    left = min(max(map(style.text_in, labels)) + 0.1, width * 0.5)
-    entries = style.backends(points, 3.4)
-    head = style.legend_height(entries, width) + 0.08
-    figure = style.canvas(width, head + len(labels) * step + foot)
-    style.legend(figure, entries, 0.0)
-    ax = style.axes(figure, left, head, width - left - 0.1, len(labels) * step)
-    low, high = min(values) / 1.6, max(values) * 1.6
-    ax.set_xscale("log")
-    ax.set_xlim(low, high)
-    ax.set_ylim(len(labels) - 0.5, -0.5)
-    ax.set_yticks(range(len(labels)), labels)
-    ax.tick_params(axis="y", length=0, labelsize=style.TEXT_PT, labelcolor=style.INK)
-    ax.spines["left"].set_visible(False)
-    ax.grid(axis="x")
-    rows = [[p for p in points if label(p, workloads) == name] for name in labels]
-    marks.tag_labels(ax.yaxis, rows)
-    style.log_ticks(ax.xaxis, low, high)
-    better = f" ({of.better} is better)" if of.better else ""
+    rows = grouped(points, lambda point: label(point, workloads))
+    ways = list(dict.fromkeys((p["backend"], p["precision"]) for p in points))
     quantity_text = f"{of.label} / {of.unit}" if of.unit else of.label
-    ax.set_xlabel(f"{quantity_text}{better}", size=style.SMALL_PT)
-    for at, row in enumerate(rows):
+    better = f" ({of.better} is better)" if of.better else ""
+    shown: list[Mark] = []
+    for at, (name, row) in enumerate(rows.items()):
         for point in row:
-            place = backends.index((point["backend"], point["precision"])) + 0.5
-            y = at + 0.6 * (place / len(backends) - 0.5)
+            place = ways.index((point["backend"], point["precision"])) + 0.5
+            y = at + 0.6 * (place / len(ways) - 0.5)
             middle, start, end = of.ends(point)
             if middle is None or middle <= 0:
                 continue
             if start and end:
-                line = ax.plot([start, end], [y, y], color=style.colour(point), linewidth=0.9)
-                marks.tag(line, point)
+                shown.append(chart.line([start, end], [y, y], point))
             what = hover.interval_name(point, of.name.removesuffix("_s"))
             value_text = hover.spanned(middle, start, end, of.unit, what=what)
-            dot = ax.plot([middle], [y], "o", color=style.colour(point), markersize=3.4)
-            marks.tag(dot, point, f"{hover.cell(point)}, {labels[at]}: {value_text}")
-    return figure
+            text = f"{hover.cell(point)}, {name}: {value_text}"
+            shown.append(chart.dot(middle, y, point, text))
+    scale = Scale(f"{quantity_text}{better}", log=10)
+    panel = Panel(shown, scale, labels=list(rows), label_rows=list(rows.values()))
+    return Chart([panel], style.backends(points, 3.4)).figure(narrow)
 
 
 def table(points: Sequence[Row], quantities: Sequence[Shown]) -> Table:
     """Parameters of the points, and every quantity with its interval."""
-    parameters = _parameters(points)
-    result = Table(
-        [
-            *PLACE,
-            *(Column(one.label, one.unit, one.type != "string") for one in parameters.values()),
-            *(Column(one.label, one.unit, True, _help(one)) for one in quantities),
-        ]
-    )
-    for point in points:
-        params = json.loads(point["params"]) if point.get("params") else {}
-        result.add(
-            *_place(point),
-            *(_parameter(params.get(name), one) for name, one in parameters.items()),
-            *(_quantity(point, one) for one in quantities),
-            of=point,
-        )
-    return result
+    columns = [
+        *PLACE,
+        *(
+            Column(one.label, one.unit, one.type != "string", value=partial(_parameter, name, one))
+            for name, one in _parameters(points).items()
+        ),
+        *(
+            Column(one.label, one.unit, True, _help(one), value=partial(_quantity, one))
+            for one in quantities
+        ),
+    ]
+    return Table.of(points, columns)
+
+
+def _params(point: Row) -> dict[str, Any]:
+    return json.loads(point["params"]) if point.get("params") else {}
 
 
 def _parameters(points: Sequence[Row]) -> dict[str, Parameter]:
     """What the points' records hold, as their workload declares it, or by its name."""
-    names = dict.fromkeys(n for p in points for n in json.loads(p.get("params") or "{}"))
+    names = dict.fromkeys(name for point in points for name in _params(point))
     declared: Mapping[str, Parameter] = _plugin(points[0]["module"]).POINT
     others = {name: Parameter("string", name) for name in names if name not in declared}
     return {name: one for name, one in declared.items() if name in names} | others
 
 
-def _parameter(value: Any, one: Parameter) -> Value:
+def _parameter(name: str, one: Parameter, point: Row) -> Value:
+    value = _params(point).get(name)
     if value is None or one.type in ("string", "boolean"):
         return text(value)
     return Value(words.grouped(value) if one.type == "integer" else f"{value:g}", sort=value)
@@ -264,7 +249,7 @@ def _help(one: Shown) -> str:
     return "; ".join(filter(None, ["median, 95 % interval" if one.series else "", better]))
 
 
-def _quantity(point: Row, one: Shown) -> Value:
+def _quantity(one: Shown, point: Row) -> Value:
     stem = one.name.removesuffix("_s")
     reason = str(point.get(f"{stem.removesuffix('_mean')}_reason") or NOT_MEASURED)
     if one.series:

@@ -31,7 +31,6 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
     from siliconprof import words
     from siliconprof.render import (
         advice,
-        capacity,
         ceilings,
         choices,
         claims,
@@ -41,13 +40,11 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
         cost,
         declared,
         energy,
-        faults,
         glance,
         launch,
         lora,
         losses,
         memory,
-        models,
         money,
         operations,
         others,
@@ -107,11 +104,11 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
     book.section("memory")
     here(scenario_drawing.add)
     here(scenarios.add)
-    here(capacity.add)
+    here(scenarios.add_near_capacity)
     here(peaks.add)
     here(memory.add)
-    here(faults.add)
-    book.part(models.add, data)
+    here(memory.add_faults)
+    book.part(peaks.add_models, data)
     book.section("energy")
     here(energy.add)
     here(clocks.add)

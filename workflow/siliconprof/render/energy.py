@@ -22,7 +22,6 @@ CHECK_ONLY = "a mechanism check's energy per step says nothing"
 NO_HOST = "the paper's assumption is for the host of an NVIDIA GPU"
 MOST_NAMED = 6
 CELLS_PER_FIGURE = 36
-FOLD_ABOVE = 16
 MARKERS = {"gpu": "o", "soc": "s", "cpu-package": "^", "wall": "D"}
 
 
@@ -54,8 +53,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
                     partial(draw, [row for row in shown if key(row) in part]),
                     device=data.device_name(shown[0]),
                 )
-        fold = words.count(len(measured), "line") if len(measured) > FOLD_ABOVE else ""
-        book.table(f"{prefix}energy", "energy", Table.of(measured, COLUMNS), folded=fold)
+        book.table(f"{prefix}energy", "energy", Table.of(measured, COLUMNS), counted="line")
     sentences = _reasons(points, rows)
     if sentences and not measured:
         book.note(f"No energy was measured. {' '.join(sentences)}")

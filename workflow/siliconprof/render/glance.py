@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from siliconprof import words
-from siliconprof.render import marks, style
+from siliconprof.render import chart, marks, style
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data
+from siliconprof.render.chart import Chart, Mark, Panel, Scale
+from siliconprof.render.data import Data, grouped
 from siliconprof.render.variants import (
     Row,
     as_usual,
@@ -20,7 +22,7 @@ from siliconprof.render.variants import (
     work_apart,
 )
 
-ROW_IN = 0.27
+ROW_IN = (0.27, 0.34)
 MOST_ROWS = 16  # of the largest trainings; smaller ones are in the sections below
 SIZE = 4.2
 
@@ -31,8 +33,7 @@ def trainings(data: Data) -> dict[str, list[Row]]:
     Those driven by the plain loop, as the framework runs them by default, each with the batch
     that it was given: what differs within a row is device, backend and precision alone.
     """
-    rows: dict[str, list[Row]] = {}
-    points = [
+    plain = [
         point
         for point in data.training()
         if point["trainer"] == "plain"
@@ -41,25 +42,31 @@ def trainings(data: Data) -> dict[str, list[Row]]:
         and as_usual(point)
         and words.number(point.get("samples_per_s"))
     ]
-    for point in sorted(points, key=lambda p: (family(p).order, family_order(p))):
-        batch = point.get("samples_per_step")
-        name = model(point) + work_apart(point)
-        rows.setdefault(f"{name}, batch {int(batch)}" if batch else name, []).append(point)
-    for trainer in ("epochs", "training_run"):
-        largest: dict[tuple, Row] = {}
-        for point in data.whole_trainings(trainer):
-            if not words.number(point.get("samples_per_s")):
-                continue
-            place = tuple(point[name] for name in ("workload", *marks.FACETS))
-            current = largest.get(place)
-            if current is None or (point["samples_per_step"] or 0) > (
-                current["samples_per_step"] or 0
-            ):
-                largest[place] = point
-        for point in largest.values():
-            name = point.get("network") or point["workload"]
-            rows.setdefault(f"{name}, batch {int(point['samples_per_step'])}", []).append(point)
-    return rows
+    plain.sort(key=lambda point: (family(point).order, family_order(point)))
+    return grouped(plain, _plain_name) | grouped(_whole_trainings(data), _whole_name)
+
+
+def _plain_name(point: Row) -> str:
+    name, batch = model(point) + work_apart(point), point.get("samples_per_step")
+    return f"{name}, batch {int(batch)}" if batch else name
+
+
+def _whole_name(point: Row) -> str:
+    return f"{point.get('network') or point['workload']}, batch {int(point['samples_per_step'])}"
+
+
+def _whole_trainings(data: Data) -> list[Row]:
+    """Of every training that ran from first to last step the point with the largest batch."""
+    timed = [
+        point
+        for trainer in ("epochs", "training_run")
+        for point in data.whole_trainings(trainer)
+        if words.number(point.get("samples_per_s"))
+    ]
+    alike = grouped(timed, lambda point: tuple(point[n] for n in ("workload", *marks.FACETS)))
+    return [
+        max(group, key=lambda point: point["samples_per_step"] or 0) for group in alike.values()
+    ]
 
 
 def add(data: Data, book: Book) -> None:
@@ -87,87 +94,45 @@ def rate(point: Row) -> tuple[float, float, float]:
 def draw(rows: dict[str, list[Row]], narrow: bool) -> Any:
     """Rows of dots over a logarithmic axis; the fastest of each row has its number."""
     points = [point for row in rows.values() for point in row]
-    several = len({point["device"] for point in points}) > 1
-    entries = [
+    legend = [
         *style.backends(points, SIZE),
-        *(
-            (
-                style.sample(
-                    style.device_mark(device),
-                    color=style.MUTED,
-                    markersize=SIZE,
-                    markerfacecolor="none",
-                ),
-                device,
-            )
-            for device in dict.fromkeys(point["device"] for point in points if several)
-        ),
+        *style.devices(points, lambda point: point["device"], SIZE),
         *_precisions(points),
     ]
-    names = [name.replace(", batch", "\nbatch") if narrow else name for name in rows]
-    row_in = ROW_IN * (1.25 if narrow else 1.0)
-    width, left, foot = style.width_in(narrow), style.labels_in(names, narrow) + 0.12, 0.4
-    head = style.legend_height(entries, width) + 0.1
-    height = row_in * len(rows)
-    figure = style.canvas(width, head + height + foot)
-    style.legend(figure, entries, 0.0)
-    ax = style.axes(figure, left, head, width - left - 0.1, height)
-    rates = [rate(point) for point in points]
-    low, top = min(r[1] for r in rates) / 1.3, max(r[2] for r in rates) * 2.2
-    ax.set_xscale("log")
-    ax.set_xlim(low, top)
-    ax.set_ylim(len(rows) - 0.5, -0.5)
-    style.log_ticks(ax.xaxis, low, top)
-    ax.grid(axis="x")
-    ax.set_xlabel("samples per second, more is better", size=style.SMALL_PT)
-    ax.set_yticks(range(len(rows)), names, size=style.SMALL_PT if narrow else style.TEXT_PT)
-    ax.tick_params(axis="y", length=0)
-    for y, row in enumerate(rows.values()):
-        best = max(row, key=lambda point: rate(point)[0])
-        for point in sorted(row, key=lambda point: rate(point)[0]):
-            value, least, most = rate(point)
-            mark = style.device_mark(point["device"]) if several else "o"
-            drawn = ax.plot([least, most], [y, y], color=style.colour(point), linewidth=0.9)
-            drawn += ax.plot(
-                [value],
-                [y],
-                mark,
-                color=style.colour(point),
-                markersize=SIZE,
-                markeredgecolor=style.PAPER,
-                markeredgewidth=0.4,
-            )
-            hover_text = (
-                f"{list(rows)[y]}: {words.backend_name(point)} {precision(point)} on "
-                f"{point['device']}, {words.significant(value)} samples/s "
-                f"({words.significant(least)}–{words.significant(most)})"
-            )
-            marks.tag(drawn, point, hover_text)
-        value, _, most = rate(best)
-        text = ax.annotate(
-            words.significant(value),
-            (most, y),
-            xytext=(4, 0),
-            va="center",
-            textcoords="offset points",
-            size=style.SMALL_PT,
-            color=style.MUTED,
+    panel = Panel(
+        [mark for y, row in enumerate(rows.items()) for mark in _dots(y, *row)],
+        Scale("samples per second, more is better", log=10),
+        labels=[name.replace(", batch", "\nbatch") if narrow else name for name in rows],
+        label_rows=list(rows.values()),
+        row_in=ROW_IN,
+    )
+    return Chart([panel], legend).figure(narrow)
+
+
+def _dots(y: int, name: str, row: list[Row]) -> Iterator[Mark]:
+    """The rates of a row, the fastest on top."""
+    *others, best = sorted(row, key=lambda point: rate(point)[0])
+    for point in (*others, best):
+        value, *ends = rate(point)
+        span = "–".join(map(words.significant, ends))
+        text = (
+            f"{name}: {words.backend_name(point)} {precision(point)} on {point['device']}, "
+            f"{words.significant(value)} samples/s ({span})"
         )
-        marks.tag(text, best)
-    return figure
+        yield chart.line(ends, [y, y], point, text)
+        mark = style.device_mark(point["device"])
+        edge = {"markeredgecolor": style.PAPER, "markeredgewidth": 0.4}
+        yield chart.dot(value, y, point, text, mark, SIZE, **edge)
+    value, _, most = rate(best)
+    yield chart.beside(most, y, words.significant(value), best)
 
 
 def _precisions(points: list[Row]) -> list[style.Entry]:
-    """Legend entries of the steps of lightness."""
-    steps: dict[int, list[str]] = {}
-    for point in points:
-        step = style.PRECISION_STEP.get(point["precision"], 100)
-        steps.setdefault(step, [])
-        if point["precision"] not in steps[step]:
-            steps[step].append(point["precision"])
-    if len(steps) < 2:
-        return []
+    """Legend entries of the steps of lightness; none where there is only one."""
+    names = sorted({point["precision"] for point in points})
+    steps = grouped(names, lambda name: style.PRECISION_STEP.get(name, 100))
     return [
-        (style.swatch(style.shade("grey", step)), words.listing(sorted(named)))
-        for step, named in sorted(steps.items(), reverse=True)
+        (style.swatch(style.shade("grey", step)), words.listing(steps[step]))
+        for step in sorted(steps, reverse=True)
+        if len(steps) > 1
     ]

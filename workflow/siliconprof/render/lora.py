@@ -7,12 +7,13 @@ from functools import partial
 from typing import Any
 
 from siliconprof import words
-from siliconprof.render import hover, marks, overall, style
+from siliconprof.render import chart, hover, overall, style
 from siliconprof.render.blocks import Finding
-from siliconprof.render.book import Book
-from siliconprof.render.compare import Step, compared, manner, ratio_words
+from siliconprof.render.book import Book, parts
+from siliconprof.render.chart import Chart, Mark, Panel, Scale
+from siliconprof.render.compare import Step, compared, manner, ratio, ratio_words
 from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, missing
+from siliconprof.render.tables import Column, Table, Value, missing, number, told
 from siliconprof.render.training import MS
 from siliconprof.render.variants import (
     Row,
@@ -25,13 +26,13 @@ from siliconprof.render.variants import (
     variant,
 )
 
-PARTS = (
+PHASES = (
     ("forward", "forward"),
     ("backward", "backward"),
     ("optimizer", "optimizer"),
     ("unsplit_step", "whole step, unsplit"),
 )
-PAIR_IN = 0.38
+PAIR_IN = (0.38, 0.38)
 PAIRS_PER_FIGURE = 16
 
 
@@ -71,8 +72,8 @@ def _comparison_text(full: Step, adapted: Step) -> str:
     else:
         text = f"it takes {ratio_words(adapted, full)} as long as training every parameter"
     shares = [
-        f"{name} {_change(change)}"
-        for part, name in PARTS[:3]
+        f"{name} {words.change(change)}"
+        for part, name in PHASES[:3]
         if (change := _relative(full.row, adapted.row, part)) is not None
     ]
     return f"{text} ({', '.join(shares)})"
@@ -96,10 +97,6 @@ def _relative(full: Row, adapted: Row, part: str) -> float | None:
     return None if not before or after is None else after / before - 1
 
 
-def _change(share: float) -> str:
-    return f"{'+' if share > 0 else '−'}{words.whole_percent(abs(share))}"
-
-
 def add(data: Data, book: Book, prefix: str = "") -> None:
     """A figure and a table, where any training was measured both ways."""
     all_pairs = list(pairs(data))
@@ -111,145 +108,79 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
             )
         return
     book.heading("With and without LoRA", anchor=f"{prefix}lora")
-    for start in range(0, len(all_pairs), PAIRS_PER_FIGURE):
-        part = all_pairs[start : start + PAIRS_PER_FIGURE]
-        name = f"{prefix}lora" + (f"-{start // PAIRS_PER_FIGURE + 1}" if start else "")
+    for name, part in parts(f"{prefix}lora", all_pairs, PAIRS_PER_FIGURE):
         book.figure(name, "lora", partial(draw, part))
-    book.table(f"{prefix}lora", "lora", table(all_pairs))
+    table = Table.of(all_pairs, COLUMNS, about=lambda pair: pair)
+    book.table(f"{prefix}lora", "lora", table)
 
 
 def draw(pairs: Sequence[tuple[Row, Row]], narrow: bool) -> Any:
     """One row a pair, one panel a phase: above training all of it, below the adapters alone."""
-    width = style.width_in(narrow)
-    names = [f"{family(full).name}\n{label(full)}" for full, _ in pairs]
-    left = style.labels_in(names, True) + 0.12
-    columns = 2 if narrow else 4
-    rows = -(-len(PARTS) // columns)
-    entries = [
+    legend = [
         (style.swatch(style.shade("grey")), "every parameter is trained"),
         (style.swatch(style.shade("grey", 45)), "LoRA: adapters alone, the rest is frozen"),
     ]
-    head, title, foot, gap = style.legend_height(entries, width) + 0.05, 0.22, 0.4, 0.14
-    height = len(pairs) * PAIR_IN
-    figure = style.canvas(width, head + rows * (title + height + foot))
-    style.legend(figure, entries, 0.0)
-    panel = (width - left - 0.05 - gap * (columns - 1)) / columns
-    for index, (part, name) in enumerate(PARTS):
-        row, column = divmod(index, columns)
-        top = head + row * (title + height + foot)
-        x = left + column * (panel + gap)
-        style.write(figure, x, top + 0.14, name, weight="bold", va="center", size=style.SMALL_PT)
-        ax = style.axes(figure, x, top + title, panel, height)
-        _panel(ax, pairs, part, panel)
-        ax.set_yticks(range(len(pairs)), names if column == 0 else [])
-        marks.tag_labels(ax.yaxis, pairs)
-        ax.set_xlabel("ms", size=style.SMALL_PT)
-    return figure
-
-
-def _panel(ax: Any, pairs: Sequence[tuple[Row, Row]], part: str, width: float) -> None:
-    longest = max(
-        (value for pair in pairs for row in pair if (value := _median(row, part))), default=1.0
-    )
-    for y, pair in enumerate(pairs):
-        for row, offset, step in ((pair[0], -0.19, 100), (pair[1], 0.19, 45)):
-            value = _median(row, part)
-            if value is None:
-                marks.tag(
-                    ax.text(
-                        0,
-                        y + offset,
-                        " not timed",
-                        va="center",
-                        size=style.SMALL_PT,
-                        color=style.MUTED,
-                        style="italic",
-                    ),
-                    row,
-                )
-                continue
-            change = _relative(*pair, part) if row is pair[1] else None
-            label = words.significant(value / MS) if change is None else _change(change)
-            bar = ax.barh(
-                y + offset,
-                value,
-                height=0.34,
-                linewidth=0,
-                facecolor=style.shade(row["backend"], step),
-            )
-            marks.tag(bar.patches, row, _hover(row, part, change))
-            marks.tag(
-                ax.text(
-                    value + longest * 0.03, y + offset, label, va="center", size=style.SMALL_PT
-                ),
-                row,
-            )
-    room = style.text_in("+000 %", style.SMALL_PT) / width
-    ax.set_xlim(0, longest / max(1 - room, 0.4))
-    ax.set_ylim(len(pairs) - 0.5, -0.5)
-    ax.tick_params(axis="y", length=0, labelsize=style.SMALL_PT, labelcolor=style.INK)
-    ax.spines["left"].set_visible(False)
-    ax.grid(axis="x")
-    style.plain_ticks(ax.xaxis, 3, MS)
-
-
-def _hover(row: Row, part: str, change: float | None) -> str:
-    """A bar's value, and the change that adapters make where it is theirs."""
-    timed = hover.median if part == "unsplit_step" else hover.quartiles
-    text = f"{hover.training(row)}: {dict(PARTS)[part]} {timed(row, part)}"
-    return text if change is None else f"{text}, {_change(change)}"
-
-
-def table(pairs: Sequence[tuple[Row, Row]]) -> Table:
-    """Both medians and the change, phase by phase; a whole step's change with its interval."""
-    result = Table(
-        [
-            Column("Model"),
-            Column("Device", folds=True),
-            Column("Backend"),
-            Column("Trainer"),
-            Column("Precision"),
-            Column("Adapters", folds=True),
-            Column("trained", "%", True, "parameters that the optimizer changes, of all"),
-            *(
-                Column(name, "ms", True, "every parameter trained → LoRA; medians")
-                for _, name in PARTS
-            ),
-            Column("full / LoRA", "", True, "whole step; what both 95 % intervals allow below"),
-        ]
-    )
-    for full, adapted in pairs:
-        share = adapted["n_trainable_parameters"] / full["n_parameters"]
-        result.add(
-            family(full).name,
-            full["device"],
-            words.backend_name(full),
-            full["trainer"],
-            precision(full),
-            _adapters(adapted),
-            Value(words.significant(100 * share), 100 * share),
-            *(_both(full, adapted, part) for part, _ in PARTS),
-            _ratio(full, adapted),
-            of=(full, adapted),
+    names = [f"{family(full).name}\n{label(full)}" for full, _ in pairs]
+    panels = [
+        Panel(
+            [mark for y, pair in enumerate(pairs) for mark in _bars(y, pair, part)],
+            Scale("ms", zero=True, most=3, unit=MS),
+            labels=names,
+            label_rows=pairs,
+            title=name,
+            row_in=PAIR_IN,
         )
-    return result
+        for part, name in PHASES
+    ]
+    return Chart(panels, legend, columns=(4, 2), same_y=True).figure(narrow)
 
 
-def _both(full: Row, adapted: Row, part: str) -> Value:
-    before, after = _median(full, part), _median(adapted, part)
+def _bars(y: int, pair: tuple[Row, Row], part: str) -> Iterator[Mark]:
+    """Both medians, the second with the change that adapters make."""
+    for row, at, step in ((pair[0], y - 0.19, 100), (pair[1], y + 0.19, 45)):
+        value = _median(row, part)
+        if value is None:
+            yield chart.note(0, at, "not timed", row, style="italic")
+            continue
+        timed = hover.median if part == "unsplit_step" else hover.quartiles
+        text = f"{hover.training(row)}: {dict(PHASES)[part]} {timed(row, part)}"
+        written = words.significant(value / MS)
+        change = _relative(*pair, part) if row is pair[1] else None
+        if change is not None:
+            written = words.change(change)
+            text += f", {written}"
+        yield chart.bar(at, 0, value, row, text, 0.34, color=style.shade(row["backend"], step))
+        yield chart.beside(value, at, written, row, color=style.INK)
+
+
+def _both(part: str, pair: tuple[Row, Row]) -> Value:
+    before, after = (_median(row, part) for row in pair)
     if before is None or after is None:
         return missing("one of the two marks no such phase")
-    change = _relative(full, adapted, part)
+    change = _relative(*pair, part)
     text = f"{words.significant(before / MS)} → {words.significant(after / MS)}"
-    return Value(text, below="" if change is None else _change(change))
+    return Value(text, below="" if change is None else words.change(change))
 
 
-def _ratio(full: Row, adapted: Row) -> Value:
-    slow, fast = Step.of(full), Step.of(adapted)
-    if not slow or not fast:
-        return missing("one of the two has no unsplit step")
-    ratio = slow.middle / fast.middle
-    low, high = slow.low / fast.high, slow.high / fast.low
-    return Value(
-        words.significant(ratio), ratio, f"{words.significant(low)}–{words.significant(high)}"
-    )
+def _trained(pair: tuple[Row, Row]) -> float:
+    return pair[1]["n_trainable_parameters"] / pair[0]["n_parameters"]
+
+
+def _ratio(pair: tuple[Row, Row]) -> Value:
+    full, adapted = map(Step.of, pair)
+    return ratio(full, adapted, "one of the two has no unsplit step")
+
+
+MEDIANS = "every parameter trained → LoRA; medians"
+ALLOWED = "whole step; what both 95 % intervals allow below"
+COLUMNS = (
+    told("Model", lambda pair: family(pair[0]).name),
+    told("Device", lambda pair: pair[0]["device"], folds=True),
+    told("Backend", lambda pair: words.backend_name(pair[0])),
+    told("Trainer", lambda pair: pair[0]["trainer"]),
+    told("Precision", lambda pair: precision(pair[0])),
+    told("Adapters", lambda pair: _adapters(pair[1]), folds=True),
+    number("trained", "%", _trained, "", "parameters that the optimizer changes, of all"),
+    *(Column(name, "ms", True, MEDIANS, value=partial(_both, part)) for part, name in PHASES),
+    Column("full / LoRA", "", True, ALLOWED, value=_ratio),
+)

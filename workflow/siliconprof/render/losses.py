@@ -6,6 +6,7 @@ what an offloaded training computes is held against the plain one, on a CPU too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -13,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from siliconprof import words
-from siliconprof.render import hover, marks, strokes, style
-from siliconprof.render.book import Book
-from siliconprof.render.data import Data
+from siliconprof.render import chart, hover, strokes, style
+from siliconprof.render.book import Book, parts
+from siliconprof.render.chart import Chart, Mark, Panel, Scale
+from siliconprof.render.data import Data, grouped
 from siliconprof.render.variants import (
     PRECISION_ORDER,
     WORK,
@@ -34,13 +36,9 @@ SETTINGS = {"learning_rate": "learning rate", "lora_alpha": "LoRA alpha"}
 
 def loss_groups(data: Data) -> list[list[Row]]:
     """Training points that must give equal losses: same data, seed, weights, work, settings."""
-    groups: dict[tuple, list[Row]] = {}
-    for point in data.training():
-        if point["data_sha256"] is None or not point["training_steps"]:
-            continue
-        same = tuple(point.get(name) for name in (*WORK, *SETTINGS))
-        groups.setdefault(same, []).append(point)
-    return [sorted(group, key=_baseline_first) for group in groups.values()]
+    points = [p for p in data.training() if p["data_sha256"] is not None and p["training_steps"]]
+    alike = grouped(points, lambda point: tuple(map(point.get, (*WORK, *SETTINGS))))
+    return [sorted(group, key=_baseline_first) for group in alike.values()]
 
 
 def _baseline_first(point: Row) -> tuple:
@@ -92,18 +90,16 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     """Losses by step, and how far each is from the baseline; one figure a device."""
     groups = loss_groups(data)
     for group in groups:
-        kind, baseline = family(group[0]), group[0]
-        sha = baseline["data_sha256"][:12]
-        for device in dict.fromkeys(point["device"] for point in group):
-            others = [p for p in group[1:] if p["device"] == device]
+        baseline = group[0]
+        kind, sha = family(baseline), baseline["data_sha256"][:12]
+        apart = work_apart(baseline) + _settings_apart(baseline, groups)
+        for device, rows in grouped(group, lambda point: point["device"]).items():
+            others = [row for row in rows if row is not baseline]
             where = "" if baseline["device"] == device else f" on {data.device_name(baseline)}"
-            for start in range(0, len(others), LINES_PER_FIGURE):
-                part = others[start : start + LINES_PER_FIGURE]
-                apart = work_apart(baseline) + _settings_apart(baseline, groups)
-                slug = kind.slug + as_slug(apart)
-                name = f"{prefix}loss-{slug}-{device}-{sha}"
+            name = f"{prefix}loss-{kind.slug}{as_slug(apart)}-{device}-{sha}"
+            for figure, part in parts(name, others, LINES_PER_FIGURE):
                 book.figure(
-                    f"{name}-{start // LINES_PER_FIGURE + 1}" if start else name,
+                    figure,
                     "losses",
                     partial(draw, data, [baseline, *part]),
                     family=f"{kind.label}{apart}, {data.device_name(part[0])}",
@@ -126,93 +122,52 @@ def _settings_apart(baseline: Row, groups: Sequence[Sequence[Row]]) -> str:
 
 def draw(data: Data, group: Sequence[Row], narrow: bool) -> Any:
     """Left (above): the losses, nearly one line; right (below): relative differences."""
-    width = style.width_in(narrow)
-    baseline, others = group[0], group[1:]
-    series = [relative_differences(data, point, baseline) for point in others]
-    left, foot, head, gap = 0.46, 0.4, 0.28, 0.56
-    labels = [
+    baseline, *others = group
+    differences = [relative_differences(data, point, baseline) for point in others]
+    names = [
         label(point) + _remark(data, point, values)
-        for point, values in zip(others, series, strict=True)
+        for point, values in zip(others, differences, strict=True)
     ]
-    inks = [(style.colour(p), style.dashes(p)) for p in others]
-    entries: list[style.Entry] = []
-    right = 0.1
-    if narrow:  # too small for names at the ends of lines
-        entries = [
-            (style.sample(None, "-", color=ink, dashes=dash), name)
-            for name, (ink, dash) in zip(labels, inks, strict=True)
-        ]
-    else:
-        right = max(map(style.text_in, labels)) * style.SMALL_PT / style.TEXT_PT + 0.36
-    below = style.legend_height(entries, width) if entries else 0.0
-    height = max(1.7, 0.125 * len(others))
-    first = width - left - 0.1 if narrow else (width - left - gap - right) * 0.42
-    second = width - left - right if narrow else (width - left - gap - right) * 0.58
-    figure = style.canvas(width, (head + height + foot) * (2 if narrow else 1) + below)
-    style.write(figure, 0, 0.14, "Loss", weight="bold", va="center")
-    ax = style.axes(figure, left, head, first, height)
-    for index, point in enumerate(group):
-        values = data.traces.series(point, "loss")
-        line = ax.plot(
-            range(1, len(values) + 1),
-            values,
-            color=style.colour(point),
-            dashes=style.dashes(point),
-            linewidth=0.8 + min(0.4, 2 / len(group)) * (len(group) - index - 1),
-            solid_capstyle="round",
-        )
+    # a phone is too small for names at the ends of lines
+    legend = style.lines(others, names) if narrow else ()
+    apart = _apart(data, others, differences, () if narrow else names)
+    return Chart([_losses(data, group), apart], legend, columns=(2, 1)).figure(narrow)
+
+
+def _look(point: Row) -> dict[str, Any]:
+    return {"color": style.colour(point), "dashes": style.dashes(point)}
+
+
+def _losses(data: Data, group: Sequence[Row]) -> Panel:
+    """A line a training, the first the thickest; what diverged ends in a cross."""
+    shown: list[Mark] = []
+    series = [data.traces.series(point, "loss") for point in group]
+    for index, (point, values) in enumerate(zip(group, series, strict=True)):
+        width = 0.8 + min(0.4, 2 / len(group)) * (len(group) - index - 1)
+        look = {"linewidth": width, "solid_capstyle": "round", **_look(point)}
         course = " to ".join(words.significant(v, 4) for v in (*values[:1], *values[-1:]))
         text = f"{hover.training(point)}: loss {course} nat in {words.count(len(values), 'step')}"
-        if divergence(values):
-            text += f", {divergence(values)}"
-            line += strokes.end_cross(ax, values, style.colour(point))
-        marks.tag(line, point, text)
-    _show_end(ax, [data.traces.series(point, "loss") for point in group])
-    ax.set_xlabel("training step", size=style.SMALL_PT)
-    ax.set_ylabel("cross-entropy / nat", size=style.SMALL_PT)
-    style.plain_ticks(ax.xaxis, 4)
-    style.linear_scale(ax, [v for point in group for v in data.traces.series(point, "loss")])
-    ax.grid(axis="y")
-    top, x = (head + height + foot, left) if narrow else (0.0, left + first + gap)
-    style.write(
-        figure,
-        0 if narrow else x - 0.4,
-        top + 0.14,
-        "Relative difference",
-        weight="bold",
-        va="center",
-    )
-    ax = style.axes(figure, x, top + head, second, height)
-    ends = _differences(ax, data, others, series)
-    if entries:
-        style.legend(figure, entries, top + head + height + foot)
-    else:
-        drawn = strokes.end_labels(ax, ends, labels, inks, height, second, log=True)
-        for of_line, point in zip(drawn, others, strict=True):
-            marks.tag(of_line, point)
-    return figure
+        if end := divergence(values):
+            text += f", {end}"
+            shown += _cross(values, point, text)
+        shown.append(chart.line(range(1, len(values) + 1), values, point, text, **look))
+    if step := diverged_at(series[0]):
+        shown.append(chart.corner(f"the baseline\ndiverged at step {step}", y=0.97))
+    longest = max(2, *map(len, series))
+    steps = Scale("training step", ends=(1, longest), most=4)
+    loss = Scale("cross-entropy / nat")
+    return Panel(shown, steps, loss, title="Loss", high=_high(len(group) - 1))
 
 
-def _show_end(ax: Any, series: Sequence[Sequence[float]]) -> None:
-    """Give steps without a loss their room, and say it where the baseline has diverged.
+def _high(lines: int) -> float:
+    """Inches that the names of so many lines need."""
+    return max(1.7, 0.125 * lines)
 
-    Args:
-        series: losses, those of the baseline first.
-    """
-    steps = [diverged_at(values) for values in series]
-    if any(steps):
-        ax.set_xlim(1, max(2, *map(len, series)))
-    if steps[0]:
-        ax.text(
-            1,
-            0.97,
-            f"the baseline\ndiverged at step {steps[0]}",
-            transform=ax.transAxes,
-            ha="right",
-            va="top",
-            size=style.SMALL_PT,
-            color=style.MUTED,
-        )
+
+def _cross(values: Sequence[float], point: Row, text: str) -> list[Mark]:
+    """A cross at the last finite value of a training that diverged; steps count from 1."""
+    finite = [(step, value) for step, value in enumerate(values, 1) if math.isfinite(value)]
+    return [chart.cross(*last, point, text) for last in finite[-1:]]
 
 
 def _remark(data: Data, point: Row, differences: np.ndarray) -> str:
@@ -222,47 +177,48 @@ def _remark(data: Data, point: Row, differences: np.ndarray) -> str:
     return remark(data.traces.series(point, "loss")) or equal
 
 
-def _differences(
-    ax: Any, data: Data, others: Sequence[Row], series: Sequence[np.ndarray]
-) -> list[tuple[float, float]]:
-    """Draw lines on a log axis, without steps of exact equality; give the ends of the lines."""
-    shown = [np.where(values > 0, values, np.nan) for values in series]
-    finite = [values[np.isfinite(values)] for values in shown]
-    positive = np.concatenate([values for values in finite if len(values)] or [np.array([])])
-    if len(positive):
-        low, top = 10 ** np.floor(np.log10(positive.min())), positive.max() * 2
-    else:
-        low, top = 1e-9, 1e-6
-        all_finite = all(np.isfinite(values).all() for values in series)
-        ax.text(
-            0.5,
-            0.5,
-            "all losses are equal" if all_finite else "equal where both are finite",
-            transform=ax.transAxes,
-            ha="center",
-            size=style.SMALL_PT,
-            color=style.MUTED,
+def _apart(
+    data: Data, others: Sequence[Row], differences: Sequence[np.ndarray], names: Sequence[str]
+) -> Panel:
+    """Lines on a logarithmic scale, without steps of exact equality; on a desk with their names."""
+    shown: list[Mark] = []
+    above_zero = [np.where(values > 0, values, np.nan) for values in differences]
+    for point, values in zip(others, above_zero, strict=True):
+        finite = values[np.isfinite(values)]
+        most = words.scientific(float(finite.max())) if len(finite) else "0"
+        text = f"{hover.training(point)}: differs by at most {most} of the loss"
+        ys = values.tolist()
+        shown.append(
+            chart.line(range(1, len(ys) + 1), ys, point, text, linewidth=1.0, **_look(point))
         )
-    ax.set_yscale("log")
-    ax.set_ylim(low, top)
-    longest = max((len(values) for values in series), default=1)
-    ax.set_xlim(1, max(longest, 2))
-    for point, values in zip(others, shown, strict=True):
-        ink, dashes = style.colour(point), style.dashes(point)
-        line = ax.plot(range(1, len(values) + 1), values, color=ink, linewidth=1.0, dashes=dashes)
         if divergence(data.traces.series(point, "loss")):
-            line += strokes.end_cross(ax, values.tolist(), ink)
-        most = words.scientific(float(np.nanmax(values))) if np.isfinite(values).any() else "0"
-        marks.tag(line, point, f"{hover.training(point)}: differs by at most {most} of the loss")
-    ends: list[tuple[float, float]] = [
-        (len(values), float(drawn[-1]) if len(drawn) else low)
-        for values, drawn in zip(series, finite, strict=True)
+            shown += _cross(ys, point, text)
+    positive = np.concatenate(above_zero)
+    positive = positive[np.isfinite(positive)]
+    low, high = 1e-9, 1e-6
+    if len(positive):
+        low, high = 10 ** math.floor(math.log10(positive.min())), positive.max() * 2
+    else:
+        all_finite = all(np.isfinite(values).all() for values in differences)
+        equal = "all losses are equal" if all_finite else "equal where both are finite"
+        shown.append(chart.corner(equal, x=0.5, y=0.5, ha="center"))
+    ends = [
+        strokes.End(len(values), _last(values, low), name, _look(point), point)
+        for point, values, name in zip(others, above_zero, names, strict=bool(names))
     ]
-    ax.set_xlabel("training step", size=style.SMALL_PT)
-    style.plain_ticks(ax.xaxis, 4)
-    style.log_ticks(ax.yaxis, low, top)
-    ax.yaxis.set_major_formatter(
-        style.FuncFormatter(lambda v, _: words.scientific(v).replace("1.0 × ", ""))
+    longest = max(2, *map(len, differences))
+    return Panel(
+        shown,
+        Scale("training step", ends=(1, longest), most=4),
+        Scale(log=10, ends=(low, high), ticks=chart.powers),
+        title="Relative difference",
+        high=_high(len(others)),
+        side_in=max((style.text_in(n, style.SMALL_PT) + 0.36 for n in names), default=0.0),
+        finish=partial(strokes.end_labels, ends) if ends else None,
     )
-    ax.grid(axis="y")
-    return ends
+
+
+def _last(values: np.ndarray, otherwise: float) -> float:
+    """The last finite value."""
+    finite = values[np.isfinite(values)]
+    return float(finite[-1]) if len(finite) else otherwise

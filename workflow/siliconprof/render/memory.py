@@ -1,158 +1,206 @@
-"""Memory, page faults and swap over time, with the training steps below on the same clock."""
+"""Memory, page faults and swap over time, with the training steps below on the same clock.
+
+And page faults step by step: how many, how many bytes, and what the allocator adds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from siliconprof import words
-from siliconprof.render import hover, marks, strokes, style
+from siliconprof.render import chart, hover, style
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data
-from siliconprof.render.variants import Family, Row, label
+from siliconprof.render.chart import Chart, Mark, Panel, Scale
+from siliconprof.render.compare import step_column
+from siliconprof.render.data import Data, grouped
+from siliconprof.render.tables import Table, count, number, told
+from siliconprof.render.training import NAMES
+from siliconprof.render.variants import Row, has_no_speed, label, precision, twins
 
+Pair = tuple[Row, Row]
+NO_STEPS = "the training steps of this cell are not in its record"
+NO_SPEED_OR_STEP = "no unsplit step was timed, or it is a mechanism check"
+MEDIAN = "median of the unsplit steps"
+PER_STEP, TIMES = "KiB per step", "faults × page size"
+NO_PAGE = "the page size is unknown: the probe was not available"
 MIB = 2.0**20
-RUG_IN = 0.05  # height of one cell's line of training steps
+HIGH_IN, RUG_IN = 1.35, 0.05  # height of a panel, and of one cell's line of training steps
 MOST_TICKS = 160  # of one cell's line; more than that are one dark stripe
-PANELS = (
-    ("rss_bytes", "Resident memory", "MiB", MIB, False),
-    ("device_memory_bytes", "Device memory", "MiB", MIB, False),
-    ("minor_faults", "Minor page faults since the start", "thousands", 1e3, True),
-    ("major_faults", "Major page faults since the start", "", 1.0, True),
-    ("swap_in_bytes", "Swapped in, whole host", "MiB", MIB, True),
-    ("swap_out_bytes", "Swapped out, whole host", "MiB", MIB, True),
-)  # column, title, unit, scale, counted from the first sample
+
+
+class Quantity(NamedTuple):
+    """Something that is sampled.
+
+    Args:
+        counts_on: whether it is shown from its first sample on.
+    """
+
+    column: str
+    title: str
+    unit: str
+    scale: float
+    counts_on: bool = False
+
+
+DEVICE_MEMORY = Quantity("device_memory_bytes", "Device memory", "MiB", MIB)
+QUANTITIES = (
+    Quantity("rss_bytes", "Resident memory", "MiB", MIB),
+    DEVICE_MEMORY,
+    Quantity("minor_faults", "Minor page faults since the start", "thousands", 1e3, True),
+    Quantity("major_faults", "Major page faults since the start", "", 1.0, True),
+    Quantity("swap_in_bytes", "Swapped in, whole host", "MiB", MIB, True),
+    Quantity("swap_out_bytes", "Swapped out, whole host", "MiB", MIB, True),
+)
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
-    """Every training family."""
+    """Resident and device memory and page faults of every training family, device by device."""
     for kind, (points, _) in data.families().items():
-        if points:
-            add_memory(data, book, kind, points, prefix)
-
-
-def add_memory(data: Data, book: Book, kind: Family, points: list[Row], prefix: str) -> None:
-    """Resident and device memory and page faults of one family, device by device."""
-    for device in dict.fromkeys(point["device"] for point in points):
-        rows = [
-            point for point in points if point["device"] == device and not point.get("probes_off")
-        ]
-        if not rows:
-            continue
-        if not any(
-            _lines(data, rows, column, scale, since) for column, _, _, scale, since in PANELS
-        ):
-            book.note(
-                f"{kind.name} on {device}: memory and page faults over time are not shown, the "
-                "probes left no samples."
+        for device, every in grouped(points, lambda point: point["device"]).items():
+            rows = [row for row in every if not row.get("probes_off")]
+            if not rows:
+                continue
+            if not any(_lines(data, rows, quantity) for quantity in QUANTITIES):
+                book.note(
+                    f"{kind.name} on {device}: memory and page faults over time are not shown, the "
+                    "probes left no samples."
+                )
+                continue
+            uncounted = [row for row in rows if not _lines(data, [row], DEVICE_MEMORY)]
+            silent = words.listing(sorted(set(map(words.backend_name, uncounted))))
+            book.figure(
+                f"{prefix}memory-{kind.slug}-{device}",
+                "memory",
+                partial(draw_memory, data, rows),
+                family=kind.label,
+                device=data.device_name(rows[0]),
+                silent=f" No device memory is drawn for {silent}: no counter." if silent else "",
             )
-            continue
-        silent = sorted(
-            {
-                words.backend_name(row)
-                for row in rows
-                if not _lines(data, [row], "device_memory_bytes", MIB, False)
-            }
-        )
-        book.figure(
-            f"{prefix}memory-{kind.slug}-{device}",
-            "memory",
-            partial(draw_memory, data, rows),
-            family=kind.label,
-            device=data.device_name(rows[0]),
-            silent=f" No device memory is drawn for {words.listing(silent)}: no counter."
-            if silent
-            else "",
-        )
 
 
 def _lines(
-    data: Data, rows: Sequence[Row], column: str, scale: float, since: bool
+    data: Data, rows: Sequence[Row], quantity: Quantity
 ) -> list[tuple[Row, np.ndarray, np.ndarray]]:
-    """(row, seconds, values) of each cell that has samples in a column."""
+    """(row, seconds, values) of each cell that has samples of a quantity."""
     lines = []
     for row in rows:
-        frame = data.traces.sampled(row)
-        if frame is None or column not in frame or frame[column].notna().sum() < 2:
-            continue
-        samples = frame[frame[column].notna()]
-        values = samples[column].to_numpy(dtype=float)
-        lines.append(
-            (
-                row,
-                samples["t_s"].to_numpy(dtype=float),
-                (values - values[0] if since else values) / scale,
-            )
-        )
+        seconds, values = data.traces.sampled_values(row, quantity.column)
+        if len(values) > 1:
+            start = values[0] if quantity.counts_on else 0.0
+            lines.append((row, seconds, (values - start) / quantity.scale))
     return lines
 
 
 def draw_memory(data: Data, rows: Sequence[Row], narrow: bool) -> Any:
     """One panel a quantity that was sampled; a quantity that stayed 0 is left to the caption."""
     panels = []
-    for column, title, unit, scale, since in PANELS:
-        lines = _lines(data, rows, column, scale, since)
-        if lines and any(values.max() > 0 for _, _, values in lines):
-            panels.append((title, unit, lines))
-    columns = 1 if narrow else 3 if len(panels) == 3 else min(2, len(panels))
-    width = style.width_in(narrow)
-    courses = {
-        index: course
-        for index, row in enumerate(rows)
-        if (course := data.traces.course(row)) is not None
-    }
-    rug = RUG_IN * len(rows) + 0.04 if courses else 0.0
-    left, head, foot, high, gap = 0.46, 0.3, 0.4, 1.35, 0.25
-    entries = [
-        (style.sample(None, "-", color=style.colour(row), dashes=style.dashes(row)), label(row))
-        for row in rows
-    ]
-    top = style.legend_height(entries, width) + 0.05
-    panel = (width - gap * (columns - 1)) / columns
-    pitch = head + high + rug + foot
-    figure = style.canvas(width, top + -(-len(panels) // columns) * pitch)
-    style.legend(figure, entries, 0.0)
-    for index, (title, unit, lines) in enumerate(panels):
-        row, column_index = divmod(index, columns)
-        x = column_index * (panel + gap)
-        y = top + row * pitch
-        style.write(figure, x, y + 0.16, title, weight="bold", va="center")
-        ax = style.axes(figure, x + left, y + head, panel - left - 0.1, high)
-        for cell, seconds, values in lines:
-            line = ax.plot(seconds, values, color=style.colour(cell), dashes=style.dashes(cell))
-            most = f"{words.significant(float(values.max()))} {unit}".strip()
-            marks.tag(line, cell, f"{hover.training(cell)}: {title.lower()}, at most {most}")
-        end_s = max(seconds[-1] for _, seconds, _ in lines) or 1
-        ax.set_ylim(0, max(values.max() for _, _, values in lines) * 1.06 or 1)
-        ax.set_ylabel(unit, size=style.SMALL_PT)
-        last = ax
-        if courses:
-            last = style.axes(figure, x + left, y + head + high, panel - left - 0.1, rug)
-            _steps(last, rows, courses)
-            ax.tick_params(labelbottom=False)
-        last.set_xlabel("time since the cell began / s", size=style.SMALL_PT)
-        for axis in {ax, last}:
-            axis.set_xlim(0, end_s)
-            style.plain_ticks(axis.xaxis, 5)
-        style.plain_ticks(ax.yaxis, 5)
-        ax.grid(axis="y")
-    return figure
+    for quantity in QUANTITIES:
+        lines = _lines(data, rows, quantity)
+        most = max((values.max() for _, _, values in lines), default=0.0)
+        if most > 0:
+            shown = [_line(quantity, *line) for line in lines]
+            end_s = max(seconds[-1] for _, seconds, _ in lines) or 1.0
+            row_height = most * RUG_IN / HIGH_IN
+            rug = _steps(data, rows, row_height, end_s)
+            lowest = [-(len(rows) + 1) * row_height] if rug else []
+            panels.append(
+                Panel(
+                    [*shown, *rug],
+                    Scale("time since the cell began / s", ends=(0, end_s)),
+                    Scale(quantity.unit, zero=True, reach=lowest, ticks=chart.from_zero),
+                    title=quantity.title,
+                    high=HIGH_IN + (RUG_IN * len(rows) if rug else 0.0),
+                )
+            )
+    legend = style.lines(rows, [label(row) for row in rows])
+    return Chart(panels, legend, columns=(3 if len(panels) == 3 else 2, 1)).figure(narrow)
 
 
-def _steps(ax: Any, rows: Sequence[Row], courses: Mapping[int, Any]) -> None:
-    """One line a cell: a tick where each training step began, light while it warmed up."""
-    ax.set_ylim(len(rows) - 0.5, -1.3)
-    ax.set_yticks([])
-    ax.spines["left"].set_visible(False)
-    for index, course in courses.items():
-        ink = style.colour(rows[index])
-        for warm, width in ((True, 0.8), (False, 1.6)):
-            chosen = course[(course["kind"] == "warm-up") == warm]["started_s"].tolist()
+def _line(quantity: Quantity, row: Row, seconds: np.ndarray, values: np.ndarray) -> Mark:
+    most = f"{words.significant(float(values.max()))} {quantity.unit}".strip()
+    text = f"{hover.training(row)}: {quantity.title.lower()}, at most {most}"
+    look = {"dashes": style.dashes(row), "linewidth": 1.1}
+    return chart.line(seconds.tolist(), values.tolist(), row, text, **look)
+
+
+def _steps(data: Data, rows: Sequence[Row], row_height: float, end_s: float) -> list[Mark]:
+    """Below 0 a line a cell: a dot where each training step began, small while it warmed up."""
+    shown = []
+    for index, row in enumerate(rows):
+        course = data.traces.course(row)
+        if course is None:
+            continue
+        for warm, size in ((True, 0.8), (False, 1.6)):
+            began = course[(course["kind"] == "warm-up") == warm]["started_s"]
+            chosen = began[began <= end_s].tolist()
             chosen = chosen[:: -(-len(chosen) // MOST_TICKS) or 1]
             if chosen:
-                marks.tag(
-                    strokes.dots(ax, chosen, [index] * len(chosen), width, color=ink), rows[index]
-                )
+                heights = [-(index + 1) * row_height] * len(chosen)
+                shown.append(chart.dots(chosen, heights, row, size=size))
+    return shown
+
+
+# -- page faults of steps ------------------------------------------------------------------------
+
+
+def add_faults(data: Data, book: Book) -> None:
+    """Page faults of every training step, and the allocators side by side."""
+    rows = [row for points, _ in data.families().values() for row in points]
+    if not rows:
+        return
+    book.heading("Page faults", anchor="faults")
+    book.table("faults", "faults", Table.of(rows, COLUMNS), counted="training cell")
+    if pairs := _allocators(rows):
+        table = Table.of(pairs, ALLOCATORS, about=lambda pair: pair)
+        book.table("allocators", "allocators", table)
+
+
+def _allocators(rows: Sequence[Row]) -> list[Pair]:
+    """(default, other) of trainings that differ in the allocator's setting only."""
+    others = twins(rows, "allocator")
+    return [
+        (default, other)
+        for default in rows
+        if default.get("allocator") in (None, "default")
+        for other in others(default)
+        if other.get("allocator") not in (None, "default")
+    ]
+
+
+def _minor(side: int, pair: Pair) -> float | None:
+    return pair[side].get("minor_faults_per_step")
+
+
+def _speed(side: int, pair: Pair) -> Row | None:
+    return None if has_no_speed(pair[side]) else pair[side]
+
+
+COLUMNS = (  # the unsplit steps in counts and bytes, and the whole cell's counts
+    *NAMES,
+    count("minor faults", "minor_faults_per_step", NO_STEPS, MEDIAN, "per step"),
+    number("touched by them", PER_STEP, "minor_faulted_bytes_per_step", NO_PAGE, f"minor {TIMES}"),
+    count("major faults", "major_faults_per_step", NO_STEPS, MEDIAN, "per step"),
+    number("read by them", PER_STEP, "major_faulted_bytes_per_step", NO_PAGE, f"major {TIMES}"),
+    count("minor, whole cell", "minor_faults", NO_PAGE),
+    count("major, whole cell", "major_faults", NO_PAGE),
+    number("page", "KiB", "page_size_bytes", NO_PAGE, folds=True),
+)
+ALLOCATORS = (  # what is left of the faults, and of the step time, when freed memory is kept
+    told("Workload", lambda pair: pair[0]["workload"]),
+    told("Device", lambda pair: pair[0]["device"], folds=True),
+    told("Backend", lambda pair: words.backend_name(pair[0])),
+    told("Precision", lambda pair: precision(pair[0])),
+    told("Allocator", lambda pair: pair[1]["allocator"], folds=True),
+    *(
+        count(f"minor faults, {name}", partial(_minor, side), NO_STEPS, unit="per step")
+        for side, name in enumerate(("default", "kept"))
+    ),
+    *(
+        step_column(f"step, {name}", partial(_speed, side), NO_SPEED_OR_STEP)
+        for side, name in enumerate(("default", "kept"))
+    ),
+)

@@ -5,16 +5,20 @@ Divergence is an outcome of a training like any other: it is drawn, counted and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
+
+import numpy as np
 
 from siliconprof import words
-from siliconprof.render.book import Book
-from siliconprof.render.data import Data
+from siliconprof.render import chart, strokes, style
+from siliconprof.render.book import Book, parts
+from siliconprof.render.chart import Chart, Mark, Panel, Scale
+from siliconprof.render.data import Data, grouped
+from siliconprof.render.grid_points import Scale as Values
 from siliconprof.render.grid_points import (
-    MS,
-    Place,
     by_place,
     devices_said,
     named,
@@ -22,96 +26,74 @@ from siliconprof.render.grid_points import (
     seconds,
     shape,
 )
-from siliconprof.render.optimizer_figures import (
-    SETTINGS,
-    diverged,
-    draw_curves,
-    left_out,
-    value,
-    value_text,
-    values,
+from siliconprof.render.tables import (
+    BACKEND,
+    DEVICE,
+    ONE_PRECISION,
+    Column,
+    Table,
+    Value,
+    count,
+    missing,
+    number,
+    quantity,
+    told,
 )
-from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity
 from siliconprof.render.variants import Row
 
 MODULE = "optimizer_sweep"
 PLACES_PER_FIGURE = 6
-FOLD_ABOVE = 12
+CURVES_PER_PANEL = 32
+POINTS_PER_CURVE = 120
+NONE = -1.0  # stands for "off" among the values of a setting
+SETTINGS = {
+    "learning_rate": "learning rate",
+    "warmup_steps": "warm-up steps",
+    "weight_decay": "weight decay",
+    "beta1": "β₁",
+    "beta2": "β₂",
+    "max_gradient_norm": "clipping",
+}
+OFF = {"max_gradient_norm": "off"}
 HELP = {"max_gradient_norm": "the norm that all gradients together are scaled down to"}
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """The points of one workload."""
-
-    workload: str
-    points: list[Row]
-
-    def trained(self) -> dict[Place, list[Row]]:
-        """Device, backend and precision -> settings that were trained, diverged or not."""
-        return by_place(p for p in self.points if p.get("point_status") in (None, "ok"))
-
-    def varying(self) -> list[str]:
-        """The settings that take more than one value; at least the learning rate."""
-        names = [name for name, _ in SETTINGS if len(values(self.points, name)) > 1]
-        return names or ["learning_rate"]
-
-
-def sweeps(data: Data) -> list[Sweep]:
-    """Every sweep of these results."""
-    by_workload: dict[str, list[Row]] = {}
-    for point in data.of_module(MODULE):
-        by_workload.setdefault(point["workload"], []).append(point)
-    return [Sweep(workload, named(data, points)) for workload, points in by_workload.items()]
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
     """Curves and every setting, sweep by sweep."""
-    all_sweeps = sweeps(data)
-    if not all_sweeps:
-        if not prefix:
-            book.heading("Optimizer sweep", anchor="optimizer-sweep")
-            book.note(data.why_none(MODULE, "an optimizer sweep"))
-        return
-    for sweep in all_sweeps:
-        where = devices_said(data, sweep.points)
-        book.heading(
-            f"Optimizer sweep: {sweep.workload}, {where}",
-            anchor=f"{prefix}optimizer-{sweep.workload}",
-        )
-        trained = sweep.trained()
-        if trained:
-            book.facts(
-                [
-                    (place_name(points[0]), fact(points, sweep.varying()))
-                    for points in trained.values()
-                ]
+    sweeps = grouped(data.of_module(MODULE), lambda point: point["workload"])
+    if not sweeps and not prefix:
+        book.heading("Optimizer sweep", anchor="optimizer-sweep")
+        book.note(data.why_none(MODULE, "an optimizer sweep"))
+    for workload, points in sweeps.items():
+        _sweep(data, book, workload, named(data, points), prefix)
+
+
+def _sweep(data: Data, book: Book, workload: str, points: list[Row], prefix: str) -> None:
+    """What one workload trained."""
+    where = devices_said(data, points)
+    book.heading(f"Optimizer sweep: {workload}, {where}", anchor=f"{prefix}optimizer-{workload}")
+    trained = by_place(point for point in points if _state(point) == "ok")
+    varying = [name for name in SETTINGS if len(values(points, name)) > 1] or ["learning_rate"]
+    if trained:
+        facts = ((place_name(some[0]), fact(some, varying)) for some in trained.values())
+        book.facts(list(facts))
+    else:
+        book.note("No setting of this sweep was trained; the table has the reason of each.")
+    name = f"{prefix}optimizer-curves-{workload}"
+    for figure, part in parts(name, list(trained.values()), PLACES_PER_FIGURE):
+        if any(data.traces.curve(point) is not None for place in part for point in place):
+            book.figure(
+                figure,
+                "optimizer-curves",
+                partial(draw, data, part, varying[0]),
+                workload=workload,
+                device=where,
+                setting=SETTINGS[varying[0]],
+                chosen=left_out(part),
             )
-        else:
-            book.note("No setting of this sweep was trained; the table has the reason of each.")
-        order = list(trained)
-        parts = [order[i : i + PLACES_PER_FIGURE] for i in range(0, len(order), PLACES_PER_FIGURE)]
-        for index, part in enumerate(parts):
-            chosen = {name: trained[name] for name in part}
-            number = f"-{index + 1}" if index else ""
-            if any(data.traces.curve(p) is not None for points in chosen.values() for p in points):
-                book.figure(
-                    f"{prefix}optimizer-curves-{sweep.workload}{number}",
-                    "optimizer-curves",
-                    partial(draw_curves, data, chosen, sweep.varying()),
-                    workload=sweep.workload,
-                    device=where,
-                    setting=dict(SETTINGS)[sweep.varying()[0]],
-                    chosen=left_out(chosen),
-                )
-        n = len(sweep.points)
-        book.table(
-            f"{prefix}optimizer-{sweep.workload}",
-            "optimizer-sweep",
-            table(data, sweep),
-            folded=words.count(n, "setting") if n > FOLD_ABOVE else "",
-            model=shape(sweep.points[0]),
-        )
+    table = Table.of(points, columns(data), css=lambda p: "" if _state(p) == "ok" else "failed")
+    key, model = "optimizer-sweep", shape(points[0])
+    book.table(f"{prefix}optimizer-{workload}", key, table, counted="setting", model=model)
 
 
 def fact(points: Sequence[Row], varying: Sequence[str]) -> str:
@@ -124,63 +106,170 @@ def fact(points: Sequence[Row], varying: Sequence[str]) -> str:
     if not finished:
         return ends
     best = min(finished, key=lambda point: point["final_loss"])
-    setting = ", ".join(f"{dict(SETTINGS)[n]} {value_text(n, value(best, n))}" for n in varying)
+    setting = ", ".join(f"{SETTINGS[n]} {value_text(n, value(best, n))}" for n in varying)
     return f"least final loss {words.significant(best['final_loss'], 4)} at {setting}; {ends}"
+
+
+# -- settings ----------------------------------------------------------------------------------
+
+
+def value(point: Row, name: str) -> float | None:
+    """A setting's value; `NONE` where the setting is off, None where it is not known."""
+    number = words.number(point.get(name))
+    return NONE if number is None and name in OFF else number
+
+
+def values(points: Sequence[Row], name: str) -> list[float]:
+    """The values that a setting takes, in order; off is first."""
+    return sorted({number for p in points if (number := value(p, name)) is not None})
+
+
+def value_text(name: str, number: float | None) -> str:
+    """A value in words: `3e-4`, `off`."""
+    if number is None:
+        return words.DASH
+    if number == NONE and name in OFF:
+        return OFF[name]
+    return f"{number:g}".replace("e-0", "e-").replace("-", "−")
+
+
+def diverged(point: Row) -> bool:
+    """Whether a training diverged."""
+    return str(point.get("diverged")) in ("True", "1", "1.0")
+
+
+def _chosen(points: Sequence[Row]) -> list[Row]:
+    """Curves that a panel can hold: of more, those of evenly spaced final loss."""
+
+    def rank(point: Row) -> tuple[bool, float]:
+        final = words.number(point.get("final_loss"))
+        return (diverged(point), float("inf") if final is None else final)
+
+    ordered = sorted(points, key=rank)
+    if len(ordered) <= CURVES_PER_PANEL:
+        return ordered
+    last = len(ordered) - 1
+    return [ordered[round(i * last / (CURVES_PER_PANEL - 1))] for i in range(CURVES_PER_PANEL)]
+
+
+def left_out(places: Sequence[list[Row]]) -> str:
+    """A note that not every curve is drawn; empty where all are."""
+    most = max(map(len, places))
+    if most <= CURVES_PER_PANEL:
+        return ""
+    return f" Of {most} settings {CURVES_PER_PANEL} of evenly spaced final loss are drawn."
+
+
+# -- figure ------------------------------------------------------------------------------------
+
+
+def draw(data: Data, places: Sequence[list[Row]], setting: str, narrow: bool) -> Any:
+    """One panel a place, one line a training; that of a diverged one ends in a cross."""
+    colours = Values(setting, values([point for place in places for point in place], setting))
+    legend = [
+        (style.sample(), f"{SETTINGS[setting]}:"),
+        *colours.entries(say=partial(value_text, setting)),
+        (style.sample("x", color=style.INK, markersize=3.6, markeredgewidth=0.9), "diverged"),
+    ]
+    panels = [
+        Panel(
+            [mark for point in reversed(_chosen(points)) for mark in _line(data, point, colours)],
+            Scale("training step"),
+            Scale("loss / nat"),
+            title=place_name(points[0]),
+            of=points,
+        )
+        for points in places
+    ]
+    return Chart(panels, legend, columns=(2, 1)).figure(narrow)
+
+
+def _line(data: Data, point: Row, colours: Values) -> Iterator[Mark]:
+    """A training's course; of a diverged one the first loss alone must be on the scale."""
+    steps, losses = _curve(data, point)
+    if not steps:
+        return
+    setting = value(point, colours.name)
+    name = f"{place_name(point)}, {SETTINGS[colours.name]} {value_text(colours.name, setting)}"
+    look: dict[str, Any] = {"color": colours.colour(setting)}
+    final = words.number(point["final_loss"])
+    if diverged(point) or final is None:
+        line = chart.line(steps, losses, point, f"{name}: diverged", dashes=(3, 1.2), **look)
+        yield replace(line, ys=losses[:1])
+        yield chart.cross(steps[-1], losses[-1], point, **look)
+    else:
+        text = f"{name}: final loss {words.significant(final, 4)} nat"
+        yield chart.line(steps, losses, point, text, **look)
+
+
+def _curve(data: Data, point: Row) -> tuple[list[float], list[float]]:
+    """Steps and losses of a training, without those that are not finite."""
+    frame = data.traces.curve(point)
+    if frame is None:
+        return [], []
+    losses = frame["loss"].to_numpy(dtype=float)
+    finite = np.flatnonzero(np.isfinite(losses))
+    return strokes.thin((finite + 1).tolist(), losses[finite].tolist(), POINTS_PER_CURVE)
 
 
 # -- table -------------------------------------------------------------------------------------
 
 
-def table(data: Data, sweep: Sweep) -> Table:
-    """Every setting with how its training ended."""
-    result = Table(
-        [
-            *(Column(label, "", True, HELP.get(name, ""), folds=True) for name, label in SETTINGS),
-            Column("Device", folds=True),
-            Column("Backend"),
-            Column("Precision", folds=True),
-            Column("Outcome"),
-            Column("What shows it", folds=True),
-            Column("final loss", "nat", True, "mean over the last tenth of the steps"),
-            Column("steps", "", True, "taken; a diverged training ends early"),
-            Column("step", "ms", True, "median"),
-        ]
-    )
-    for point in sweep.points:
-        state = str(point.get("point_status") or "ok")
-        ok = state == "ok"
-        has_diverged = ok and diverged(point)
-        why = str(point.get("point_reason") or "no reason given")
-        reason = point.get("outcome_reason") if ok else why
-        took = seconds(point)
-        result.add(
-            *(_setting(point, name) for name, _ in SETTINGS),
-            point["device"],
-            words.backend_name(point),
-            point["precision"],
-            Value(
-                "diverged" if has_diverged else "trained" if ok else state,
-                mark="bad" if has_diverged else "" if ok else f"status-{state}",
-            ),
-            Value(str(reason or words.DASH), sort=str(reason or ""), mark="note"),
-            missing("none: it diverged")
-            if has_diverged
-            else quantity(point.get("final_loss"), "not recorded" if ok else why, digits=4),
-            integer(_steps(data, point), "not recorded" if ok else why),
-            quantity(took, "not recorded" if ok else why, MS),
-            css="" if ok else "failed",
-            of=point,
-        )
-    return result
+def columns(data: Data) -> list[Column]:
+    """Every setting, and how its training ended."""
+
+    def steps(point: Row) -> int | None:
+        frame = data.traces.curve(point)
+        return None if frame is None else len(frame)
+
+    return [
+        *(
+            Column(head, "", True, HELP.get(name, ""), folds=True, value=partial(_setting, name))
+            for name, head in SETTINGS.items()
+        ),
+        DEVICE,
+        BACKEND,
+        ONE_PRECISION,
+        told("Outcome", _outcome),
+        told("What shows it", _reason, folds=True),
+        Column("final loss", "nat", True, FINAL, value=_final),
+        count("steps", steps, _why, "taken; a diverged training ends early"),
+        number("step", "ms", seconds, _why, "median"),
+    ]
 
 
-def _steps(data: Data, point: Row) -> int | None:
-    """How many steps were taken; None without a curve."""
-    frame = data.traces.curve(point)
-    return None if frame is None else len(frame)
+FINAL = "mean over the last tenth of the steps"
 
 
-def _setting(point: Row, name: str) -> Value:
+def _state(point: Row) -> str:
+    return str(point.get("point_status") or "ok")
+
+
+def _outcome(point: Row) -> Value:
+    state = _state(point)
+    if state != "ok":
+        return Value(state, mark=f"status-{state}")
+    return Value("diverged", mark="bad") if diverged(point) else Value("trained")
+
+
+def _why(point: Row) -> str:
+    """Why a number is missing."""
+    ok = _state(point) == "ok"
+    return "not recorded" if ok else str(point.get("point_reason") or "no reason given")
+
+
+def _reason(point: Row) -> Value:
+    reason = point.get("outcome_reason") if _state(point) == "ok" else _why(point)
+    return Value(str(reason or words.DASH), sort=str(reason or ""), mark="note")
+
+
+def _final(point: Row) -> Value:
+    if diverged(point):
+        return missing("none: it diverged")
+    return quantity(point.get("final_loss"), _why(point), digits=4)
+
+
+def _setting(name: str, point: Row) -> Value:
     number = value(point, name)
     if number is None:
         return missing("not recorded")

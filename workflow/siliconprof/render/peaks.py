@@ -1,4 +1,7 @@
-"""Memory: what the model predicts against the peak that was measured, cell by cell."""
+"""Memory: what the model predicts against the peak that was measured, cell by cell.
+
+And the exact parameter counts of all models, with both formulas for what training them takes.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,20 @@ from typing import Any
 
 from siliconprof import words
 from siliconprof.analyse.equal_work import compiles
+from siliconprof.memory import memory_model
 from siliconprof.render import chart, hover, style
+from siliconprof.render.beside import model_and_size
 from siliconprof.render.blocks import Finding
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.data import Data
-from siliconprof.render.tables import Table, Value, missing, number, told
+from siliconprof.render.tables import Column, Table, Value, count, missing, number, published, told
 from siliconprof.render.training import NAMES
 from siliconprof.render.variants import Row, has_no_speed, label, model
 
 WITHIN = 0.15  # of the measured peak: what the memory model promises, for tiny and larger models
 NOT_PROMISED = ("nano",)
 MIB = 2.0**20
-FOLD_ABOVE = 16
 NO_PROBE = "the memory probe was not available"
 CHECK_ONLY = "a mechanism check: what is offloaded stays in the memory that the peak would count"
 
@@ -95,12 +99,8 @@ def _miss(row: Row, ratio: float) -> str:
     assert foretold and measured
     return (
         f"Missed: {model(row)}, {label(row)}: predicted {words.mebibytes(foretold)}, measured "
-        f"{words.mebibytes(measured)} ({_difference(ratio)})."
+        f"{words.mebibytes(measured)} ({words.change(ratio - 1)})."
     )
-
-
-def _difference(ratio: float) -> str:
-    return f"{'+' if ratio > 1 else '−'}{words.whole_percent(abs(ratio - 1))}"
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
@@ -117,8 +117,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
             "No prediction can be compared with a measured peak: nothing counts device memory "
             "here, or the memory model predicts nothing."
         )
-    fold = words.count(len(rows), "training cell") if len(rows) > FOLD_ABOVE else ""
-    book.table(f"{prefix}memory", "memory", table(rows), folded=fold)
+    book.table(f"{prefix}memory", "memory", table(rows), counted="training cell")
 
 
 def draw(data: Data, compared: list[tuple[Row, float]], narrow: bool) -> Any:
@@ -199,7 +198,7 @@ def _verdict(row: Row) -> Value:
         return missing(_why_apart(row))
     if is_within(ratio):
         return Value(f"within {words.whole_percent(WITHIN)}", sort=abs(ratio - 1))
-    return Value(f"missed, {_difference(ratio)}", sort=abs(ratio - 1), mark="bad")
+    return Value(f"missed, {words.change(ratio - 1)}", sort=abs(ratio - 1), mark="bad")
 
 
 FORETOLD = "before it ran; what stays on the device of an offloaded one"
@@ -225,4 +224,47 @@ COLUMNS = (
         "largest of about ten samples a second",
     ),
     number("RSS growth", "MiB", _growth, NO_PROBE, "the peak without what the imports had taken"),
+)
+
+
+# -- models --------------------------------------------------------------------------------------
+
+
+def add_models(data: Data, book: Book) -> None:
+    """Every size of every model, whether it was trained here or not."""
+    if data.models:
+        book.heading("Models", anchor="models")
+        book.table("models", "models", models_table(data), vocab=memory_model.VOCAB_SIZE)
+
+
+def models_table(data: Data) -> Table:
+    """Computed from the configurations; what the paper printed stands apart."""
+    printed_rows = {
+        model_and_size(row["workload_as_printed"]): row
+        for row in data.published["table2_workloads"]
+    }
+
+    def printed(row: Row) -> Value:
+        line = printed_rows.get((row["model"], row["size"]))
+        if line is None:
+            return missing("not in Table 2")
+        return published(line["theoretical_memory_gib"], line["source"])
+
+    columns = (*MODELS, Column("printed in Table 2", "“GiB”", True, value=printed))
+    return Table.of(data.models, columns, about=lambda row: None)
+
+
+def _sized(row: Row) -> Value:
+    return Value(row["size"], sort=words.number(row["n_parameters"]))
+
+
+SIXTEEN_BYTES = "fp32 weights, gradients, two moments of AdamW"
+FORMULA = "10⁶ parameters × 16 / 1024, computed"
+MODELS = (
+    told("Model", "model"),
+    told("Size", _sized),
+    count("parameters", "n_parameters", "unknown", "exact, from the configuration"),
+    count("trained with LoRA", "lora_trainable", "has no adapters here", "rank 8"),
+    number("16 bytes each", "GiB", "theoretical_gib", "unknown", SIXTEEN_BYTES, digits=4),
+    number("the paper's formula", "“GiB”", "paper_gib", "unknown", FORMULA, digits=4),
 )

@@ -15,7 +15,7 @@ from siliconprof.analyse.record_rows import PARTS
 from siliconprof.hosts import registry
 from siliconprof.memory import footprint, memory_model
 from siliconprof.render.beside import SCENARIO_OF
-from siliconprof.render.data import Data
+from siliconprof.render.data import Data, grouped
 from siliconprof.render.variants import Row, backend_place, model, order, precision, variant
 
 MEANING = {"fits": "fits", "offload": "needs offload", "near-capacity": "near capacity"}
@@ -97,6 +97,16 @@ class Need:
         return memory_model.derive_scenario(round(self.total_bytes), round(size) if size else None)
 
     @property
+    def number(self) -> str:
+        """`2`, of the paper's scenarios; `?` where the capacity is unknown."""
+        return SCENARIO_OF[self.scenario] if self.scenario else "?"
+
+    @property
+    def rows(self) -> tuple[Row, ...] | None:
+        """The cells that it is about; None of a device that is not here."""
+        return self.capacity.rows or None
+
+    @property
     def backend(self) -> str:
         """What the backend is called: with the BLAS of the cell where that is a slow one."""
         return words.backend_name(self.row) if self.row else self.capacity.backend
@@ -157,38 +167,24 @@ def needs(trained: Model, capacity: Capacity) -> Need:
 
 def own_devices(data: Data) -> list[Capacity]:
     """Every device with cells, and what its cells may use where no budget limits them."""
-    cells: dict[str, list[Row]] = {}
-    for cell in sorted(data.cells, key=order):
-        cells.setdefault(cell["device"], []).append(cell)
-    backends_here = set(plugins.names("backends"))
     capacities = []
-    for device, rows in cells.items():
-        whole = next(
-            (
-                row
-                for row in rows
-                if words.number(row["capacity_bytes"])
-                and row["capacity_source"] != memory_model.BUDGET_SOURCE
-            ),
-            rows[0],
-        )
-        limited = whole["capacity_source"] == memory_model.BUDGET_SOURCE
-        size = None if limited else words.number(whole["capacity_bytes"])
-        backends = [
-            name
-            for name in sorted({row["backend"] for row in rows}, key=backend_place)
-            if name in backends_here
-        ]
-        if backends:
+    for device, rows in grouped(sorted(data.cells, key=order), lambda row: row["device"]).items():
+        sized = (row for row in rows if words.number(row["capacity_bytes"]))
+        unlimited = (row for row in sized if row["capacity_source"] != memory_model.BUDGET_SOURCE)
+        whole = next(unlimited, None)
+        row = whole or rows[0]
+        size = words.number((whole or {}).get("capacity_bytes"))
+        known = {row["backend"] for row in rows} & set(plugins.names("backends"))
+        if known:
             capacities.append(
                 Capacity(
                     device,
-                    data.device_name(whole),
-                    backends[0],
-                    size or words.number(whole["device_memory_bytes"]),
-                    (whole["capacity_source"] if size else None) or memory_model.DEVICE_SOURCE,
+                    data.device_name(row),
+                    min(known, key=backend_place),
+                    size or words.number(row["device_memory_bytes"]),
+                    (row["capacity_source"] if size else None) or memory_model.DEVICE_SOURCE,
                     tuple(rows),
-                    whole["device_kind"] == "cpu",
+                    row["device_kind"] == "cpu",
                 )
             )
     return capacities
@@ -212,38 +208,50 @@ def paper_devices(data: Data) -> list[Capacity]:
 
 def trainings(data: Data) -> list[Need]:
     """What the trainings of this run were predicted to need, each once, the fullest first."""
-    needs_of: dict[tuple, Need] = {}
-    for cell in sorted((c for c in data.cells if c["trainer"]), key=order):
-        total = words.number(cell["predicted_memory_bytes"])
-        size = words.number(cell["capacity_bytes"])
-        if total is None:
-            continue
-        values = {part: words.number(cell.get(f"predicted_{part}_bytes")) for part in PARTS}
-        parts = {part: value for part, value in values.items() if value is not None}
-        batch = words.number(cell["batch_size"])
-        apart = [label for label in variant(cell) if not label.startswith("near capacity")]
-        name = ", ".join(filter(None, (model(cell), f"batch {batch:.0f}" if batch else "", *apart)))
-        capacity = Capacity(
-            cell["device"],
-            data.device_name(cell),
-            cell["backend"],
-            size,
-            str(cell["capacity_source"] or ""),
-            (cell,),
-            cell["device_kind"] == "cpu",
-        )
-        need = Need(
-            name,
-            capacity,
-            precision(cell),
-            parts,
-            total,
-            words.number(cell["predicted_offloaded_bytes"]),
-            MEASURED if cell["status"] == "ok" else f"{PREDICTED}; {cell['status']}",
-            cell,
-        )
-        same = (name, cell["device"], cell["backend"], cell["precision"], total, size)
-        earlier = needs_of.get(same)
-        if earlier is None or (earlier.evidence != MEASURED and need.evidence == MEASURED):
-            needs_of[same] = need
-    return sorted(needs_of.values(), key=lambda need: -(need.share or 0.0))
+    cells = sorted((cell for cell in data.cells if cell["trainer"]), key=order)
+    every = [
+        _need(data, cell)
+        for cell in cells
+        if words.number(cell["predicted_memory_bytes"]) is not None
+    ]
+    alike = grouped(
+        every,
+        lambda need: (
+            need.name,
+            need.precision,
+            need.total_bytes,
+            need.capacity[:1],
+            need.capacity[2:4],
+        ),
+    )
+    chosen = [
+        next((need for need in needs if need.evidence == MEASURED), needs[0])
+        for needs in alike.values()
+    ]
+    return sorted(chosen, key=lambda need: -(need.share or 0.0))
+
+
+def _need(data: Data, cell: Row) -> Need:
+    """What the record of a training says that it was predicted to need."""
+    values = {part: words.number(cell.get(f"predicted_{part}_bytes")) for part in PARTS}
+    batch = words.number(cell["batch_size"])
+    apart = [label for label in variant(cell) if not label.startswith("near capacity")]
+    capacity = Capacity(
+        cell["device"],
+        data.device_name(cell),
+        cell["backend"],
+        words.number(cell["capacity_bytes"]),
+        str(cell["capacity_source"] or ""),
+        (cell,),
+        cell["device_kind"] == "cpu",
+    )
+    return Need(
+        ", ".join([model(cell), *([f"batch {batch:.0f}"] if batch else []), *apart]),
+        capacity,
+        precision(cell),
+        {part: value for part, value in values.items() if value is not None},
+        words.number(cell["predicted_memory_bytes"]) or 0.0,
+        words.number(cell["predicted_offloaded_bytes"]),
+        MEASURED if cell["status"] == "ok" else f"{PREDICTED}; {cell['status']}",
+        cell,
+    )

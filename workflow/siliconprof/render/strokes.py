@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from siliconprof.render import style
+from siliconprof.render import marks, style
 
 
 def dots(
@@ -31,16 +30,6 @@ def dots(
     y_path = [value for y in ys for value in (y, y, nan)]
     # snapping to pixels would make the strokes so short that they vanish
     return ax.plot(x_path, y_path, linewidth=size, solid_capstyle="round", snap=False, **look)
-
-
-def end_cross(ax: Any, values: Sequence[float], colour: str) -> list[Any]:
-    """A cross at the last finite value of a training that diverged; steps count from 1."""
-    finite = [(step, value) for step, value in enumerate(values, 1) if math.isfinite(value)]
-    return [
-        artist
-        for last in finite[-1:]
-        for artist in ax.plot(*last, "x", color=colour, markersize=5, clip_on=False)
-    ]
 
 
 def thin(xs: Sequence[float], ys: Sequence[float], most: int) -> tuple[list[float], list[float]]:
@@ -74,61 +63,30 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     return result
 
 
-def end_labels(
-    ax: Any,
-    ends: Sequence[tuple[float, float]],
-    labels: Sequence[str],
-    inks: Sequence[tuple],
-    high: float,
-    wide: float,
-    log: bool = False,
-) -> list[list[Any]]:
-    """Names beside the ends of lines, moved apart, with a thin line from each end to its name.
+class End(NamedTuple):
+    """The end of a line in data units, its name, its look, and what it is about."""
 
-    Args:
-        ends: x, y of each line's end, in data units.
-        inks: colour and dashes of each line.
-        high, wide: size of the axes in inches.
+    x: float
+    y: float
+    name: str
+    look: Mapping[str, Any]
+    of: Any
 
-    Returns:
-        What was drawn of each.
-    """
-    x_low, x_high = ax.get_xlim()
-    y_low, y_high = ax.get_ylim()
 
-    def place(y: float) -> float:
-        """A value's height as a share of the axes."""
-        if log:
-            return math.log(y / y_low) / math.log(y_high / y_low)
-        return (y - y_low) / (y_high - y_low)
-
+def end_labels(ends: Sequence[End], ax: Any) -> None:
+    """Names beside the ends of lines, moved apart, with a thin line from each end to its name."""
+    wide, high = (side / ax.figure.dpi for side in (ax.bbox.width, ax.bbox.height))
+    shares = ax.transAxes.inverted().transform(ax.transData.transform([end[:2] for end in ends]))
     gap = (style.SMALL_PT + 1.2) / style.POINTS_PER_IN / high
-    places = spread([place(y) for _, y in ends], gap, gap / 2, 1 - gap / 2)
-    drawn: list[list[Any]] = []
-    for (x, y), at, name, (ink, dash) in zip(ends, places, labels, inks, strict=True):
-        share = (x - x_low) / (x_high - x_low)
-        drawn.append([])
-        if share > 0.97:  # across the axes it would only cross other lines
-            drawn[-1] += ax.plot(
-                [share, 1 + 0.12 / wide],
-                [place(y), at],
-                color=style.MUTED,
-                linewidth=0.35,
-                transform=ax.transAxes,
-                clip_on=False,
-            )
-        drawn[-1] += ax.plot(
-            [1 + 0.14 / wide, 1 + 0.3 / wide],
-            [at, at],
-            color=ink,
-            dashes=dash,
-            linewidth=1.1,
-            transform=ax.transAxes,
-            clip_on=False,
-        )
-        drawn[-1].append(
-            ax.text(
-                1 + 0.33 / wide, at, name, size=style.SMALL_PT, va="center", transform=ax.transAxes
-            )
-        )
-    return drawn
+    places = spread([y for _, y in shares], gap, gap / 2, 1 - gap / 2)
+    axes = {"transform": ax.transAxes, "clip_on": False}
+    for end, (x, y), at in zip(ends, shares, places, strict=True):
+        drawn = []
+        if x > 0.97:  # across the axes it would only cross other lines
+            thin_line = {"color": style.MUTED, "linewidth": 0.35, **axes}
+            drawn += ax.plot([x, 1 + 0.12 / wide], [y, at], **thin_line)
+        sample = {"linewidth": 1.1, **end.look, **axes}
+        drawn += ax.plot([1 + 0.14 / wide, 1 + 0.3 / wide], [at, at], **sample)
+        left = 1 + 0.33 / wide
+        drawn.append(ax.text(left, at, end.name, size=style.SMALL_PT, va="center", **axes))
+        marks.tag(drawn, end.of)

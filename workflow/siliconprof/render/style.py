@@ -373,6 +373,14 @@ def backends(rows: Iterable[Any], size: float) -> list[Entry]:
     ]
 
 
+def lines(rows: Sequence[Any], names: Sequence[str]) -> list[Entry]:
+    """Legend entries of rows that are lines, each in its colour and dashes."""
+    return [
+        (sample(None, "-", color=colour(row), dashes=dashes(row)), name)
+        for row, name in zip(rows, names, strict=True)
+    ]
+
+
 def devices(rows: Iterable[Any], name: Callable[[Any], str], size: float) -> list[Entry]:
     """Legend entries of the devices of rows, each with its marker; none where there is only one.
 
@@ -395,16 +403,6 @@ def plain_ticks(axis: Any, most: int = 5, scale: float = 1.0) -> None:
     """A few round ticks with plain numbers."""
     axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:g}".replace("-", "−")))
-
-
-def linear_scale(ax: Any, values: Iterable[float], most: int = 5) -> None:
-    """A vertical axis with room around finite values; its ticks differ where they hardly do."""
-    finite = [value for value in values if math.isfinite(value)]
-    if finite:
-        low, high = min(finite), max(finite)
-        room = max((high - low) * 0.06, abs(high) * 1e-3) or 1.0
-        ax.set_ylim(low - room, high + room)
-    plain_ticks(ax.yaxis, most)
 
 
 def log_ticks(axis: Any, low: float, high: float, scale: float = 1.0) -> None:

@@ -343,6 +343,8 @@ def quantity(value: Any, reason: str, scale: float = 1.0, digits: int = 3, **mor
 
 
 SIZES = {
+    "KiB": 2.0**10,
+    "KiB per step": 2.0**10,
     "MiB": 2.0**20,
     "ms": 1e-3,
     "µs": 1e-6,
@@ -408,7 +410,7 @@ def median(
 def count(
     head: str,
     source: Of,
-    why: str,
+    why: Of,
     help: str = "",
     unit: str = "",
     under: Callable[[Any], str] = lambda row: "",
@@ -417,7 +419,7 @@ def count(
     """A column of counts; see `number`."""
 
     def value(row: Any) -> Value:
-        shown = integer(_of(row, source), why)
+        shown = integer(_of(row, source), why if isinstance(why, str) else why(row))
         return shown if shown.reason else replace(shown, below=under(row))
 
     return Column(head, unit, True, help, value=value, **more)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from siliconprof.store.table_files import KEY, key, point_key
@@ -71,6 +72,14 @@ class Traces:
     def sampled(self, cell: Mapping[str, Any]) -> pd.DataFrame | None:
         """The probes of a cell over time, or None."""
         return self._samples.get(key(cell))
+
+    def sampled_values(self, cell: Mapping[str, Any], column: str) -> tuple[np.ndarray, np.ndarray]:
+        """(seconds, values) of a column of a cell's probes where it has a value; empty without any."""
+        frame = self.sampled(cell)
+        if frame is None or column not in frame:
+            return np.array([]), np.array([])
+        known = frame[frame[column].notna()]
+        return known["t_s"].to_numpy(dtype=float), known[column].to_numpy(dtype=float)
 
     def course(self, point: Mapping[str, Any]) -> pd.DataFrame | None:
         """The training steps of a point in order, or None.

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from siliconprof import words
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
-from siliconprof.render import hover, marks, style, uncertainty
-from siliconprof.render.book import Book
-from siliconprof.render.compare import Step
-from siliconprof.render.data import Data
+from siliconprof.render import chart, hover, style, uncertainty
+from siliconprof.render.book import Book, parts
+from siliconprof.render.chart import Chart, Mark, Panel, Scale
+from siliconprof.render.compare import NO_STEP, Step
+from siliconprof.render.data import Data, grouped
 from siliconprof.render.tables import (
+    BACKEND,
+    DEVICE,
     Column,
     Table,
     Value,
-    integer,
+    count,
+    median,
     missing,
-    quantity,
-    ranged,
+    number,
     told,
 )
 from siliconprof.render.variants import (
@@ -36,12 +39,15 @@ from siliconprof.render.variants import (
 
 MS = 1e-3
 Name = Callable[[Row, bool], str]  # of a row; for a phone in lines
+Families = dict[Family, tuple[list[Row], list[Row]]]  # measured points, and cells without any
 PHASES = ("data", "trace", "forward", "backward", "optimizer", "other")
+ALWAYS = ("forward", "backward", "optimizer")  # in the legend, however short
+LEAST_SEEN = 0.004  # of a step
 # Steps of the backend's colour; neighbours in the stack must differ.
 PHASE_STEP = {"data": 45, "trace": 12, "forward": 60, "backward": 100, "optimizer": 25, "other": 12}
 HATCH = {"trace": "//////"}
 ROWS_PER_FIGURE = 24
-ROW_IN = 0.235
+STATUS_CHARACTERS = (58, 36)  # of a status in place of a bar, on a desk and on a phone
 CHECK = "mechanism check"
 OFFLOAD_NOTE = (
     f" “Offload” on a CPU is a {CHECK}, not a cost of offloading: there is nothing to offload to."
@@ -64,11 +70,12 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
             why = words.listing(sorted({f"{c['status']}: {c['reason']}" for c in failed}))
             book.note(f"{kind.name}: no figure, no cell of it was measured ({why}).")
             continue
-        chunks = _chunks(points, failed)
-        for index, chunk in enumerate(chunks):
-            part = f" (part {index + 1} of {len(chunks)})" if len(chunks) > 1 else ""
+        rows = sorted([*points, *failed], key=family_order)
+        figures = list(parts(f"{prefix}training-{kind.slug}", rows, ROWS_PER_FIGURE))
+        for index, (name, chunk) in enumerate(figures, 1):
+            part = f" (part {index} of {len(figures)})" if len(figures) > 1 else ""
             book.figure(
-                f"{prefix}training-{kind.slug}" + (f"-{index + 1}" if index else ""),
+                name,
                 "training-phases",
                 partial(draw, data, chunk),
                 family=kind.label + part,
@@ -77,12 +84,6 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
     if any(points for points, _ in families.values()):
         book.table(f"{prefix}training-times", "training-times", times_table(families))
         book.table(f"{prefix}training-rates", "training-rates", rates_table(data, families))
-
-
-def _chunks(points: Sequence[Row], failed: Sequence[Row]) -> list[list[Row]]:
-    """Rows device by device, cut so that no figure holds more than a page can show."""
-    rows = sorted([*points, *failed], key=family_order)
-    return [rows[i : i + ROWS_PER_FIGURE] for i in range(0, len(rows), ROWS_PER_FIGURE)]
 
 
 # -- figure ------------------------------------------------------------------------------------
@@ -96,15 +97,9 @@ def draw(data: Data, rows: Sequence[Row], narrow: bool, name: Name = label) -> A
     Args:
         name: what a row is called.
     """
-    by_device: dict[str, list[Row]] = {}
-    for row in rows:
-        by_device.setdefault(row["device"], []).append(row)
-    width = style.width_in(narrow)
-    left = style.labels_in([name(row, narrow) for row in rows], narrow) + 0.08
-    used = [phase for phase in PHASES if any(row.get(f"{phase}_median_s") for row in rows)]
-    used = [p for p in used if p in ("forward", "backward", "optimizer") or _visible(rows, p)]
+    used = [phase for phase in PHASES if _is_seen(rows, phase)]
     origins = {uncertainty.origin(row) for row in rows}
-    entries = [
+    legend = [
         *((_phase_sample(phase), phase) for phase in used),
         (style.sample("o", color=style.INK, markersize=2.6), "unsplit step: median"),
         *(
@@ -113,36 +108,26 @@ def draw(data: Data, rows: Sequence[Row], narrow: bool, name: Name = label) -> A
             if origin in origins
         ),
     ]
-    head, foot, gap = style.legend_height(entries, width) + 0.03, 0.42, 0.2
-    block = [len(group) * ROW_IN for group in by_device.values()]
-    title = 0.24
-    panels = 2 if narrow else 1
-    height = head + panels * sum(title + size + foot for size in block)
-    figure = style.canvas(width, height)
-    style.legend(figure, entries, 0.0)
-    top = head
-    inner = width - left
-    for group, size in zip(by_device.values(), block, strict=True):
+    panels = []
+    for group in grouped(rows, lambda row: row["device"]).values():
         device = data.device_name(group[0])
-        time_width = inner - 0.1 if narrow else inner * 0.56
-        share_width = inner - 0.1 if narrow else inner * 0.44 - gap - 0.06
-        style.write(figure, 0, top + 0.19, device, weight="bold", va="bottom")
-        ax = style.axes(figure, left, top + title, time_width, size)
-        _bars(ax, group, used, time_width, narrow, name)
-        if narrow:
-            top += title + size + foot
-            style.write(figure, 0, top + 0.19, f"{device}: shares", weight="bold", va="bottom")
-        share_left = left if narrow else left + time_width + gap
-        ax = style.axes(figure, share_left, top + title, share_width, size)
-        _shares(ax, group, used, narrow, name)
-        top += title + size + foot
-    return figure
+        times = Scale("time of one step / ms", zero=True, unit=MS)
+        shares = Scale("share of the step's phases / %", ends=(0, 1), most=4, unit=0.01)
+        for title, shown, scale in (
+            (device, partial(_times, narrow=narrow), times),
+            (f"{device}: shares" if narrow else "shares", _shares, shares),
+        ):
+            bars = [mark for y, row in enumerate(group) for mark in shown(y, row, used, name)]
+            names = [name(row, narrow) for row in group]
+            panels.append(Panel(bars, scale, Scale(), names, group, title))
+    return Chart(panels, legend, columns=(2, 1), same_y=True).figure(narrow)
 
 
-def _visible(rows: Sequence[Row], phase: str) -> bool:
-    """Whether a phase is anywhere wide enough to be seen."""
+def _is_seen(rows: Sequence[Row], phase: str) -> bool:
+    """Whether a phase is timed anywhere, and wide enough to be seen or one of those of all."""
+    least = 0.0 if phase in ALWAYS else LEAST_SEEN
     return any(
-        (row.get(f"{phase}_median_s") or 0) > 0.004 * (row.get("step_median_s") or 1)
+        (row.get(f"{phase}_median_s") or 0) > least * (row.get("step_median_s") or 1)
         for row in rows
     )
 
@@ -151,147 +136,70 @@ def _phase_sample(phase: str) -> Any:
     return style.swatch(style.shade("grey", PHASE_STEP[phase]), HATCH.get(phase))
 
 
-def _frame(ax: Any, rows: Sequence[Row], narrow: bool, name: Name | None) -> None:
-    ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.set_yticks(range(len(rows)), [name(row, narrow) for row in rows] if name else [])
-    size = style.SMALL_PT if narrow else style.TEXT_PT
-    ax.tick_params(axis="y", length=0, labelsize=size, labelcolor=style.INK)
-    ax.spines["left"].set_visible(False)
-    ax.grid(axis="x")
-    marks.tag_labels(ax.yaxis, rows)
+def _times(
+    y: int, row: Row, phases: Sequence[str], name: Name, narrow: bool = False
+) -> Iterator[Mark]:
+    """Medians end to end; over them the unsplit step with its error; or why there is no time."""
+    middle, split = row.get("unsplit_step_median_s"), row.get("step_median_s")
+    if middle is None and split is None:
+        status = f"{row['status']}: {row['reason']}" if row.get("reason") else "no time measured"
+        short = words.shortened(status, STATUS_CHARACTERS[narrow])
+        whole = f"{hover.training(row)}: {status}"
+        yield chart.note(0, y, short, row, hover=whole, style="italic")
+        return
+    end, training = 0.0, f"{model(row)}, {name(row, False)}"
+    for phase in phases:
+        length = row.get(f"{phase}_median_s") or 0.0
+        text = f"{training}: {phase} {hover.quartiles(row, phase)}"
+        yield from _segment(y, row, phase, end, length, text)
+        end += length
+    if middle is not None:
+        # its error between processes where known, else the spread within its own
+        origin = str(uncertainty.origin(row))
+        ends = ("low", "high") if origin == uncertainty.BETWEEN else ("q25", "q75")
+        low, high = (row[f"unsplit_step_{end}_s"] for end in ends)
+        text = f"{training}: unsplit step {hover.median(row, 'unsplit_step')}"
+        yield chart.line([low, high], [y, y], row, color=style.INK, linewidth=LINES[origin][0])
+        yield chart.dot(middle, y, row, text, size=2.6, color=style.INK)
+        end = max(end, high)
+    total = words.duration((split or 0.0) if middle is None else middle)
+    check = ("\n" if narrow else ", ") + CHECK if has_no_speed(row) else ""
+    ink = style.MUTED if check else style.INK
+    yield chart.beside(end, y, total + check, row, color=ink, linespacing=0.95)
 
 
-def _bars(
-    ax: Any, rows: Sequence[Row], phases: Sequence[str], width: float, narrow: bool, name: Name
-) -> None:
-    """Medians in ms, end to end; over them the unsplit step with its error."""
-    _frame(ax, rows, narrow, name)
-    longest = max(
-        (row.get(column) or 0.0)
-        for row in rows
-        for column in ("unsplit_step_q75_s", "unsplit_step_median_s", "step_median_s")
-    )
-    longest = longest or 1.0
-    reach = longest
-    for y, row in enumerate(rows):
-        if row.get("step_median_s") is None and row.get("unsplit_step_median_s") is None:
-            _status_label(ax, y, row, width)
-            continue
-        start, training = 0.0, f"{model(row)}, {name(row, False)}"
-        for phase in phases:
-            hover_text = f"{training}: {phase} {hover.quartiles(row, phase)}"
-            start = _segment(ax, y, row, phase, start, row.get(f"{phase}_median_s"), hover_text)
-        middle = row["unsplit_step_median_s"]
-        end = start
-        if middle is not None:
-            origin = str(uncertainty.origin(row))
-            low, high = _ends(row)
-            hover_text = f"{training}: unsplit step {hover.median(row, 'unsplit_step')}"
-            marks.tag(
-                ax.plot([low, high], [y, y], color=style.INK, linewidth=LINES[origin][0]), row
-            )
-            marks.tag(ax.plot([middle], [y], "o", color=style.INK, markersize=2.6), row, hover_text)
-            end = max(start, high)
-        total = words.duration(middle if middle is not None else row["step_median_s"])
-        check = ("\n" if narrow else ", ") + CHECK if has_no_speed(row) else ""
-        marks.tag(
-            ax.text(
-                end + longest * 0.025,
-                y,
-                total + check,
-                va="center",
-                size=style.SMALL_PT,
-                color=style.MUTED if check else style.INK,
-                linespacing=0.95,
-            ),
-            row,
-        )
-        longest_line = max((total + check).split("\n"), key=len)
-        room = style.text_in(longest_line + " ", style.SMALL_PT) / width
-        reach = max(reach, (end + longest * 0.025) / (1 - min(room, 0.7)))
-    ax.set_xlim(0, reach)
-    style.plain_ticks(ax.xaxis, 5, MS)
-    ax.set_xlabel("time of one step / ms", size=style.SMALL_PT)
-
-
-def _shares(ax: Any, rows: Sequence[Row], phases: Sequence[str], narrow: bool, name: Name) -> None:
-    """The same phases as shares of their sum; beside the times only a phone needs the labels."""
-    _frame(ax, rows, narrow, name if narrow else None)
-    for y, row in enumerate(rows):
-        total = sum(row.get(f"{phase}_median_s") or 0.0 for phase in PHASES)
-        if not total:
-            continue
-        start, training = 0.0, f"{model(row)}, {name(row, False)}"
-        for phase in phases:
-            share = (row.get(f"{phase}_median_s") or 0.0) / total
-            hover_text = f"{training}: {phase} {words.percent(share)} of the phases"
-            before, start = start, _segment(ax, y, row, phase, start, share, hover_text)
-            if share >= LABELLED_SHARE:
-                dark = PHASE_STEP[phase] == 100
-                marks.tag(
-                    ax.text(
-                        before + share / 2,
-                        y,
-                        f"{100 * share:.0f}",
-                        ha="center",
-                        va="center",
-                        size=style.SMALL_PT,
-                        color=style.PAPER if dark else style.INK,
-                    ),
-                    row,
-                )
-    ax.set_xlim(0, 1)
-    style.plain_ticks(ax.xaxis, 4, 0.01)
-    ax.set_xlabel("share of the step's phases / %", size=style.SMALL_PT)
-
-
-def _ends(row: Row) -> tuple[float, float]:
-    """Ends of the line through the dot: a process's error where known, else its own spread."""
-    between = uncertainty.origin(row) == uncertainty.BETWEEN
-    low, high = ("low", "high") if between else ("q25", "q75")
-    return row[f"unsplit_step_{low}_s"], row[f"unsplit_step_{high}_s"]
+def _shares(y: int, row: Row, phases: Sequence[str], name: Name) -> Iterator[Mark]:
+    """The same phases as shares of their sum."""
+    total = sum(row.get(f"{phase}_median_s") or 0.0 for phase in PHASES)
+    start = 0.0
+    for phase in phases if total else ():
+        share = (row.get(f"{phase}_median_s") or 0.0) / total
+        text = f"{model(row)}, {name(row, False)}: {phase} {words.percent(share)} of the phases"
+        yield from _segment(y, row, phase, start, share, text)
+        if share >= LABELLED_SHARE:
+            ink = style.PAPER if PHASE_STEP[phase] == 100 else style.INK
+            middle, whole = start + share / 2, f"{100 * share:.0f}"
+            yield chart.note(middle, y, whole, row, (0, 0), ha="center", color=ink)
+        start += share
 
 
 def _segment(
-    ax: Any, y: float, row: Row, phase: str, start: float, length: float | None, hover_text: str
-) -> float:
-    """Draw one phase of a bar and return where it ends."""
-    if not length:
-        return start
-    marks.tag(
-        ax.barh(
+    y: int, row: Row, phase: str, start: float, length: float, text: str
+) -> Iterator[Mark]:
+    """One phase of a bar; nothing where it has no length."""
+    if length:
+        yield chart.bar(
             y,
-            length,
-            left=start,
+            start,
+            start + length,
+            row,
+            text,
             height=0.62,
+            color=style.shade(row["backend"], PHASE_STEP[phase]),
             linewidth=0.5,
             edgecolor=style.PAPER,
-            facecolor=style.shade(row["backend"], PHASE_STEP[phase]),
             hatch=HATCH.get(phase),
-        ).patches,
-        row,
-        hover_text,
-    )
-    return start + length
-
-
-def _status_label(ax: Any, y: float, row: Row, width: float) -> None:
-    """A cell without a time says why where its bar would be."""
-    status_text = f"{row['status']}: {row['reason']}" if row.get("reason") else "no time measured"
-    limit = int(width / style.text_in("x", style.SMALL_PT))
-    marks.tag(
-        ax.text(
-            0,
-            y,
-            " " + words.shortened(status_text, limit),
-            va="center",
-            style="italic",
-            size=style.SMALL_PT,
-            color=style.MUTED,
-        ),
-        row,
-        f"{hover.training(row)}: {status_text}",
-    )
+        )
 
 
 # -- tables ------------------------------------------------------------------------------------
@@ -311,8 +219,8 @@ def _workload(row: Row) -> Value:
 
 NAMES = [  # what names the training cell of a row
     Column("Workload", below="variant", value=_workload),
-    told("Device", "device", folds=True),
-    told("Backend", words.backend_name),
+    DEVICE,
+    BACKEND,
     told("Precision", precision),
 ]
 
@@ -322,109 +230,109 @@ def names(row: Row) -> list[Value | str | None]:
     return [column.value(row) for column in NAMES if column.value]
 
 
-def times_table(families: dict[Family, tuple[list[Row], list[Row]]]) -> Table:
-    """Medians with their middle half, in ms."""
-    table = Table(
-        [
-            *NAMES,
-            *(Column(phase, "ms", True, "median and quartiles of split steps") for phase in PHASES),
-            Column("split step", "ms", True, "sum of the phases, step by step: median, quartiles"),
-            Column("unsplit step", "ms", True, "steps without clock readings inside"),
-            Column("unsplit, 95 %", "ms", help="interval of the median of the unsplit steps"),
-            Column("95 % interval", help=uncertainty.HELP, folds=True),
-            Column("n", "", True, "unsplit steps timed"),
-            Column("split / unsplit", "", True, "how much reading the clock at every edge costs"),
-            Column(
-                "free-running", "ms", True, "a step in runs with one wait at the end, losses too"
-            ),
-            Column("unsplit / free", "", True, "how much waiting after every step costs"),
-            Column("forward only", "ms", True, "a forward pass alone, which checks the phase"),
-            Column("alone over inside", "", True, "it over forward, and graph where one is built"),
-        ]
-    )
-    for points, failed in families.values():
-        for row in points:
-            n = words.number(row["unsplit_step_n"])
-            table.add(
-                *names(row),
-                *(ranged(row, phase, MS, _why_no_phase(row, phase)) for phase in PHASES),
-                ranged(row, "step", MS, "no split step was timed"),
-                ranged(row, "unsplit_step", MS, "no unsplit step was timed"),
-                _interval(row),
-                uncertainty.value(row),
-                integer(n, "no unsplit step was timed"),
-                quantity(row["split_over_unsplit"], "one of the two is missing", digits=4),
-                ranged(row, "free_running_step", MS, "no free-running step was timed"),
-                quantity(row["unsplit_over_free_running"], "one of the two is missing", digits=4),
-                ranged(row, "forward_only", MS, "this trainer offers no forward pass alone"),
-                quantity(row["forward_only_over_forward"], "one of the two is missing", digits=3),
-                of=row,
-            )
-        for cell in failed:
-            why = f"{cell['status']}: {cell['reason']}"
-            table.add(*names(cell), *[missing(why)] * (len(PHASES) + 10), css="failed", of=cell)
-    return table
-
-
-def _interval(row: Row) -> Value:
-    step = Step.of(row)
-    if step is None:
-        return missing("no unsplit step was timed")
-    return Value("–".join(words.significant(end / MS) for end in (step.low, step.high)), step.low)
-
-
-def _why_no_phase(row: Row, phase: str) -> str:
+def _why_no_phase(phase: str, row: Row) -> str:
     if phase == "trace":
         return "this framework builds its graph while it computes: no phase of its own"
     return f"this backend and trainer mark no {phase} phase"
 
 
-def rates_table(data: Data, families: dict[Family, tuple[list[Row], list[Row]]]) -> Table:
-    """Throughput and efficiency; every efficiency names its reference."""
-    table = Table(
-        [
-            *NAMES,
-            Column("samples", "1/s", True),
-            Column("tokens", "1/s", True, folds=True),
-            Column("audio", "s/s", True, "seconds of audio in one second of training", folds=True),
-            Column("achieved", "GFLOP/s", True, "operations of the model's formula per second"),
-            Column("MFU", "%", True, "achieved over the data sheet's peak for this precision"),
-            Column(
-                "of best matmul",
-                "%",
-                True,
-                "achieved over this run's fastest measured "
-                "product, same device, backend and number format",
-            ),
-        ]
+def _interval(row: Row) -> Value:
+    step = Step.of(row)
+    if step is None:
+        return missing(NO_STEP)
+    return Value("–".join(words.significant(end / MS) for end in (step.low, step.high)), step.low)
+
+
+QUARTILES = "median and quartiles of split steps"
+NO_SPLIT = "no split step was timed"
+SPLIT = "sum of the phases, step by step: median, quartiles"
+UNSPLIT = "steps without clock readings inside"
+INTERVAL = "interval of the median of the unsplit steps"
+COST_OF_CLOCK = "how much reading the clock at every edge costs"
+NO_FREE = "no free-running step was timed"
+FREE = "a step in runs with one wait at the end, losses too"
+COST_OF_WAIT = "how much waiting after every step costs"
+NO_FORWARD = "this trainer offers no forward pass alone"
+FORWARD = "a forward pass alone, which checks the phase"
+ALONE = "it over forward, and graph where one is built"
+NO_RATIO = "one of the two is missing"
+TIMES = (
+    *NAMES,
+    *(median(phase, "ms", phase, partial(_why_no_phase, phase), QUARTILES) for phase in PHASES),
+    median("split step", "ms", "step", NO_SPLIT, SPLIT),
+    median("unsplit step", "ms", "unsplit_step", NO_STEP, UNSPLIT),
+    Column("unsplit, 95 %", "ms", help=INTERVAL, value=_interval),
+    Column("95 % interval", help=uncertainty.HELP, folds=True, value=uncertainty.value),
+    count("n", "unsplit_step_n", NO_STEP, "unsplit steps timed"),
+    number("split / unsplit", "", "split_over_unsplit", NO_RATIO, COST_OF_CLOCK, digits=4),
+    median("free-running", "ms", "free_running_step", NO_FREE, FREE),
+    number("unsplit / free", "", "unsplit_over_free_running", NO_RATIO, COST_OF_WAIT, digits=4),
+    median("forward only", "ms", "forward_only", NO_FORWARD, FORWARD),
+    number("alone over inside", "", "forward_only_over_forward", NO_RATIO, ALONE),
+)
+
+
+def times_table(families: Families) -> Table:
+    """Medians with their middle half, in ms."""
+
+    def not_measured(row: Row) -> str | None:
+        return None if row["status"] == "ok" else f"{row['status']}: {row['reason']}"
+
+    return Table.of(
+        [row for both in families.values() for rows in both for row in rows],
+        TIMES,
+        why_none=not_measured,
+        css=lambda row: "failed" if not_measured(row) else "",
     )
+
+
+NO_AUDIO = "the input is not audio, or its length not recorded"
+AUDIO = "seconds of audio in one second of training"
+ACHIEVED = "operations of the model's formula per second"
+NO_FORMULA = "no formula for its operations"
+MFU = "achieved over the data sheet's peak for this precision"
+NO_PEAK = "peak unknown: the registry has no sourced figure for this device and precision"
+OF_PRODUCT = (
+    "achieved over this run's fastest measured product, same device, backend and number format"
+)
+NO_PRODUCT = "no product of this device, backend and number format was measured in this run"
+
+
+def rates_table(data: Data, families: Families) -> Table:
+    """Throughput and efficiency; every efficiency names its reference."""
     best = best_products(data)
-    for points, _ in families.values():
-        for row in points:
-            if has_no_speed(row):
-                table.add(*names(row), *[missing(NO_SPEED)] * 6, of=row)
-                continue
-            rate = words.number(row["flop_per_s"])
-            table.add(
-                *names(row),
-                quantity(row["samples_per_s"], "no step was timed"),
-                quantity(row["tokens_per_s"], "the input is not text"),
-                quantity(_audio_per_s(row), "the input is not audio, or its length not recorded"),
-                quantity(rate, "no formula for its operations", 1e9),
-                _share(
-                    rate,
-                    data.peak_flop_per_s(row),
-                    "peak unknown: the registry has no "
-                    "sourced figure for this device and precision",
-                ),
-                _share(
-                    rate,
-                    best.get(product_key(row)),
-                    "no product of this device, backend and number format was measured in this run",
-                ),
-                of=row,
-            )
-    return table
+
+    def product(row: Row) -> float | None:
+        return best.get(product_key(row))
+
+    columns = (
+        *NAMES,
+        number("samples", "1/s", "samples_per_s", "no step was timed"),
+        number("tokens", "1/s", "tokens_per_s", "the input is not text", folds=True),
+        number("audio", "s/s", _audio_per_s, NO_AUDIO, AUDIO, folds=True),
+        number("achieved", "GFLOP/s", "flop_per_s", NO_FORMULA, ACHIEVED),
+        _share("MFU", MFU, data.peak_flop_per_s, NO_PEAK),
+        _share("of best matmul", OF_PRODUCT, product, NO_PRODUCT),
+    )
+    rows = [row for points, _ in families.values() for row in points]
+    return Table.of(rows, columns, why_none=lambda row: NO_SPEED if has_no_speed(row) else None)
+
+
+def _share(head: str, help: str, reference: Callable[[Row], float | None], reason: str) -> Column:
+    """A column of the rate over that of a reference, which the pointer names."""
+
+    def ratio(row: Row) -> float | None:
+        rate, of = words.number(row["flop_per_s"]), reference(row)
+        return rate / of if rate is not None and of else None
+
+    return number(
+        head,
+        "%",
+        ratio,
+        lambda row: "no rate" if words.number(row["flop_per_s"]) is None else reason,
+        help,
+        title=lambda row: f"of {words.scaled(reference(row) or 0.0, 'FLOP/s')}",
+    )
 
 
 def _audio_per_s(row: Row) -> float | None:
@@ -436,22 +344,15 @@ def _audio_per_s(row: Row) -> float | None:
 
 def best_products(data: Data) -> dict[tuple, float]:
     """(source, host, device, backend, number format) -> fastest measured product in FLOP/s."""
-    best: dict[tuple, float] = {}
-    for point in data.of_module("matmul"):
-        rate = words.number(point["flop_per_s"])
-        if rate:
-            key = product_key(point)
-            best[key] = max(best.get(key, 0.0), rate)
-    return best
+    rates = grouped(data.of_module("matmul"), product_key)
+    best = {
+        place: max(words.numbers(points, "flop_per_s"), default=0.0)
+        for place, points in rates.items()
+    }
+    return {place: rate for place, rate in best.items() if rate}
 
 
 def product_key(row: Row) -> tuple:
     """Mixed precision multiplies in its 16-bit format, so it is compared with that."""
     place = (row["source"], row["host"], row["device"], row["backend"])
     return (*place, PEAK_OF_PRECISION[row["precision"]])
-
-
-def _share(rate: float | None, of: float | None, reason: str) -> Value:
-    if rate is None or not of:
-        return missing(reason if rate is not None else "no rate")
-    return quantity(rate / of, reason, 0.01, title=f"of {words.scaled(of, 'FLOP/s')}")
