@@ -8,7 +8,7 @@ here alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import isfinite
 from typing import Any, NamedTuple
@@ -20,10 +20,12 @@ from siliconprof import words
 from siliconprof.render import marks, strokes, style
 
 TITLE_IN, TITLE_GAP_IN, GAP_IN, RIGHT_IN = 0.26, 0.07, 0.3, 0.1
+REMARK_IN = 0.16
 TICKS_IN, NAMED_TICKS_IN = 0.22, 0.42  # below the axes: tick labels, and with the axis's label
 VALUES_IN = 0.52  # left of the axes: tick labels and the axis's label
 ROW_IN, NARROW_ROW_IN = 0.21, 0.3  # of one category
 HALF_ROW = 0.5
+LABELS_SHARE = 0.6  # of a column's width, that the labels in it may take
 PUBLISHED_PT2 = 49.0  # area of a published mark
 HOLLOW: dict[str, Any] = {"markerfacecolor": style.PAPER, "markeredgewidth": 0.8}
 RING: dict[str, Any] = {"markerfacecolor": "none", "markeredgewidth": 0.8}
@@ -278,6 +280,8 @@ class Panel:
         quiet: a title in grey, as that of published values.
         side_in: what is kept free at its right, in inches.
         finish: draws what no mark can, at the end.
+        remark: a second title, small and grey.
+        headings: categories that are names of those below them, from the panel's left edge on.
     """
 
     marks: Sequence[Mark]
@@ -294,6 +298,8 @@ class Panel:
     quiet: bool = False
     side_in: float = RIGHT_IN
     finish: Callable[[Any], None] | None = None
+    remark: str = ""
+    headings: Mapping[int, str] = field(default_factory=dict)
 
     def height_in(self, narrow: bool) -> float:
         """Of the axes alone."""
@@ -301,7 +307,9 @@ class Panel:
 
     def title_in(self) -> float:
         """Of the title alone."""
-        return TITLE_IN + 0.12 * self.title.count("\n") if self.title else 0.0
+        if not self.title:
+            return 0.0
+        return TITLE_IN + 0.12 * self.title.count("\n") + (REMARK_IN if self.remark else 0.0)
 
     def head_in(self, inner: float) -> float:
         """Above axes of a width."""
@@ -359,7 +367,9 @@ class Chart:
         """Where everything is."""
         width = style.width_in(narrow)
         columns = min(self.columns[narrow], max(len(self.panels), 1))
-        left = max((panel.left_in(narrow) for panel in self.panels), default=0.0)
+        small = self._small(narrow)
+        left = max((panel.left_in(small) for panel in self.panels), default=0.0)
+        left = min(left, LABELS_SHARE * width / (1 if self.same_y else columns))
         gap = 0.06 if self.same_y else left + GAP_IN  # between columns
         sides = [
             max([self.side_in, *(panel.side_in for panel in self.panels[column::columns])])
@@ -376,6 +386,10 @@ class Chart:
             tops.append(tops[-1] + above[-1] + max(p.height_in(narrow) for p in panels) + foot)
         lefts = [left + column * (inner + gap) + sum(sides[:column]) for column in range(columns)]
         return Layout(narrow, lefts, tops, above, inner)
+
+    def _small(self, narrow: bool) -> bool:
+        """Whether what stands beside the axes is small: where columns or a phone leave less room."""
+        return narrow or (self.columns[0] > 1 and not self.same_y)
 
     def _names_x(self, index: int, columns: int) -> bool:
         """Whether a panel names its axis of x: the last of those that have the same."""
@@ -411,7 +425,8 @@ class Chart:
             ax = style.axes(figure, x, axes_top, at.inner, panel.height_in(at.narrow))
             named = self._names_x(index, columns)
             named_y = not column or not self.same_y
-            _draw(ax, panel, shared(panel), at.narrow, named_y, named, named or not self.same_x)
+            small, ticks_x = self._small(at.narrow), named or not self.same_x
+            _draw(ax, panel, shared(panel), at, small, named_y, named, ticks_x)
 
     def _shared_limits(self, inner: float) -> Callable[[Panel], tuple]:
         """Limits of a panel: those of all where they share a side."""
@@ -465,9 +480,19 @@ def _title(figure: Figure, panel: Panel, x: float, bottom: float, wide: float) -
         "size": style.TEXT_PT if longest < wide else style.SMALL_PT,
         "color": style.MUTED if panel.quiet else style.INK,
     }
-    written = style.write(figure, x, bottom, panel.title, weight="bold", va="bottom", **look)
+    above = bottom - (REMARK_IN if panel.remark else 0)
+    written = [style.write(figure, x, above, panel.title, weight="bold", va="bottom", **look)]
+    if panel.remark:
+        small = {"size": style.SMALL_PT, "color": style.MUTED, "va": "bottom"}
+        written.append(style.write(figure, x, bottom, panel.remark, **small))
     if panel.of is not None:
         marks.tag(written, panel.of)
+
+
+def _fitting(text: str, width: float, size: float) -> str:
+    """Words whose lines are no wider than so many inches."""
+    limit = int(width / style.text_in("x", size))
+    return "\n".join(words.shortened(line, limit) for line in text.split("\n"))
 
 
 def from_zero(axis: Any, low: float, high: float) -> None:
@@ -488,7 +513,8 @@ def _draw(
     ax: Any,
     panel: Panel,
     limits: tuple,
-    narrow: bool,
+    at: Layout,
+    small: bool,
     named_y: bool,
     named_x: bool,
     ticks_x: bool,
@@ -500,15 +526,24 @@ def _draw(
         marks.tag(mark.draw(ax), mark.of, mark.text)
     panel.x.mark(ax, "x", limits[0])
     if panel.labels:
-        ax.set_yticks(
-            range(len(panel.labels)), list(panel.labels) if named_y else [""] * len(panel.labels)
-        )
-        size = style.SMALL_PT if narrow else style.TEXT_PT
+        size = style.SMALL_PT if small else style.TEXT_PT
+        names = [_fitting(name, at.lefts[0], size) if named_y else "" for name in panel.labels]
+        ax.set_yticks(range(len(names)), names)
         ink = style.MUTED if panel.quiet else style.INK
         ax.tick_params(axis="y", length=0, labelsize=size, labelcolor=ink)
         ax.spines["left"].set_visible(False)
         if panel.label_rows:
             marks.tag_labels(ax.yaxis, panel.label_rows)
+        for y, name in panel.headings.items():
+            ax.text(
+                -at.lefts[0] / at.inner,
+                y,
+                _fitting(name, at.lefts[0] + at.inner, style.SMALL_PT),
+                va="center",
+                size=style.SMALL_PT,
+                color=style.MUTED,
+                transform=ax.get_yaxis_transform(),
+            )
     else:
         panel.y.mark(ax, "y", limits[1])
         if named_y:
