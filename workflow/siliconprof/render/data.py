@@ -217,6 +217,10 @@ class Data:
         row = next((cell for cell in self.cells if cell["device"] == device), None)
         return self.device_name(row) if row else device
 
+    def listed_name(self, device: str | None) -> str:
+        """What the registry calls a device; its id where it has none."""
+        return str(self.registry["devices"].get(device, {}).get("name", device or ""))
+
     def device_name(self, row: Mapping[str, Any]) -> str:
         """What people call a row's device."""
         entry = self.device(row)

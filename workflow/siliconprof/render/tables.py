@@ -11,6 +11,7 @@ import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from siliconprof import words
@@ -346,6 +347,7 @@ SIZES = {
     "KiB": 2.0**10,
     "KiB per step": 2.0**10,
     "MiB": 2.0**20,
+    "GiB": 2.0**30,
     "ms": 1e-3,
     "µs": 1e-6,
     "ns": 1e-9,
@@ -397,6 +399,7 @@ def median(
     help: str = "",
     ends: tuple[str, str] = ("q25", "q75"),
     digits: int = 2,
+    **more: Any,
 ) -> Column:
     """A column of medians with a range of their series below; see `ranged`."""
 
@@ -404,7 +407,16 @@ def median(
         reason = why if isinstance(why, str) else why(row)
         return ranged(row, stem, SIZES[unit], reason, *ends, digits)
 
-    return Column(head, unit, True, help, value=value)
+    return Column(head, unit, True, help, value=value, **more)
+
+
+def printed(head: str, unit: str, name: str) -> Column:
+    """A column of published numbers, each as it was printed; see `published`."""
+
+    def value(row: Any) -> Value | None:
+        return published(row[name], row["source"]) if row[name] else None
+
+    return Column(head, unit, True, value=value)
 
 
 def count(
@@ -436,12 +448,33 @@ PRECISION = told("Precision", "precision")
 ONE_PRECISION = told("Precision", "precision", folds=True)
 
 
+def badged(name: str, row: Mapping[str, Any]) -> Value:
+    """What a row has in a column, with a badge where it is of another host or a reference."""
+    return Value(row[name], row[name], badge=words.SOURCE_BADGES.get(row["source"], ""))
+
+
+HOST = told("Host", partial(badged, "host"))
+
+
+def usd(amount: float, **more: Any) -> Value:
+    """A price in whole dollars, digits grouped."""
+    return Value(f"{amount:,.0f}".replace(",", words.THIN), amount, **more)
+
+
 def integer(value: Any, reason: str) -> Value:
     """A count, digits grouped from 10 000, or a dash with the reason why there is none."""
     number = words.number(value)
     if number is None:
         return missing(reason)
     return Value(words.grouped(number), sort=number)
+
+
+def spanned(
+    value: float, low: float | None, high: float | None, scale: float = 1.0, **more: Any
+) -> Value:
+    """A number with its range below, as far as either end is known."""
+    ends = (words.significant(end / scale) for end in (low, high) if end is not None)
+    return Value(words.significant(value / scale), value / scale, "–".join(ends), **more)
 
 
 def ranged(
