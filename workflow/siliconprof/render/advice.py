@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from siliconprof import words
 from siliconprof.advice import ranking
-from siliconprof.advice.parts import MEASURED, PREDICTED, PUBLISHED, Estimate, Facts
+from siliconprof.advice.parts import MEASURED, PREDICTED, PUBLISHED, Candidate, Estimate, Facts
 from siliconprof.advice.ranking import Advice, Answer
+from siliconprof.advice.words import speed_text
 from siliconprof.analyse import money
 from siliconprof.cells import advice_question
-from siliconprof.render import advice_figure
+from siliconprof.render import chart, strokes, style
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, missing, quantity, text
+from siliconprof.render.chart import Chart, Mark, Panel, Scale
+from siliconprof.render.data import Data, grouped
+from siliconprof.render.money import priced
+from siliconprof.render.tables import Column, Table, Value, missing, number, told
 
 HOUR_S = 3600.0
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ" * 4
+DASHES = ((1, 0), (4, 1.5), (1, 1), (6, 1, 1, 1))
 GIB = 2.0**30
+COLUMN_IN = 0.15  # from one question's marks to the next
+LOOKS = {  # scenario -> marker, step of the ramp or None, words
+    "fits": ("o", 3, "fits"),
+    "near-capacity": ("D", 0, "near capacity"),
+    "offload": ("^", 5, "with ZeRO-Offload"),
+    "unknown": ("_", None, "memory unknown"),
+    "cannot": ("x", None, "cannot"),
+}
+TITLES = {"unified": "Unified memory: usable share", "dedicated": "Memory of the card"}
 CANNOT = "the device cannot run it"
 MOST_SHOWN = 12  # lines that stand open
 
@@ -44,15 +60,15 @@ def add(data: Data, book: Book) -> None:
             "--model gpt2-large --batch 16” asks on the command line."
         )
         return
-    book.figure("advice", "advice", partial(advice_figure.draw, advices))
+    book.figure("advice", "advice", partial(draw, advices))
     for index, advice in enumerate(advices, 1):
-        book.heading(f"{advice_figure.LETTERS[index - 1]}: {advice.question.title}")
+        book.heading(f"{LETTERS[index - 1]}: {advice.question.title}")
         book.listing(list(advice.conclusion))
         shape = advice.question.shape_assumption()
         if shape:
             book.note(f"{shape}.")
         shown, others = split(advice.answers)
-        values = {
+        values: dict[str, Any] = {
             "question": advice.question.title,
             "parameters": words.significant(advice.n_parameters / 1e6),
             "work": words.scaled(advice.flops, "FLOP"),
@@ -78,65 +94,43 @@ def split(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
     return shown, [answer for answer in answers if id(answer) not in shown_ids]
 
 
-def table(answers: Sequence[Answer]) -> Table:
-    """A line for each device, the most useful first."""
-    result = Table(
-        [
-            Column("Device"),
-            Column("Backend"),
-            Column("Scenario", help="by the memory model, as for every cell"),
-            Column("memory needed", "GiB", True, "predicted, all of it on the device"),
-            Column("usable", "GiB", True, "of the device's memory"),
-            Column("speed", "samples/s", True, "one number or a range, by its evidence"),
-            Column("time", "h per 1,000 steps", True),
-            Column("Evidence", help="of the speed: measured, published, or predicted as a range"),
-            Column(
-                "energy",
-                "kWh per 1,000 steps",
-                True,
-                "of the scope named below; ≤: bound by the board's power",
-                below="scope",
-            ),
-            Column("electricity", "USD per 1,000 steps", True),
-            Column("price", "USD", True, "at launch, or as paid", below="what it buys"),
-            Column("Within budget", folds=True),
-        ]
-    )
-    for answer in answers:
-        unknown = CANNOT if answer.scenario == "cannot" else answer.step.basis
-        rate = answer.step.per(answer.batch_size)
-        reason = answer.why if answer.scenario == "cannot" else answer.step.basis
-        kind = answer.step.evidence or ("none" if answer.scenario == "cannot" else "unknown")
-        result.add(
-            Value(
-                answer.candidate.name,
-                sort=answer.candidate.name,
-                badge="this host" if answer.candidate.here else "",
-                title=answer.candidate.id,
-            ),
-            answer.backend,
-            Value(
-                words_of(answer), sort=ranking.SCENARIOS.index(answer.scenario), title=answer.why
-            ),
-            quantity(answer.need_bytes, "no memory model", GIB),
-            quantity(answer.capacity_bytes, "nobody knows its memory", GIB),
-            estimate(rate, unknown),
-            estimate(answer.step.times(ranking.STEPS / HOUR_S), unknown),
-            Value(kind, sort=kind, mark=MARKS.get(kind, ""), reason=reason),
-            *_energy(answer, unknown),
-            _price(answer),
-            text(answer.budget),
-            of=None,
-        )
-    return result
-
-
 MARKS = {PUBLISHED: "published", PREDICTED: "computed"}
 
 
-def words_of(answer: Answer) -> str:
+def table(answers: Sequence[Answer]) -> Table:
+    """A line for each device, the most useful first."""
+    return Table.of(answers, COLUMNS, about=lambda answer: None)
+
+
+def _device(answer: Answer) -> Value:
+    one = answer.candidate
+    return Value(one.name, one.name, badge="this host" if one.here else "", title=one.id)
+
+
+def _scenario(answer: Answer) -> Value:
     """`near capacity`; how much of an offloaded training stays is left to the hover text."""
-    return {"near-capacity": "near capacity"}.get(answer.scenario, answer.scenario)
+    place = ranking.SCENARIOS.index(answer.scenario)
+    return Value(answer.scenario.replace("-", " "), place, title=answer.why)
+
+
+def _unknown(answer: Answer) -> str:
+    """Why there is no speed."""
+    return CANNOT if answer.scenario == "cannot" else answer.step.basis
+
+
+def _evidence(answer: Answer) -> Value:
+    cannot = answer.scenario == "cannot"
+    kind = answer.step.evidence or ("none" if cannot else "unknown")
+    reason = answer.why if cannot else answer.step.basis
+    return Value(kind, sort=kind, mark=MARKS.get(kind, ""), reason=reason)
+
+
+def _speed(answer: Answer) -> Value:
+    return estimate(answer.step.per(answer.batch_size), _unknown(answer))
+
+
+def _hours(answer: Answer) -> Value:
+    return estimate(answer.step.times(ranking.STEPS / HOUR_S), _unknown(answer))
 
 
 def estimate(one: Estimate, unknown: str) -> Value:
@@ -150,29 +144,194 @@ def estimate(one: Estimate, unknown: str) -> Value:
     return Value(ends, sort=one.middle, mark=mark, title=one.basis)
 
 
-def _energy(answer: Answer, unknown: str) -> tuple[Value, Value]:
-    """Energy of the widest scope that is known, and its electricity."""
+def _energy(answer: Answer, as_usd: bool) -> Value:
+    """Energy of the widest scope that is known, or its electricity."""
     widest = answer.widest()
     if widest is None:
-        why = unknown if answer.scenario == "cannot" else ranking.no_energy(answer)
-        return missing(why), missing(why)
+        cannot = answer.scenario == "cannot"
+        return missing(_unknown(answer) if cannot else ranking.no_energy(answer))
     scope, joules = widest
-    bound = "≤ " if scope == money.AT_MOST else ""
+    bounded = scope == money.AT_MOST
     amount = joules.value if joules.value is not None else joules.high
     assert amount is not None
-    mark = MARKS.get(joules.evidence or "", "")
-    kwh, usd = amount * ranking.STEPS / money.J_PER_KWH, answer.cost_usd(amount)
-    below = "board's power" if bound else scope
-    return (
-        Value(f"{bound}{words.significant(kwh, 2)}", kwh, below, joules.basis, mark),
-        missing(money.NO_TARIFF)
-        if usd is None
-        else Value(f"{bound}{words.significant(usd, 2)}", usd, title=joules.basis, mark=mark),
+    value = answer.cost_usd(amount) if as_usd else amount * ranking.STEPS / money.J_PER_KWH
+    if value is None:
+        return missing(money.NO_TARIFF)
+    text = f"{'≤ ' if bounded else ''}{words.significant(value, 2)}"
+    below = "" if as_usd else "board's power" if bounded else scope
+    return Value(text, value, below, joules.basis, MARKS.get(joules.evidence or "", ""))
+
+
+OF_SCOPE = "of the scope named below; ≤: bound by the board's power"
+COLUMNS = (
+    told("Device", _device),
+    told("Backend", attrgetter("backend")),
+    told("Scenario", _scenario, "by the memory model, as for every cell"),
+    number(
+        "memory needed",
+        "GiB",
+        attrgetter("need_bytes"),
+        "no memory model",
+        "predicted, all of it on the device",
+    ),
+    number(
+        "usable",
+        "GiB",
+        attrgetter("capacity_bytes"),
+        "nobody knows its memory",
+        "of the device's memory",
+    ),
+    Column("speed", "samples/s", True, "one number or a range, by its evidence", value=_speed),
+    Column("time", "h per 1,000 steps", True, value=_hours),
+    told("Evidence", _evidence, "of the speed: measured, published, or predicted as a range"),
+    Column(
+        "energy",
+        "kWh per 1,000 steps",
+        True,
+        OF_SCOPE,
+        "scope",
+        value=partial(_energy, as_usd=False),
+    ),
+    Column("electricity", "USD per 1,000 steps", True, value=partial(_energy, as_usd=True)),
+    Column(
+        "price",
+        "USD",
+        True,
+        "at launch, or as paid",
+        "what it buys",
+        value=lambda answer: priced(answer.price),
+    ),
+    told("Within budget", attrgetter("budget"), folds=True),
+)
+
+
+# -- the figure ----------------------------------------------------------------------------------
+
+
+def draw(advices: Sequence[Advice], narrow: bool) -> Any:
+    """Bars of usable memory by vendor; beside each bar a mark per question, lines at its need."""
+    candidates = [answer.candidate for answer in advices[0].answers]
+    groups = grouped(candidates, lambda candidate: candidate.memory_kind)
+    panels = [
+        _panel(TITLES.get(kind, "This host's memory"), group, advices)
+        for kind, group in sorted(groups.items(), key=lambda item: -len(item[1]))
+    ]
+    used = {answer.scenario for advice in advices for answer in advice.answers}
+    legend = [
+        *(
+            (style.sample(marker, **_look(scenario)), name)
+            for scenario, (marker, _, name) in LOOKS.items()
+            if scenario in used
+        ),
+        *(
+            (
+                style.sample(None, "-", color=style.INK, dashes=_dashes(index)),
+                f"{LETTERS[index]} needs: {advice.question.title}",
+            )
+            for index, advice in enumerate(advices)
+        ),
+    ]
+    side_in = len(advices) * COLUMN_IN + 0.1
+    return Chart(panels, legend, columns=(2, 1), side_in=side_in).figure(narrow)
+
+
+def _dashes(index: int) -> tuple[float, ...]:
+    return DASHES[index % len(DASHES)]
+
+
+def _look(scenario: str) -> dict[str, Any]:
+    """How a mark of a scenario is drawn; shape and lightness tell them apart, not colour alone."""
+    step = LOOKS[scenario][1]
+    ink = style.FAINT if step is None else style.RAMP[step][0]
+    return {"color": ink, "markersize": 3.6, "markeredgewidth": 0.9}
+
+
+def _panel(title: str, group: Sequence[Candidate], advices: Sequence[Advice]) -> Panel:
+    """Devices by memory; the first row holds the letters of the questions."""
+    group = sorted(group, key=lambda c: (-(c.memory_bytes or 0), c.id))
+    needs = {
+        LETTERS[index]: need
+        for index, advice in enumerate(advices)
+        if (need := _needs(advice, group))
+    }
+    sizes = [(candidate.capacity()[0] or 0) / GIB for candidate in group]
+    known = [*filter(None, sizes), *needs.values()]
+    low = min(known, default=2) / 2
+    shown: list[Mark] = []
+    look: dict[str, Any]
+    for y, (candidate, size) in enumerate(zip(group, sizes, strict=True), 1):
+        text = f"{candidate.name}: {words.significant(size)} GiB usable"
+        look = {"facecolor": style.shade("grey", 45)}
+        shown.append(chart.bar(y, low, max(size, low), None, text, 0.62, **look))
+    for index, advice in enumerate(advices):
+        letter = LETTERS[index]
+        shown.append(_right(0, index, letter, ha="center", va="center"))
+        answers = {answer.candidate.id: answer for answer in advice.answers}
+        for y, candidate in enumerate(group, 1):
+            answer = answers[candidate.id]
+            text = f"{letter} on {candidate.name}: {hover_text(answer)}"
+            shown.append(
+                _right(y, index, text, LOOKS[answer.scenario][0], **_look(answer.scenario))
+            )
+        if need := needs.get(letter):
+            text = f"{letter} needs {words.significant(need)} GiB here"
+            look = {"color": style.INK, "linewidth": 0.8, "dashes": _dashes(index)}
+            shown.append(chart.line([need, need], [0.4, len(group) + 0.5], None, text, **look))
+    return Panel(
+        shown,
+        Scale("memory that a training may use / GiB", log=10, ends=(low, None)),
+        labels=["", *map(_label, group)],
+        title=title,
+        row_in=(0.16, 0.16),
+        finish=lambda ax: _letters(ax, needs),
     )
 
 
-def _price(answer: Answer) -> Value:
-    if answer.price.usd is None:
-        return missing(answer.price.said)
-    usd: Any = answer.price.usd
-    return Value(f"{usd:,.0f}".replace(",", words.THIN), usd, answer.price.of, answer.price.said)
+def _right(y: float, index: int, text: str, marker: str = "", **look: Any) -> Mark:
+    """A mark, or without one a letter, right of the axes in a question's column."""
+
+    def draw(ax: Any) -> Any:
+        x = 1 + (0.1 + index * COLUMN_IN) / _width_in(ax)
+        place = {"transform": ax.get_yaxis_transform(), "clip_on": False, **look}
+        if marker:
+            return ax.plot([x], [y], marker, **place)
+        return ax.text(x, y, text, size=style.SMALL_PT, **place)
+
+    return Mark(draw, None, text if marker else "")
+
+
+def _width_in(ax: Any) -> float:
+    return float(ax.get_position().width * ax.figure.get_size_inches()[0])
+
+
+def _letters(ax: Any, needs: Mapping[str, float]) -> None:
+    """Letters above the lines of what is needed, apart where the lines are not."""
+    low, high = map(math.log, ax.get_xlim())
+    wanted = [(math.log(need) - low) / (high - low) for need in needs.values()]
+    places = strokes.spread(wanted, 0.09 / _width_in(ax), 0.0, 1.0)
+    for letter, x in zip(needs, places, strict=True):
+        look = {"ha": "center", "va": "center", "size": style.SMALL_PT}
+        ax.text(x, 0, letter, transform=ax.get_yaxis_transform(), **look)
+
+
+def _label(candidate: Candidate) -> str:
+    """The name without its vendor; a star where it is this host's own."""
+    name = candidate.name.removeprefix("Apple ").removeprefix("NVIDIA ").removeprefix("GeForce ")
+    name = words.shortened(name.replace(" GPU cores", " cores"), 24)
+    return f"★ {name}" if candidate.here else name
+
+
+def _needs(advice: Advice, group: Sequence[Candidate]) -> float | None:
+    """GiB that the training needs on most of these devices; the backends differ a little."""
+    ids = {candidate.id for candidate in group}
+    needs = sorted(
+        one.need_bytes for one in advice.answers if one.candidate.id in ids and one.need_bytes
+    )
+    return needs[len(needs) // 2] / GIB if needs else None
+
+
+def hover_text(answer: Answer) -> str:
+    """What the pointer shows of one device and question."""
+    need = words.significant((answer.need_bytes or 0) / GIB)
+    rate = speed_text(answer)
+    return f"{LOOKS[answer.scenario][2]}, needs {need} GiB{f', {rate}' if rate else ''}"

@@ -12,18 +12,13 @@ from typing import Any
 from siliconprof import words
 from siliconprof.memory import memory_model
 from siliconprof.render.data import Data
-from siliconprof.render.tables import Table, Value, missing
+from siliconprof.render.tables import Value, missing
 from siliconprof.render.traces import key as key_of
 from siliconprof.render.variants import Row, as_usual, has_no_speed
 
 NOT_MEASURED = "no cell of this device, workload and setting is among the results"
 NOT_DERIVED = "no cell of this device and workload, by the Trainer, is among the results"
 SCENARIO_OF = {"fits": "1", "offload": "2", "near-capacity": "3"}  # the paper's numbers for ours
-LENGTHS = (
-    "The paper tells neither the tokens of a sequence nor the length of a clip, and time, "
-    "memory and energy depend on them. Each value from here names those it was measured or derived "
-    "with, so it does not repeat the printed one."
-)
 
 
 def model_and_size(workload: str) -> tuple[str, str]:
@@ -76,13 +71,6 @@ def length(row: Row) -> str:
 def memory_and_length(row: Row) -> str:
     """What its memory depends on: `checkpointed, 30 s clips, 128 tokens`."""
     return f"{'checkpointed, ' if row.get('gradient_checkpointing') else ''}{length(row)}"
-
-
-def with_lengths(table: Table) -> Table:
-    """The same table; where it shows anything of ours, it says what the paper leaves open."""
-    if any(value.mark == "measured" for row in table.rows for value in row):
-        table.notes = [*table.notes, LENGTHS]
-    return table
 
 
 def trainings(data: Data, row: Row, **wanted: Any) -> list[Row]:

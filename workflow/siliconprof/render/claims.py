@@ -17,7 +17,7 @@ from siliconprof.claims.region import shown
 from siliconprof.claims.verdicts import NOT_TESTABLE, VERDICTS
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, missing, published, split
+from siliconprof.render.tables import Column, Table, Value, count, missing, published, split, told
 from siliconprof.render.variants import Row
 
 UNITS = {"times": "×"}
@@ -25,6 +25,7 @@ NOT_PRINTED = "the source gives no number"
 NOT_COMPARED = "nothing was compared: see the reason"
 NO_ANALOGUE = "no other device or host did the same work, or none is like the named ones"
 NO_VERDICT = "no verdict"
+CONSISTENCY = "consistency"
 AS_IT_STANDS = "as it stands"
 SHOWN, LONG = 130, 420  # letters of a reason that stand in sight; the rest is folded
 SAYS = {
@@ -67,29 +68,29 @@ def add(data: Data, book: Book) -> None:
         book.note("No claim is decided: the reasons below name what is missing.")
     against = [row for row in data.claims if row.get("consistency") == INCONSISTENT]
     if against:
-        book.table("claims-inconsistent", "claims-inconsistent", inconsistent(against))
+        contradicted = Table.of(against, INCONSISTENT_COLUMNS, lambda row: None)
+        book.table("claims-inconsistent", "claims-inconsistent", contradicted)
     folded = f"All {words.count(len(data.claims), 'claim')}"
     book.table("claims", "claims", table(data, data.claims), folded=folded)
 
 
-def inconsistent(claims: Sequence[Row]) -> Table:
-    """Statements that the sources' own numbers contradict, those numbers, and our reading."""
-    result = Table(
-        [
-            Column("Claim and source"),
-            Column("Sources' own numbers", NO_VERDICT),
-            Column("How it is read here", help="what the disagreement may owe to our reading"),
-        ]
-    )
-    for row in claims:
-        result.add(
-            Value(_statement(row), sort=row["id"], title=row["id"], mark="note"),
-            split(str(row["consistency_reason"]), LONG, sort=row["id"], mark="note"),
-            Value(str(row["note"]), sort=row["id"], mark="note")
-            if row["note"]
-            else missing(AS_IT_STANDS),
-        )
-    return result
+def _claim(row: Row) -> Value:
+    return Value(_statement(row), sort=row["id"], title=row["id"], mark="note")
+
+
+def _sources(row: Row) -> Value:
+    return split(str(row["consistency_reason"]), LONG, sort=row["id"], mark="note")
+
+
+def _reading(row: Row) -> Value:
+    return Value(row["note"], row["id"], mark="note") if row["note"] else missing(AS_IT_STANDS)
+
+
+INCONSISTENT_COLUMNS = (  # what the sources' own numbers contradict, those, and our reading
+    told("Claim and source", _claim),
+    Column("Sources' own numbers", NO_VERDICT, value=_sources),
+    told("How it is read here", _reading, "what the disagreement may owe to our reading"),
+)
 
 
 def _statement(row: Row) -> str:
@@ -98,28 +99,33 @@ def _statement(row: Row) -> str:
 
 def counted(claims: Sequence[Row]) -> Table:
     """How many claims of each source came to which verdict."""
-    result = Table(
-        [
-            Column("Source"),
-            Column("claims", "", True),
-            *(Column(verdict, "", True) for verdict in VERDICTS),
-            Column("consistent", NO_VERDICT, True, "the source's own numbers agree with it"),
-            Column("inconsistent", NO_VERDICT, True, "the source's own numbers do not"),
-        ]
+    groups = {name: [row for row in claims if _source(row) == start] for start, name in SOURCES}
+    groups = {name: rows for name, rows in groups.items() if rows}
+    if len(groups) > 1:
+        groups["all"] = list(claims)
+
+    def those(head: str, column: str, value: str, unit: str = "", help: str = "") -> Column:
+        def number(name: str) -> int:
+            return sum(row.get(column) == value for row in groups[name])
+
+        return count(head, number, "", help, unit)
+
+    columns = (
+        told("Source", str),
+        count("claims", lambda name: len(groups[name]), ""),
+        *(those(verdict, "verdict", verdict) for verdict in VERDICTS),
+        those(
+            "consistent",
+            CONSISTENCY,
+            CONSISTENT,
+            NO_VERDICT,
+            "the source's own numbers agree with it",
+        ),
+        those(
+            "inconsistent", CONSISTENCY, INCONSISTENT, NO_VERDICT, "the source's own numbers do not"
+        ),
     )
-    groups = [(name, [row for row in claims if _source(row) == start]) for start, name in SOURCES]
-    groups = [(name, rows) for name, rows in groups if rows]
-    for name, rows in [*groups, ("all", list(claims))] if len(groups) > 1 else groups:
-        verdicts = Counter(row["verdict"] for row in rows)
-        tables = Counter(row.get("consistency") for row in rows)
-        numbers = [
-            len(rows),
-            *(verdicts[v] for v in VERDICTS),
-            tables[CONSISTENT],
-            tables[INCONSISTENT],
-        ]
-        result.add(name, *(Value(str(n), sort=n) for n in numbers))
-    return result
+    return Table.of(groups, columns, about=lambda name: None)
 
 
 def _source(row: Row) -> str:
@@ -131,42 +137,9 @@ def _source(row: Row) -> str:
 
 def table(data: Data, claims: Sequence[Row]) -> Table:
     """Claims, decided ones first, in the order of the sources."""
-    result = Table(
-        [
-            Column("Verdict"),
-            Column("Claim and source"),
-            Column(
-                "published",
-                "below: agrees if",
-                below="agrees if",
-                help="as printed; below, what agrees with it: its tolerance applied, or a sign",
-            ),
-            Column("measured", help="of several cases the one that decides", below="interval"),
-            Column("Reason"),
-            Column(
-                "Sources' own numbers",
-                NO_VERDICT,
-                help="whether what the sources printed agrees with the statement",
-            ),
-            Column("Analogue", NO_VERDICT, help="what other devices or hosts show"),
-        ]
-    )
     cells = {str(cell["record"]): cell for cell in data.cells}
-    for row in sorted(claims, key=lambda row: VERDICTS.index(row["verdict"])):
-        used = _used(row, cells)
-        where = row["measured_devices"] and f"compared: {row['measured_devices']}"
-        reading = "; ".join(filter(None, (row["tolerance_reason"], row["note"], where)))
-        result.add(
-            Value(row["verdict"], sort=VERDICTS.index(row["verdict"])),
-            Value(_statement(row), sort=row["id"], title=row["id"], mark="note", more=reading),
-            _printed(row),
-            _value(row, "measured", NOT_COMPARED),
-            split(str(row["reason"] or ""), SHOWN, mark="note", sort=str(row["reason"] or "")),
-            _tables(row),
-            _analogue(row),
-            of=used or None,
-        )
-    return result
+    rows = sorted(claims, key=lambda row: VERDICTS.index(row["verdict"]))
+    return Table.of(rows, COLUMNS, about=lambda row: _used(row, cells) or None)
 
 
 def _used(row: Row, cells: Mapping[str, Row]) -> list[Row]:
@@ -230,3 +203,33 @@ def _analogue(row: Row) -> Value:
     figure = _value(row, "analogue", NOT_COMPARED)
     text = row["analogue_says"] if figure.reason else f"{row['analogue_says']}, {figure.text}"
     return Value(text, sort=text, more=str(row["analogue_reason"]), mark="prose")
+
+
+def _read_as(row: Row) -> Value:
+    """The statement, and folded how it is read and what was compared."""
+    where = row["measured_devices"] and f"compared: {row['measured_devices']}"
+    reading = "; ".join(filter(None, (row["tolerance_reason"], row["note"], where)))
+    return replace(_claim(row), more=reading)
+
+
+def _reason(row: Row) -> Value:
+    text = str(row["reason"] or "")
+    return split(text, SHOWN, mark="note", sort=text)
+
+
+PRINTED = "as printed; below, what agrees with it: its tolerance applied, or a sign"
+SOURCES_AGREE = "whether what the sources printed agrees with the statement"
+COLUMNS = (
+    told("Verdict", lambda row: Value(row["verdict"], VERDICTS.index(row["verdict"]))),
+    told("Claim and source", _read_as),
+    Column("published", "below: agrees if", False, PRINTED, "agrees if", value=_printed),
+    Column(
+        "measured",
+        help="of several cases the one that decides",
+        below="interval",
+        value=lambda row: _value(row, "measured", NOT_COMPARED),
+    ),
+    told("Reason", _reason),
+    Column("Sources' own numbers", NO_VERDICT, False, SOURCES_AGREE, value=_tables),
+    Column("Analogue", NO_VERDICT, False, "what other devices or hosts show", value=_analogue),
+)

@@ -1,28 +1,28 @@
-"""Seed 004's networks: epoch and step times, throughput, accuracy, and the device ratios."""
+"""Seed 004's networks: epoch and step times, throughput, accuracy, and the device ratios.
+
+Figures and the order of everything are here; tables are in `classic_tables`, ratios in `ratios`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from siliconprof import words
-from siliconprof.render import (
-    classic_figures,
-    classic_published,
-    classic_tables,
-    ratios,
-    training,
-)
-from siliconprof.render.book import Book
-from siliconprof.render.classic_figures import Cases
+from siliconprof.render import chart, classic_tables, hover, ratios, style, training
+from siliconprof.render.book import Book, parts
+from siliconprof.render.chart import HOLLOW, ROW_IN, Chart, Mark, Panel, Scale
+from siliconprof.render.classic_tables import CHANCE, accuracy_interval, synthetic, trained_steps
 from siliconprof.render.data import Data
-from siliconprof.render.ratios import epoch, side_name
+from siliconprof.render.ratios import Case, Pair, Ratio, epoch, side, side_name, times
 from siliconprof.render.tables import Table
-from siliconprof.render.variants import Row, precision
+from siliconprof.render.variants import Row, order, precision
 
+Cases = Mapping[Case, Sequence[Row]]
+DASHES = {"by the fastest products measured": (1, 1), "by the data sheets": (3, 2)}
 CASES_PER_FIGURE = 14
 PAIRS_PER_FIGURE = 6
-FOLD_ABOVE = 16  # lines of a table
 MISLED_TITLE = "What TFLOPS alone would have said:"
 HOLLOW_NOTE = " Hollow: extrapolated from the steps that were timed, not measured as a whole."
 
@@ -45,18 +45,18 @@ def add(data: Data, book: Book, prefix: str = "", everyone: Data | None = None) 
         why = sorted({f"{cell['status']}: {cell['reason']}" for cell in failed})
         reasons = words.listing(why) or "no batch size came to its end"
         book.note(f"No figure: no network was measured ({reasons}).")
-    timed = classic_tables.times(data, cases)
-    book.table(f"{prefix}classic-times", "classic-times", timed, folded=_fold(timed))
-    if any(words.number(point.get("test_accuracy")) is not None for point in points):
-        learned = classic_tables.accuracy(cases)
-        book.table(f"{prefix}classic-accuracy", "classic-accuracy", learned, folded=_fold(learned))
+    timed = classic_tables.times_table(data, cases)
+    book.table(f"{prefix}classic-times", "classic-times", timed, counted="line")
+    if any(map(_tested, points)):
+        learned = Table.of(classic_tables.of_cases(cases), classic_tables.ACCURACY)
+        book.table(f"{prefix}classic-accuracy", "classic-accuracy", learned, counted="line")
     if points:
         _ratios(data, book, prefix, points)
     if everyone is not None:
-        printed = classic_published.table(everyone)
+        printed = classic_tables.published_table(everyone)
         measured = any(value.mark == "measured" for row in printed.rows for value in row)
-        fold = "" if measured else _fold(printed)
-        book.table(f"{prefix}classic-published", "classic-published", printed, folded=fold)
+        counted = "" if measured else "line"
+        book.table(f"{prefix}classic-published", "classic-published", printed, counted=counted)
 
 
 def present(data: Data) -> bool:
@@ -68,61 +68,43 @@ def _cells(data: Data) -> list[Row]:
     return [cell for cell in data.cells if cell["trainer"] == ratios.TRAINER]
 
 
+def _tested(point: Row) -> bool:
+    return words.number(point.get("test_accuracy")) is not None
+
+
 def _figures(data: Data, book: Book, prefix: str, cases: Cases) -> None:
-    timed = {case: group for case, group in cases.items() if any(map(epoch, group))}
-    hollow = any(ratios.extrapolated(point) for group in timed.values() for point in group)
-    values = {"extrapolated": HOLLOW_NOTE if hollow else ""}
-    for part, more in _parts(timed, CASES_PER_FIGURE):
+    def chosen(has: Callable[[Row], Any]) -> list[tuple[Case, Sequence[Row]]]:
+        """The cases with any point that has something."""
+        return [(case, group) for case, group in cases.items() if any(map(has, group))]
+
+    timed = chosen(epoch)
+    hollow = any(ratios.extrapolated(point) for _, group in timed for point in group)
+    for name, part in parts(f"{prefix}classic-epochs", timed, CASES_PER_FIGURE):
+        draw = partial(draw_epochs, dict(part))
+        book.figure(name, "classic-epochs", draw, extrapolated=HOLLOW_NOTE if hollow else "")
+    stepped = chosen(lambda point: point["step_median_s"])
+    for network in dict.fromkeys(case.network for case, _ in stepped):
+        rows = [p for case, points in stepped if case.network == network for p in points]
+        rows.sort(key=lambda point: (order_of_side(point), point["batch_size"]))
+        name = network.lower() if network.isupper() else network
         book.figure(
-            f"{prefix}classic-epochs{more}",
-            "classic-epochs",
-            partial(classic_figures.draw_epochs, part),
-            **values,
-        )
-    stepped = {
-        case: group for case, group in cases.items() if any(p["step_median_s"] for p in group)
-    }
-    for name in dict.fromkeys(case.network for case in stepped):
-        group = [p for case, points in stepped.items() if case.network == name for p in points]
-        group.sort(key=lambda point: (classic_figures.order_of_side(point), point["batch_size"]))
-        book.figure(
-            f"{prefix}classic-phases-{name.lower() if name.isupper() else name}",
+            f"{prefix}classic-phases-{name}",
             "classic-phases",
-            partial(training.draw, data, group, name=step_label),
-            network=name,
+            partial(training.draw, data, rows, name=step_label),
+            network=network,
         )
-    rated = {case: group for case, group in cases.items() if any(p["samples_per_s"] for p in group)}
-    if rated:
+    if rated := chosen(lambda point: point["samples_per_s"]):
+        draw = partial(draw_rates, dict(rated))
+        book.figure(f"{prefix}classic-rates", "classic-rates", draw)
+    for name, part in parts(f"{prefix}classic-accuracy", chosen(_tested), CASES_PER_FIGURE):
+        generated = any(synthetic(point) for _, group in part for point in group)
         book.figure(
-            f"{prefix}classic-rates", "classic-rates", partial(classic_figures.draw_rates, rated)
-        )
-    tested = {
-        case: group
-        for case, group in cases.items()
-        if any(words.number(point.get("test_accuracy")) is not None for point in group)
-    }
-    for part, more in _parts(tested, CASES_PER_FIGURE):
-        book.figure(
-            f"{prefix}classic-accuracy{more}",
+            name,
             "classic-accuracy",
-            partial(classic_figures.draw_accuracy, part),
-            chance=words.whole_percent(classic_tables.CHANCE),
-            synthetic=" The images are generated, no photographs."
-            if any(classic_tables.synthetic(point) for group in part.values() for point in group)
-            else "",
+            partial(draw_accuracy, dict(part)),
+            chance=words.whole_percent(CHANCE),
+            synthetic=" The images are generated, no photographs." if generated else "",
         )
-
-
-def _fold(table: Table) -> str:
-    """The line under which a long table is folded away; empty for a short one."""
-    return words.count(len(table.rows), "line") if len(table.rows) > FOLD_ABOVE else ""
-
-
-def _parts(cases: Cases, most: int) -> Iterator[tuple[Cases, str]]:
-    """Portions that a page can show, with what their file names end in."""
-    items = list(cases.items())
-    for start in range(0, len(items), most):
-        yield dict(items[start : start + most]), f"-{start // most + 1}" if start else ""
 
 
 def _ratios(data: Data, book: Book, prefix: str, points: Sequence[Row]) -> None:
@@ -139,19 +121,17 @@ def _ratios(data: Data, book: Book, prefix: str, points: Sequence[Row]) -> None:
         book.note(f"No device ratios: {why}.")
         return
     hollow = any(ratio.extrapolated for pair in pairs for ratio in pair.ratios)
-    for start in range(0, len(pairs), PAIRS_PER_FIGURE):
-        more = f"-{start // PAIRS_PER_FIGURE + 1}" if start else ""
-        part = pairs[start : start + PAIRS_PER_FIGURE]
+    for name, part in parts(f"{prefix}classic-ratios", pairs, PAIRS_PER_FIGURE):
         book.figure(
-            f"{prefix}classic-ratios{more}",
+            name,
             "classic-ratios",
-            partial(classic_figures.draw_ratios, data, part),
+            partial(draw_ratios, data, part),
             foretold=_foretold_note(data, part),
             extrapolated=HOLLOW_NOTE if hollow else "",
         )
     book.table(f"{prefix}classic-ranges", "classic-ranges", classic_tables.ranges(data, pairs))
     single = classic_tables.ratios_table(pairs)
-    book.table(f"{prefix}classic-ratios", "classic-ratios", single, folded=_fold(single))
+    book.table(f"{prefix}classic-ratios", "classic-ratios", single, counted="line")
     judgements = [judgement for pair in pairs if (judgement := ratios.judged(data, pair))]
     if judgements:
         book.listing(judgements, MISLED_TITLE)
@@ -162,7 +142,7 @@ def _ratios(data: Data, book: Book, prefix: str, points: Sequence[Row]) -> None:
         )
 
 
-def _foretold_note(data: Data, pairs: Sequence[ratios.Pair]) -> str:
+def _foretold_note(data: Data, pairs: Sequence[Pair]) -> str:
     """What the lines of a figure's panels are; only of those that are drawn."""
     products, sheets = (
         any(predict(data, pair).ratio for pair in pairs)
@@ -181,3 +161,221 @@ def step_label(row: Row, lines: bool = False) -> str:
     remark = words.blas_remark(row)
     name = f"batch {int(row['batch_size'])} · {row['backend']} · {precision(row)}"
     return f"{name}\n{remark}" if lines and remark else f"{name}{f' · {remark}' * bool(remark)}"
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def order_of_side(point: Row) -> tuple:
+    """Where a point's device, backend and precision stand on the page, whatever its network."""
+    return order(point | {"module": "", "workload": "", "point": 0})
+
+
+def _kind(point: Row) -> tuple:
+    """What tells one line of a case from another."""
+    return (*side(point), precision(point))
+
+
+def _kinds(cases: Cases) -> dict[tuple, tuple[str, Row]]:
+    """Each device, backend and precision: its name, and any of its points."""
+    points = sorted((p for group in cases.values() for p in group), key=order_of_side)
+    several_devices = len({side(point)[:3] for point in points}) > 1
+    several_precisions = len({precision(point) for point in points}) > 1
+    kinds = {}
+    for point in points:
+        name = side_name(point) if several_devices else words.backend_name(point)
+        name += f", {precision(point)}" if several_precisions else ""
+        kinds[_kind(point)] = (name, point)
+    return kinds
+
+
+def _legend(cases: Cases) -> list[style.Entry]:
+    return [
+        (style.sample(_marker(point), color=style.colour(point), markersize=3.4), name)
+        for name, point in _kinds(cases).values()
+    ]
+
+
+def _hollow(text: str) -> style.Entry:
+    return style.sample("o", color=style.MUTED, markersize=4, **HOLLOW), text
+
+
+def _marker(point: Row) -> str:
+    return style.device_mark(point["device"])
+
+
+def _between(cases: Sequence[Case]) -> Iterator[Mark]:
+    """Lines between the rows of cases, darker between two networks."""
+    for y, (above, below) in enumerate(zip(cases, cases[1:], strict=False)):
+        same = above.network == below.network
+        ink = style.RULE if same else style.FAINT
+        yield chart.across(y + 0.5, color=ink, linewidth=0.4 if same else 0.7)
+
+
+def _rows(
+    cases: Cases, draw: Callable[[Row, float, str], Iterator[Mark]], x: Scale, *more: Mark
+) -> Panel:
+    """A row for each case, and in it a line for each device, backend and precision.
+
+    Args:
+        draw: of a point, where it stands, and its name.
+    """
+    kinds = _kinds(cases)
+    lines = list(kinds)
+    row_in = 0.13 * len(lines) + 0.09
+    shown = [*_between(list(cases)), *more]
+    for y, (case, group) in enumerate(cases.items()):
+        for point in group:
+            line = lines.index(_kind(point)) - (len(lines) - 1) / 2
+            shown += draw(point, y + line * 0.13 / row_in, f"{case}, {kinds[_kind(point)][0]}")
+    return Panel(
+        shown,
+        x,
+        labels=[str(case) for case in cases],
+        label_rows=list(cases.values()),
+        row_in=(row_in, row_in),
+    )
+
+
+def draw_epochs(cases: Cases, narrow: bool) -> Any:
+    """Epochs on a log axis: a light bar from the training's time to the dot, the whole epoch."""
+
+    def marks(point: Row, at: float, name: str) -> Iterator[Mark]:
+        step, train = epoch(point), words.number(point.get("epoch_train_s"))
+        if step is None:
+            return
+        whole, extrapolated = step.middle, ratios.extrapolated(point)
+        if train:
+            text = f"{name}: validation {hover.seconds(whole - train)} of the epoch"
+            look = {"linewidth": 3.2, "alpha": 0.35, "solid_capstyle": "butt"}
+            yield chart.line([train, whole], [at, at], point, text, **look)
+        yield chart.line([step.low, step.high], [at, at], point)
+        text = f"{name}: epoch {hover.seconds(whole, step.low, step.high)}"
+        text += ", extrapolated" * extrapolated
+        look = HOLLOW if extrapolated else {}
+        yield chart.dot(whole, at, point, text, _marker(point), 3.8, **look)
+        yield chart.beside(max(step.high, whole), at, words.duration(whole), point, color=style.INK)
+
+    panel = _rows(cases, marks, Scale("one epoch with validation / s", log=10))
+    legend = _legend(cases)
+    if any(epoch(p) and ratios.extrapolated(p) for group in cases.values() for p in group):
+        legend.append(_hollow("hollow: extrapolated epoch"))
+    return Chart([panel], legend).figure(narrow)
+
+
+def draw_accuracy(cases: Cases, narrow: bool) -> Any:
+    """Test accuracy with its 95 % interval; chance as a line."""
+
+    def marks(point: Row, at: float, name: str) -> Iterator[Mark]:
+        share, ends = words.number(point.get("test_accuracy")), accuracy_interval(point)
+        if share is None:
+            return
+        if ends:
+            yield chart.line(ends, [at, at], point)
+        low, high = ends or (None, None)
+        text = f"{name}: test accuracy {hover.spanned(share, low, high, '%', 0.01)}"
+        yield chart.dot(share, at, point, text, _marker(point), 3.6)
+        steps = trained_steps(point)
+        label = words.percent(share) + (f", {words.count(steps, 'step')}" if steps else "")
+        yield chart.beside(
+            max(share, ends[1] if ends else share), at, label, point, color=style.INK
+        )
+
+    x = Scale("test images classified rightly / %", ends=(0, None), reach=[0.95], unit=0.01)
+    look: dict[str, Any] = {"color": style.INK, "dashes": (3, 2), "linewidth": 0.7}
+    legend = [*_legend(cases), (style.sample(None, "-", **look), "chance")]
+    panel = _rows(cases, marks, x, chart.upright(CHANCE, **look))
+    return Chart([panel], legend).figure(narrow)
+
+
+def draw_rates(cases: Cases, narrow: bool) -> Any:
+    """Samples per second of the unsplit step against the batch size; a panel for each network."""
+    batches = sorted({case.batch_size for case in cases})
+    fast = any((p["samples_per_s"] or 0) > 1e4 for group in cases.values() for p in group)
+    rate_label = "1,000 samples per second" if fast else "samples per second"
+    y = Scale(rate_label, log=10, unit=1e3 if fast else 1.0)
+
+    def ticks(axis: Any, low: float, high: float) -> None:
+        axis.set_ticks(batches, [str(batch) for batch in batches])
+        axis.set_minor_locator(style.FixedLocator([]))
+
+    panels = []
+    for network in dict.fromkeys(case.network for case in cases):
+        shown: list[Mark] = []
+        for kind, (name, _) in _kinds(cases).items():
+            line = [
+                (case.batch_size, rate, point)
+                for case, group in cases.items()
+                for point in group
+                if case.network == network
+                and _kind(point) == kind
+                and (rate := words.number(point["samples_per_s"]))
+            ]
+            for batch, rate, point in line:
+                ends = _rate_ends(point, rate)
+                value = hover.spanned(rate, *ends, "samples/s")
+                text = f"{network}, batch {batch}, {name}: {value}"
+                shown.append(chart.line([batch, batch], ends, point, text))
+                shown.append(chart.dot(batch, rate, point, text, _marker(point), zorder=3))
+            if line:
+                xs, ys, rows = zip(*line, strict=True)
+                shown.append(chart.line(xs, ys, rows, linewidth=1.0))
+        x = Scale("batch size", log=2, reach=batches, ticks=ticks)
+        panels.append(Panel(shown, x, y, title=network))
+    return Chart(panels, _legend(cases), columns=(3, 1)).figure(narrow)
+
+
+def _rate_ends(point: Row, rate: float) -> tuple[float, float]:
+    """The 95 % interval of a throughput, from that of the unsplit step."""
+    middle, low, high = (
+        words.number(point[f"unsplit_step_{part}_s"]) for part in ("median", "low", "high")
+    )
+    return (rate * middle / high, rate * middle / low) if middle and low and high else (rate, rate)
+
+
+def draw_ratios(data: Data, pairs: Sequence[Pair], narrow: bool) -> Any:
+    """A panel for each pair: ratios on a log axis, and what matrix products and data sheets say."""
+    cases = list(dict.fromkeys(ratio.case for pair in pairs for ratio in pair.ratios))
+    legend = [(style.sample("o", color=style.INK, markersize=3.6), "ratio of epochs")]
+    if any(ratio.extrapolated for pair in pairs for ratio in pair.ratios):
+        legend.append(_hollow("hollow: an extrapolated epoch in it"))
+    foretold = [(ratios.by_products(data, pair), ratios.by_sheets(data, pair)) for pair in pairs]
+    for name, of_pairs in zip(DASHES, zip(*foretold, strict=True), strict=True):
+        if any(one.ratio for one in of_pairs):
+            line = style.sample(None, "-", color=style.MUTED, dashes=DASHES[name])
+            legend.append((line, name))
+    panels = []
+    for pair, predictions in zip(pairs, foretold, strict=True):
+        rows = {ratio.case: ratio.rows for ratio in pair.ratios}
+        shown = [*_between(cases), chart.upright(1, color=style.INK, linewidth=0.8)]
+        for one, dash in zip(predictions, DASHES.values(), strict=True):
+            if one.ratio:
+                shown.append(chart.upright(one.ratio, linewidth=0.9, dashes=dash))
+        for ratio in pair.ratios:
+            shown += _of_ratio(ratio, cases.index(ratio.case))
+        panels.append(
+            Panel(
+                shown,
+                Scale("times as fast", log=10),
+                labels=[str(case) for case in cases],
+                label_rows=[rows.get(case, ()) for case in cases],
+                title=pair.name,
+                of=[point for both in rows.values() for point in both],
+                row_in=(ROW_IN, ROW_IN),
+            )
+        )
+    return Chart(panels, legend, columns=(2, 1), same_y=True).figure(narrow)
+
+
+def _of_ratio(ratio: Ratio, y: int) -> Iterator[Mark]:
+    """A dot in the colour of the faster side, its interval and its value."""
+    ink = style.colour((ratio.a if ratio.middle >= 1 else ratio.b).row)
+    yield chart.line([ratio.low, ratio.high], [y, y], ratio.rows, color=ink)
+    text = (
+        f"{ratio.case}: {side_name(ratio.a.row)} trains "
+        f"{hover.spanned(ratio.middle, ratio.low, ratio.high, '×')} as fast as "
+        f"{side_name(ratio.b.row)}" + ", extrapolated" * ratio.extrapolated
+    )
+    face = HOLLOW if ratio.extrapolated else {}
+    yield chart.dot(ratio.middle, y, ratio.rows, text, "o", 4, color=ink, **face)
+    yield chart.beside(ratio.high, y, times(ratio.middle), ratio.rows, color=style.INK)

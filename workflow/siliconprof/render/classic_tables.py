@@ -1,142 +1,172 @@
-"""Tables of seed 004's networks: times, accuracy, ratios measured here, ratios published."""
+"""Tables of seed 004's networks: times, accuracy, ratios measured here and published."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import permutations
+from operator import attrgetter
+from typing import Any
 
 from siliconprof import words
-from siliconprof.render import ratios, uncertainty
-from siliconprof.render.data import Data
-from siliconprof.render.ratios import Case, Foretold, Pair, Ratio, epoch, side_name
-from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity, ranged
-from siliconprof.render.training import MS, PHASES
+from siliconprof.analyse.throughputs import device_of
+from siliconprof.render import beside, ratios, uncertainty
+from siliconprof.render.compare import Step
+from siliconprof.render.data import Data, grouped
+from siliconprof.render.ratios import (
+    Case,
+    Foretold,
+    Pair,
+    Ratio,
+    epoch,
+    is_cpu,
+    network,
+    side_name,
+    times,
+)
+from siliconprof.render.tables import (
+    BACKEND,
+    DEVICE,
+    Column,
+    Table,
+    Value,
+    count,
+    median,
+    missing,
+    number,
+    printed,
+    published,
+    quantity,
+    spanned,
+    told,
+)
+from siliconprof.render.training import PHASES
 from siliconprof.render.variants import Row, precision
 
 CLASSES = 10  # of the last layer of each of the seed's networks
 CHANCE = 1 / CLASSES
 Z_95 = 1.959964  # of a normal distribution
+NO_ENDS: tuple[None, None] = (None, None)
 NO_EPOCH = "no epoch was measured or extrapolated"
 NO_STEP = "no unsplit step was timed"
 NO_TEST = "the network was not run on the test data"
-NAMES = [
-    Column("Network"),
-    Column("batch size", "", True),
-    Column("Device", folds=True),
-    Column("Backend"),
-    Column("Precision", folds=True),
-]
+UNRECORDED = "not recorded"
+NOT_BOTH = "not both devices were measured with the same network and batch size"
+ONLY_PICTURES = "other values only in a picture, not published as numbers"
+ALIKE_ELSEWHERE = (
+    "module",
+    "n_parameters",
+    "samples_per_step",
+    "epoch_steps",
+    "precision",
+    "method_version",
+)
 
 
-def _names(case: Case, row: Row) -> list[Value | str | None]:
-    return [
-        Value(case.network, case.network, title=row["workload"]),
-        Value(str(case.batch_size), float(case.batch_size)),
-        row["device"],
-        words.backend_name(row),
-        precision(row),
-    ]
+def _network(row: Row) -> Value:
+    return Value(row["case"].network, row["case"].network, title=row["workload"])
 
 
-def times(data: Data, cases: Mapping[Case, Sequence[Row]]) -> Table:
+def _batch_size(case: Case) -> Value | None:
+    return Value(str(case.batch_size), float(case.batch_size)) if case.batch_size else None
+
+
+NAMES = (
+    told("Network", _network),
+    Column("batch size", "", True, value=lambda row: _batch_size(row["case"])),
+    DEVICE,
+    BACKEND,
+    told("Precision", precision, folds=True),
+)
+
+
+# -- times -----------------------------------------------------------------------------------------
+
+
+def of_cases(cases: Mapping[Case, Iterable[Row]]) -> list[Row]:
+    """The points of cases, each with its case."""
+    return [row | {"case": case} for case, rows in cases.items() for row in rows]
+
+
+def times_table(data: Data, cases: Mapping[Case, Sequence[Row]]) -> Table:
     """Every case: its epoch, its step with phases; what was not measured with its reason."""
-    table = Table(
-        [
-            *NAMES,
-            Column(
-                "epoch",
-                "s",
-                True,
-                "training and validation; 95 % interval below, as wide as that of the steps",
-                "interval",
-            ),
-            Column(
-                "Epoch is",
-                help="measured as a whole, or made from some of its steps",
-                below="validation",
-            ),
-            Column("training", "s", True, "of the epoch"),
-            Column("validation", "s", True, "of the epoch"),
-            Column("unsplit step", "ms", True, "median, 95 % interval below", "interval"),
-            *(Column(phase, "ms", True, "median and quartiles of split steps") for phase in PHASES),
-            Column("samples", "1/s", True, "of the unsplit step"),
-            Column("parameters", "", True),
-            Column("95 % interval", help=uncertainty.HELP, folds=True),
-        ]
+    rows = [*of_cases(cases), *_unmeasured(data)]
+    return Table.of(
+        rows,
+        TIMES,
+        why_none=lambda row: row.get("why"),
+        naming=len(NAMES),
+        css=lambda row: "failed" if row.get("why") else "",
     )
-    for case, points in cases.items():
-        for row in points:
-            table.add(
-                *_names(case, row),
-                _epoch(row),
-                _means(row),
-                quantity(row.get("epoch_train_s"), NO_EPOCH),
-                quantity(row.get("epoch_validation_s"), NO_EPOCH),
-                ranged(row, "unsplit_step", MS, NO_STEP, "low", "high", 3),
-                *(ranged(row, phase, MS, f"no {phase} phase is marked") for phase in PHASES),
-                quantity(row["samples_per_s"], NO_STEP),
-                integer(row["n_parameters"], "not recorded"),
-                uncertainty.value(row),
-                of=row,
-            )
-    n_values = len(table.columns) - len(NAMES)
-    for names, why, row in _unmeasured(data):
-        table.add(*names, *[missing(why)] * n_values, css="failed", of=row)
-    return table
 
 
-def _unmeasured(data: Data) -> list[tuple[list[Value | str | None], str, Row]]:
-    """Names and reasons of batch sizes and of whole cells without a time, and their rows."""
-    unmeasured: list[tuple[list[Value | str | None], str, Row]] = []
-    for row in data.points:
-        if row["trainer"] == ratios.TRAINER and row.get("point_status") not in (None, "ok"):
-            case = Case(ratios.network(row), int(row["batch_size"]))
-            why = f"{row['point_status']}: {row.get('point_reason') or 'no reason given'}"
-            unmeasured.append((_names(case, row), why, row))
-    for cell in data.cells:
-        if cell["trainer"] == ratios.TRAINER and cell["status"] != "ok":
-            names = [
-                Value(ratios.network(cell), title=cell["workload"]),
-                None,
-                cell["device"],
-                words.backend_name(cell),
-                precision(cell),
-            ]
-            why = f"{cell['status']}: {cell['reason'] or 'no reason given'}"
-            unmeasured.append((names, why, cell))
-    return unmeasured
+def _unmeasured(data: Data) -> list[Row]:
+    """Batch sizes and whole cells without a time, each with its reason as `why`."""
+
+    def line(row: Row, batch_size: int, status: str, reason: str | None) -> Row:
+        why = f"{status}: {reason or 'no reason given'}"
+        return row | {"case": Case(network(row), batch_size), "why": why}
+
+    return [
+        *(
+            line(row, int(row["batch_size"]), row["point_status"], row.get("point_reason"))
+            for row in data.points
+            if row["trainer"] == ratios.TRAINER and row.get("point_status") not in (None, "ok")
+        ),
+        *(
+            line(cell, 0, cell["status"], cell["reason"])
+            for cell in data.cells
+            if cell["trainer"] == ratios.TRAINER and cell["status"] != "ok"
+        ),
+    ]
 
 
 def _epoch(row: Row) -> Value:
     whole = epoch(row)
     if whole is None:
         return quantity(row.get("epoch_s"), NO_EPOCH)
-    ends = "–".join(words.significant(end) for end in (whole.low, whole.high))
-    return Value(words.significant(whole.middle), whole.middle, ends, title=f"n = {whole.n} steps")
+    return spanned(whole.middle, whole.low, whole.high, title=f"n = {whole.n} steps")
 
 
 def _means(row: Row) -> Value:
     """`extrapolated: 40 of 1563 steps`; how many validation batches were run stands below."""
-    if not row.get("epoch_means"):
+    text = row.get("epoch_means")
+    if not text:
         return missing(NO_EPOCH)
-    text = str(row["epoch_means"])
     if not ratios.extrapolated(row):
         return Value(text, text)
     trained, validated = (
         _of(row, f"epoch_measured_{part}", f"epoch_{part}")
         for part in ("steps", "validation_steps")
     )
-    if trained:
-        text += f": {trained} steps"
-    below = f"{validated} validation batches" if validated else ""
-    return Value(text, text, below, mark="bad")
+    text = f"{text}: {trained} steps" if trained else text
+    return Value(text, text, f"{validated} validation batches" if validated else "", mark="bad")
 
 
 def _of(row: Row, part: str, whole: str) -> str:
     """`40 of 1563`; empty where either is not known."""
     done, all_ = words.number(row.get(part)), words.number(row.get(whole))
     return f"{done:.0f} of {all_:.0f}" if done is not None and all_ else ""
+
+
+WHOLE = "measured as a whole, or made from some of its steps"
+OF_UNSPLIT, ENDS = "median, 95 % interval below", ("low", "high")
+OF_SPLIT = "median and quartiles of split steps"
+EPOCH = "training and validation; 95 % interval below, as wide as that of the steps"
+TIMES = (
+    *NAMES,
+    Column("epoch", "s", True, EPOCH, "interval", value=_epoch),
+    Column("Epoch is", "", False, WHOLE, "validation", value=_means),
+    number("training", "s", "epoch_train_s", NO_EPOCH, "of the epoch"),
+    number("validation", "s", "epoch_validation_s", NO_EPOCH, "of the epoch"),
+    median("unsplit step", "ms", "unsplit_step", NO_STEP, OF_UNSPLIT, ENDS, 3, below="interval"),
+    *(median(phase, "ms", phase, f"no {phase} phase is marked", OF_SPLIT) for phase in PHASES),
+    number("samples", "1/s", "samples_per_s", NO_STEP, "of the unsplit step"),
+    count("parameters", "n_parameters", UNRECORDED),
+    told("95 % interval", uncertainty.value, uncertainty.HELP, folds=True),
+)
 
 
 # -- accuracy --------------------------------------------------------------------------------------
@@ -162,164 +192,130 @@ def accuracy_interval(row: Row) -> tuple[float, float] | None:
     return middle - reach, middle + reach
 
 
-def accuracy(cases: Mapping[Case, Sequence[Row]]) -> Table:
-    """What each network learned in the steps that it was given."""
-    table = Table(
-        [
-            *NAMES,
-            Column("trained", "steps", True, "every step before the test, warm-up included"),
-            Column(
-                "samples seen, at most",
-                "",
-                True,
-                "steps × batch size; an epoch's last batch may be smaller",
-            ),
-            Column(
-                "test accuracy",
-                "%",
-                True,
-                "95 % interval over the test images below; other seeds are not tried",
-                "interval",
-            ),
-            Column("chance", "%", True, f"one of {CLASSES} classes", folds=True),
-            Column("over chance", "", True),
-            Column("test loss", "nats", True),
-            Column("test images", "", True, folds=True),
-            Column("Data", folds=True),
-        ]
-    )
-    for case, points in cases.items():
-        for row in points:
-            steps, share = trained_steps(row), words.number(row.get("test_accuracy"))
-            table.add(
-                *_names(case, row),
-                integer(steps, "not recorded"),
-                integer(steps * case.batch_size if steps else None, "not recorded"),
-                _accuracy(row),
-                Value(words.significant(100 * CHANCE), 100 * CHANCE),
-                Value(ratios.times(share / CHANCE), share / CHANCE)
-                if share is not None
-                else missing(NO_TEST),
-                quantity(row.get("test_loss"), NO_TEST),
-                integer(row.get("test_samples"), NO_TEST),
-                f"{row.get('dataset')} (synthetic)" if synthetic(row) else row.get("dataset"),
-                of=row,
-            )
-    return table
-
-
 def synthetic(row: Row) -> bool:
     """Whether the images of a cell were generated."""
     return str(row.get("data_synthetic")) == "True"
 
 
+def _seen(row: Row) -> int | None:
+    steps = trained_steps(row)
+    return steps * row["case"].batch_size if steps else None
+
+
 def _accuracy(row: Row) -> Value:
-    value = quantity(row.get("test_accuracy"), NO_TEST, 0.01)
-    ends = accuracy_interval(row)
-    if value.reason or not ends:
-        return value
-    return replace(value, below="–".join(words.significant(100 * end) for end in ends))
+    share, (low, high) = words.number(row.get("test_accuracy")), accuracy_interval(row) or NO_ENDS
+    return missing(NO_TEST) if share is None else spanned(share, low, high, 0.01)
+
+
+def _over_chance(row: Row) -> Value:
+    share = words.number(row.get("test_accuracy"))
+    return missing(NO_TEST) if share is None else Value(times(share / CHANCE), share / CHANCE)
+
+
+def _images(row: Row) -> str | None:
+    name = row.get("dataset")
+    return f"{name} (synthetic)" if synthetic(row) else name
+
+
+OF_TRAINED = "every step before the test, warm-up included"
+AT_MOST = "steps × batch size; an epoch's last batch may be smaller"
+OVER_IMAGES = "95 % interval over the test images below; other seeds are not tried"
+ACCURACY = (  # what each network learned in the steps that it was given
+    *NAMES,
+    count("trained", trained_steps, UNRECORDED, OF_TRAINED, "steps"),
+    count("samples seen, at most", _seen, UNRECORDED, AT_MOST),
+    Column("test accuracy", "%", True, OVER_IMAGES, "interval", value=_accuracy),
+    number("chance", "%", lambda row: CHANCE, "", f"one of {CLASSES} classes", folds=True),
+    Column("over chance", "", True, value=_over_chance),
+    number("test loss", "nats", "test_loss", NO_TEST),
+    replace(count("test images", "test_samples", NO_TEST), folds=True),
+    told("Data", _images, folds=True),
+)
 
 
 # -- ratios ----------------------------------------------------------------------------------------
 
 
-def ratios_table(pairs: Sequence[Pair]) -> Table:
-    """Every ratio with its interval, and the same of steps alone."""
-    table = Table(
-        [
-            Column("Side a", folds=True),
-            Column("Side b", folds=True),
-            Column("Network"),
-            Column("batch size", "", True),
-            Column("epoch of a", "s", True),
-            Column("epoch of b", "s", True),
-            Column(
-                "a over b",
-                "×",
-                True,
-                "how many times as fast a trains: epoch of b over epoch "
-                "of a; what both 95 % intervals allow below",
-                "interval",
-            ),
-            Column("by steps alone", "×", True, "unsplit training steps, without validation"),
-            Column("Epochs are", folds=True),
-        ]
-    )
-    for pair in pairs:
-        for ratio in pair.ratios:
-            table.add(
-                side_name(pair.a),
-                side_name(pair.b),
-                ratio.case.network,
-                Value(str(ratio.case.batch_size), float(ratio.case.batch_size)),
-                quantity(ratio.a.middle, NO_EPOCH),
-                quantity(ratio.b.middle, NO_EPOCH),
-                _ratio(ratio),
-                quantity(ratio.of_steps, NO_STEP),
-                ratios.EXTRAPOLATED if ratio.extrapolated else "measured",
-                of=ratio.rows,
-            )
-    return table
+OF_STEPS = "unsplit training steps, without validation"
+FASTER = (
+    "how many times as fast a trains: epoch of b over epoch of a; what both 95 % intervals allow "
+    "below"
+)
 
 
 def _ratio(ratio: Ratio) -> Value:
-    ends = "–".join(words.significant(end) for end in (ratio.low, ratio.high))
-    return Value(words.significant(ratio.middle), ratio.middle, ends)
+    return spanned(ratio.middle, ratio.low, ratio.high)
+
+
+def _epochs_are(ratio: Ratio) -> str:
+    return ratios.EXTRAPOLATED if ratio.extrapolated else "measured"
+
+
+RATIOS = (  # every ratio with its interval, and the same of steps alone
+    told("Side a", lambda ratio: side_name(ratio.a.row), folds=True),
+    told("Side b", lambda ratio: side_name(ratio.b.row), folds=True),
+    told("Network", attrgetter("case.network")),
+    Column("batch size", "", True, value=lambda ratio: _batch_size(ratio.case)),
+    number("epoch of a", "s", attrgetter("a.middle"), NO_EPOCH),
+    number("epoch of b", "s", attrgetter("b.middle"), NO_EPOCH),
+    Column("a over b", "×", True, FASTER, "interval", value=_ratio),
+    number("by steps alone", "×", attrgetter("of_steps"), NO_STEP, OF_STEPS),
+    told("Epochs are", _epochs_are, folds=True),
+)
+
+
+def ratios_table(pairs: Sequence[Pair]) -> Table:
+    """Every ratio with its interval, and the same of steps alone."""
+    return Table.of(
+        [ratio for pair in pairs for ratio in pair.ratios], RATIOS, lambda ratio: ratio.rows
+    )
+
+
+GEOMETRIC = "the mean that suits ratios"
+ARITHMETIC = "an average as the seed gives one"
+PRODUCTS = "fastest matrix product of a over that of b, measured here; GFLOP/s below"
+SHEETS = "peak of a over peak of b; GFLOP/s below"
 
 
 def ranges(data: Data, pairs: Sequence[Pair]) -> Table:
     """Least, means and most of each pair, network by network, beside what TFLOPS say."""
-    table = Table(
-        [
-            Column("Side a", folds=True),
-            Column("Side b", folds=True),
-            Column("Network"),
-            Column("cases", "", True),
-            Column("min", "×", True, "its batch size below", "case"),
-            Column("geometric mean", "×", True, "the mean that suits ratios"),
-            Column("arithmetic mean", "×", True, "an average as the seed gives one"),
-            Column("max", "×", True, "its batch size below", "case"),
-            Column(
-                "by products",
-                "×",
-                True,
-                "fastest matrix product of a over that of b, measured here; GFLOP/s below",
-                "GFLOP/s",
-            ),
-            Column(
-                "by data sheets",
-                "×",
-                True,
-                "peak of a over peak of b; GFLOP/s below",
-                "GFLOP/s",
-                folds=True,
-            ),
-        ]
-    )
+
+    def end(head: str, name: str) -> Column:
+        def value(part: Pair) -> Value:
+            ratio: Ratio = getattr(part, name)
+            several = len({one.case.network for one in part.ratios}) > 1
+            case = str(ratio.case) if several else f"batch {ratio.case.batch_size}"
+            return Value(words.significant(ratio.middle), ratio.middle, case)
+
+        return Column(head, "×", True, "its batch size below", "case", value=value)
+
+    def name(part: Pair) -> str:
+        names = {ratio.case.network for ratio in part.ratios}
+        return "all" if len(names) > 1 else names.pop()
+
+    def foretold(head: str, predict: Any, help: str, **more: Any) -> Column:
+        def value(part: Pair) -> Value:
+            return _foretold(predict(data, part))
+
+        return Column(head, "×", True, help, "GFLOP/s", value=value, **more)
+
+    parts = []
     for pair in pairs:
         names = list(dict.fromkeys(ratio.case.network for ratio in pair.ratios))
-        predictions = [ratios.by_products(data, pair), ratios.by_sheets(data, pair)]
-        for name in [*names, *(["all"] if len(names) > 1 else [])]:
-            part = pair if name == "all" else pair.of_network(name)
-            table.add(
-                side_name(pair.a),
-                side_name(pair.b),
-                name,
-                Value(str(len(part.ratios)), float(len(part.ratios))),
-                _end(part.least, name == "all"),
-                quantity(part.geometric, NO_EPOCH),
-                quantity(part.arithmetic, NO_EPOCH),
-                _end(part.most, name == "all"),
-                *map(_foretold, predictions),
-                of=[row for ratio in part.ratios for row in ratio.rows],
-            )
-    return table
-
-
-def _end(ratio: Ratio, with_network: bool) -> Value:
-    case = str(ratio.case) if with_network else f"batch {ratio.case.batch_size}"
-    return Value(words.significant(ratio.middle), ratio.middle, case)
+        parts += [pair.of_network(name) for name in names] + [pair] * (len(names) > 1)
+    columns = (
+        told("Side a", lambda part: side_name(part.a), folds=True),
+        told("Side b", lambda part: side_name(part.b), folds=True),
+        told("Network", name),
+        count("cases", lambda part: len(part.ratios), ""),
+        end("min", "least"),
+        number("geometric mean", "×", attrgetter("geometric"), "", GEOMETRIC),
+        number("arithmetic mean", "×", attrgetter("arithmetic"), "", ARITHMETIC),
+        end("max", "most"),
+        foretold("by products", ratios.by_products, PRODUCTS),
+        foretold("by data sheets", ratios.by_sheets, SHEETS, folds=True),
+    )
+    return Table.of(parts, columns, lambda part: [row for one in part.ratios for row in one.rows])
 
 
 def _foretold(foretold: Foretold) -> Value:
@@ -328,3 +324,105 @@ def _foretold(foretold: Foretold) -> Value:
         return value
     rates = " / ".join(words.significant(rate / 1e9) for rate in (foretold.a, foretold.b))
     return replace(value, below=rates)
+
+
+# -- published -------------------------------------------------------------------------------------
+
+
+def of_published(data: Data, row: Row) -> list[Ratio]:
+    """Measured ratios of a published pair, of whatever hosts: the same network and batch.
+
+    Of several backends of a device its fastest counts. A published `cpu` is that of the other
+    device's own computer.
+    """
+
+    def work(step: Step) -> tuple:
+        case = Case(network(step.row), int(step.row["batch_size"]))
+        return (case, *map(step.row.get, ALIKE_ELSEWHERE))
+
+    about = (point for point in ratios.measured(data) if _is_about(row, point))
+    steps = sorted(filter(None, map(epoch, about)), key=lambda step: step.middle)
+    found = []
+    for alike, group in grouped(steps, work).items():
+        fastest = [
+            of_device[0] for of_device in grouped(group, lambda s: device_of(s.row)).values()
+        ]
+        for a, b in permutations(fastest, 2):
+            if _published_sides(row, a.row, b.row):
+                found.append(Ratio(alike[0], a, b))
+    return found
+
+
+def _is_about(row: Row, point: Row) -> bool:
+    """Whether a published row is about a point's network and batch size; it may be about all."""
+    model, batch = row["model"] or "all", row["batch_size"]
+    return (model.startswith("all") or network(point) == model.upper()) and (
+        batch is None or int(batch) == int(point["batch_size"])
+    )
+
+
+def _published_sides(row: Row, a: Row, b: Row) -> bool:
+    """Whether two points are of a published pair's devices, in its order."""
+    if row["device_b"] == "cpu":
+        fits = is_cpu(b) and (a["source"], a["host"]) == (b["source"], b["host"])
+    else:
+        fits = b["device"] == row["device_b"]
+    return bool(fits and a["device"] == row["device_a"])
+
+
+def published_table(data: Data) -> Table:
+    """The seed's ratios, each with its mark, and what was measured of the same pair beside it."""
+    columns = (
+        Column("Devices a and b", below="device b", value=partial(_devices, data)),
+        told("Network", lambda row: row["model"] or "not named"),
+        printed("batch size", "", "batch_size"),
+        Column("published: a over b", "×", True, value=_published_ratio),
+        told("measured: a over b", partial(_measured, data), folds=True),
+        told("Statement, source, how to read it", _statement),
+    )
+    rows = data.published["seed004_speedups"]
+    return Table.of(
+        [row for row in rows if row["unit"] == "times" and row["device_b"]],
+        columns,
+        about=lambda row: None,
+        notes=["The seed's other values are in pictures and were not published as numbers."],
+    )
+
+
+def _published_ratio(row: Row) -> Value:
+    low, high = row["value_min"], row["value_max"]
+    text = f"at least {low}" if high is None else f"up to {high}"
+    return published(low if low == high else text, row["source"])
+
+
+def _statement(row: Row) -> Value:
+    notes = [part for part in (row["note"] or "").split("; ") if part and part != ONLY_PICTURES]
+    return Value(f"{row['statement']} ({'; '.join([row['source'], *notes])})", mark="note")
+
+
+def _devices(data: Data, row: Row) -> Value:
+    """The registry's names of a published pair; a CPU is that of the first device's computer."""
+    other = "its own CPU" if row["device_b"] == "cpu" else data.listed_name(row["device_b"])
+    return Value(data.listed_name(row["device_a"]), row["device_a"], f"against {other}")
+
+
+def _measured(data: Data, row: Row) -> Value:
+    """Ratios measured of a published pair; the range of several."""
+    if row["model"] is None and row["batch_size"] is None and "TFLOPS" in (row["note"] or ""):
+        return missing("a ratio of peak TFLOPS: no measurement answers it")
+    found = of_published(data, row)
+    if not found:
+        return missing(NOT_BOTH)
+    least = min(found, key=lambda ratio: ratio.middle)
+    most = max(found, key=lambda ratio: ratio.middle)
+    text = str(least) if least is most else f"{least} ({least.case}) to {most} ({most.case})"
+    if row["model"] and "average" in row["model"]:
+        whole = Pair(found[0].a.row, found[0].b.row, found)
+        text = f"{times(whole.geometric)} in the geometric mean, {text}"
+    whose = dict.fromkeys(
+        f"{side_name(ratio.a.row)} {beside.origin(ratio.a.row)} against {side_name(ratio.b.row)} "
+        f"{beside.origin(ratio.b.row)}"
+        for ratio in found
+    )
+    hollow = ", extrapolated epochs" if any(ratio.extrapolated for ratio in found) else ""
+    return Value(f"{text}: {'; '.join(whose)}{hollow}", sort=least.middle, mark="measured")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from siliconprof import words
 from siliconprof.render import (
     ceilings,
+    chart,
     choices,
     classic,
     clocks,
@@ -17,7 +19,7 @@ from siliconprof.render import (
     hover,
     launch,
     lora,
-    marks,
+    losses,
     operations,
     other_methods,
     peaks,
@@ -28,9 +30,21 @@ from siliconprof.render import (
     uncertainty,
 )
 from siliconprof.render.book import Book
+from siliconprof.render.book import parts as parts_of
+from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.compare import Step
-from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, missing
+from siliconprof.render.data import Data, grouped
+from siliconprof.render.tables import (
+    BACKEND,
+    HOST,
+    Column,
+    Table,
+    Value,
+    count,
+    missing,
+    number,
+    told,
+)
 from siliconprof.render.variants import (
     Family,
     Row,
@@ -90,12 +104,8 @@ def _host(source: str, host: str, data: Data, book: Book) -> None:
             host=host,
         )
         if part.training():
-            training.add(part, book, prefix)
-            choices.add(part, book, prefix)
-            lora.add(part, book, prefix)
-            peaks.add(part, book, prefix)
-            energy.add(part, book, prefix)
-            clocks.add(part, book, prefix)
+            for section in (training, choices, lora, peaks, energy, clocks):
+                section.add(part, book, prefix)
         if study.present(part):
             study.add_elsewhere(part, book, prefix)
         if classic.present(part):
@@ -118,22 +128,16 @@ def _facts(part: Data) -> list[tuple[str, str]]:
     def all_of(name: str) -> str:
         return words.listing(sorted({str(c[name]) for c in part.cells if c[name] is not None}))
 
-    versions = sorted(
-        {
-            f"{cell['backend']} {cell['framework_version']}"
-            for cell in part.cells
-            if cell["framework_version"]
-        }
-    )
+    versions = {
+        f"{cell['backend']} {cell['framework_version']}"
+        for cell in part.cells
+        if cell["framework_version"]
+    }
+    devices = dict.fromkeys(f"{part.device_name(c)} ({c['device']})" for c in part.cells)
     return [
         ("System", all_of("system")),
-        (
-            "Devices",
-            words.listing(
-                dict.fromkeys(f"{part.device_name(c)} ({c['device']})" for c in part.cells)
-            ),
-        ),
-        ("Frameworks", words.listing(versions)),
+        ("Devices", words.listing(devices)),
+        ("Frameworks", words.listing(sorted(versions))),
         ("BLAS", all_of("blas")),
         ("Measured", setting.when(part.cells)),
         ("Code", setting.commits(part.cells)),
@@ -159,44 +163,32 @@ def _signed_by(part: Data) -> str:
 
 def compare(data: Data, book: Book) -> None:
     """Equal training work on several hosts; made by the same method only."""
-    groups: dict[tuple[Family, str, Any], list[Step]] = {}
-    for point in data.training():
-        step = Step.of(point)
-        if step and not has_no_speed(point) and not family(point).near_capacity:
-            same = (family(point), work_apart(point), point["method_version"])
-            groups.setdefault(same, []).append(step)
-    shared = {
-        same: sorted(steps, key=lambda step: step.middle)
-        for same, steps in groups.items()
-        if len({(s.row["source"], s.row["host"]) for s in steps}) > 1
-    }
     book.heading("Equal work on several hosts", anchor="across-hosts")
-    if not shared:
+    steps = [step for point in data.training() if (step := Step.of(point)) and _is_speed(point)]
+    groups = {
+        same: sorted(group, key=lambda step: step.middle)
+        for same, group in grouped(steps, _work).items()
+        if _several_hosts(step.row for step in group)
+    }
+    if not groups:
         book.note(
             "No training workload of equal size was measured by the same method on several hosts."
         )
         return
-    for (kind, apart, version), steps in shared.items():
-        slug = kind.slug + as_slug(apart)
-        for start in range(0, len(steps), ROWS_PER_FIGURE):
-            part = steps[start : start + ROWS_PER_FIGURE]
-            name = f"across-{slug}-{kind.n_parameters}-method{int(version)}"
-            book.figure(
-                f"{name}-{start // ROWS_PER_FIGURE + 1}" if start else name,
-                "across-hosts",
-                partial(draw, data, part),
-                family=kind.label + apart,
-            )
-        book.table(name, "across-hosts", table(data, steps), family=kind.label + apart)
-    from siliconprof.render import losses as loss_curves
-
-    mixed = [
-        group
-        for group in loss_curves.loss_groups(data)
-        if len({(p["source"], p["host"]) for p in group}) > 1
+    for (kind, apart, version), steps in groups.items():
+        slug, title = kind.slug + as_slug(apart), kind.label + apart
+        name = f"across-{slug}-{kind.n_parameters}-method{int(version)}"
+        for part_name, part in parts_of(name, steps, ROWS_PER_FIGURE):
+            book.figure(part_name, "across-hosts", partial(draw, data, part), family=title)
+        book.table(name, "across-hosts", table(data, steps), family=title)
+    pairs = [
+        (point, group[0])
+        for group in losses.loss_groups(data)
+        if _several_hosts(group)
+        for point in sorted(group[1:], key=order)
     ]
-    if mixed:
-        book.table("losses-across-hosts", "losses-across", losses(data, mixed))
+    if pairs:
+        book.table("losses-across-hosts", "losses-across", losses_table(data, pairs))
     else:
         book.note(
             "Losses are not compared across hosts: no two hosts trained on data of equal "
@@ -204,150 +196,103 @@ def compare(data: Data, book: Book) -> None:
         )
 
 
-def _label(step: Step) -> str:
-    row = step.row
-    badge = words.SOURCE_BADGES.get(row["source"])
-    where = f"{row['host']}/{row['device']}" + (f" [{badge}]" if badge else "")
-    return f"{where} · {label(row)}"
+def _is_speed(point: Row) -> bool:
+    return not has_no_speed(point) and not family(point).near_capacity
+
+
+def _work(step: Step) -> tuple[Family, str, Any]:
+    return family(step.row), work_apart(step.row), step.row["method_version"]
+
+
+def _several_hosts(rows: Iterable[Row]) -> bool:
+    return len({(row["source"], row["host"]) for row in rows}) > 1
 
 
 def draw(data: Data, steps: Sequence[Step], narrow: bool) -> Any:
-    """A mark for each cell on a log axis, its interval beside it; labels above on a phone."""
-    width = style.width_in(narrow)
-    labels = [_label(step) for step in steps]
-    left = 0.1 if narrow else min(max(map(style.text_in, labels)) + 0.1, width * 0.6)
-    pitch, foot = 0.34 if narrow else 0.19, 0.42
+    """A mark for each cell on a log axis, its interval beside it; labels in two lines on a phone."""
     rows = [step.row for step in steps]
-    entries = [*style.backends(rows, 3.4), *style.devices(rows, data.device_name, 3.4)]
-    head = style.legend_height(entries, width) + 0.09
-    figure = style.canvas(width, head + len(steps) * pitch + foot)
-    style.legend(figure, entries, 0.0)
-    ax = style.axes(figure, left, head, width - left - 0.15, len(steps) * pitch)
-    ax.set_xscale("log")
-    low = min(step.low for step in steps) / 1.4
-    high = max(step.high for step in steps) * 1.9
-    ax.set_xlim(low, high)
-    ax.set_ylim(len(steps) - 0.5, -0.5)
-    for y, (step, name) in enumerate(zip(steps, labels, strict=True)):
-        ink = style.colour(step.row)
-        at = y + (0.2 if narrow else 0)
-        shape = style.device_mark(step.row["device"])
-        dot = ax.plot([step.middle], [at], shape, color=ink, markersize=3.4)
-        step_text = hover.seconds(step.middle, step.low, step.high)
-        marks.tag(dot, step.row, f"{name}: unsplit step {step_text}")
-        marks.tag(
-            [
-                ax.plot([step.low, step.high], [at, at], color=ink, linewidth=0.9),
-                ax.annotate(
-                    words.duration(step.middle),
-                    (step.high, at),
-                    (5, 0),
-                    va="center",
-                    textcoords="offset points",
-                    size=style.SMALL_PT,
-                ),
-            ],
-            step.row,
-        )
-        if narrow:
-            marks.tag(
-                ax.text(
-                    0,
-                    y - 0.18,
-                    words.shortened(name, 62),
-                    va="center",
-                    size=style.SMALL_PT - 0.5,
-                    transform=ax.get_yaxis_transform(),
-                ),
-                step.row,
-            )
-    ax.set_yticks([] if narrow else range(len(steps)), [] if narrow else labels)
-    marks.tag_labels(ax.yaxis, [] if narrow else rows)
-    ax.tick_params(axis="y", length=0, labelcolor=style.INK)
-    ax.spines["left"].set_visible(False)
-    ax.grid(axis="x")
-    style.log_ticks(ax.xaxis, low, high)
-    ax.xaxis.set_major_formatter(
-        style.FuncFormatter(lambda value, _: words.significant(value * 1e3, 1))
-    )
-    ax.set_xlabel("unsplit step / ms", size=style.SMALL_PT)
-    return figure
+    shown: list[Mark] = []
+    for y, step in enumerate(steps):
+        row, marker = step.row, style.device_mark(step.row["device"])
+        time = hover.seconds(step.middle, step.low, step.high)
+        text = f"{_label(row, False)}: unsplit step {time}"
+        shown.append(chart.line([step.low, step.high], [y, y], row))
+        shown.append(chart.dot(step.middle, y, row, text, marker))
+        end = words.duration(step.middle)
+        shown.append(chart.beside(step.high, y, end, row, color=style.INK))
+    x = Scale("unsplit step / ms", log=10, unit=1e-3)
+    legend = [*style.backends(rows, 3.4), *style.devices(rows, data.device_name, 3.4)]
+    panel = Panel(shown, x, labels=[_label(row, narrow) for row in rows], label_rows=rows)
+    return Chart([panel], legend).figure(narrow)
+
+
+def _label(row: Row, two_lines: bool) -> str:
+    badge = words.SOURCE_BADGES.get(row["source"])
+    where = f"{row['host']}/{row['device']}" + (f" [{badge}]" if badge else "")
+    return f"{where}\n{label(row)}" if two_lines else f"{where} · {label(row)}"
 
 
 def table(data: Data, steps: Sequence[Step]) -> Table:
     """Step times of equal work, fastest first."""
-    result = Table(
-        [
-            Column("Host"),
-            Column("Device"),
-            Column("Backend"),
-            Column("Trainer"),
-            Column("Precision"),
-            Column("Variant", folds=True),
-            Column("unsplit step", "ms", True, "median, 95 % interval"),
-            Column("tokens", "1/s", True),
-            Column("of the fastest", "×", True),
-        ]
+
+    def device(row: Row) -> Value:
+        return Value(data.device_name(row), sort=row["device"], title=row["device"])
+
+    def rate(row: Row) -> Value | None:
+        known = words.number(row["tokens_per_s"])
+        return Value(words.significant(known), known) if known else None
+
+    columns = (
+        HOST,
+        told("Device", device),
+        BACKEND,
+        told("Trainer", "trainer"),
+        told("Precision", precision),
+        told("Variant", lambda row: ", ".join(variant(row)), folds=True),
+        Column("unsplit step", "ms", True, "median, 95 % interval", value=_step),
+        Column("tokens", "1/s", True, value=rate),
+        number("of the fastest", "×", lambda row: row["step"].middle / steps[0].middle, ""),
     )
-    fastest = steps[0].middle
-    for step in steps:
-        row = step.row
-        rate = words.number(row["tokens_per_s"])
-        ends = "–".join(words.significant(end * 1e3) for end in (step.low, step.high))
-        result.add(
-            Value(row["host"], sort=row["host"], badge=words.SOURCE_BADGES.get(row["source"], "")),
-            Value(data.device_name(row), sort=row["device"], title=row["device"]),
-            words.backend_name(row),
-            row["trainer"],
-            precision(row),
-            ", ".join(variant(row)),
-            Value(words.significant(step.middle * 1e3), step.middle * 1e3, ends),
-            Value(words.significant(rate), rate) if rate else None,
-            Value(words.significant(step.middle / fastest), step.middle / fastest),
-            of=row,
-        )
-    return result
+    return Table.of([step.row | {"step": step} for step in steps], columns)
 
 
-def losses(data: Data, groups: Sequence[Sequence[Row]]) -> Table:
+def _step(row: Row) -> Value:
+    step: Step = row["step"]
+    return step.value()
+
+
+def losses_table(data: Data, pairs: Sequence[tuple[Row, Row]]) -> Table:
     """Largest relative difference from the baseline of each group; equal checksums only."""
-    from siliconprof.render.losses import divergence, relative_differences
-
-    result = Table(
-        [
-            Column("Workload"),
-            Column("Checksum"),
-            Column("Host"),
-            Column("Cell"),
-            Column("Held against"),
-            Column("first step", "", True),
-            Column("largest", "", True),
-            Column("steps", "", True),
-        ]
-    )
-    for group in groups:
-        baseline = group[0]
-        for point in sorted(group[1:], key=order):
-            difference = relative_differences(data, point, baseline)
-            if not len(difference):
-                continue
-            why = divergence(data.traces.series(point, "loss")) or "the baseline has diverged"
-            result.add(
-                family(point).name,
-                point["data_sha256"][:12],
-                Value(point["host"], badge=words.SOURCE_BADGES.get(point["source"], "")),
-                label(point),
-                f"{baseline['host']}: {label(baseline)}",
-                _difference(float(difference[0]), why),
-                _difference(float(difference.max()), why),
-                Value(str(len(difference)), float(len(difference))),
-                of=(point, baseline),
-            )
-    return result
+    rows = []
+    for point, baseline in pairs:
+        difference = losses.relative_differences(data, point, baseline)
+        if len(difference):
+            why = losses.divergence(data.traces.series(point, "loss"))
+            beside = {
+                "against": f"{baseline['host']}: {label(baseline)}",
+                "difference": difference,
+                "why": why or "the baseline has diverged",
+                "about": (point, baseline),
+            }
+            rows.append(point | beside)
+    return Table.of(rows, LOSSES, lambda row: row["about"])
 
 
-def _difference(value: float, why: str) -> Value:
+def _difference(row: Row, of: Callable[[Any], Any]) -> Value:
     """A relative difference, or why there is none."""
+    value = float(of(row["difference"]))
     if words.number(value) is None:
-        return missing(why)
+        return missing(row["why"])
     return Value(words.scientific(value), value)
+
+
+LOSSES = (
+    told("Workload", lambda row: family(row).name),
+    told("Checksum", lambda row: row["data_sha256"][:12]),
+    HOST,
+    told("Cell", label),
+    told("Held against", "against"),
+    Column("first step", "", True, value=partial(_difference, of=itemgetter(0))),
+    Column("largest", "", True, value=partial(_difference, of=lambda values: values.max())),
+    count("steps", lambda row: len(row["difference"]), ""),
+)

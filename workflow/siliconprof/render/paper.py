@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 from siliconprof import words
@@ -12,13 +14,13 @@ from siliconprof.render.book import Book
 from siliconprof.render.data import Data
 from siliconprof.render.paper_bars import place
 from siliconprof.render.paper_figure3 import applied
-from siliconprof.render.tables import Column, Table, Value, missing
+from siliconprof.render.tables import Table, Value, missing, told
 from siliconprof.render.traces import key
 from siliconprof.render.variants import Row, has_no_speed
 
 INDEX = "paper-index"
 MOST_NAMED = 3
-PICTURE = "not published as numbers: a picture"
+NO_NUMBER = missing("not published as numbers: a picture")
 NOT_MADE = "nothing to draw: no such cell was measured"
 
 
@@ -29,8 +31,13 @@ class Entry(NamedTuple):
     what: str
     anchor: str  # where it is rebuilt, or how the names of the figures there begin
     called: str
-    published: str  # anchor of the printed values; empty where there are none
     measured: Callable[[Data], Sequence[Row]] | str  # cells behind it, or why none are needed
+
+    @property
+    def published(self) -> Value:
+        """Where the printed values are: those of its tables alone were printed as numbers."""
+        kind, _, number = self.name.partition(" ")
+        return Value("table", link=f"#table-published-{number}") if kind == "Table" else NO_NUMBER
 
 
 def _training(scenario: str = "", trainer: str = "") -> Callable[[Data], list[Row]]:
@@ -69,83 +76,31 @@ def _every(data: Data) -> list[Row]:
 
 
 FORMULA = "computed from the models' configurations: nothing to measure"
+BOTH = "figure and table"
+NEAR = _training("near-capacity")
 ENTRIES = (
-    Entry("Figure 1", "the stack from model to hardware", "figure-stack", "drawing", "", _every),
-    Entry(
-        "Figure 2", "the three scenarios of memory", "figure-scenarios", "drawing", "", _training()
-    ),
-    Entry("Table 1", "the devices", "table-published-1", "table", "table-published-1", _every),
-    Entry(
-        "Table 2",
-        "the workloads and their memory",
-        "table-models",
-        "table",
-        "table-published-2",
-        FORMULA,
-    ),
+    Entry("Figure 1", "the stack from model to hardware", "figure-stack", "drawing", _every),
+    Entry("Figure 2", "the three scenarios of memory", "figure-scenarios", "drawing", _training()),
+    Entry("Table 1", "the devices", "table-published-1", "table", _every),
+    Entry("Table 2", "the workloads and their memory", "table-models", "table", FORMULA),
     Entry(
         "Table 3",
         "which device trains what in which scenario",
         "table-scenarios",
         "table",
-        "table-published-3",
         _training(trainer="hf"),
     ),
+    Entry("Figure 3", "forward and backward time", "paper-figure-3", BOTH, _phases),
     Entry(
-        "Figure 3", "forward and backward time", "paper-figure-3", "figure and table", "", _phases
+        "Table 4", "one pass in MLX, MPS and CUDA", "paper-table-4", BOTH, _training("", "plain")
     ),
-    Entry(
-        "Table 4",
-        "one pass in MLX, MPS and CUDA",
-        "paper-table-4",
-        "figure and table",
-        "table-published-4",
-        _training(trainer="plain"),
-    ),
-    Entry(
-        "Figure 4",
-        "memory and step time near capacity",
-        "near-capacity",
-        "figure",
-        "",
-        _training("near-capacity"),
-    ),
-    Entry("section 4.3", "page faults in each step", "faults", "table", "", _training()),
-    Entry(
-        "Table 5", "energy of an iteration", "paper-table-5", "figure", "table-published-5", _energy
-    ),
-    Entry(
-        "Table 6",
-        "kernel launch",
-        "figure-kernel-launch",
-        "figure",
-        "table-published-6",
-        _module("kernel_launch"),
-    ),
-    Entry(
-        "Figure 5",
-        "matrix-matrix product",
-        "matmul-",
-        "figure",
-        "",
-        _module("matmul"),
-    ),
-    Entry(
-        "Figure 6",
-        "matrix-vector product",
-        "matvec-",
-        "figure",
-        "",
-        _module("matvec"),
-    ),
-    Entry(
-        "Figure 7",
-        "vector-Jacobian product",
-        "vjp-",
-        "figure",
-        "",
-        _module("vjp"),
-    ),
+    Entry("Figure 4", "memory and step time near capacity", "near-capacity", "figure", NEAR),
+    Entry("section 4.3", "page faults in each step", "faults", "table", _training()),
+    Entry("Table 5", "energy of an iteration", "paper-table-5", "figure", _energy),
+    Entry("Table 6", "kernel launch", "figure-kernel-launch", "figure", _module("kernel_launch")),
+    Entry("Figure 5", "matrix-matrix product", "matmul-", "figure", _module("matmul")),
+    Entry("Figure 6", "matrix-vector product", "matvec-", "figure", _module("matvec")),
+    Entry("Figure 7", "vector-Jacobian product", "vjp-", "figure", _module("vjp")),
 )
 
 
@@ -164,35 +119,23 @@ def add(data: Data, book: Book) -> None:
 
 def index(data: Data) -> Table:
     """Where each table and figure of the paper is, and whose measurements it shows."""
-    result = Table(
-        [
-            Column("In the paper"),
-            Column("Rebuilt here"),
-            Column("What it shows"),
-            Column("Published values"),
-            Column("Measured on the paper's devices"),
-            Column("Measured on others"),
-        ]
-    )
     paper_devices = {row["device"] for row in data.published["table1_devices"]}
-    for order, entry in enumerate(ENTRIES):
+
+    def devices(entry: Entry, of_the_paper: bool) -> Value:
         if isinstance(entry.measured, str):
-            devices = [missing(entry.measured)] * 2
-        else:
-            rows = entry.measured(data)
-            sides = (
-                [row for row in rows if row["device"] in paper_devices],
-                [row for row in rows if row["device"] not in paper_devices],
-            )
-            devices = [_devices(data, side) for side in sides]
-        result.add(
-            Value(entry.name, sort=float(order)),
-            Value(entry.called, link=f"#{entry.anchor}"),
-            entry.what,
-            Value("table", link=f"#{entry.published}") if entry.published else missing(PICTURE),
-            *devices,
-        )
-    return result
+            return missing(entry.measured)
+        rows = entry.measured(data)
+        return _devices(data, [r for r in rows if (r["device"] in paper_devices) == of_the_paper])
+
+    columns = (
+        told("In the paper", lambda entry: Value(entry.name, sort=float(ENTRIES.index(entry)))),
+        told("Rebuilt here", lambda entry: Value(entry.called, link=f"#{entry.anchor}")),
+        told("What it shows", attrgetter("what")),
+        told("Published values", attrgetter("published")),
+        told("Measured on the paper's devices", partial(devices, of_the_paper=True)),
+        told("Measured on others", partial(devices, of_the_paper=False)),
+    )
+    return Table.of(ENTRIES, columns, about=lambda entry: None)
 
 
 def _devices(data: Data, rows: Sequence[Row]) -> Value:

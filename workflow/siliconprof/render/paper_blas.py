@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from siliconprof import words
+from siliconprof.analyse.throughputs import device_of
 from siliconprof.render import by_shape, uncertainty
 from siliconprof.render.book import Book
 from siliconprof.render.by_shape import PRODUCTS, Rate, shape_key, shape_name
-from siliconprof.render.data import Data
-from siliconprof.render.paper_bars import place, where
-from siliconprof.render.tables import Column, Table, Value, missing, published
+from siliconprof.render.data import Data, grouped
+from siliconprof.render.paper_bars import place
+from siliconprof.render.tables import Column, Table, Value, missing, published, spanned
 from siliconprof.render.variants import Row, backend_place
 
 PAIRS = (  # as section 4.4 of the paper compares and names them
@@ -25,7 +27,16 @@ PAIRS = (  # as section 4.4 of the paper compares and names them
 PAPER_SHAPE = (8, 2000, 2000, 2000)
 FORMATS = ("fp32", "fp16", "bf16")  # a column each; TF32 is another fp32
 PICTURE = "the paper shows its values only as a picture"
-FOLD_ABOVE = 12
+NAMES = ("Shape", "Device", "Backend")
+BURST = "fp16 / fp32, burst"
+OF_RATES = "median of synchronised calls, 95 % interval below"
+OF_RATIOS = "by medians; what both 95 % intervals allow below"
+OF_FIRST = "this line's throughput over that of the first line of its shape, by medians"
+AGAINST_FIRST = (
+    "“Against first” is the throughput of a line over that of the first line of the same shape in "
+    "the same pair or device."
+)
+UNMEASURED = "was not measured with this shape, device and backend"
 
 
 @dataclass(frozen=True)
@@ -39,49 +50,29 @@ class Operation:
     wanted: Mapping[str, str]  # values of the points that are compared
 
 
+MATVEC, VJP = "matrix-vector product", "vector-Jacobian product"
 OPERATIONS = (
     Operation("5", "matmul", "matrix-matrix product", "batched matrix product", {}),
-    Operation(
-        "6",
-        "matvec",
-        "matrix-vector product",
-        "matrix-vector product",
-        {"cache": "warm"},
-    ),
-    Operation(
-        "7",
-        "vjp",
-        "vector-Jacobian product",
-        "vector-Jacobian product",
-        {"forward": "without"},
-    ),
+    Operation("6", "matvec", MATVEC, MATVEC, {"cache": "warm"}),
+    Operation("7", "vjp", VJP, VJP, {"forward": "without"}),
 )
 
 
-@dataclass(frozen=True)
-class Group:
-    """The points of one pair of the paper, or of one device that is in none."""
-
-    points: Sequence[Row]
-    pair: Mapping[str, str] | None = None  # devices and what they are called
+Shape = tuple[int, ...]
 
 
 def add(data: Data, book: Book) -> None:
     """The table of each of the three figures, and what was not measured."""
     for operation in OPERATIONS:
-        book.heading(
-            f"Figure {operation.figure}: {operation.title}",
-            anchor=f"paper-figure-{operation.figure}-blas",
-        )
-        measured_groups = groups(data, operation)
         name = f"paper-figure-{operation.figure}"
-        measured = [point for group in measured_groups for point in group.points]
-        for line in absent(data, operation, measured_groups):
+        book.heading(f"Figure {operation.figure}: {operation.title}", anchor=f"{name}-blas")
+        measured = groups(data, operation)
+        for line in absent(data, operation, measured):
             book.note(line)
-        rows = table(data, operation, measured_groups)
-        if rows.rows:
-            fold = words.count(len(rows.rows), "line") if len(rows.rows) > FOLD_ABOVE else ""
-            book.table(name, name, rows, folded=fold, intervals=uncertainty.origin_text(measured))
+        intervals = uncertainty.origin_text(point for group in measured for point in group)
+        lines = table(data, operation, measured)
+        if lines.rows:
+            book.table(name, name, lines, counted="line", intervals=intervals)
 
 
 def of_operation(data: Data, operation: Operation) -> list[Row]:
@@ -96,22 +87,13 @@ def of_operation(data: Data, operation: Operation) -> list[Row]:
     ]
 
 
-def groups(data: Data, operation: Operation) -> list[Group]:
-    """Pairs of which anything was measured, then every other device of any host by itself."""
+def groups(data: Data, operation: Operation) -> list[list[Row]]:
+    """Points of the pairs of which anything was measured, then of every other device by itself."""
     points = of_operation(data, operation)
-    result: list[Group] = []
-    paired: set[str] = set()
-    for pair in PAIRS:
-        part = [point for point in points if point["device"] in pair]
-        if part:
-            paired.update(pair)
-            result.append(Group(_chosen(operation, part), pair))
-    others: dict[tuple, list[Row]] = {}
-    for point in points:
-        if point["device"] not in paired:
-            others.setdefault(where(point), []).append(point)
-    result += [Group(_chosen(operation, part)) for part in others.values()]
-    return result
+    in_pairs = [[point for point in points if point["device"] in pair] for pair in PAIRS]
+    paired = [device for pair in PAIRS for device in pair]
+    others = grouped((p for p in points if p["device"] not in paired), device_of)
+    return [_chosen(operation, group) for group in (*in_pairs, *others.values()) if group]
 
 
 def _chosen(operation: Operation, points: Sequence[Row]) -> list[Row]:
@@ -123,48 +105,36 @@ def _chosen(operation: Operation, points: Sequence[Row]) -> list[Row]:
         shapes = {_shape(point) for point in points}
         best = PAPER_SHAPE if PAPER_SHAPE in shapes else max(_common(points) or shapes)
         points = [point for point in points if _shape(point) == best]
-    once: dict[tuple, Row] = {}
-    for point in points:
-        key = (*where(point), point["backend"], point["precision"], shape_key(point))
-        before = once.get(key)
-        if before is None or (not before.get("burst_mean_s") and point.get("burst_mean_s")):
-            once[key] = point
-    return list(once.values())
+    alike = grouped(points, lambda point: (*_way(point), shape_key(point)))
+    return [
+        next((point for point in group if point.get("burst_mean_s")), group[0])
+        for group in alike.values()
+    ]
 
 
-def _shape(point: Row) -> tuple[int, int, int, int]:
-    batch, m, k, n = (int(point[name]) for name in ("batch", "m", "k", "n"))
-    return (batch, m, k, n)
+def _way(point: Row) -> tuple:
+    return (*device_of(point), point["backend"], point["precision"])
 
 
-def _common(points: Sequence[Row]) -> set[tuple[int, int, int, int]]:
+def _shape(point: Row) -> Shape:
+    return tuple(int(point[name]) for name in ("batch", "m", "k", "n"))
+
+
+def _common(points: Sequence[Row]) -> set[Shape]:
     """The shapes that every device, backend and format of the points has."""
-    by_way: dict[tuple, set[tuple[int, int, int, int]]] = {}
-    for point in points:
-        way = (*where(point), point["backend"], point["precision"])
-        by_way.setdefault(way, set()).add(_shape(point))
-    return set.intersection(*by_way.values())
+    return set.intersection(*({*map(_shape, way)} for way in grouped(points, _way).values()))
 
 
-def absent(data: Data, operation: Operation, measured_groups: Sequence[Group]) -> list[str]:
+def absent(data: Data, operation: Operation, measured: Sequence[Sequence[Row]]) -> list[str]:
     """The devices missing from the pairs, one sentence for each reason."""
+    known = {point["device"] for group in measured for point in group}
+    failed = [c for c in data.cells if c["module"] == operation.module and c["status"] != "ok"]
     by_reason: dict[str, list[str]] = {}
     for pair in PAIRS:
-        measured = {
-            p["device"] for group in measured_groups if group.pair is pair for p in group.points
-        }
-        rest = {device: name for device, name in pair.items() if device not in measured}
-        reasons = sorted(
-            {
-                f"{cell['status']}: {cell['reason']}"
-                for cell in data.cells
-                if cell["module"] == operation.module
-                and cell["device"] in rest
-                and cell["status"] != "ok"
-            }
-        )
+        rest = {device: name for device, name in pair.items() if device not in known}
+        reasons = {f"{c['status']}: {c['reason']}" for c in failed if c["device"] in rest}
         if rest:
-            why = f" ({'; '.join(reasons)})" if reasons else " on any host here"
+            why = f" ({'; '.join(sorted(reasons))})" if reasons else " on any host here"
             by_reason.setdefault(why, []).append(" / ".join(rest.values()))
     return [
         f"{words.listing(names)}: not measured{why}; {PICTURE}." for why, names in by_reason.items()
@@ -183,68 +153,39 @@ def stated(data: Data, operation: Operation) -> list[Row]:
     ]
 
 
-def table(data: Data, operation: Operation, measured_groups: Sequence[Group]) -> Table:
+def table(data: Data, operation: Operation, measured: Sequence[Sequence[Row]]) -> Table:
     """Throughputs, format against format and backend against backend; printed statements first."""
-    points = [point for group in measured_groups for point in group.points]
-    shown_formats = [
-        name for name in FORMATS if any(point["precision"] == name for point in points)
-    ]
-    shown_formats = shown_formats or list(FORMATS[:2])
-    ratios = [name for name in FORMATS[1:] if name == "fp16" or name in shown_formats]
-    result = Table(
+    points = [point for group in measured for point in group]
+    formats = [name for name in FORMATS if any(point["precision"] == name for point in points)]
+    formats = formats or list(FORMATS[:2])
+    ratios = [name for name in FORMATS[1:] if name == "fp16" or name in formats]
+    table = Table(
         [
-            Column("Shape"),
-            Column("Device"),
-            Column("Backend"),
-            *(
-                Column(name, "GFLOP/s", True, "median of synchronised calls, 95 % interval below")
-                for name in shown_formats
-            ),
-            *(
-                Column(
-                    f"{name} / fp32", "×", True, "by medians; what both 95 % intervals allow below"
-                )
-                for name in ratios
-            ),
-            Column(
-                "fp16 / fp32, burst",
-                "×",
-                True,
-                "by the mean of launches in a row, as the paper times it",
-            ),
-            *(
-                Column(
-                    f"against first, {name}",
-                    "×",
-                    True,
-                    "this line's throughput over that of the first line of its shape, by medians",
-                )
-                for name in shown_formats
-            ),
-        ]
+            *map(Column, NAMES),
+            *(Column(name, "GFLOP/s", True, OF_RATES) for name in formats),
+            *(Column(f"{name} / fp32", "×", True, OF_RATIOS) for name in ratios),
+            Column(BURST, "×", True, "by the mean of launches in a row, as the paper times it"),
+            *(Column(f"against first, {name}", "×", True, OF_FIRST) for name in formats),
+        ],
+        notes=[AGAINST_FIRST] if points else [],
     )
-    empty = missing("not published")
+    heads = [column.head for column in table.columns]
     for row in stated(data, operation):
-        cells = [published(_times(row), row["source"]), *[empty] * (len(ratios) - 1)]
-        result.add(
+        model = row["model"].partition(", ")[2] or row["model"]
+        names = (
             Value("the paper", sort=""),
-            Value(row["statement"], mark="prose"),
-            Value(row["model"].partition(", ")[2] or row["model"], mark="prose"),
-            *[empty] * len(shown_formats),
-            *cells,
-            empty,
-            *[empty] * len(shown_formats),
+            *(Value(v, mark="prose") for v in (row["statement"], model)),
         )
-    for group in measured_groups:
-        for shape in sorted({shape_key(point) for point in group.points}):
-            same = [point for point in group.points if shape_key(point) == shape]
-            _rows(data, result, same, shown_formats, ratios)
-    if points:
-        result.notes.append(
-            "“Against first” is the throughput of a line over that of the first "
-            "line of the same shape in the same pair or device."
-        )
-    return result
+        cells = dict(zip(NAMES, names, strict=True))
+        cells["fp16 / fp32"] = published(_times(row), row["source"])
+        table.add(*(cells.get(head, missing("not published")) for head in heads))
+    for group in measured:
+        for _, same in sorted(grouped(group, shape_key).items()):
+            first: dict[str, Rate] = {}
+            for by_format in _ways(same):
+                cells = _cells(data, by_format, first)
+                table.add(*(cells[head] for head in heads), of=list(by_format.values()))
+    return table
 
 
 def _times(row: Row) -> str | None:
@@ -252,60 +193,48 @@ def _times(row: Row) -> str | None:
     ends = [row["value_min"], row["value_max"]]
     if row["unit"] == "percent":
         ends = [end and f"{1 + float(end) / 100:g}" for end in ends]
-    distinct = list(dict.fromkeys(end for end in ends if end))
-    return " to ".join(distinct) or None
+    return " to ".join(dict.fromkeys(filter(None, ends))) or None
 
 
-def _rows(
-    data: Data, result: Table, points: Sequence[Row], shown: Sequence[str], ratios: Sequence[str]
-) -> None:
-    """A line for each device and backend with one shape; the others are compared with the first."""
-    ways: dict[tuple, dict[str, Row]] = {}
-    for point in sorted(points, key=lambda p: backend_place(p["backend"])):
-        ways.setdefault((*where(point), point["backend"]), {})[point["precision"]] = point
-    rates = [
-        {name: by_shape.median_rate(PRODUCTS, point) for name, point in formats.items()}
-        for formats in ways.values()
-    ]
-    for formats, own in zip(ways.values(), rates, strict=True):
-        any_ = next(iter(formats.values()))
-        result.add(
-            Value(shape_name(any_), sort=float(shape_key(any_)[0])),
-            place(data, any_),
-            words.backend_name(any_),
-            *(
-                by_shape.with_interval(own[name])
-                if name in own
-                else missing(f"{name} was not measured with this shape, device and backend")
-                for name in shown
-            ),
-            *(_ratio(own.get(name), own.get("fp32")) for name in ratios),
-            _ratio(
-                _burst(formats.get("fp16")), _burst(formats.get("fp32")), "no burst of both formats"
-            ),
-            *(
-                missing("the first line of its shape")
-                if own is rates[0]
-                else _ratio(own.get(name), rates[0].get(name), f"not measured on both in {name}")
-                for name in shown
-            ),
-            of=list(formats.values()),
+def _ways(points: Sequence[Row]) -> list[dict[str, Row]]:
+    """The points of each device and backend by number format."""
+    ordered = sorted(points, key=lambda point: backend_place(point["backend"]))
+    ways = grouped(ordered, lambda point: _way(point)[:-1])
+    return [{point["precision"]: point for point in way} for way in ways.values()]
+
+
+def _cells(data: Data, by_format: dict[str, Row], first: dict[str, Rate]) -> dict[str, Value]:
+    """The line of one shape on one device and backend.
+
+    Args:
+        first: rates of the first line of its shape; empty for that line, whose rates fill it.
+    """
+    some = next(iter(by_format.values()))
+    names = (
+        Value(shape_name(some), float(shape_key(some)[0])),
+        place(data, some),
+        words.backend_name(some),
+    )
+    rates = {name: by_shape.median_rate(PRODUCTS, point) for name, point in by_format.items()}
+    bursts = {name: by_shape.burst_rate(PRODUCTS, point) for name, point in by_format.items()}
+    cells: dict[str, Any] = dict(zip(NAMES, names, strict=True))
+    for name in FORMATS:
+        own, known = rates.get(name), f"not measured on both in {name}"
+        cells[name] = by_shape.with_interval(own) if own else missing(f"{name} {UNMEASURED}")
+        cells[f"{name} / fp32"] = _ratio(own, rates.get("fp32"), "one of the two was not measured")
+        cells[f"against first, {name}"] = (
+            _ratio(own, first.get(name), known) if first else missing("the first line of its shape")
         )
+    cells[BURST] = _ratio(bursts.get("fp16"), bursts.get("fp32"), "no burst of both formats")
+    first.update(rates if not first else {})
+    return cells
 
 
-def _burst(point: Row | None) -> Rate | None:
-    rate = by_shape.burst_rate(PRODUCTS, point) if point else None
-    return rate if rate and rate.middle else None
-
-
-def _ratio(
-    over: Rate | None, under: Rate | None, reason: str = "one of the two was not measured"
-) -> Value:
+def _ratio(over: Rate | None, under: Rate | None, reason: str) -> Value:
     """How many times as high one throughput is as another, what both intervals allow below."""
     if not (over and under and over.middle and under.middle):
         return missing(reason)
-    ratio, below = over.middle / under.middle, ""
+    ends: tuple[float | None, float | None] = (None, None)
     if over.low and over.high and under.low and under.high:
         ends = (over.low / under.high, over.high / under.low)
-        below = "–".join(words.significant(end) for end in ends)
-    return Value(words.significant(ratio), ratio, below)
+    return spanned(over.middle / under.middle, *ends)

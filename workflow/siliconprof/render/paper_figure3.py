@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import NamedTuple
 
 from siliconprof import words
-from siliconprof.render import beside, style, uncertainty
+from siliconprof.render import beside, paper_bars, style, uncertainty
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data
-from siliconprof.render.paper_bars import (
-    Bar,
-    Panel,
-    Span,
-    by_kind,
-    by_place,
-    draw,
-    figures,
-    filled,
-    place,
-    portions,
+from siliconprof.render.chart import Panel
+from siliconprof.render.data import Data, grouped
+from siliconprof.render.paper_bars import Bar, Span, filled, place
+from siliconprof.render.tables import (
+    HOST,
+    Column,
+    Table,
+    Value,
+    count,
+    missing,
+    number,
+    spanned,
+    told,
 )
-from siliconprof.render.tables import Column, Table, Value, integer, missing
-from siliconprof.render.variants import PRECISION_ORDER, Row, as_usual, has_no_speed, model, variant
+from siliconprof.render.variants import (
+    PRECISION_ORDER,
+    Row,
+    as_usual,
+    has_no_speed,
+    model,
+    variant,
+)
 
 MS = 1e-3
 PICTURE = "published only as a picture, not as numbers"
@@ -39,6 +48,12 @@ PANELS = {  # what the paper trains in each panel, and the scenario that Table 3
 }
 OF_MODULE = {"whisper": ("(a)(1)", "(b)(1)"), "gpt2": ("(a)(2)", "(b)(2)")}
 ADAPTED, NEAR = "(a)(3)", "scenario 3"
+MORE_TITLE = {
+    ADAPTED: ", LoRA",
+    "(b)(1)": ", offload",
+    "(b)(2)": ", offload",
+    NEAR: ", near capacity",
+}
 XL = "gpt2-xl"  # the paper trains it in its offload panel alone
 
 
@@ -63,20 +78,19 @@ def per_sample(point: Row, stem: str) -> Span | None:
     than the unsplit step's, relative to the median.
     """
     samples = words.number(point["samples_per_step"])
-    middle, low, high = (
-        words.number(point.get(f"{stem}_{part}_s")) for part in ("median", "low", "high")
-    )
+    middle, low, high = _times(point, stem)
     if not samples or not middle:
         return None
     if low is None or high is None:
         return Span(middle / samples)
-    step, *ends = (
-        words.number(point.get(f"unsplit_step_{part}_s")) for part in ("median", "low", "high")
-    )
-    if step and all(ends) and uncertainty.origin(point) == uncertainty.BETWEEN:
-        low = min(low, middle * ends[0] / step)  # type: ignore[operator]
-        high = max(high, middle * ends[1] / step)  # type: ignore[operator]
+    step, least, most = _times(point, "unsplit_step")
+    if step and least and most and uncertainty.origin(point) == uncertainty.BETWEEN:
+        low, high = min(low, middle * least / step), max(high, middle * most / step)
     return Span(middle / samples, low / samples, high / samples)
+
+
+def _times(point: Row, stem: str) -> list[float | None]:
+    return [words.number(point.get(f"{stem}_{part}_s")) for part in ("median", "low", "high")]
 
 
 def applied(point: Row) -> str:
@@ -97,22 +111,19 @@ def usable(point: Row) -> bool:
 
 def works(points: Iterable[Row]) -> dict[Work, list[Row]]:
     """The panels with their rows, in the paper's order; offloaded work beside the same that fits."""
-    usable_points = [point for point in points if usable(point)]
-    offloaded = {
-        _work(p, "") for p in usable_points if applied(p) == "offload" and not p["lora_rank"]
+    own = [point for point in points if usable(point)]
+    offloaded = {_work(p, "") for p in own if applied(p) == "offload" and not p["lora_rank"]}
+    pairs = [
+        (_work(point, panel), point)
+        for point in own
+        for panel in _panels(point, _work(point, "") in offloaded)
+    ]
+    panels = list(PANELS)
+    pairs.sort(key=lambda one: (panels.index(one[0].panel), -one[0].n_parameters, one[0].model))
+    return {
+        work: _one_precision([point for _, point in group])
+        for work, group in grouped(pairs, itemgetter(0)).items()
     }
-    by_work: dict[Work, list[Row]] = {}
-    for point in usable_points:
-        for panel in _panels(point, _work(point, "") in offloaded):
-            by_work.setdefault(_work(point, panel), []).append(point)
-    order = list(PANELS)
-    by_work = {work: _one_precision(rows) for work, rows in by_work.items()}
-    return dict(
-        sorted(
-            by_work.items(),
-            key=lambda item: (order.index(item[0].panel), -item[0].n_parameters, item[0][1:2]),
-        )
-    )
 
 
 def _panels(point: Row, is_offloaded_somewhere: bool) -> list[str]:
@@ -159,31 +170,26 @@ def add(data: Data, book: Book) -> None:
     book.heading("Figure 3: forward and backward time", anchor="paper-figure-3")
     by_work = works(data.training())
     if by_work:
-        rows = [row for part in by_work.values() for row in part]
-        are_the_papers = {_is_the_papers(data, work, part) for work, part in by_work.items()}
-        parts = figures([p for work, part in by_work.items() for p in panels(data, work, part)])
+        rows = [row | {"panel": work.panel} for work, part in by_work.items() for row in part]
         used = [phase for phase in STEP if any(per_sample(row, phase) for row in rows)]
-        entries: list[style.Entry] = [
-            *((style.swatch(style.shade("grey", STEP[phase])), NAMES[phase]) for phase in used),
-            (style.sample(None, "-", color=style.INK, linewidth=0.9), "95 % interval of a part"),
-        ]
-        for index, part in enumerate(parts):
-            book.figure(
-                "paper-figure-3" + (f"-{index + 1}" if index else ""),
-                "paper-figure-3",
-                partial(draw, part, entries, 2),
-                whose="Workloads of the paper are named as such, the others are this run's"
-                if True in are_the_papers
-                else "All of them are this run's workloads, none is the paper's",
-                intervals=uncertainty.origin_text(rows),
-            )
-        many = len(rows) > 12
-        book.table(
+        any_of_the_papers = any(_is_the_papers(data, *item) for item in by_work.items())
+        paper_bars.add(
+            book,
             "paper-figure-3",
-            "paper-figure-3",
-            table(data, by_work),
-            folded=words.count(len(rows), "line") if many else "",
+            [panel for item in by_work.items() for panel in panels(data, *item)],
+            [
+                *((style.swatch(style.shade("grey", STEP[phase])), NAMES[phase]) for phase in used),
+                (
+                    style.sample(None, "-", color=style.INK, linewidth=0.9),
+                    "95 % interval of a part",
+                ),
+            ],
+            whose="Workloads of the paper are named as such, the others are this run's"
+            if any_of_the_papers
+            else "All of them are this run's workloads, none is the paper's",
         )
+        numbers = Table.of(rows, columns(data))
+        book.table("paper-figure-3", "paper-figure-3", numbers, counted="line")
     else:
         book.note(
             "No figure: no GPT-2 or Whisper training was timed phase by phase on any host. "
@@ -195,55 +201,39 @@ def add(data: Data, book: Book) -> None:
 
 
 def panels(data: Data, work: Work, rows: Sequence[Row]) -> list[Panel]:
-    """A panel of one work; more than one where there are too many devices."""
+    """The panels of one work: accelerators and CPUs apart, more where there are many devices."""
+    near = work.panel == NEAR
     batches = {int(row["samples_per_step"]) for row in rows}
-    length_text = (
-        beside.length(rows[0]) if work.panel != NEAR else beside.memory_and_length(rows[0])
+    remark = [
+        f"batch {min(batches)}" if len(batches) == 1 else "",
+        "checkpointed" if work.checkpointed and not near else "",
+        beside.memory_and_length(rows[0]) if near else beside.length(rows[0]),
+        rows[0]["precision"],
+        work.weights if work.weights != "random" else "",
+        "the paper's" if _is_the_papers(data, work, rows) else "this run's",
+    ]
+    return paper_bars.panels(
+        data,
+        rows,
+        partial(_bar, data, with_batch=len(batches) > 1),
+        f"{work.panel} {work.model}{MORE_TITLE.get(work.panel, '')}",
+        ", ".join(filter(None, remark)),
+        "time of one sample / ms",
+        MS,
     )
-    remark = [length_text, rows[0]["precision"]]
-    if len(batches) == 1:
-        remark.insert(0, f"batch {batches.pop()}")
-        batches.clear()
-    if work.checkpointed and work.panel != NEAR:
-        remark.insert(1, "checkpointed")
-    if work.weights != "random":
-        remark.append(work.weights)
-    remark.append("the paper's" if _is_the_papers(data, work, rows) else "this run's")
-    title = f"{work.panel} {work.model}"
-    title += {ADAPTED: ", LoRA", "(b)(1)": ", offload", "(b)(2)": ", offload"}.get(work.panel, "")
-    title += ", near capacity" if work.panel == NEAR else ""
-    kinds = by_kind(rows)
-    chunks = [
-        portions(
-            [
-                (name, [_bar(data, row, len(batches) > 1) for row in part])
-                for name, part in by_place(data, kind).items()
-            ]
-        )
-        for kind in kinds
-    ]
-    unit = "time of one sample / ms"
-    if all(len(parts) == 1 for parts in chunks):
-        return [Panel(title, ", ".join(remark), [parts[0] for parts in chunks], unit, MS)]
-    return [
-        Panel(title, ", ".join(remark), [groups], unit, MS) for parts in chunks for groups in parts
-    ]
 
 
 def _bar(data: Data, row: Row, with_batch: bool) -> Bar:
     spans = {phase: span for phase in STEP if (span := per_sample(row, phase))}
-    forward, backward = spans["forward"], spans["backward"]
-    remark = way(row)
-    if with_batch:
-        remark += f" · batch {int(row['samples_per_step'])}"
-    caution = words.caution(row)
-    times_text = "; ".join(f"{phase} {span.text(MS, 'ms')}" for phase, span in spans.items())
-    numbers = " + ".join(words.significant(span.middle / MS) for span in (forward, backward))
+    batch = f" · batch {int(row['samples_per_step'])}" if with_batch else ""
+    remark, caution = f"{way(row)}{batch}", words.caution(row)
+    times = "; ".join(f"{phase} {span.text(MS, 'ms')}" for phase, span in spans.items())
+    numbers = (words.significant(spans[phase].middle / MS) for phase in ("forward", "backward"))
     return Bar(
         remark,
         [(span, filled(style.shade(row["backend"], STEP[phase]))) for phase, span in spans.items()],
-        numbers + (" (flagged)" if caution else ""),
-        f"{row['workload']}, {place(data, row)}, {remark}, {row['precision']}, per sample: {times_text}"
+        " + ".join(numbers) + (" (flagged)" if caution else ""),
+        f"{row['workload']}, {place(data, row)}, {remark}, {row['precision']}, per sample: {times}"
         + (f"; {caution}" if caution else ""),
         row,
     )
@@ -251,21 +241,22 @@ def _bar(data: Data, row: Row, with_batch: bool) -> Bar:
 
 def way(row: Row) -> str:
     """`torch-cuda · hf · offload stage 3`: what tells bars of one device apart."""
-    apart = [part for part in variant(row) if not part.startswith(("LoRA", "checkpointed"))]
-    apart = [part.partition(", batch")[0] for part in apart if part != str(row.get("weights"))]
-    apart = [part for part in apart if part != "near capacity"]
+    shared = ("LoRA", "checkpointed", "near capacity", str(row.get("weights")))
+    apart = [part.partition(", batch")[0] for part in variant(row) if not part.startswith(shared)]
     return " · ".join([words.backend_name(row), row["trainer"], *apart])
 
 
 def _is_the_papers(data: Data, work: Work, rows: Sequence[Row]) -> bool:
     """Whether a work has a model and a batch size of Table 3."""
-    for printed in data.published["table3_configurations"]:
-        if work.n_parameters == beside.n_parameters(data, printed["workload"]) or (
-            work.panel == ADAPTED and model_of(printed["workload"]) == work.model
-        ):
-            if any(row["samples_per_step"] == float(printed["batch_size"]) for row in rows):
-                return True
-    return False
+    batches = {float(row["samples_per_step"]) for row in rows}
+    return any(
+        float(printed["batch_size"]) in batches
+        and (
+            work.n_parameters == beside.n_parameters(data, printed["workload"])
+            or (work.panel == ADAPTED and work.model == model_of(printed["workload"]))
+        )
+        for printed in data.published["table3_configurations"]
+    )
 
 
 def model_of(workload: str) -> str:
@@ -286,76 +277,45 @@ def absent(data: Data, by_work: dict[Work, list[Row]]) -> list[str]:
         measured = {
             row["device"]
             for work, rows in by_work.items()
-            if work.panel == panel and work.model == model_of(workload)
             for row in rows
-            if row["trainer"] == "hf" and row["samples_per_step"] == batch
+            if (work.panel, work.model) == (panel, model_of(workload))
+            and (row["trainer"], row["samples_per_step"]) == ("hf", batch)
         }
-        missing_ = {r["device_as_printed"]: r for r in printed if r["device"] not in measured}
-        if missing_:
-            lines.append(
-                f"{panel} {what}: {workload}, batch {batch:g}, on {words.listing(missing_)}."
-            )
+        names = {r["device_as_printed"]: r for r in printed if r["device"] not in measured}
+        if names:
+            lines.append(f"{panel} {what}: {workload}, batch {batch:g}, on {words.listing(names)}.")
     return lines
 
 
-def table(data: Data, by_work: dict[Work, list[Row]]) -> Table:
+def columns(data: Data) -> Sequence[Column]:
     """The numbers of every bar, by sample."""
-    result = Table(
-        [
-            Column("Panel"),
-            Column("Model"),
-            Column("Device"),
-            Column("Host", folds=True),
-            Column("Backend"),
-            Column("Trainer"),
-            Column("Precision", folds=True),
-            Column("Ran as"),
-            Column("batch", "", True),
-            Column("forward", "ms per sample", True, "median, 95 % interval below"),
-            Column("backward", "ms per sample", True, "median, 95 % interval below"),
-            Column("both", "ms per sample", True),
-            Column("backward / forward", "", True),
-            Column("published", folds=True, help="the paper's bar"),
-        ]
+
+    def time(stem: str) -> Column:
+        def value(row: Row) -> Value:
+            span = per_sample(row, stem)
+            assert span
+            return spanned(*span, MS)
+
+        return Column(stem, "ms per sample", True, "median, 95 % interval below", value=value)
+
+    def middles(row: Row) -> list[float]:
+        return [span.middle for stem in ("forward", "backward") if (span := per_sample(row, stem))]
+
+    return (
+        told("Panel", "panel"),
+        told("Model", lambda row: Value(model(row), row["n_parameters"], beside.length(row))),
+        told("Device", data.device_name),
+        replace(HOST, folds=True),
+        told("Backend", words.backend_name),
+        told("Trainer", "trainer"),
+        told("Precision", "precision", folds=True),
+        told("Ran as", applied),
+        count("batch", "samples_per_step", "not recorded"),
+        time("forward"),
+        time("backward"),
+        number("both", "ms per sample", lambda row: sum(middles(row)) / MS, ""),
+        number("backward / forward", "", lambda row: middles(row)[1] / middles(row)[0], ""),
+        told(
+            "published", lambda row: missing(f"not published: {PICTURE}"), "the paper's bar", True
+        ),
     )
-    for work, rows in by_work.items():
-        for row in rows:
-            forward, backward = per_sample(row, "forward"), per_sample(row, "backward")
-            assert forward and backward
-            total = forward.middle + backward.middle
-            result.add(
-                work.panel,
-                Value(work.model, sort=float(work.n_parameters), below=beside.length(row)),
-                data.device_name(row),
-                _host(row),
-                words.backend_name(row),
-                row["trainer"],
-                row["precision"],
-                applied(row),
-                integer(row["samples_per_step"], "not recorded"),
-                spanned(forward, MS),
-                spanned(backward, MS),
-                Value(words.significant(total / MS), sort=total / MS),
-                Value(
-                    words.significant(backward.middle / forward.middle),
-                    sort=backward.middle / forward.middle,
-                ),
-                missing(f"not published: {PICTURE}"),
-                of=row,
-            )
-    return result
-
-
-def _host(row: Row) -> Value:
-    return Value(row["host"], sort=row["host"], badge=words.SOURCE_BADGES.get(row["source"], ""))
-
-
-def spanned(span: Span | None, scale: float, reason: str = "not timed") -> Value:
-    """A value with its interval below."""
-    if span is None:
-        return missing(reason)
-    value = span.middle / scale
-    below = "–".join(
-        words.significant(end / scale) for end in (span.low, span.high) if end is not None
-    )
-    return Value(words.significant(value), sort=value, below=below)

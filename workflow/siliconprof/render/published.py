@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from siliconprof import words
 from siliconprof.render import beside
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, published
+from siliconprof.render.data import Data, grouped
+from siliconprof.render.tables import Column, Table, Value, printed, published, told
 from siliconprof.render.traces import key as key_of
 from siliconprof.render.variants import Row, label, variant
 
 BYTES_PER_PARAMETER = 16  # fp32 weights, gradients, AdamW's two moments; fits Table 2 exactly
 STATEMENTS = ("seed001_statements", "seed003_speedups", "seed004_speedups")
+LENGTHS = (
+    "The paper tells neither the tokens of a sequence nor the length of a clip, and time, "
+    "memory and energy depend on them. Each value from here names those it was measured or derived "
+    "with, so it does not repeat the printed one."
+)
+UNITS = {"percent": "%", "times": "×"}
+OUR_MODEL = (
+    "by our memory model against the device's memory, whatever was then run: 1 fits, 2 needs "
+    "offloading, 3 near capacity"
+)
 
 
 def add(data: Data, book: Book) -> None:
@@ -31,44 +42,46 @@ def add(data: Data, book: Book) -> None:
         else "No device of these tables was measured here, on another host or in a reference "
         "bundle, so the columns headed “measured” are empty."
     )
-    tables: Sequence[tuple[str, str, Callable[[Data], Table]]] = (
-        ("published-1", "published-1", table1),
-        ("published-2", "published-2", table2),
-        ("published-3", "published-3", table3),
-        ("published-4", "published-4", table4),
-        ("published-5", "published-5", table5),
-        ("published-6", "published-6", table6),
+    for number, make in enumerate((table1, table2, table3, table4, table5, table6), 1):
+        book.table(f"published-{number}", f"published-{number}", make(data))
+    stated = statements(data)
+    folded = words.count(len(stated.rows), "statement")
+    book.table("published-statements", "published-statements", stated, folded=folded)
+
+
+def _table(
+    rows: Sequence[Row],
+    *columns: Column,
+    lengths: bool = False,
+    css: Callable[[Row], str] = lambda row: "",
+) -> Table:
+    """A line for each published row; what all say of how to read them stands below, once.
+
+    Args:
+        lengths: whether a table that shows anything of ours says what the paper leaves open.
+    """
+    shared = shared_remarks(rows)
+    repeated = {remark[:-1].lower() for remark in shared}
+
+    def note(row: Row) -> Value:
+        own = (part for part in _parts(row) if part.lower() not in repeated)
+        return Value("; ".join(own), mark="note")
+
+    source = (
+        told("Source", lambda row: Value(row["source"], row["source"], mark="prose"), folds=True),
+        told("How to read it", note, folds=True),
     )
-    for name, key, make in tables:
-        book.table(name, key, make(data))
-    many = sum(len(data.published[name]) for name in STATEMENTS)
-    book.table(
-        "published-statements",
-        "published-statements",
-        statements(data),
-        folded=words.count(many, "statement"),
-    )
-
-
-def _name(data: Data, device: str | None) -> str:
-    """The registry's name of a device."""
-    entry = data.registry["devices"].get(device)
-    return entry["name"] if entry else device or ""
-
-
-def _device(data: Data, row: Row) -> Value:
-    """The registry's name of a published row's device, the printed one for the pointer."""
-    printed = row.get("device_as_printed")
-    name = _name(data, row["device"])
-    return Value(name, sort=name, title=f"printed as {printed}" if printed else "")
+    table = Table.of(rows, [*columns, *source], lambda row: None, shared, css=css)
+    if lengths and any(value.mark == "measured" for row in table.rows for value in row):
+        table.notes.append(LENGTHS)
+    return table
 
 
 def shared_remarks(rows: Sequence[Row]) -> list[str]:
     """Parts of the notes that every row has; they stand below the table, once."""
     if len(rows) < 2:
         return []
-    first = (rows[0]["note"] or "").split("; ")
-    shared = [part for part in first if part and all(part in _parts(row) for row in rows)]
+    shared = [part for part in _parts(rows[0]) if part and all(part in _parts(r) for r in rows)]
     return [f"{part[0].upper()}{part[1:]}." for part in shared]
 
 
@@ -76,83 +89,68 @@ def _parts(row: Row) -> list[str]:
     return (row["note"] or "").split("; ")
 
 
-def _source(row: Row, shared: Sequence[str] = ()) -> list[Value | str | None]:
-    """The last two columns of every published table."""
-    shared_parts = {remark[:-1].lower() for remark in shared}
-    own = "; ".join(part for part in _parts(row) if part.lower() not in shared_parts)
-    return [Value(row["source"], sort=row["source"], mark="prose"), Value(own, mark="note")]
+def _device(data: Data) -> Column:
+    """The registry's name of a published row's device, the printed one for the pointer."""
+
+    def value(row: Row) -> Value:
+        as_printed, name = row.get("device_as_printed"), data.listed_name(row["device"])
+        return Value(name, name, title=f"printed as {as_printed}" if as_printed else "")
+
+    return told("Device", value)
 
 
-SOURCE = [Column("Source", folds=True), Column("How to read it", folds=True)]
+WORKLOAD = told("Workload", "workload")
+BATCH_SIZE = printed("batch size", "", "batch_size")
 
 
 def table1(data: Data) -> Table:
     """Devices; beside them what the host reports and the fastest product measured."""
-    table = Table(
-        [
-            Column("Device"),
-            Column("memory", "GB", True),
-            Column("peak", "TFLOPS", True),
-            Column("launch price", "USD", True),
-            Column("measured: memory found", folds=True),
-            Column("measured: fastest fp32 product", folds=True),
-            *SOURCE,
-        ]
-    )
-    rows = data.published["table1_devices"]
-    shared = table.notes = shared_remarks(rows)
-    for row in rows:
+
+    def memory(row: Row) -> Value:
         cells = [c for c in data.cells if c["device"] == row["device"] and c["device_memory_bytes"]]
-        products = beside.measured(data, row["device"], "matmul", precision="fp32")
-        products = [point for point in products if point["flop_per_s"]]
-        table.add(
-            _device(data, row),
-            *(
-                published(row[name], row["source"])
-                for name in ("memory_gb", "compute_tflops", "launch_price_usd")
-            ),
-            beside.shown(
-                list({c["host"]: c for c in cells}.values()),
-                lambda c: words.mebibytes(c["device_memory_bytes"]),
-            ),
-            beside.shown(
-                sorted(products, key=lambda p: -p["flop_per_s"])[:1],
-                lambda p: (
-                    f"{words.scaled(p['flop_per_s'], 'FLOP/s')} "
-                    f"({words.backend_name(p)}, {words.shape(p)})"
-                ),
-            ),
-            *_source(row, shared),
-        )
-    return table
+        one_of_each = list({cell["host"]: cell for cell in cells}.values())
+        return beside.shown(one_of_each, lambda c: words.mebibytes(c["device_memory_bytes"]))
+
+    def fastest(row: Row) -> Value:
+        points = beside.measured(data, row["device"], "matmul", precision="fp32")
+        timed = sorted((p for p in points if p["flop_per_s"]), key=lambda p: -p["flop_per_s"])
+        return beside.shown(timed[:1], product)
+
+    def product(p: Row) -> str:
+        rate = words.scaled(p["flop_per_s"], "FLOP/s")
+        return f"{rate} ({words.backend_name(p)}, {words.shape(p)})"
+
+    return _table(
+        data.published["table1_devices"],
+        _device(data),
+        printed("memory", "GB", "memory_gb"),
+        printed("peak", "TFLOPS", "compute_tflops"),
+        printed("launch price", "USD", "launch_price_usd"),
+        told("measured: memory found", memory, folds=True),
+        told("measured: fastest fp32 product", fastest, folds=True),
+    )
 
 
 def table2(data: Data) -> Table:
     """Workloads; the printed GiB divide millions by 1024, the computed ones are true."""
-    table = Table(
-        [
-            Column("Workload"),
-            Column("parameters", "10⁶", True),
-            Column("memory as printed", "GiB", True),
-            Column("true memory, computed", "GiB", True, "printed parameters × 16 bytes / 2³⁰"),
-            Column("printed / true", "", True),
-            *SOURCE,
-        ]
+
+    def gib(row: Row) -> float:
+        return float(row["parameters_m"]) * 1e6 * BYTES_PER_PARAMETER / 2**30
+
+    def computed(head: str, unit: str, of: Callable[[Row], float], help: str = "") -> Column:
+        def value(row: Row) -> Value:
+            return Value(f"{of(row):.3f}", of(row), mark="computed", title="computed here")
+
+        return Column(head, unit, True, help, value=value)
+
+    return _table(
+        data.published["table2_workloads"],
+        told("Workload", "workload_as_printed"),
+        printed("parameters", "10⁶", "parameters_m"),
+        printed("memory as printed", "GiB", "theoretical_memory_gib"),
+        computed("true memory, computed", "GiB", gib, "printed parameters × 16 bytes / 2³⁰"),
+        computed("printed / true", "", lambda row: float(row["theoretical_memory_gib"]) / gib(row)),
     )
-    rows = data.published["table2_workloads"]
-    shared = table.notes = shared_remarks(rows)
-    for row in rows:
-        true = float(row["parameters_m"]) * 1e6 * BYTES_PER_PARAMETER / 2**30
-        ratio = float(row["theoretical_memory_gib"]) / true
-        table.add(
-            row["workload_as_printed"],
-            published(row["parameters_m"], row["source"]),
-            published(row["theoretical_memory_gib"], row["source"]),
-            Value(f"{true:.3f}", sort=true, mark="computed", title="computed here"),
-            Value(f"{ratio:.3f}", sort=ratio, mark="computed", title="computed here"),
-            *_source(row, shared),
-        )
-    return table
 
 
 def table3(data: Data) -> Table:
@@ -161,210 +159,156 @@ def table3(data: Data) -> Table:
     On the Hugging Face platform, so beside it stands what its Trainer drove; and offloaded where
     the row is of scenario 2, nowhere else.
     """
-    table = Table(
-        [
-            Column("Scenario", "", True),
-            Column(
-                "derived here",
-                help="by our memory model against the device's memory, "
-                "whatever was then run: 1 fits, 2 needs offloading, 3 near capacity",
-                folds=True,
-            ),
-            Column("Workload"),
-            Column("batch size", "", True),
-            Column("Device"),
-            Column("Other transcription"),
-            Column("measured: unsplit step, Trainer", folds=True),
-            *SOURCE,
-        ]
-    )
     rows = data.published["table3_configurations"]
-    shared = table.notes = shared_remarks(rows)
-    for row in rows:
-        same = [
-            r
-            for r in rows
-            if (r["workload"], r["device"], r["batch_size"])
-            == (row["workload"], row["device"], row["batch_size"])
-        ]
-        agree = len({r["scenario"] for r in same}) == 1
-        cells = beside.planned(data, row, trainer="hf")
-        own_rows = beside.trainings(data, row, trainer="hf", offloads=row["scenario"] == "2")
-        refused = [f"{c['status']}: {c['reason']}" for c in cells if c["status"] != "ok"]
-        table.add(
-            published(row["scenario"], row["source"]),
-            beside.derived(cells),
-            row["workload"],
-            published(row["batch_size"], row["source"]),
-            _device(data, row),
-            Value("the same")
-            if agree
-            else Value(
-                "; ".join(
-                    f"{r['source'].split(',')[0]} says {r['scenario']}"
-                    for r in same
-                    if r is not row
-                ),
-                mark="bad",
-            ),
-            beside.shown(
-                own_rows,
-                lambda p: f"{beside.step(p)} ({label(p)}; {beside.length(p)})",
-                "; ".join(dict.fromkeys(refused)) or beside.NOT_MEASURED,
-            ),
-            *_source(row, shared),
-            css="" if agree else "disagree",
+    same = grouped(rows, lambda row: (row["workload"], row["device"], row["batch_size"]))
+
+    def others(row: Row) -> list[Row]:
+        """The transcriptions that say otherwise."""
+        alike = same[row["workload"], row["device"], row["batch_size"]]
+        return [r for r in alike if r is not row] if len({r["scenario"] for r in alike}) > 1 else []
+
+    def other(row: Row) -> Value:
+        texts = [f"{r['source'].split(',')[0]} says {r['scenario']}" for r in others(row)]
+        return Value("; ".join(texts), mark="bad") if texts else Value("the same")
+
+    def step(row: Row) -> Value:
+        planned = beside.planned(data, row, trainer="hf")
+        refused = dict.fromkeys(
+            f"{c['status']}: {c['reason']}" for c in planned if c["status"] != "ok"
         )
-    return beside.with_lengths(table)
+        return beside.shown(
+            beside.trainings(data, row, trainer="hf", offloads=row["scenario"] == "2"),
+            lambda p: f"{beside.step(p)} ({label(p)}; {beside.length(p)})",
+            "; ".join(refused) or beside.NOT_MEASURED,
+        )
+
+    return _table(
+        rows,
+        printed("Scenario", "", "scenario"),
+        told(
+            "derived here",
+            lambda row: beside.derived(beside.planned(data, row, trainer="hf")),
+            OUR_MODEL,
+            folds=True,
+        ),
+        WORKLOAD,
+        BATCH_SIZE,
+        _device(data),
+        told("Other transcription", other),
+        told("measured: unsplit step, Trainer", step, folds=True),
+        css=lambda row: "disagree" if others(row) else "",
+        lengths=True,
+    )
 
 
 def table4(data: Data) -> Table:
     """Pass times; ours is a whole unsplit step, optimizer included."""
-    table = Table(
-        [
-            Column("Device"),
-            Column("Backend"),
-            Column("Workload", folds=True),
-            Column("batch size", "", True),
-            Column("one pass", "s", True),
-            Column("measured: unsplit step, plain loop, fp32", folds=True),
-            *SOURCE,
-        ]
-    )
-    rows = data.published["table4_pass_time"]
-    shared = table.notes = shared_remarks(rows)
+
+    def step(row: Row) -> Value:
+        wanted = {"backend": row["backend"], "trainer": "plain", "precision": "fp32"}
+        return beside.shown(beside.trainings(data, row, offloads=False, **wanted), show)
 
     def show(point: Row) -> str:
         return f"{beside.step(point)} ({', '.join([*variant(point), beside.length(point)])})"
 
-    for row in rows:
-        own_rows = beside.trainings(
-            data, row, backend=row["backend"], trainer="plain", precision="fp32", offloads=False
-        )
-        table.add(
-            _device(data, row),
-            row["backend"],
-            row["workload"],
-            published(row["batch_size"], row["source"]),
-            published(row["pass_time_s"], row["source"]),
-            beside.shown(own_rows, show),
-            *_source(row, shared),
-        )
-    return beside.with_lengths(table)
+    return _table(
+        data.published["table4_pass_time"],
+        _device(data),
+        told("Backend", "backend"),
+        told("Workload", "workload", folds=True),
+        BATCH_SIZE,
+        printed("one pass", "s", "pass_time_s"),
+        told("measured: unsplit step, plain loop, fp32", step, folds=True),
+        lengths=True,
+    )
 
 
 def table5(data: Data) -> Table:
     """Energy of the GPU; beside it only what was measured of that scope, by the Trainer."""
-    table = Table(
-        [
-            Column("Device"),
-            Column("energy per iteration", "J", True),
-            Column("Of what"),
-            Column("Workload"),
-            Column("batch size", "", True),
-            Column("Precision"),
-            Column("measured: GPU alone", folds=True),
-            *SOURCE,
-        ]
+    counted = grouped(
+        (
+            line
+            for line in data.energy
+            if line.get("scope") == "gpu" and words.number(line.get("energy_per_step_j"))
+        ),
+        key_of,
     )
-    rows = data.published["table5_energy"]
-    shared = table.notes = shared_remarks(rows)
-    joules: dict[tuple, list[Row]] = {}
-    for line in data.energy:
-        if line.get("scope") == "gpu" and words.number(line.get("energy_per_step_j")):
-            joules.setdefault(key_of(line), []).append(line)
+
+    def joules(row: Row) -> Value:
+        like = beside.trainings(data, row, precision=row["precision"], trainer="hf", offloads=False)
+        return beside.shown([point for point in like if key_of(point) in counted], show)
 
     def show(point: Row) -> str:
         texts = (
             f"{words.significant(line['energy_per_step_j'], 4)} J by {line['name']}, "
             f"{line['quality']}"
-            for line in joules[key_of(point)]
+            for line in counted[key_of(point)]
         )
         return f"{', '.join(texts)} ({label(point)}; {beside.length(point)})"
 
-    for row in rows:
-        own_rows = beside.trainings(
-            data, row, precision=row["precision"], trainer="hf", offloads=False
-        )
-        table.add(
-            _device(data, row),
-            published(row["energy_per_iteration_j"], row["source"]),
-            row["scope"],
-            row["workload"],
-            published(row["batch_size"], row["source"]),
-            row["precision"],
-            beside.shown([point for point in own_rows if key_of(point) in joules], show),
-            *_source(row, shared),
-        )
-    return beside.with_lengths(table)
+    return _table(
+        data.published["table5_energy"],
+        _device(data),
+        printed("energy per iteration", "J", "energy_per_iteration_j"),
+        told("Of what", "scope"),
+        WORKLOAD,
+        BATCH_SIZE,
+        told("Precision", "precision"),
+        told("measured: GPU alone", joules, folds=True),
+        lengths=True,
+    )
 
 
 def table6(data: Data) -> Table:
     """Kernel launch; which of our four numbers is the paper's is not known."""
-    table = Table(
-        [
-            Column("Device"),
-            Column("cold launch", "ms", True),
-            Column("follow-up launch", "ms", True),
-            Column("measured: cold, launch and wait, enqueue", folds=True),
-            *SOURCE,
-        ]
-    )
+
+    def launches(row: Row) -> Value:
+        return beside.shown(beside.measured(data, row["device"], "kernel_launch"), show)
 
     def show(point: Row) -> str:
         three = (point[f"{kind}_median_s"] for kind in ("cold", "launch_and_wait", "enqueue"))
         times = ", ".join(words.duration(value) if value else words.DASH for value in three)
         return f"{times} ({words.backend_name(point)}, {point['launch']})"
 
-    rows = data.published["table6_kernel_launch"]
-    shared = table.notes = shared_remarks(rows)
-    for row in rows:
-        table.add(
-            _device(data, row),
-            published(row["cold_launch_ms"], row["source"]),
-            published(row["followup_launch_ms"], row["source"]),
-            beside.shown(beside.measured(data, row["device"], "kernel_launch"), show),
-            *_source(row, shared),
-        )
-    return table
+    return _table(
+        data.published["table6_kernel_launch"],
+        _device(data),
+        printed("cold launch", "ms", "cold_launch_ms"),
+        printed("follow-up launch", "ms", "followup_launch_ms"),
+        told("measured: cold, launch and wait, enqueue", launches, folds=True),
+    )
 
 
 def statements(data: Data) -> Table:
     """Numbers of running text, from the paper and from seeds 003 and 004."""
-    table = Table(
-        [
-            Column("Statement"),
-            Column("Value", "", True),
-            Column("Compared"),
-            Column("Of what"),
-            Column("batch size", "", True),
-            *SOURCE,
-        ]
+
+    def value(row: Row) -> Value:
+        text = ends(row)
+        unit = row["unit"] or ""
+        return published(f"{text} {UNITS.get(unit, unit)}" if text else None, row["source"])
+
+    def compared(row: Row) -> Value:
+        devices = (data.listed_name(row[column]) for column in ("device_a", "device_b"))
+        return Value(" against ".join(filter(None, devices)) or words.DASH, mark="prose")
+
+    def prose(name: str, row: Row) -> Value:
+        return Value(row[name] or words.DASH, row[name] or "", mark="prose")
+
+    return _table(
+        [row for name in STATEMENTS for row in data.published[name]],
+        told("Statement", partial(prose, "statement")),
+        Column("Value", "", True, value=value),
+        told("Compared", compared),
+        told("Of what", partial(prose, "model")),
+        BATCH_SIZE,
     )
-    for name in STATEMENTS:
-        for row in data.published[name]:
-            low, high = row["value_min"], row["value_max"]
-            if low == high:
-                value_text = low
-            elif low is None:
-                value_text = f"up to {high}"
-            elif high is None:
-                value_text = f"at least {low}"
-            else:
-                value_text = f"{low} to {high}"
-            devices = [_name(data, row[column]) for column in ("device_a", "device_b")]
-            table.add(
-                Value(row["statement"], sort=row["statement"], mark="prose"),
-                published(
-                    f"{value_text} {_unit(row['unit'])}" if value_text else None, row["source"]
-                ),
-                Value(" against ".join(filter(None, devices)) or words.DASH, mark="prose"),
-                Value(row["model"] or words.DASH, sort=row["model"] or "", mark="prose"),
-                published(row["batch_size"], row["source"]) if row["batch_size"] else None,
-                *_source(row),
-            )
-    return table
 
 
-def _unit(unit: str | None) -> str:
-    return {"percent": "%", "times": "×"}.get(unit or "", unit or "")
+def ends(row: Row) -> str | None:
+    """`3`, `up to 3`, `at least 3` or `3 to 4`, as a statement has one end or two."""
+    low, high = row["value_min"], row["value_max"]
+    if low == high:
+        return low
+    if low is None:
+        return f"up to {high}"
+    return f"at least {low}" if high is None else f"{low} to {high}"

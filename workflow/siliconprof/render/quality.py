@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from siliconprof import words
 from siliconprof.render import setting, truth
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity
+from siliconprof.render.data import Data, grouped
+from siliconprof.render.tables import (
+    HOST,
+    Column,
+    Table,
+    Value,
+    badged,
+    count,
+    missing,
+    number,
+    told,
+)
 from siliconprof.render.traces import key
 from siliconprof.render.variants import Row
 from siliconprof.store import columns
@@ -34,18 +44,18 @@ def add(data: Data, book: Book, own: Data, command: str, output: Path, again: st
     book.heading("Flags", anchor="flags")
     flagged = [cell for cell in data.cells if cell["flags"]]
     if flagged:
-        table = flags_table(flagged)
         fold = words.count(len(flagged), "flagged cell") if len(flagged) > FOLD_ABOVE else ""
         codes = sorted({code for cell in flagged for code, _ in words.flags(cell)})
         unknown = "this report has no explanation of this flag; see the column “What was seen”"
         book.facts([(code, words.FLAG_WORDS.get(code, unknown)) for code in codes])
-        book.table("flags", "flags", table, folded=fold)
+        book.table("flags", "flags", Table.of(flag_lines(flagged), FLAGS), folded=fold)
     else:
         book.note("No cell was flagged.")
     book.heading("Cells without a measurement", anchor="failures")
     failed = [cell for cell in data.cells if cell["status"] != "ok"]
     if failed:
-        book.table("failures", "failures", failures_table(failed))
+        failures = Table.of(failed, FAILURES, css=lambda cell: "failed")
+        book.table("failures", "failures", failures)
     else:
         book.note("Every cell was measured.")
     if own.captures:
@@ -61,49 +71,39 @@ def _name(cell: Row) -> str:
     return "/".join(part for part in parts if part != "auto")
 
 
-def _host(cell: Row) -> Value:
-    badge = words.SOURCE_BADGES.get(cell["source"], "")
-    return Value(cell["host"], sort=cell["host"], badge=badge)
+def _note(text: str) -> Value:
+    return Value(text, mark="note")
 
 
-def flags_table(cells: Sequence[Row]) -> Table:
-    """One line for each flag of a cell, and what was seen."""
-    table = Table([Column("Host"), Column("Cell"), Column("Flag"), Column("What was seen")])
+def flag_lines(cells: Sequence[Row]) -> Iterator[Row]:
+    """A row for each flag of a cell, with what was seen."""
     for cell in cells:
-        details_of: dict[str, list[str]] = {}
-        for code, detail in words.flags(cell):
-            details_of.setdefault(code, []).append(detail)
-        for code, details in details_of.items():
-            details_cell = Value("; ".join(details), mark="note")
-            table.add(_host(cell), _name(cell), code, details_cell, of=cell)
-    return table
+        by_code = grouped(words.flags(cell), lambda flag: flag[0])
+        for code, flags in by_code.items():
+            yield cell | {"flag": code, "seen": "; ".join(detail for _, detail in flags)}
 
 
-def failures_table(cells: Sequence[Row]) -> Table:
-    """Status, reason, and the earlier record that is still there."""
-    table = Table(
-        [
-            Column("Host"),
-            Column("Cell"),
-            Column("Status"),
-            Column("Reason"),
-            Column("Earlier record"),
-        ]
-    )
-    for cell in cells:
-        earlier = cell["earlier_ok_record"]
-        table.add(
-            _host(cell),
-            _name(cell),
-            Value(cell["status"], sort=cell["status"], mark=f"status-{cell['status']}"),
-            Value(cell["reason"] or "no reason given", mark="note"),
-            Value(f"an earlier record with status ok is kept at {earlier}", mark="note")
-            if earlier
-            else "none with status ok",
-            css="failed",
-            of=cell,
-        )
-    return table
+FLAGS = (
+    HOST,
+    told("Cell", _name),
+    told("Flag", "flag"),
+    told("What was seen", lambda row: _note(row["seen"])),
+)
+
+
+def _earlier_record(cell: Row) -> Value | str:
+    earlier = cell["earlier_ok_record"]
+    kept = f"an earlier record with status ok is kept at {earlier}"
+    return _note(kept) if earlier else "none with status ok"
+
+
+FAILURES = (  # status, reason, and the earlier record that is still there
+    HOST,
+    told("Cell", _name),
+    told("Status", setting.status),
+    told("Reason", lambda cell: _note(cell["reason"] or "no reason given")),
+    told("Earlier record", _earlier_record),
+)
 
 
 def captures_table(data: Data, folder: Path) -> Table:
@@ -112,29 +112,24 @@ def captures_table(data: Data, folder: Path) -> Table:
     Args:
         folder: of the page, from which the links lead.
     """
-    table = Table(
-        [
-            Column("Cell"),
-            Column("Tool"),
-            Column("File"),
-            Column("size", "MiB", True),
-            Column("steps", "", True, "training steps that the tool saw"),
-            Column("What it records"),
-        ]
+
+    def why(row: Row) -> str:
+        return row["reason"] or "the tool left no file"
+
+    def file(row: Row) -> Value:
+        name = row["file"]
+        return _file(data.results / "captures" / name, folder) if name else missing(why(row))
+
+    columns = (
+        told("Cell", _name),
+        told("Tool", "tool"),
+        told("File", file),
+        number("size", "MiB", "file_bytes", why),
+        count("steps", "steps", why, "training steps that the tool saw"),
+        told("What it records", lambda row: _note(row["means"])),
     )
     place = {key(cell): index for index, cell in enumerate(data.cells)}
-    for row in sorted(data.captures, key=lambda row: place[key(row)]):
-        why = row["reason"] or "the tool left no file"
-        table.add(
-            _name(row),
-            row["tool"],
-            _file(data.results / "captures" / row["file"], folder) if row["file"] else missing(why),
-            quantity(row["file_bytes"], why, 2.0**20),
-            integer(row["steps"], why),
-            Value(row["means"], mark="note"),
-            of=row,
-        )
-    return table
+    return Table.of(sorted(data.captures, key=lambda row: place[key(row)]), columns)
 
 
 def _file(path: Path, folder: Path) -> Value:
@@ -208,33 +203,20 @@ def _provenance(data: Data, book: Book, own: Data, command: str, again: str) -> 
     )
     book.folded("The resolved configuration", json.dumps(experiment, indent=1, sort_keys=True))
     if data.cells:
-        book.table(
-            "records",
-            "records",
-            records_table(data.cells),
-            folded=words.count(len(data.cells), "record"),
-        )
+        folded = words.count(len(data.cells), "record")
+        book.table("records", "records", Table.of(data.cells, RECORDS), folded=folded)
 
 
-def records_table(cells: Sequence[Row]) -> Table:
-    """The file behind every cell, and the hash of its content."""
-    columns = [
-        Column("Record"),
-        Column("Source"),
-        Column("SHA-256 of its content"),
-        Column("started, UTC"),
-        Column("Code"),
-        Column("Method", "", True),
-    ]
-    table = Table(columns)
-    for cell in cells:
-        row: list[Any] = [
-            Value(cell["record"], mark="note"),
-            Value(cell["source"], badge=words.SOURCE_BADGES.get(cell["source"], "")),
-            Value(cell["record_sha256"], mark="hash"),
-            (cell["started_at"] or "")[:19].replace("T", " "),
-            (cell["git_commit"] or "")[:12],
-            Value(str(int(cell["method_version"])), float(cell["method_version"])),
-        ]
-        table.add(*row, of=cell)
-    return table
+def _method(cell: Row) -> Value:
+    version = cell["method_version"]
+    return Value(str(int(version)), float(version))
+
+
+RECORDS = (  # the file behind every cell, and the hash of its content
+    told("Record", lambda cell: _note(cell["record"])),
+    told("Source", partial(badged, "source")),
+    told("SHA-256 of its content", lambda cell: Value(cell["record_sha256"], mark="hash")),
+    told("started, UTC", lambda cell: (cell["started_at"] or "")[:19].replace("T", " ")),
+    told("Code", lambda cell: (cell["git_commit"] or "")[:12]),
+    Column("Method", "", True, value=_method),
+)

@@ -7,7 +7,7 @@ same network with the same batch, by the time of an epoch with its validation.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from siliconprof import words
 from siliconprof.render.blocks import Finding
 from siliconprof.render.compare import Line, Step, compared, told
-from siliconprof.render.data import Data
+from siliconprof.render.data import Data, grouped
 from siliconprof.render.variants import CIRCUMSTANCES, WORK, Row, has_no_speed, order
 
 TRAINER = "epochs"  # drives whole epochs of the seed's networks
@@ -52,16 +52,15 @@ def measured(data: Data) -> list[Row]:
 
 def cases(points: Iterable[Row]) -> dict[Case, list[Row]]:
     """What was trained -> its points, small batches first."""
-    points = list(points)
-    workloads_of: dict[str, set[str]] = {}
-    for point in points:
-        workloads_of.setdefault(network(point), set()).add(point["workload"])
-    by_case: dict[Case, list[Row]] = {}
-    for point in points:
+    by_network = grouped(points, network)
+
+    def case(point: Row) -> Case:
         name = network(point)
-        if len(workloads_of[name]) > 1:
-            name = f"{name} ({point['workload']})"
-        by_case.setdefault(Case(name, int(point["batch_size"])), []).append(point)
+        several = len({one["workload"] for one in by_network[name]}) > 1
+        name += f" ({point['workload']})" if several else ""
+        return Case(name, int(point["batch_size"]))
+
+    by_case = grouped((point for group in by_network.values() for point in group), case)
     return dict(sorted(by_case.items(), key=lambda item: (_place(item[1][0]), item[0])))
 
 
@@ -202,17 +201,19 @@ def pairs(data: Data) -> list[Pair]:
 
     Of GPU and CPU the GPU stands first, else whichever is faster in the geometric mean.
     """
-    ratios_of: dict[tuple, tuple[Row, Row, list[Ratio]]] = {}
+    found: list[tuple[Row, Row, Ratio]] = []
     for case, points in cases(measured(data)).items():
         for a, b in combinations(points, 2):
-            first, second = epoch(a), epoch(b)
-            if first is None or second is None or not _comparable(a, b):
-                continue
-            if is_cpu(a) and not is_cpu(b):
-                a, b, first, second = b, a, second, first
-            entry = ratios_of.setdefault((side(a), side(b)), (a, b, []))
-            entry[2].append(Ratio(case, first, second))
-    results = [_faster_first(Pair(*parts)) for parts in ratios_of.values()]
+            if _comparable(a, b):
+                a, b = (b, a) if is_cpu(a) and not is_cpu(b) else (a, b)
+                first, second = epoch(a), epoch(b)
+                if first and second:
+                    found.append((a, b, Ratio(case, first, second)))
+    by_sides = grouped(found, lambda one: (side(one[0]), side(one[1]))).values()
+    results = [
+        _faster_first(Pair(group[0][0], group[0][1], [ratio for _, _, ratio in group]))
+        for group in by_sides
+    ]
     return sorted(results, key=lambda pair: not pair.gpu_against_cpu())
 
 
@@ -268,69 +269,41 @@ def _foretold(data: Data, pair: Pair, column: str, why: str, none: str) -> Foret
     return Foretold(a / b, a, b)
 
 
-def misled(pair: Pair, foretold: Foretold) -> Iterator[Ratio]:
-    """Ratios that the foretold one misses, beyond both intervals, the farthest first."""
-    expected = foretold.ratio
-    if expected:
-        yield from sorted(
-            (
-                ratio
-                for ratio in pair.ratios
-                if not ratio.low <= expected <= ratio.high and _off(ratio, expected) > MISLEADS_FROM
-            ),
-            key=lambda ratio: -_off(ratio, expected),
-        )
-
-
-def _off(ratio: Ratio, expected: float) -> float:
-    """The factor between a ratio and what was expected, 1 or more."""
-    return math.exp(abs(math.log(ratio.middle / expected)))
-
-
-def wrong_way(pair: Pair, foretold: Foretold) -> list[Ratio]:
-    """Ratios that are certainly on the other side of 1."""
-    if not foretold.ratio:
-        return []
-    return [r for r in pair.ratios if (r.high < 1 if foretold.ratio > 1 else r.low > 1)]
-
-
 def judged(data: Data, pair: Pair) -> str | None:
     """Whether TFLOPS alone would have misled, in words with numbers; None when none is known."""
-    verdicts = []
-    for foretold, source in (
-        (by_products(data, pair), "the fastest products measured here say"),
-        (by_sheets(data, pair), "the data sheets’ peaks say"),
-    ):
-        if not (foretold.ratio and foretold.a and foretold.b):
-            continue
-        verdicts.append(
-            f"{source} {times(foretold.ratio)} as fast ({words.scaled(foretold.a, 'FLOP/s')} over "
-            f"{words.scaled(foretold.b, 'FLOP/s')}); {_verdict(pair, foretold)}"
+    verdicts = [
+        f"{source} {times(foretold.ratio)} as fast ({words.scaled(foretold.a, 'FLOP/s')} over "
+        f"{words.scaled(foretold.b, 'FLOP/s')}); {_verdict(pair, foretold.ratio)}"
+        for foretold, source in (
+            (by_products(data, pair), "The fastest products measured here say"),
+            (by_sheets(data, pair), "The data sheets’ peaks say"),
         )
-    return (
-        f"{pair.name}: {'. '.join(s[0].upper() + s[1:] for s in verdicts)}." if verdicts else None
-    )
+        if foretold.ratio and foretold.a and foretold.b
+    ]
+    return f"{pair.name}: {'. '.join(verdicts)}." if verdicts else None
 
 
-def _verdict(pair: Pair, foretold: Foretold) -> str:
-    far, of = list(misled(pair, foretold)), words.count(len(pair.ratios), "case")
+def _verdict(pair: Pair, expected: float) -> str:
+    """Which ratios the foretold one misses beyond both intervals, and which are of the other side."""
+
+    def off(ratio: Ratio) -> float:
+        """The factor between a ratio and what was expected, 1 or more."""
+        return math.exp(abs(math.log(ratio.middle / expected)))
+
+    outside = [ratio for ratio in pair.ratios if not ratio.low <= expected <= ratio.high]
+    far = [ratio for ratio in outside if off(ratio) > MISLEADS_FROM]
+    span = " to ".join(dict.fromkeys(times(ratio.middle) for ratio in (pair.least, pair.most)))
     if not far:
-        return f"an epoch is {_span(pair)} as fast, which agrees within both intervals or 5 %"
-    worst = far[0]
-    assert foretold.ratio
+        return f"an epoch is {span} as fast, which agrees within both intervals or 5 %"
+    worst, of = max(far, key=off), words.count(len(pair.ratios), "case")
     text = (
-        f"an epoch is {_span(pair)} as fast, so they would have misled in {len(far)} of {of}, most "
-        f"for {worst.case}, {worst}, by a factor of "
-        f"{words.significant(_off(worst, foretold.ratio))}"
+        f"an epoch is {span} as fast, so they would have misled in {len(far)} of {of}, most "
+        f"for {worst.case}, {worst}, by a factor of {words.significant(off(worst))}"
     )
-    opposite = len(wrong_way(pair, foretold))
-    return f"{text}; in {opposite} of {of} even the other side is faster" if opposite else text
-
-
-def _span(pair: Pair) -> str:
-    """`1.20 × to 8.31 ×`."""
-    ends = dict.fromkeys(times(ratio.middle) for ratio in (pair.least, pair.most))
-    return " to ".join(ends)
+    opposite = [r for r in pair.ratios if (r.high < 1 if expected > 1 else r.low > 1)]
+    if not opposite:
+        return text
+    return f"{text}; in {len(opposite)} of {of} even the other side is faster"
 
 
 # -- the finding -----------------------------------------------------------------------------------

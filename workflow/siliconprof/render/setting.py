@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
 
 from siliconprof import words
 from siliconprof.render import uncertainty
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, integer, missing, quantity
+from siliconprof.render.tables import (
+    BACKEND,
+    PRECISION,
+    Table,
+    Value,
+    badged,
+    count,
+    missing,
+    number,
+    told,
+)
 from siliconprof.render.variants import Row
 
 FOLD_ABOVE = 60  # rows that a table shows without being opened
@@ -60,61 +72,43 @@ def commits(cells: Iterable[Row]) -> str:
 
 def add(data: Data, book: Book, own: Data) -> None:
     """Facts of this host, versions, and the table of all cells."""
-    host, cpu = data.host, data.host["cpu"]
+    host, cpu, os_ = data.host, data.host["cpu"], data.host["os"]
+    system = f"{os_['system']} {os_['release']}, {os_['machine']}"
     threads = sorted({int(c["threads"]) for c in own.cells if c["threads"]})
+    kernels = sorted({c["kernels"] for c in own.cells if c["kernels"]})
+    methods = sorted({f"version {int(c['method_version'])}" for c in own.cells})
     packages = sorted(host["packages"].items())
+    drivers = (f"{name.replace('_', ' ')} {v}" for name, v in host["driver"].items() if v)
+    blas = (f"{name}: {library or 'unknown'}" for name, library in host["blas"].items())
     book.facts(
         [
             ("Host", host["label"]),
-            ("Processor", f"{cpu['model']}, {_cores(data)}"),
+            ("Processor", f"{cpu['model']}, {_cores(cpu)}"),
             ("Useful features", ", ".join(cpu["features"])),
             ("Memory", words.mebibytes(cpu["memory_bytes"]) if cpu["memory_bytes"] else ""),
             ("Devices", "; ".join(_device(device) for device in host["devices"])),
-            (
-                "System",
-                f"{host['os']['distribution'] or ''}, {host['os']['system']} "
-                f"{host['os']['release']}, {host['os']['machine']}".lstrip(", "),
-            ),
-            (
-                "Driver",
-                ", ".join(
-                    f"{name.replace('_', ' ')} {version}"
-                    for name, version in host["driver"].items()
-                    if version
-                ),
-            ),
+            ("System", ", ".join(filter(None, [os_["distribution"], system]))),
+            ("Driver", ", ".join(drivers)),
             ("Packages", ", ".join(f"{name} {version}" for name, version in packages if version)),
             ("Not installed", ", ".join(name for name, version in packages if not version)),
-            (
-                "BLAS",
-                "; ".join(
-                    f"{name}: {library or 'unknown'}" for name, library in host["blas"].items()
-                ),
-            ),
-            (
-                "Kernels of training steps",
-                words.listing(sorted({c["kernels"] for c in own.cells if c["kernels"]})),
-            ),
+            ("BLAS", "; ".join(blas)),
+            ("Kernels of training steps", words.listing(kernels)),
             ("CPU threads", words.listing(map(str, threads))),
             ("Measured", when(own.cells)),
             ("Code", commits(own.cells)),
-            (
-                "Method",
-                words.listing(sorted({f"version {int(c['method_version'])}" for c in own.cells})),
-            ),
+            ("Method", words.listing(methods)),
             ("Intervals", uncertainty.method(own.points, host["label"], data.floors)),
             ("Cells", f"{len(own.cells)}: {statuses(own.cells)}" if own.cells else "none"),
         ]
     )
-    fold = f"{len(own.cells)} cells" if len(own.cells) > FOLD_ABOVE else ""
     if own.cells:
+        fold = words.count(len(own.cells), "cell") if len(own.cells) > FOLD_ABOVE else ""
         book.table("cells", "cells", cells_table(own.cells), folded=fold)
     else:
         book.note("The experiment has no cell on this host.")
 
 
-def _cores(data: Data) -> str:
-    cpu = data.host["cpu"]
+def _cores(cpu: Mapping[str, Any]) -> str:
     physical = f"{cpu['physical_cores']} physical, " if cpu["physical_cores"] else ""
     return f"{physical}{cpu['logical_cores']} logical, {cpu['usable_cores']} usable cores"
 
@@ -127,55 +121,61 @@ def _device(device: Row) -> str:
 
 def cells_table(cells: Iterable[Row]) -> Table:
     """Every cell, measured or not."""
-    table = Table(
-        [
-            Column("Device", folds=True),
-            Column("Backend"),
-            Column("Workload"),
-            Column("Precision"),
-            Column("Status"),
-            Column("Reason, or flags"),
-            Column("Effective precision", help="proved by the error of a product"),
-            Column(
-                "Scenario", help="asked for, and what was run; else what the memory model derives"
-            ),
-            Column("points", "", True),
-            Column("wall", "s", True, "the whole cell's process"),
-            Column("in timed regions", "s", True, "warm-up and repeats"),
-        ]
-    )
-    for cell in cells:
-        ok = cell["status"] == "ok"
-        codes = [code for code, _ in words.flags(cell)]
-        badge = words.SOURCE_BADGES.get(cell["source"], "")
-        scenario = cell.get("scenario_applied") or cell["scenario_derived"]
-        why = "ended before it was measured" if not ok else "not recorded"
-        table.add(
-            Value(cell["device"], sort=cell["device"], badge=badge),
-            words.backend_name(cell),
-            cell["workload"],
-            cell["precision"],
-            Value(
-                cell["status"],
-                sort=cell["status"],
-                mark=f"status-{cell['status']}",
-                title=words.STATUS_WORDS.get(cell["status"], ""),
-            ),
-            Value(
-                cell["reason"] or ", ".join(sorted(set(codes))) or "no flags",
-                title=cell["flag_details"] or "",
-                mark="note",
-            ),
-            cell["effective_precision"] or missing(why),
-            Value(f"{cell['scenario']} → {scenario}")
-            if scenario
-            else Value(cell["scenario"], title="no memory model"),
-            integer(cell["points"], why),
-            missing("was not started")
-            if cell["status"] == "unsupported" and not cell["child_wall_s"]
-            else quantity(cell["wall_s"], why),
-            quantity(cell["timed_s"], why),
-            css="" if ok else "failed",
-            of=cell,
-        )
-    return table
+    return Table.of(cells, CELLS, css=lambda cell: "" if _is_ok(cell) else "failed")
+
+
+def _is_ok(cell: Row) -> bool:
+    return bool(cell["status"] == "ok")
+
+
+def _why(cell: Row) -> str:
+    return "not recorded" if _is_ok(cell) else "ended before it was measured"
+
+
+def status(cell: Row) -> Value:
+    """A cell's status, and for the pointer what it means."""
+    name = cell["status"]
+    return Value(name, name, mark=f"status-{name}", title=words.STATUS_WORDS.get(name, ""))
+
+
+def _remarks(cell: Row) -> Value:
+    codes = sorted({code for code, _ in words.flags(cell)})
+    text = cell["reason"] or ", ".join(codes) or "no flags"
+    return Value(text, title=cell["flag_details"] or "", mark="note")
+
+
+def _scenario(cell: Row) -> Value:
+    ran = cell.get("scenario_applied") or cell["scenario_derived"]
+    if not ran:
+        return Value(cell["scenario"], title="no memory model")
+    return Value(f"{cell['scenario']} → {ran}")
+
+
+def _why_no_wall(cell: Row) -> str:
+    unstarted = cell["status"] == "unsupported" and not cell["child_wall_s"]
+    return "was not started" if unstarted else _why(cell)
+
+
+def _wall(cell: Row) -> float | None:
+    unstarted = cell["status"] == "unsupported" and not cell["child_wall_s"]
+    return None if unstarted else cell["wall_s"]
+
+
+SCENARIO = "asked for, and what was run; else what the memory model derives"
+CELLS = (
+    told("Device", partial(badged, "device"), folds=True),
+    BACKEND,
+    told("Workload", "workload"),
+    PRECISION,
+    told("Status", status),
+    told("Reason, or flags", _remarks),
+    told(
+        "Effective precision",
+        lambda cell: cell["effective_precision"] or missing(_why(cell)),
+        "proved by the error of a product",
+    ),
+    told("Scenario", _scenario, SCENARIO),
+    count("points", "points", _why),
+    number("wall", "s", _wall, _why_no_wall, "the whole cell's process"),
+    number("in timed regions", "s", "timed_s", _why, "warm-up and repeats"),
+)

@@ -6,26 +6,28 @@ from collections.abc import Sequence
 from functools import partial
 
 from siliconprof import words
-from siliconprof.analyse import cell_columns
 from siliconprof.render.book import Book
-from siliconprof.render.data import Data
-from siliconprof.render.tables import Column, Table, Value, missing, text
+from siliconprof.render.data import Data, grouped
+from siliconprof.render.tables import Table, Value, count, missing, told
 from siliconprof.render.variants import Row
 
-HEADS = {
-    "clock": Column("Clock", help="how fine it is and what reading it costs"),
-    "sleep": Column(
-        "Known sleep", help="a sleep of 20 ms as it was measured, and over what a second clock says"
+PLACE = ("host", "device", "backend", "precision")
+HELP = {  # check -> head of its column, and what it checks
+    "clock": ("Clock", "how fine it is and what reading it costs"),
+    "sleep": (
+        "Known sleep",
+        "a sleep of 20 ms as it was measured, and over what a second clock says",
     ),
-    "twice_the_work": Column("Twice the work", help="how many times as long it takes"),
-    "synchronisation": Column(
-        "Waited for", help="least share of the time until a result could be read that was timed"
+    "twice_the_work": ("Twice the work", "how many times as long it takes"),
+    "synchronisation": (
+        "Waited for",
+        "least share of the time until a result could be read that was timed",
     ),
-    "marks": Column("Phases' clock", help="the backend's marks over the host's clock"),
-    "precision": Column("Precision", help="largest error of a product against float64"),
-    "drift": Column("Drift", help="second half of the repeats against the first, at most"),
+    "marks": ("Phases' clock", "the backend's marks over the host's clock"),
+    "precision": ("Precision", "largest error of a product against float64"),
+    "drift": ("Drift", "second half of the repeats against the first, at most"),
 }
-RESULTS = Column("Results", help="largest error against float64; a wrong one ends its cell")
+RESULTS = "largest error against float64; a wrong one ends its cell"
 
 
 def add(own: Data, book: Book) -> None:
@@ -40,36 +42,22 @@ def add(own: Data, book: Book) -> None:
 
 def failed(cell: Row) -> bool:
     """Whether any of a cell's own checks failed."""
-    return any(cell.get(f"{name}_check") == "failed" for name in cell_columns.NAMES)
+    return any(cell.get(f"{name}_check") == "failed" for name in HELP)
 
 
 def table(data: Data, cells: Sequence[Row]) -> Table:
     """What the cells of each device, backend and precision found, in the page's order."""
-    groups: dict[tuple[str, ...], list[Row]] = {}
-    for cell in cells:
-        place = tuple(cell[axis] for axis in ("host", "device", "backend", "precision"))
-        groups.setdefault(place, []).append(cell)
-    columns = [
-        Column("Host", folds=True),
-        Column("Device", folds=True),
-        Column("Backend"),
-        Column("Precision"),
-        Column("Cells", "", True),
-    ]
-    result = Table([*columns, *HEADS.values(), RESULTS])
-    for (host, _, _, precision), members in groups.items():
-        first = members[0]
-        result.add(
-            text(host),
-            text(data.device_name(first)),
-            text(words.backend_name(first)),
-            text(precision),
-            Value(str(len(members)), sort=len(members)),
-            *(outcome(name, members) for name in cell_columns.NAMES),
-            results(members),
-            of=members,
-        )
-    return result
+    groups = grouped(cells, lambda cell: tuple(cell[axis] for axis in PLACE))
+    columns = (
+        told("Host", lambda members: members[0]["host"], folds=True),
+        told("Device", lambda members: data.device_name(members[0]), folds=True),
+        told("Backend", lambda members: words.backend_name(members[0])),
+        told("Precision", lambda members: members[0]["precision"]),
+        count("Cells", len, ""),
+        *(told(head, partial(outcome, name), help) for name, (head, help) in HELP.items()),
+        told("Results", results, RESULTS),
+    )
+    return Table.of(groups.values(), columns)
 
 
 def outcome(name: str, cells: Sequence[Row]) -> Value:
@@ -105,27 +93,21 @@ def figures(name: str, cells: Sequence[Row]) -> str:
     values = partial(numbers, cells)
     if name == "clock":
         fine, cost = values("clock_resolution_s"), values("clock_reading_cost_s")
-        texts = [
-            f"{words.whole(1e9 * series[-1])}{words.THIN}ns" for series in (fine, cost) if series
-        ]
+        texts = [f"{words.whole(1e9 * ns[-1])}{words.THIN}ns" for ns in (fine, cost) if ns]
         return ", read in ".join(texts) if fine else ""
     if name == "sleep":
-        slept = [f"{1e3 * s:.1f}" for s in values("sleep_measured_s")]
-        by_second = [f"{ratio:.3f}" for ratio in values("sleep_ratio")]
-        ratio = f", {span(by_second)}" if by_second else ""
-        return f"{span(slept)}{words.THIN}ms{ratio}" if slept else ""
-    if name == "twice_the_work":
-        ratios = {"product": values("twice_product_ratio"), "sum": values("twice_sum_ratio")}
-        return ", ".join(
-            f"{what} {span([f'{r:.2f}' for r in measured])}"
-            for what, measured in ratios.items()
-            if measured
+        slept, ratio = (
+            span(values("sleep_measured_s"), ".1f", 1e3),
+            span(values("sleep_ratio"), ".3f"),
         )
+        return ", ".join(filter(None, [f"{slept}{words.THIN}ms", ratio])) if slept else ""
+    if name == "twice_the_work":
+        spans = {what: span(values(f"twice_{what}_ratio"), ".2f") for what in ("product", "sum")}
+        return ", ".join(f"{what} {ratio}" for what, ratio in spans.items() if ratio)
     if name == "synchronisation":
         return "".join(map(words.whole_percent, values("waited_share")[:1]))
     if name == "marks":
-        ratios_shown = [f"{ratio:.3g}" for ratio in values("marks_ratio")]
-        return span(ratios_shown) if ratios_shown else ""
+        return span(values("marks_ratio"), ".3g")
     if name == "drift":
         changes = [ratio - 1 for ratio in values("worst_drift_ratio")]
         n_repeated = sum(values("attempts_given_up"))
@@ -136,6 +118,7 @@ def figures(name: str, cells: Sequence[Row]) -> str:
     return words.scientific(errors[-1]) if errors else ""
 
 
-def span(texts: Sequence[str]) -> str:
-    """`1.97–2.03`, or the one number that all are."""
-    return texts[0] if texts[0] == texts[-1] else f"{texts[0]}–{texts[-1]}"
+def span(values: Sequence[float], form: str, times: float = 1.0) -> str:
+    """`1.97–2.03`, or the one number that all are; empty without any."""
+    ends = dict.fromkeys(format(times * value, form) for value in (*values[:1], *values[-1:]))
+    return "–".join(ends)
