@@ -366,9 +366,10 @@ def test_snakemake_s_own_report_works_beside_ours(default_run, tmp_path):
     folder = default_run.path / "results/figures"
     files = [*folder.glob("*.svg"), *folder.glob("table-*.csv")]
     assert len(files) > 40
-    page = unescape((default_run.path / "results/study.html").read_text(encoding="utf-8"))
+    made = [default_run.path / f"results/{name}.html" for name in ("report", "study")]
+    pages = unescape("".join(page.read_text(encoding="utf-8") for page in made))
     for category in categories:
-        assert f"<h2>{category[3:]}</h2>" in page, category
+        assert f"<h2>{category[3:]}</h2>" in pages, category
     assert {path for kinds in categories.values() for kind in kinds.values() for path in kind} == (
         set(shown)
     )
