@@ -258,6 +258,10 @@ def _sized(row: Row) -> Value:
     return Value(row["size"], sort=words.number(row["n_parameters"]))
 
 
+def _sixteen_bytes(row: Row) -> float:
+    return memory_model.BYTES_PER_PARAMETER * row["n_parameters"]
+
+
 SIXTEEN_BYTES = "fp32 weights, gradients, two moments of AdamW"
 FORMULA = "10⁶ parameters × 16 / 1024, computed"
 MODELS = (
@@ -265,6 +269,6 @@ MODELS = (
     told("Size", _sized),
     count("parameters", "n_parameters", "unknown", "exact, from the configuration"),
     count("trained with LoRA", "lora_trainable", "has no adapters here", "rank 8"),
-    number("16 bytes each", "GiB", "theoretical_gib", "unknown", SIXTEEN_BYTES, digits=4),
+    number("16 bytes each", "GiB", _sixteen_bytes, "unknown", SIXTEEN_BYTES, digits=4),
     number("the paper's formula", "“GiB”", "paper_gib", "unknown", FORMULA, digits=4),
 )
