@@ -88,7 +88,7 @@ def configure(project: Checkout, about: str | None = None, **workloads: dict[str
     project.configure(
         backends=["mlx"],
         precisions=["fp32"],
-        timing=QUICK,
+        timing=QUICK | {"time_limit_s": 600},  # the faults below take a while to be noticed
         workloads=entries,
         report={"host": about},
     )

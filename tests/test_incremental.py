@@ -471,7 +471,8 @@ def test_a_page_stands_whatever_becomes_of_the_next(project):
     content = project.path / "results/drawn/page.json"
     drawn_at = content.stat().st_mtime_ns
     project.snakemake(*again)
-    assert "Newly worded" in page.read_text(encoding="utf-8")
+    study = project.path / "results/study.html"
+    assert "Newly worded" in study.read_text(encoding="utf-8")
     assert content.stat().st_mtime_ns == drawn_at  # a new word draws nothing
     captions.write_text(words, encoding="utf-8")
     project.snakemake(*again)
@@ -500,5 +501,7 @@ def test_a_page_stands_whatever_becomes_of_the_next(project):
         done = project.snakemake(*again, check=False)
         assert done.returncode and ("Nothing to be done" in done.stderr) != made_again
         assert culprit in done.stderr and "results/report.html: the page stands" in done.stderr
-    boxed = html.unescape(page.read_text(encoding="utf-8"))
-    assert culprit in boxed and 'id="stale"' not in boxed and 'id="launch"' in boxed
+    for path in (page, study):
+        boxed = html.unescape(path.read_text(encoding="utf-8"))
+        assert culprit in boxed and 'id="stale"' not in boxed, path
+    assert 'id="launch"' in boxed

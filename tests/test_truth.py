@@ -150,6 +150,7 @@ def test_a_normal_cell_passes_its_checks(backend: str, normal: dict[str, Any]) -
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_cells_of_a_run_share_what_was_checked_and_did_not_fail(tmp_path: Path) -> None:
     """Those that are alike alone, in one run alone, for a while, and never a failure."""
     run = str(os.getpid())

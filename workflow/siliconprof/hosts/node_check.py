@@ -6,7 +6,6 @@ Another hostname is allowed, another device is not.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,7 +43,7 @@ def require(cell: Cell, expected: Mapping[str, Any], detected: Mapping[str, Any]
     if not same:
         raise UserError(
             f"{WRONG_NODE}: expected {_describe(expected)}, found {_describe(detected)} on "
-            f"{socket.gethostname()}; narrow cluster.{cell.host}.resources in the config, so that "
+            f"{cell.host}; narrow cluster.{cell.host}.resources in the config, so that "
             "only nodes of one kind are left, and run again"
         )
 

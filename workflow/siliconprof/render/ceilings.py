@@ -65,8 +65,8 @@ def _behind(data: Data, lines: Lines) -> list[Row]:
 
 
 def _any(lines: Lines) -> Row:
-    """A line, for what all of them have."""
-    return next(iter(lines.values()))
+    """A line, for what all of them have: the products', whose library is the backend's remark."""
+    return lines.get(OF_FORMAT[0]) or next(iter(lines.values()))
 
 
 def _figure(line: Row, scale: float = GIGA) -> Value:

@@ -118,9 +118,10 @@ def write(arguments: argparse.Namespace) -> None:
 
     template = read_template(arguments.template)
     page = blocks.read(arguments.drawn / blocks.FILE)
-    template.captions.fill_in([*page.sections, *page.report])
-    boxes = (block for section in page.sections for block in section.blocks if block.kind == "box")
-    missing = [*page.left_out, *(line for box in boxes for line in box.items)]
+    both = [*page.sections, *page.report]
+    template.captions.fill_in(both)
+    boxes = (block for section in both for block in section.blocks if block.kind == "box")
+    missing = list(dict.fromkeys([*page.left_out, *(line for box in boxes for line in box.items)]))
     staged = temporary.beside(arguments.figures)
     try:
         temporary.remove(staged)

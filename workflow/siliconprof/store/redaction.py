@@ -231,11 +231,12 @@ def _ipv6(match: re.Match[str]) -> str:
 # -- names ---------------------------------------------------------------------------------------
 
 
-def known(hosts: Iterable[str] = ()) -> Known:
+def known(hosts: Iterable[str] = (), label: str = "") -> Known:
     """The names of this process's user and host, and the secrets in its environment variables.
 
     Args:
         hosts: further network names.
+        label: what the host is called in public, which is hidden nowhere.
     """
     users = {os.environ.get(name, "") for name in USER_VARIABLES}
     for ask in (getpass.getuser, lambda: Path.home().name):
@@ -247,7 +248,8 @@ def known(hosts: Iterable[str] = ()) -> Known:
         names |= {short, domain if "." in domain else ""}
     values = (value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name))
     secrets = {v for v in values if len(v) >= 8 and not v.startswith("/") and not v.isdigit()}
-    return Known(_telling(users), _telling(names - users), _longest_first(secrets))
+    hosts = _telling(name for name in names - users if name.casefold() != label.casefold())
+    return Known(_telling(users), hosts, _longest_first(secrets))
 
 
 def _telling(names: Iterable[str]) -> tuple[str, ...]:
@@ -324,4 +326,5 @@ def record(data: Mapping[str, Any], hosts: Iterable[str] = ()) -> dict[str, Any]
         hosts: further network names of the host that it was measured on.
     """
     apart = {"cell": cell(data["cell"]), **{k: data[k] for k in ("code", "sha256") if k in data}}
-    return value({k: v for k, v in data.items() if k not in apart}, known(hosts)) | apart
+    rest = {name: entry for name, entry in data.items() if name not in apart}
+    return value(rest, known(hosts, data["cell"]["host"])) | apart
