@@ -288,7 +288,7 @@ def test_costs_are_those_of_the_tables_by_hand(measured: Path) -> None:
 def test_prices_are_as_paid_else_as_listed_else_unknown() -> None:
     devices = registry.load(ROOT / "config/devices.yaml")["devices"]
     listed = money.price_of(devices["m2-ultra-76"], ["m2-ultra-76"], {})
-    assert (listed.usd, listed.of) == (6599, money.COMPUTER) and "seed-001" in listed.said
+    assert (listed.usd, listed.of) == (6599, money.COMPUTER) and "feng2025" in listed.said
     paid = money.price_of(devices["rtx-4090"], ["rtx-4090"], {"rtx-4090": 900.0})
     assert (paid.usd, paid.of) == (900.0, money.CARD) and "as paid" in paid.said
     none = money.price_of(None, ["cpu-x"], {})

@@ -135,7 +135,7 @@ def judged(
 
 def claim(kind: str, **compare: Any) -> dict[str, Any]:
     """An entry of the claims file."""
-    entry = {"id": kind, "text": f"A {kind}", "source": "seed 003, Conclusions"}
+    entry = {"id": kind, "text": f"A {kind}", "source": "wide/deep report, Conclusions"}
     return entry | {"compare": {"kind": kind} | compare}
 
 
@@ -213,7 +213,7 @@ BOTH = claim(
 
 
 def two_devices(fast_s: float, slow_s: float | None) -> Tables:
-    """The same training on both devices of seed 003; without seconds the second was not run."""
+    """The same training on both devices of the wide/deep report; without seconds the second was not run."""
     parts = []
     for where, seconds in ((RTX, fast_s), (M4, slow_s)):
         if seconds:
@@ -1053,8 +1053,16 @@ def test_the_sources_disagree_with_themselves_where_they_do() -> None:
     for name, word, says in (
         ("paper-theoretical-memory", INCONSISTENT, "12.016 over 769 × 0.015625 = 1"),
         ("paper-theoretical-memory", INCONSISTENT, "12.016 over 769 × 0.0149012 = 1.05"),
-        ("paper-scenario-3-whisper-large", INCONSISTENT, "scenario 2 in seed 001"),
-        ("paper-scenario-2-gpt2-xl", INCONSISTENT, "scenario 3 in seed 002"),
+        (
+            "paper-scenario-3-whisper-large",
+            INCONSISTENT,
+            "scenario 2 in Feng et al. 2025 (transcription 1)",
+        ),
+        (
+            "paper-scenario-2-gpt2-xl",
+            INCONSISTENT,
+            "scenario 3 in Feng et al. 2025 (transcription 2)",
+        ),
         ("paper-optimized-kernels-30-40", INCONSISTENT, "3.239 over 2.710 = 1.2;"),
         ("paper-scenario-1-nvidia-faster", INCONSISTENT, "2.710/8 over 2.771/8 = 0.978"),
         ("paper-a6000-slightly-below-ultra", CONSISTENT, "2.771 over 2.710 = 1.02"),
@@ -1072,7 +1080,7 @@ def test_the_sources_disagree_with_themselves_where_they_do() -> None:
         (
             "paper-same-batch-size",
             INCONSISTENT,
-            "batch size 8 and 4 and 2 in seeds 001 and 002, Table 4",
+            "batch size 8 and 4 and 2 in Feng et al. 2025, Table 4",
         ),
         (
             "paper-mlx-faster-than-mps",
@@ -1080,10 +1088,10 @@ def test_the_sources_disagree_with_themselves_where_they_do() -> None:
             "M2 Max: mlx against torch-mps: 2.924 over 3.645",
         ),
         ("paper-memory-costs-more-with-nvidia", CONSISTENT, "10 of 12 agree"),
-        ("seed003-20x-expected", CONSISTENT, "82.6 over 4.26 = 19.4"),
-        ("seed003-consistent-20x", INCONSISTENT, "deep model B"),
-        ("seed004-theoretically-15-percent", CONSISTENT, "10.7 over 9.3 = 1.15"),
-        ("seed004-mlp-no-gain-from-gpu", INCONSISTENT, "any type of model"),
+        ("wide-deep-report-20x-expected", CONSISTENT, "82.6 over 4.26 = 19.4"),
+        ("wide-deep-report-consistent-20x", INCONSISTENT, "deep model B"),
+        ("daniel2023-theoretically-15-percent", CONSISTENT, "10.7 over 9.3 = 1.15"),
+        ("daniel2023-mlp-no-gain-from-gpu", INCONSISTENT, "any type of model"),
     ):
         assert found[name][0] == word and says in found[name][1], (name, found[name])
     assert all(reason for _, reason in found.values())
@@ -1143,10 +1151,10 @@ def test_the_sources_disagree_with_themselves_where_they_do() -> None:
             "scenario 2",
         ),
         (
-            "seed003_speedups",
+            "wide_deep_report_speedups",
             "deep model B,,16x for the deep model B,16,16",
             "deep model B,,16x for the deep model B,19,19",
-            "seed003-consistent-20x",
+            "wide-deep-report-consistent-20x",
             INCONSISTENT,
             "19",
         ),
@@ -1310,7 +1318,7 @@ def test_convergence_is_where_the_loss_comes_near_its_end() -> None:
 # -- the claims file -----------------------------------------------------------------------------
 
 PRINTED = {"table": "table4_pass_time", "column": "pass_time_s"}
-PUBLISHED = {"table": "seed004_speedups", "statement": "M2 Max is always faster than the M1"}
+PUBLISHED = {"table": "daniel2023_speedups", "statement": "M2 Max is always faster than the M1"}
 
 
 def test_a_published_row_gives_devices_workloads_and_value(tmp_path: Path) -> None:
@@ -1328,11 +1336,13 @@ def test_a_published_row_gives_devices_workloads_and_value(tmp_path: Path) -> No
     )
     statement = "faster up to 1.77 times for MLP with a batch size of 1024"
     del entry["source"]
-    entry["published"] = {"table": "seed004_speedups", "statement": statement}
+    entry["published"] = {"table": "daniel2023_speedups", "statement": statement}
     (row,) = judged(tmp_path, [entry], tables())
     assert row["published_devices"] == "m2-max-30;p100-pcie-16gb"
     assert (row["published_value"], row["published_unit"]) == ("1.77", "times")
-    assert row["claimed_low"] == pytest.approx(1.77 / 1.1) and "seed 004, Results" in row["source"]
+    assert (
+        row["claimed_low"] == pytest.approx(1.77 / 1.1) and "Daniel 2023, Results" in row["source"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -1411,12 +1421,12 @@ def test_all_mistakes_are_said_at_once(tmp_path: Path) -> None:
 
 
 def test_the_shipped_claims_name_every_printed_statement() -> None:
-    """No statement of a seed's table is without its claim."""
+    """No statement of a published table is without its claim."""
     listed = yaml.safe_load((ROOT / "config/claims.yaml").read_text(encoding="utf-8"))["claims"]
     named = {
         (c["published"]["table"], c["published"]["statement"]) for c in listed if "published" in c
     }
-    for name in ("seed001_statements", "seed003_speedups", "seed004_speedups"):
+    for name in ("feng2025_statements", "wide_deep_report_speedups", "daniel2023_speedups"):
         rows = table_files.rows(table_files.read(ROOT / f"config/published/{name}.csv"))
         assert {(name, row["statement"]) for row in rows} <= named
 
@@ -1567,7 +1577,7 @@ def test_rule_judges_again_when_the_claims_change(checkout: Checkout) -> None:
         "config/claims.yaml",
         "claims.schema.yaml",
         "siliconprof/claims/cases.py",
-        "config/published/seed004_speedups.csv",
+        "config/published/daniel2023_speedups.csv",
         "results/tables/curves.csv",
     ):
         assert name in blocks["claims"]

@@ -1,4 +1,4 @@
-"""MLP, CNN and LSTM of seed 004, and the trainer that runs them by epochs."""
+"""MLP, CNN and LSTM of Daniel 2023, and the trainer that runs them by epochs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from siliconprof.trainers.epochs import evaluate
 
 NETWORKS = ("mlp", "cnn", "lstm")
 BACKENDS = ("torch-cpu", "mlx")
-# Keras's `Model.summary()` of the seed's models: Dense has n_in n_out + n_out weights, Conv2D
+# Keras's `Model.summary()` of the article's models: Dense has n_in n_out + n_out weights, Conv2D
 # 3 3 n_in n_out + n_out, LSTM 4 (n_in n + n n + n).
 PARAMETERS = {
     "mlp": (784 * 512 + 512) + (512 * 64 + 64) + (64 * 10 + 10),

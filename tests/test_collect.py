@@ -261,8 +261,9 @@ def test_a_connection_that_breaks_ends_the_run_there_and_the_next_goes_on(
     assert not [key for key in project.records() if "/later/" in key]
     process = begin(project, network, "studio-7")
     assert process.stderr
-    waiting = (line for line in process.stderr if "waiting: another run is active" in line)
-    assert next(waiting)
+    # Whether that host has noticed by now depends on what it wanted to send meanwhile.
+    either = re.compile("studio-7: (waiting: another run is active|measuring)")
+    assert any(either.match(line) for line in process.stderr)
     hold.unlink()
     said = process.communicate(timeout=120)[0]
     assert process.returncode == 0 and said.startswith("studio-7: 1 new, "), said

@@ -109,7 +109,7 @@ def test_ceilings_of_both_backends_and_nothing_above_them_by_far(default_run):
 
 
 def test_both_other_studies_have_what_they_promise(default_run):
-    """Seed 003's grid, pair and sweep, seed 004's networks; every point of them measured."""
+    """The wide/deep report's grid, pair and sweep, Daniel 2023's networks; every point of them measured."""
     trained = training(default_run)
     records = {
         (r["cell"]["backend"], r["cell"]["workload"]): r for r in default_run.records().values()

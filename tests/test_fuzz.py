@@ -510,7 +510,7 @@ CLAIMS = {
         {
             "id": "x",
             "text": "twice as fast",
-            "source": "seed 000",
+            "source": "summary of Feng et al. 2025",
             "compare": {
                 "kind": "ratio",
                 "quantity": "sample_speed",

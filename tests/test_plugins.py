@@ -633,7 +633,7 @@ def test_gpt2_counts_operations_as_palm_does() -> None:
 
 
 def test_gpt2_predicts_memory_by_the_papers_rule() -> None:
-    """16 bytes a parameter for fp32 with AdamW (seed 001, Table 2), 8 in pure 16 bit."""
+    """16 bytes a parameter for fp32 with AdamW (Feng et al. 2025, Table 2), 8 in pure 16 bit."""
     parts = gpt2("large").memory_bytes("fp32", "torch-cpu")
     states = sum(parts[name] for name in ("weights", "gradients", "optimizer"))
     assert states == 16 * 774_030_080

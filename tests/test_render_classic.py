@@ -1,4 +1,4 @@
-"""Seed 004's section of the report: from records of networks to the finished page.
+"""Daniel 2023's section of the report: from records of networks to the finished page.
 
 Every ratio that is looked for here was divided by hand from the epochs below.
 """
@@ -124,14 +124,14 @@ def test_ratios_are_those_of_the_epochs_gpu_against_cpu(both: tuple[Page, Path])
         ("h200 (torch-cuda)", "cpu-x (torch-cpu)")
     }
     ratio = {(r["Network"], int(float(r["batch size"]))): r for r in found}
-    assert list(ratio) == list(RATIOS)  # the seed's order, small batches first
+    assert list(ratio) == list(RATIOS)  # the article's order, small batches first
     for case, expected_ratio in RATIOS.items():
         row = ratio[case]
         assert float(row["a over b (×)"]) == pytest.approx(expected_ratio, rel=1e-6)
         assert float(row["by steps alone (×)"]) == pytest.approx(expected_ratio, rel=1e-6)
         low, high = map(float, row["a over b (×): interval"].split("–"))
         assert low <= expected_ratio <= high and 1 < high / low < 1.02
-    # the seed's epoch: 1000 steps of 4 ms, and a quarter of that for validation
+    # the article's epoch: 1000 steps of 4 ms, and a quarter of that for validation
     assert float(ratio["MLP", 32]["epoch of a (s)"]) == pytest.approx(5.0)
 
 

@@ -1,4 +1,4 @@
-"""Seed 003's section of the page: from records through the real stages to the page's text.
+"""The wide/deep report's section of the page: from records through the real stages to the page's text.
 
 Records are made by hand with round numbers, so that what the page must say can be worked out.
 """
@@ -224,7 +224,7 @@ def test_every_figure_and_table_is_there(study: Path, said: Page) -> None:
     sweeps = {f"figure-{name}-optimizer" for name in FIGURES[2:]}
     runs = {"figure-wide-deep-cpu-x-fp32", "table-wide-deep-models", "table-wide-deep-results"}
     tables = {"table-grid-grid-small", "table-scaling-grid-small", "table-optimizer-optimizer"}
-    assert grids | sweeps | runs | tables | {"table-seed003"} <= ids
+    assert grids | sweeps | runs | tables | {"table-wide-deep-printed"} <= ids
     files = {path.name for path in (study / "figures").iterdir()}
     assert "expected-grid-small.svg" in files
 
@@ -360,7 +360,7 @@ def test_printed_numbers_are_marked_and_ours_stand_apart(said: Page) -> None:
         if section == "grid" and "published" in css
     ]
     assert len(classes) == 5
-    rows = said.tables["table-seed003"]
+    rows = said.tables["table-wide-deep-printed"]
     wide, norms = rows[1], rows[-1]
     assert "the two models were not trained on both" in said.of("grid")
     assert wide[4].startswith("–")
@@ -382,7 +382,7 @@ def test_speedups_of_the_printed_devices_stand_beside_them(tmp_path: Path) -> No
     found = render(make(tmp_path, [], reference=reference))
     assert "20 points" not in found.of("grid")
     assert "10 points: 8 ok, 1 oom, 1 skipped" in found.of("others")
-    rows = found.tables["table-seed003"]
+    rows = found.tables["table-wide-deep-printed"]
     assert rows[1][4].startswith("wide: 10.0 × (torch-cuda [reference: box] against torch-mps")
     assert rows[2][4].startswith("deep: 5.00 ×")
     assert rows[4][4].count("×") == 2  # both models

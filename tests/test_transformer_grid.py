@@ -254,7 +254,7 @@ def test_what_the_estimator_says_does_not_fit_is_skipped(tmp_path: Path) -> None
 
 @pytest.mark.alone
 def test_both_ways_of_timing_stand_side_by_side() -> None:
-    """On torch; a least time below a single iteration's is flagged, as the seed suspected."""
+    """On torch; a least time below a single iteration's is flagged, as the report suspected."""
     for min_run_time_s, shorter in ((0.5, False), (1e-6, True)):
         asked = cell(
             "torch-cpu",

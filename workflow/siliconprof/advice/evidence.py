@@ -173,8 +173,8 @@ def predicted(
         if all(1 / FARTHEST <= flops / share.flops <= FARTHEST for share in neighbours):
             low, high = min(s.low for s in neighbours), max(s.high for s in neighbours)
             basis = (
-                f"peak × {100 * low:.1f} % to {100 * high:.1f} %, the share that Table 4 of seed "
-                f"001 implies for {' and '.join(share.name for share in neighbours)} with "
+                f"peak × {100 * low:.1f} % to {100 * high:.1f} %, the share that Table 4 of Feng "
+                f"et al. 2025 implies for {' and '.join(share.name for share in neighbours)} with "
                 f"{TABLE4_LENGTHS[0]} to {neighbours[0].longest} tokens"
             )
             return _range(flops, peak * low, peak * high, peak, basis)

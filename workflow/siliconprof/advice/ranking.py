@@ -1,6 +1,6 @@
 """Which device for a training: does it fit, how fast, at which energy and price, on what evidence.
 
-Section 5.1 of seed 001 recommends the machine that you have, though slower, if its memory is large
+Section 5.1 of Feng et al. 2025 recommends the machine that you have, though slower, if its memory is large
 enough; a new Apple machine only for larger models; an NVIDIA GPU for most. Here the same is
 computed device by device, and every number has its evidence (`advice.evidence`).
 """

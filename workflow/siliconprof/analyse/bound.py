@@ -1,6 +1,6 @@
 """What bounds a model shape's step, and a backend: launches, memory, both, neither, or unknown.
 
-Seed 003 asks whether a system is held back by its memory or by many small launches. A shape says
+The wide/deep report asks whether a system is held back by its memory or by many small launches. A shape says
 yes or no where its numbers do (`HOW`), and else that it is unknown; a backend's verdict is what
 any of its shapes shows, and its words say which.
 """
@@ -157,7 +157,7 @@ def _any(shapes: Sequence[Row], name: str) -> str:
 
 
 def verdict(launch: str, memory: str) -> str:
-    """The seed's question, answered."""
+    """The report's question, answered."""
     if launch == memory == YES:
         return BOTH
     if launch == YES:

@@ -4,7 +4,7 @@
         --registry config/devices.yaml --output-dir results/tables
 
 `expected.csv`: for every measured point of a `transformer_grid` its operations over the data
-sheet's peak (seed 003's expectation) and over the fastest product that we measured on the same
+sheet's peak (the wide/deep report's expectation) and over the fastest product that we measured on the same
 device, backend and number format. `scaling.csv`: see `scaling`.
 """
 

@@ -24,7 +24,7 @@ HOW_TO_PRICE = "no source gives its price; report.prices takes what you paid"
 # Prices count as similar where the dearer is at most so many times the cheaper: the paper says
 # "similar price" without a rule, and its own pair of M2 Ultra and A6000 is 1.42 times apart.
 SIMILAR_PRICE = 1.5
-CLAIMED_SLOWER = (3.0, 4.0)  # seed 002, section 5.1: a Mac against a GPU of similar price
+CLAIMED_SLOWER = (3.0, 4.0)  # Feng et al. 2025, section 5.1: a Mac against a GPU of similar price
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,9 @@ STATEMENTS = (
     "note",
 )
 COLUMNS: Mapping[str, Sequence[str]] = {  # table -> the columns that its readers need
-    "seed001_statements": STATEMENTS,
-    "seed003_speedups": STATEMENTS,
-    "seed004_speedups": STATEMENTS,
+    "feng2025_statements": STATEMENTS,
+    "wide_deep_report_speedups": STATEMENTS,
+    "daniel2023_speedups": STATEMENTS,
     "table1_devices": (
         "device",
         "device_as_printed",

@@ -17,7 +17,7 @@ from siliconprof.store.table_files import Block
 KEY = table_files.KEY
 PARTS = ("weights", "gradients", "optimizer", "activations", "temporary")  # of predicted memory
 WARM_UP = "warmup_step_s"
-# By the vendor of a GPU whose host draws power of its own: seed 001, section 4.2, after Lewis et al.
+# By the vendor of a GPU whose host draws power of its own: Feng et al. 2025, section 4.2, after Lewis et al.
 HOST_POWER_ASSUMED_W = {"nvidia": 70.0}
 
 

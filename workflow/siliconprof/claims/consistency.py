@@ -202,7 +202,7 @@ def _one_value(check: Mapping[str, Any], published: Published) -> Answer:
 
 
 def _split(column: str, sources_by_value: Mapping[str, str]) -> str:
-    """`scenario 2 in seed 001 and scenario 3 in seed 002`; a source that all share comes once."""
+    """`batch size 8 in Table 3 and 16 in Table 4`; a source that all share comes once."""
     sources = set(sources_by_value.values())
     if len(sources) == 1:
         return f"{column} {' and '.join(sources_by_value)} in {sources.pop()}"

@@ -1,4 +1,4 @@
-"""Which memory situation a cell is in: the paper's scenarios 1, 2 and 3 (seed 001, Figure 2).
+"""Which memory situation a cell is in: the paper's scenarios 1, 2 and 3 (Feng et al. 2025, Figure 2).
 
 A cell's need is predicted (`footprint`, through the workload) and compared with the capacity: the
 cell's own budget, else its device's memory. All functions here are pure; `session.trial` calls

@@ -35,12 +35,12 @@ SAYS = {
     "in part": "answer in part",
 }
 SOURCES = (
-    ("seed 000", "the summary, seed 000"),
-    ("seeds 001", "the paper, seeds 001 and 002"),
-    ("seed 003", "seed 003"),
-    ("seed 004", "seed 004"),
+    ("summary of Feng et al. 2025", "the paper's summary"),
+    ("Feng et al. 2025", "the paper, Feng et al. 2025"),
+    ("wide/deep report", "the wide/deep report"),
+    ("Daniel 2023", "Daniel 2023"),
 )
-PAPER = "seeds 001"
+PAPER = "Feng et al. 2025"
 
 
 def add(data: Data, book: Book) -> None:

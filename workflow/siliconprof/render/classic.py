@@ -1,4 +1,4 @@
-"""Seed 004's networks: epoch and step times, throughput, accuracy, and the device ratios.
+"""Daniel 2023's networks: epoch and step times, throughput, accuracy, and the device ratios.
 
 Figures and the order of everything are here; tables are in `classic_tables`, ratios in `ratios`.
 """

@@ -1,4 +1,4 @@
-"""Tables of seed 004's networks: times, accuracy, ratios measured here and published."""
+"""Tables of Daniel 2023's networks: times, accuracy, ratios measured here and published."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from siliconprof.render.tables import (
 from siliconprof.render.training import PHASES
 from siliconprof.render.variants import Row, precision
 
-CLASSES = 10  # of the last layer of each of the seed's networks
+CLASSES = 10  # of the last layer of each of the article's networks
 CHANCE = 1 / CLASSES
 Z_95 = 1.959964  # of a normal distribution
 NO_ENDS: tuple[None, None] = (None, None)
@@ -272,7 +272,7 @@ def ratios_table(pairs: Sequence[Pair]) -> Table:
 
 
 GEOMETRIC = "the mean that suits ratios"
-ARITHMETIC = "an average as the seed gives one"
+ARITHMETIC = "an average as the article gives one"
 PRODUCTS = "fastest matrix product of a over that of b, measured here; GFLOP/s below"
 SHEETS = "peak of a over peak of b; GFLOP/s below"
 
@@ -371,7 +371,7 @@ def _published_sides(row: Row, a: Row, b: Row) -> bool:
 
 
 def published_table(data: Data) -> Table:
-    """The seed's ratios, each with its mark, and what was measured of the same pair beside it."""
+    """The article's ratios, each with its mark, and what was measured of the same pair beside it."""
     columns = (
         Column("Devices a and b", below="device b", value=partial(_devices, data)),
         told("Network", lambda row: row["model"] or "not named"),
@@ -380,12 +380,12 @@ def published_table(data: Data) -> Table:
         told("measured: a over b", partial(_measured, data), folds=True),
         told("Statement, source, how to read it", _statement),
     )
-    rows = data.published["seed004_speedups"]
+    rows = data.published["daniel2023_speedups"]
     return Table.of(
         [row for row in rows if row["unit"] == "times" and row["device_b"]],
         columns,
         about=lambda row: None,
-        notes=["The seed's other values are in pictures and were not published as numbers."],
+        notes=["The article's other values are in pictures and were not published as numbers."],
     )
 
 

@@ -36,9 +36,9 @@ PUBLISHED = (
     "table4_pass_time",
     "table5_energy",
     "table6_kernel_launch",
-    "seed001_statements",
-    "seed003_speedups",
-    "seed004_speedups",
+    "feng2025_statements",
+    "wide_deep_report_speedups",
+    "daniel2023_speedups",
 )
 ADDED = ("flags", "flag_details", "offloads", "probes_off")  # to what cells.csv says of a cell
 SWITCHED_OFF = "switched off for this cell"  # what the sampler says of a probe left out on purpose

@@ -1,6 +1,6 @@
 """Expected against actual time of a training iteration, coloured by each parameter of the grid.
 
-Expected is the number of operations over a rate: the data sheet's peak as seed 003 has it, and
+Expected is the number of operations over a rate: the data sheet's peak as the wide/deep report has it, and
 the fastest product that the same backend managed here, which is the fairer of the two.
 """
 

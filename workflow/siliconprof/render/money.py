@@ -226,7 +226,7 @@ def pairs_table(pairs: Sequence[tuple[str, tuple[Offer, Offer]]]) -> Table:
 
 
 def _evidence(row: Row) -> Value:
-    printed = published("published", "seeds 001 and 002, Table 4")
+    printed = published("published", "Feng et al. 2025, Table 4")
     return printed if row["card"].published else Value("measured", sort="measured")
 
 

@@ -148,7 +148,7 @@ def stated(data: Data, operation: Operation) -> list[Row]:
     """The paper's statements with a number on one format against another."""
     return [
         row
-        for row in data.published["seed001_statements"]
+        for row in data.published["feng2025_statements"]
         if (row["model"] or "").lower().startswith(operation.statement.lower())
     ]
 

@@ -148,7 +148,7 @@ def gains(data: Data) -> Table:
             Column("second / first", "×", True, "what both 95 % intervals allow below"),
         ]
     )
-    for row in data.published["seed001_statements"]:
+    for row in data.published["feng2025_statements"]:
         if "optimized kernels" in row["statement"]:
             low, high = (1 + float(row[f"value_{end}"]) / 100 for end in ("min", "max"))
             table.add(

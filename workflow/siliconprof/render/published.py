@@ -14,7 +14,7 @@ from siliconprof.render.traces import key as key_of
 from siliconprof.render.variants import Row, label, variant
 
 BYTES_PER_PARAMETER = 16  # fp32 weights, gradients, AdamW's two moments; fits Table 2 exactly
-STATEMENTS = ("seed001_statements", "seed003_speedups", "seed004_speedups")
+STATEMENTS = ("feng2025_statements", "wide_deep_report_speedups", "daniel2023_speedups")
 LENGTHS = (
     "The paper tells neither the tokens of a sequence nor the length of a clip, and time, "
     "memory and energy depend on them. Each value from here names those it was measured or derived "
@@ -280,7 +280,7 @@ def table6(data: Data) -> Table:
 
 
 def statements(data: Data) -> Table:
-    """Numbers of running text, from the paper and from seeds 003 and 004."""
+    """Numbers of running text, from the paper and from the wide/deep report and Daniel 2023."""
 
     def value(row: Row) -> Value:
         text = ends(row)

@@ -1,4 +1,4 @@
-"""Device ratios as seed 004 gives them: how many times as fast one side trains as another.
+"""Device ratios as Daniel 2023 gives them: how many times as fast one side trains as another.
 
 A side is a device and a backend. Two sides of one host are compared where both trained the
 same network with the same batch, by the time of an epoch with its validation.
@@ -18,7 +18,7 @@ from siliconprof.render.compare import Line, Step, compared, told
 from siliconprof.render.data import Data, grouped
 from siliconprof.render.variants import CIRCUMSTANCES, WORK, Row, has_no_speed, order
 
-TRAINER = "epochs"  # drives whole epochs of the seed's networks
+TRAINER = "epochs"  # drives whole epochs of the article's networks
 EXTRAPOLATED = "extrapolated"
 MISLEADS_FROM = 1.05  # a ratio that is off by less is no news
 SEED_ORDER = ("mlp", "cnn", "lstm")
@@ -65,7 +65,7 @@ def cases(points: Iterable[Row]) -> dict[Case, list[Row]]:
 
 
 def _place(point: Row) -> int:
-    """Networks in the seed's order, others after them."""
+    """Networks in the article's order, others after them."""
     module = point["module"]
     return SEED_ORDER.index(module) if module in SEED_ORDER else len(SEED_ORDER)
 
@@ -184,7 +184,7 @@ class Pair:
 
     @property
     def arithmetic(self) -> float:
-        """The mean that the seed most likely gives."""
+        """The mean that the article most likely gives."""
         return sum(ratio.middle for ratio in self.ratios) / len(self.ratios)
 
     def of_network(self, name: str) -> Pair:
@@ -192,7 +192,7 @@ class Pair:
         return Pair(self.a, self.b, [r for r in self.ratios if r.case.network == name])
 
     def gpu_against_cpu(self) -> bool:
-        """Whether it is one, as in the seed."""
+        """Whether it is one, as in the article."""
         return self.a["device_kind"] != "cpu" and self.b["device_kind"] == "cpu"
 
 

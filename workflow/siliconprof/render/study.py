@@ -1,4 +1,4 @@
-"""Seed 003's study: the grid, wide against deep, the optimizer sweep, and what the seed printed."""
+"""The wide/deep report's study: the grid, wide against deep, the optimizer sweep, and what it printed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, missing, published, told
 from siliconprof.render.variants import Row, has_no_speed
 
-PUBLISHED = "seed003_speedups"
+PUBLISHED = "wide_deep_report_speedups"
 SIDES = ("device_a", "device_b")
 NO_PAIR = "the two models were not trained on both of these devices"
 NO_NORMS = "no wide and deep model were trained alike"
@@ -32,12 +32,12 @@ def add(own: Data, book: Book, everyone: Data) -> None:
     else:
         book.note(
             "No transformer grid, no whole training and no optimizer sweep is part of the "
-            "experiment on this host; what seed 003 printed stands among the published "
+            "experiment on this host; what the wide/deep report printed stands among the published "
             "numbers."
         )
     if present(everyone):
-        book.heading("What seed 003 printed", anchor="seed003")
-        book.table("seed003", "seed003", statements(everyone))
+        book.heading("What the wide/deep report printed", anchor="wide-deep-printed")
+        book.table("wide-deep-printed", "wide-deep-printed", statements(everyone))
 
 
 def present(part: Data) -> bool:

@@ -1,4 +1,4 @@
-"""Findings of seed 003's studies: what bounds the grid, and how wide and deep came out."""
+"""Findings of the wide/deep report's studies: what bounds the grid, and how wide and deep came out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our timing against torch.utils.benchmark's blocked_autorange, the tool of seed 003."""
+"""Our timing against torch.utils.benchmark's blocked_autorange, the tool of the wide/deep report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from siliconprof.render.variants import Row
 PANELS_PER_FIGURE = 6
 HOLLOW_NOTE = (
     " Hollow dots are points of which one iteration took longer than min_run_time: the tool then "
-    "times one iteration alone and repeats nothing on purpose, which is the doubt that seed 003 "
+    "times one iteration alone and repeats nothing on purpose, which is the doubt that the wide/deep report "
     "has about its own numbers."
 )
 AGREE = 0.05  # what is drawn as the band in which both timings agree

@@ -1,4 +1,4 @@
-"""Whole trainings by epochs, as Keras's `fit` runs them: the study of seed 004.
+"""Whole trainings by epochs, as Keras's `fit` runs them: the study of Daniel 2023.
 
 Every batch size of the cell is a training of its own, from the same initial weights: a point. Its
 first steps warm up, then split and unsplit steps alternate until the timing plan has enough, and

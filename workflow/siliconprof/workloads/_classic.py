@@ -1,6 +1,6 @@
-"""The networks of seed 004: Keras's layers described once, for torch and MLX alike.
+"""The networks of Daniel 2023: Keras's layers described once, for torch and MLX alike.
 
-Fabrice Daniel, "Apple M2 Max GPU vs Nvidia V100, P100 and T4" (seed 004), trains three Keras
+Fabrice Daniel, "Apple M2 Max GPU vs Nvidia V100, P100 and T4" (Towards Data Science, 2023), trains three Keras
 models on Fashion-MNIST. A network here is the list of its layers (`_classic_layers`); parameters,
 operations and initial weights follow from it, and `_classic_torch` and `_classic_mlx` build it.
 
@@ -11,7 +11,7 @@ arXiv:1412.6980, before section 2.1), torch and MLX add it to the bias-corrected
 some thousands.
 
 Keras's last layer is a softmax and its loss takes probabilities; here the last layer gives logits
-and the loss takes those, which is the same function. All three train in fp32, as in the seed.
+and the loss takes those, which is the same function. All three train in fp32, as there.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ PARAMETERS: Mapping[str, Any] = {
 
 
 class ClassicWorkload(TrainingWorkload):
-    """A network of seed 004; each is a module that lists its layers."""
+    """A network of Daniel 2023; each is a module that lists its layers."""
 
     family = "MLP, CNN, LSTM"
     frameworks = ("torch", "mlx")

@@ -1,4 +1,4 @@
-"""Keras's layers as seed 004 uses them: their weights, their work, their initial values.
+"""Keras's layers as Daniel 2023 uses them: their weights, their work, their initial values.
 
 Weights have Keras's names, layouts and initial values: Glorot uniform kernels, orthogonal recurrent
 kernels, biases 0, and 1 for an LSTM's forget gate (keras.io/api/layers and /initializers). numpy

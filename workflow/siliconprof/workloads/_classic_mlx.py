@@ -1,4 +1,4 @@
-"""The networks of seed 004 in MLX, from their layers and Keras's weights.
+"""The networks of Daniel 2023 in MLX, from their layers and Keras's weights.
 
 MLX convolves (B, H, W, C) as Keras does, and its LSTM has one bias.
 """

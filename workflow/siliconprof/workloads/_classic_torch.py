@@ -1,4 +1,4 @@
-"""The networks of seed 004 in torch, from their layers and Keras's weights.
+"""The networks of Daniel 2023 in torch, from their layers and Keras's weights.
 
 torch convolves (B, C, H, W), its own default, so a network's output is flattened as Keras does it,
 channels innermost, by a permutation. `torch.nn.LSTM` has two biases where Keras and MLX have one:

@@ -1,6 +1,6 @@
 """Workloads that time single operations: parameters, the check of results, both methods.
 
-The paper warms up with 10 launches, then launches 100 times in a row and divides (seed 001,
+The paper warms up with 10 launches, then launches 100 times in a row and divides (Feng et al. 2025,
 section 4.4). The record has that mean beside our own median of separately synchronised calls.
 """
 

@@ -1,6 +1,6 @@
 """A wide and a deep transformer that match in parameters and compute, for a budget of parameters.
 
-Seed 003 compares such a pair: head count equal, head dimension, width, feed-forward and number of
+The wide/deep report compares such a pair: head count equal, head dimension, width, feed-forward and number of
 layers differing. Parameters and operations are counted by `_transformer_shape`.
 
 No two such models are equal in both. At equal parameters the deep one computes more: attention's

@@ -1,4 +1,4 @@
-"""Seed 004's convolutional network: three convolutions, 28 to 3 pixels wide; 93,322 parameters."""
+"""Daniel 2023's convolutional network: three convolutions, 28 to 3 pixels wide; 93,322 parameters."""
 
 from __future__ import annotations
 

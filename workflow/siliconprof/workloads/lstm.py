@@ -1,4 +1,4 @@
-"""Seed 004's LSTM: an image is a sequence of its 28 rows; 128 units; 81,674 parameters."""
+"""Daniel 2023's LSTM: an image is a sequence of its 28 rows; 128 units; 81,674 parameters."""
 
 from __future__ import annotations
 

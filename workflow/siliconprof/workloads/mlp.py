@@ -1,4 +1,4 @@
-"""Seed 004's multi-layer perceptron: 784 pixels, 512, dropout, 64, 10; 435,402 parameters."""
+"""Daniel 2023's multi-layer perceptron: 784 pixels, 512, dropout, 64, 10; 435,402 parameters."""
 
 from __future__ import annotations
 

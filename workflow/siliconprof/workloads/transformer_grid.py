@@ -1,9 +1,9 @@
-"""Grid search over a transformer's shape: one training iteration of every combination (seed 003).
+"""Grid search over a transformer's shape: one training iteration of every combination (the wide/deep report).
 
 A point is the whole iteration, unsplit: the batch's way to the device, forward, backward, clipping
 and AdamW of `transformer_lm`, on tokens drawn at random. It is timed twice, one after the other:
 by our own repeats, each synchronised, and by `torch.utils.benchmark.Timer.blocked_autorange`, as
-the seed does, which in MLX does not exist. Points come in the order of their operations, the
+the report does, which in MLX does not exist. Points come in the order of their operations, the
 cheapest first. One that the memory model predicts not to fit is skipped; one that runs out of
 memory all the same costs itself only (`sweep`).
 """

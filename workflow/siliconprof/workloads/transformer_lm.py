@@ -2,7 +2,7 @@
 
 Token embedding, layers of causal self-attention (fused projection, rotary positions) and SwiGLU
 feed-forward, each behind an RMSNorm, a last RMSNorm and a head of its own; no bias, no dropout.
-This is seed 003's model: its sizes are what a grid varies, and `parameter_budget` with `aspect`
+This is the wide/deep report's model: its sizes are what a grid varies, and `parameter_budget` with `aspect`
 gives a wide or a deep one of equal parameters and compute (`wide_deep`).
 
 Trained with AdamW, linear warm-up, cosine decay and clipping of the gradients' norm. Weight decay
