@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,10 @@ def test_no_answer_rests_on_what_other_processes_disturbed(tmp_path: Path) -> No
     assert "no faster beyond noise than torch-cpu · plain · fp32 (disturbed)" in text
     assert "1 of 2 cells were measured" in text
     assert "siliconprof remeasure --flagged contended" in text
+    study = (tmp_path / "one/results/study.html").read_text(encoding="utf-8")
+    pointed = re.findall(r"<title>([^<]*)</title>", study)  # at a mark of a chart
+    told = [text.endswith("; disturbed by other processes") for text in pointed if "ms" in text]
+    assert True in told and False in told and "hollow: disturbed by other processes" in study
 
     alone = report(make(tmp_path / "other", [disturbed(training(0.010))]))
     assert "disturbed" in alone.of("answer") and "400 samples/s" in alone.of("answer")

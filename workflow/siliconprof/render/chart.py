@@ -2,7 +2,7 @@
 
 A figure says what it shows: its panels, the marks on them, what each mark is about, and the
 legend. Sizes, margins, labels, ticks, grids, the phone's variant and the tags of the filter are
-here alone.
+here alone, and so is the look of what other processes disturbed: it is hollow, and says so.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from siliconprof import words
+from siliconprof.analyse.equal_work import flagged
 from siliconprof.render import marks, strokes, style
 
 TITLE_IN, TITLE_GAP_IN, GAP_IN, RIGHT_IN = 0.26, 0.07, 0.3, 0.1
@@ -29,6 +31,8 @@ LABELS_SHARE = 0.6  # of a column's width, that the labels in it may take
 PUBLISHED_PT2 = 49.0  # area of a published mark
 HOLLOW: dict[str, Any] = {"markerfacecolor": style.PAPER, "markeredgewidth": 0.8}
 RING: dict[str, Any] = {"markerfacecolor": "none", "markeredgewidth": 0.8}
+DISTURBED = "contended"  # the flag
+DISTURBED_MEANS = "disturbed by other processes"
 LOG_ROOM, LINEAR_ROOM = 1.5, 0.06  # beyond the outermost values: a factor, a share of the range
 
 
@@ -50,6 +54,29 @@ class Mark:
     xs: Sequence[float] = ()
     ys: Sequence[float] = ()
     beside_in: float = 0.0
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other processes used the processor while all that it shows was measured."""
+        rows = [self.of] if isinstance(self.of, Mapping) else list(self.of or ())
+        return bool(self.text and rows) and all(flagged(row, DISTURBED) for row in rows)
+
+    def onto(self, ax: Any) -> None:
+        """Draw it; the page's filter and pointer find it."""
+        artists, text = self.draw(ax), self.text
+        if self.disturbed:
+            text += f"; {DISTURBED_MEANS}"
+            for artist in marks.flat(artists):
+                _hollow(artist)
+        marks.tag(artists, self.of, text)
+
+
+def _hollow(artist: Any) -> None:
+    """Empty a marker or a bar; a line stays as it is."""
+    if isinstance(artist, Rectangle):
+        artist.set(edgecolor=artist.get_facecolor(), facecolor=style.PAPER, linewidth=0.8)
+    elif isinstance(artist, Line2D) and artist.get_marker() not in ("None", "x", None):
+        artist.set(markerfacecolor=style.PAPER, markeredgewidth=0.8)
 
 
 def _ink(of: Any, look: Mapping[str, Any]) -> dict[str, Any]:
@@ -363,6 +390,14 @@ class Chart:
         """Lay everything out and draw it."""
         return stacked([self], narrow)
 
+    @property
+    def entries(self) -> Sequence[style.Entry]:
+        """Of the legend: its own, and what is hollow in any panel."""
+        drawn = chain.from_iterable(panel.marks for panel in self.panels)
+        hollow = style.sample("o", color=style.MUTED, markersize=3.4, **HOLLOW)
+        more = [(hollow, f"hollow: {DISTURBED_MEANS}")] if any(m.disturbed for m in drawn) else []
+        return [*self.legend, *more]
+
     def layout(self, narrow: bool) -> Layout:
         """Where everything is."""
         width = style.width_in(narrow)
@@ -376,7 +411,8 @@ class Chart:
             for column in range(columns)
         ]
         inner = (width - left - gap * (columns - 1) - sum(sides)) / columns
-        head = style.legend_height(self.legend, width) + 0.06 if self.legend else 0.0
+        entries = self.entries
+        head = style.legend_height(entries, width) + 0.06 if entries else 0.0
         tops, above = [head + TITLE_IN * bool(self.heading)], []
         for first in range(0, len(self.panels), columns):
             row = range(first, min(first + columns, len(self.panels)))
@@ -404,8 +440,8 @@ class Chart:
 
     def draw(self, figure: Figure, top: float, at: Layout) -> None:
         """Draw it on a figure that is large enough."""
-        if self.legend:
-            style.legend(figure, self.legend, top)
+        if entries := self.entries:
+            style.legend(figure, entries, top)
         columns = len(at.lefts)
         if self.heading:
             ink = style.MUTED if self.quiet else style.INK
@@ -523,7 +559,7 @@ def _draw(
     panel.x.shape(ax, "x", limits[0])
     panel.y.shape(ax, "y", limits[1])
     for mark in panel.marks:
-        marks.tag(mark.draw(ax), mark.of, mark.text)
+        mark.onto(ax)
     panel.x.mark(ax, "x", limits[0])
     if panel.labels:
         size = style.SMALL_PT if small else style.TEXT_PT

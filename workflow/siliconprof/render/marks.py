@@ -37,7 +37,7 @@ def tag(artists: Any, rows: Any, hover_text: str = "") -> None:
     """
     # quoted, so that no letter of it means anything in XML
     text = _PREFIX + quote(json.dumps([cells(rows), hover_text], ensure_ascii=False), safe="")
-    for artist in _flat(artists):
+    for artist in flat(artists):
         artist.set_gid(text)
 
 
@@ -47,10 +47,11 @@ def tag_labels(axis: Any, rows_of_each: Iterable[Any]) -> None:
         tag(text, rows)
 
 
-def _flat(artists: Any) -> Iterable[Any]:
+def flat(artists: Any) -> Iterable[Any]:
+    """The artists of any nesting of lists and containers."""
     if hasattr(artists, "set_gid"):
         return [artists]
-    return [artist for group in artists if group is not None for artist in _flat(group)]
+    return [artist for group in artists if group is not None for artist in flat(group)]
 
 
 class Facets:
