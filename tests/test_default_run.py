@@ -198,7 +198,7 @@ def test_a_compiled_step_is_timed_whole_beside_the_eager_one(default_run):
     assert "gpt2-nano-compiled" not in {row[f"{side}_workload"] for row in pairs for side in SIDES}
     table = default_run.path / "results/figures/table-choices.csv"
     (line,) = csv.DictReader(table.open(encoding="utf-8"))
-    assert line["Workload"] == "gpt2-nano-compiled" and float(line["times as fast"]) > 0
+    assert line["Workload"] == "gpt2-nano-compiled" and float(line["× faster"]) > 0
 
 
 def test_near_capacity_is_held_by_a_limit_or_called_model_only(default_run):

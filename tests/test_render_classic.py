@@ -432,7 +432,7 @@ def test_what_is_asked_first_leads_and_five_stay_on_top(tmp_path: Path) -> None:
         "lm-wide (2 layers of width 128): 0.12 nat less, which is less than a loss still changed "
         "between its last two evaluations (0.38); one training each" in summary
     )
-    assert "a step of lm-deep takes 3.00 × [3.00, 3.00] as long as one of lm-wide" in summary
+    assert "a step of lm-wide is 3.00 × [3.00, 3.00] faster than one of lm-deep" in summary
     top, _, folded = said.html.partition("more findings</summary>")
     titles = [re.findall(r"<li><h3>(.*?)</h3>", part) for part in (top, folded)]
     assert titles[0] == [

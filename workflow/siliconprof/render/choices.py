@@ -78,7 +78,7 @@ COLUMNS = (  # of a training with its `usual` twin
     *NAMES,
     step_column("step, as usual", lambda row: row["usual"]),
     step_column("step, as chosen", lambda row: row),
-    Column("times as fast", "", True, FASTER, value=_faster),
+    Column("× faster", "", True, FASTER, value=_faster),
     number("compiling", "s", "compile_s", EAGER, COMPILING),
     Column("paid back after", "steps", True, GAINED, value=_paid_back),
     count("recompilations", "recompilations", EAGER),

@@ -356,7 +356,7 @@ def draw_ratios(data: Data, pairs: Sequence[Pair], narrow: bool) -> Any:
         panels.append(
             Panel(
                 shown,
-                Scale("times as fast", log=10),
+                Scale("× faster", log=10),
                 labels=[str(case) for case in cases],
                 label_rows=[rows.get(case, ()) for case in cases],
                 title=pair.name,

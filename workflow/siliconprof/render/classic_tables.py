@@ -238,7 +238,7 @@ ACCURACY = (  # what each network learned in the steps that it was given
 
 OF_STEPS = "unsplit training steps, without validation"
 FASTER = (
-    "how many times as fast a trains: epoch of b over epoch of a; what both 95 % intervals allow "
+    "how many times faster a trains: epoch of b over epoch of a; what both 95 % intervals allow "
     "below"
 )
 

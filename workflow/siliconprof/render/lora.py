@@ -68,9 +68,9 @@ def _comparison_text(full: Step, adapted: Step) -> str:
     if full.overlaps(adapted):
         return "no difference beyond noise in the step"
     if adapted.middle < full.middle:
-        text = f"training every parameter takes {ratio_words(full, adapted)} as long"
+        text = f"it is {ratio_words(full, adapted)} faster than training every parameter"
     else:
-        text = f"it takes {ratio_words(adapted, full)} as long as training every parameter"
+        text = f"training every parameter is {ratio_words(adapted, full)} faster"
     shares = [
         f"{name} {words.change(change)}"
         for part, name in PHASES[:3]

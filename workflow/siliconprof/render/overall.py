@@ -66,7 +66,7 @@ def finding(
 
 
 def _sentence(comparisons: Sequence[Comparison]) -> str:
-    """`mlx takes 2.54 × [1.92, 2.70] (…) to 3.32 × […] (…) as long as torch-cpu in all 3 …`."""
+    """`torch-cpu is 2.54 × [1.92, 2.70] (…) to 3.32 × […] (…) faster than mlx in all 3 …`."""
     directions: dict[tuple[str, str], list[Comparison]] = {}
     even = 0
     for comparison in comparisons:
@@ -85,7 +85,7 @@ def _sentence(comparisons: Sequence[Comparison]) -> str:
         many = f"{len(group)} of {total}" if not parts else str(len(group))
         if len(group) == len(comparisons):
             many = f"both {WORK}s" if len(comparisons) == 2 else f"all {total}"
-        parts.append(f"{slow} takes {span} as long as {fast} in {many}")
+        parts.append(f"{fast} is {span} faster than {slow} in {many}")
     if even:
         many = f"{even} of {total}" if not parts else str(even)
         many = f"any of {total}" if even == len(comparisons) else many

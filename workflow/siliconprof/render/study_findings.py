@@ -138,8 +138,8 @@ def _against(data: Data, wide: Row, deep: Row) -> Line | None:
         outcome += (
             "; no difference beyond noise in their step times"
             if fast.overlaps(slow)
-            else f"; a step of {slow.row['workload']} takes {ratio_words(slow, fast)} as long as "
-            f"one of {fast.row['workload']}{remarks(*steps)}"
+            else f"; a step of {fast.row['workload']} is {ratio_words(slow, fast)} faster than "
+            f"one of {slow.row['workload']}{remarks(*steps)}"
         )
     doubtful = any("contended" in (row.get("flags") or "") for row in (wide, deep))
     return Line(f"After {words.count(low.step, 'step')} on {places}, {outcome}.", doubtful)

@@ -144,8 +144,8 @@ def _against(fast: Step, slow: Step, where: str, name: Callable[[Step], str]) ->
         )
     else:
         text = (
-            f"{name(slow)} takes {ratio_words(slow, fast)} as long as {name(fast)}, "
-            f"{words.duration(slow.middle)} against {words.duration(fast.middle)} a step"
+            f"{name(fast)} is {ratio_words(slow, fast)} faster than {name(slow)}, "
+            f"{words.duration(fast.middle)} against {words.duration(slow.middle)} a step"
         )
     return compared(f"{where}: {text}", fast, slow)
 
@@ -164,9 +164,9 @@ def precisions(data: Data) -> Finding | None:
             if full.overlaps(mixed):
                 text = f"no difference beyond noise between {name} and fp32"
             elif mixed.middle < full.middle:
-                text = f"{name} is faster, fp32 takes {ratio_words(full, mixed)} as long"
+                text = f"{name} is {ratio_words(full, mixed)} faster than fp32"
             else:
-                text = f"{name} is slower, it takes {ratio_words(mixed, full)} as long as fp32"
+                text = f"fp32 is {ratio_words(mixed, full)} faster than {name}"
             place = (_software(mixed), name)
             shared = f"{kind.name}, {manner(mixed.row, 'precision')}"
             line = compared(f"{where}: {text}", full, mixed)

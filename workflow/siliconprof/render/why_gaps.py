@@ -154,13 +154,17 @@ def share(part: Row) -> str:
 def sentence(gap: Gap) -> str:
     """A gap and its causes in words with numbers; a gap within noise has none."""
     line = gap.gap
-    head = (
-        f"{gap.name(gap.slow)} takes {milliseconds(line['seconds'])} more a step than "
-        f"{gap.name(gap.fast)} (both 95 % intervals allow {_ends(line)} ms), "
-        f"{words.significant(gap.ratio)} times as long"
-    )
+    more = milliseconds(line["seconds"])
+    allow = f"both 95 % intervals allow {_ends(line)} ms"
     if gap.verdict == NO_GAP:
-        return f"{head}: no difference beyond noise, so there is nothing to explain."
+        return (
+            f"{gap.name(gap.slow)} takes {more} more a step than {gap.name(gap.fast)} ({allow}): no "
+            "difference beyond noise, so there is nothing to explain."
+        )
+    head = (
+        f"{gap.name(gap.fast)} is {words.significant(gap.ratio)} × faster than "
+        f"{gap.name(gap.slow)}, which takes {more} more a step ({allow})"
+    )
     longer, shorter = _causes(gap)
     texts = [
         f"{words.listing(parts)}{suffix}"

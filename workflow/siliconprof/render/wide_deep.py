@@ -98,7 +98,7 @@ ELEVATED_UNTIL = (
     "the last one whose gradient norm, as a running median, is over "
     f"{ELEVATED:g} times its median over the second half"
 )
-SLOWEST = "times as fast as the slowest of the same model"
+SLOWEST = "× faster than the slowest of the same model"
 UNUSUAL = "far longer than the run's own spread explains"
 PEAK, RATIO = "of device memory; predicted over measured below", "predicted / measured"
 NO_EVALUATION = "no evaluation came to a finite loss"
