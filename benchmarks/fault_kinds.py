@@ -267,11 +267,11 @@ def _stage_killed(scratch: Scratch, stage: str, rng: Random, log: Log) -> bool:
 
 
 def _make_due(scratch: Scratch, stage: str) -> None:
-    """Have a stage run again: what it makes, and the page that would do without, are gone."""
+    """Have a stage run again: what it makes, and all that would do without, are gone."""
     if stage == "datasets.prepare":  # nobody wants data whose cells are measured
         for path in (scratch.path / "results/records").rglob("nano/**/*.json"):
             path.unlink()
-    for name in (STAGES[stage], "report.html"):
+    for name in {STAGES[stage], "drawn", "report.html"}:
         path = scratch.path / "results" / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
