@@ -266,7 +266,7 @@ def clocks(row: Row, measured: Measured) -> Cost:
     line = measured.clocks.get(key(row))
     if line is None:
         return unknown("no probe looked at its clocks")
-    signs = [_yes(line.get(name)) for name in ("throttled", "power_capped")]
+    signs = [line.get(name) for name in ("throttled", "power_capped")]
     if True not in signs:
         if signs[0] is None:
             why = line.get("limits_means") or line.get("means") or "nothing tells"
@@ -281,11 +281,6 @@ def clocks(row: Row, measured: Measured) -> Cost:
     lost_s = row["unsplit_step_median_s"] * max(1 - median / top, 0.0)
     how = f"{text}; its clock's median was {median:.0f} of {top:.0f} MHz; range from 0"
     return Cost(lost_s, 0.0, lost_s, how)
-
-
-def _yes(value: Any) -> bool | None:
-    """A truth value that went through CSV; None for anything else."""
-    return {"True": True, "False": False}.get(str(value))
 
 
 def of_pair(fast: Row, slow: Row, measured: Measured) -> dict[str, tuple[Cost, Cost]]:

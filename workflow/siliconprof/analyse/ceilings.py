@@ -288,7 +288,7 @@ class Table:
             return line | {"reason": why_none(kind, cells, number_format)}
         value, point = (min if kind.least else max)(candidates, key=lambda pair: pair[0])
         how = describe(point)
-        if str(point.get("launch_bound")) == "True":
+        if point.get("launch_bound"):
             how += "; launch-bound: at least this"
         deviation = self.noise.deviation(point, kind.series)
         return line | {

@@ -43,12 +43,12 @@ def has_no_speed(row: Mapping[str, Any]) -> bool:
 
 def checkpointed(row: Mapping[str, Any]) -> bool:
     """Whether a training computes its layers again in the backward pass."""
-    return str(row.get("gradient_checkpointing")) == "True"
+    return bool(row.get("gradient_checkpointing"))
 
 
 def compiles(row: Mapping[str, Any]) -> bool:
     """Whether a training's step is compiled."""
-    return str(row.get("compile")) == "True"
+    return bool(row.get("compile"))
 
 
 def as_usual(row: Mapping[str, Any]) -> bool:

@@ -184,7 +184,7 @@ def _norm_elevated_until(evidence: Evidence, row: Row) -> Figure | str:
 def _unusual_share(evidence: Evidence, row: Row) -> Figure | str:
     """Share of steps that took far longer than the run's own spread explains."""
     marks = evidence.unusual(row)
-    unusual = [str(mark) in ("True", "1", "1.0") for mark in marks if mark is not None]
+    unusual = [bool(mark) for mark in marks if mark is not None]
     if not unusual:
         return "no course of step times, or too few steps"
     n, share = len(unusual), sum(unusual) / len(unusual)

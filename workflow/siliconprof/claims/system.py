@@ -214,8 +214,8 @@ def _word_only(evidence: Evidence, row: Row) -> Figure | str:
 def _heat(evidence: Evidence, row: Row) -> str | None:
     """Whether the hardware throttled, for heat or its protection, while a cell ran."""
     probe = evidence.probe(row, "clocks")
-    throttled = str(probe.get("throttled")) if probe else ""
-    return {"True": "throttled", "False": "not throttled"}.get(throttled)
+    throttled = probe.get("throttled") if probe else None
+    return None if throttled is None else "throttled" if throttled else "not throttled"
 
 
 def _scenario(evidence: Evidence, row: Row) -> str | None:

@@ -194,7 +194,7 @@ def accuracy_interval(row: Row) -> tuple[float, float] | None:
 
 def synthetic(row: Row) -> bool:
     """Whether the images of a cell were generated."""
-    return str(row.get("data_synthetic")) == "True"
+    return bool(row.get("data_synthetic"))
 
 
 def _seen(row: Row) -> int | None:

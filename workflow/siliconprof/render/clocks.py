@@ -124,14 +124,9 @@ def _range(rows: Sequence[Row], stem: str, unit: str, sign: str) -> str:
     return f"{low} to {high} {sign}, median of the cells {middle} {sign}"
 
 
-def _yes(value: Any) -> bool | None:
-    """A truth value that went through CSV; None for anything else."""
-    return {"True": True, "False": False}.get(str(value))
-
-
 def _seen(rows: Sequence[Row], column: str, means: str) -> str:
     """`seen in 1 of 9 cells (…), not in 6; not told in 2: the reason`."""
-    groups = grouped(rows, lambda row: _yes(row.get(column)))
+    groups = grouped(rows, lambda row: row.get(column))
     parts = []
     if True in groups:
         names = [_name(row) for row in groups[True]]
@@ -212,7 +207,7 @@ def draw(data: Data, cells: Sequence[Row], narrow: bool) -> Any:
 def _has_reading(row: Row) -> bool:
     return any(
         words.numbers([row], f"{stem}_median_{unit}") for stem, unit, _, _ in SUMMARISED
-    ) or any(_yes(row.get(column)) is not None for column in ("throttled", "power_capped"))
+    ) or any(row.get(column) is not None for column in ("throttled", "power_capped"))
 
 
 def columns(rows: Sequence[Row]) -> list[Column]:
@@ -246,7 +241,7 @@ def _ends(stem: str, unit: str, row: Row) -> str:
 
 
 def _answer(column: str, row: Row) -> Value:
-    yes = _yes(row.get(column))
+    yes = row.get(column)
     if yes is None:
         return missing(row.get("limits_means") or "nothing tells")
     shares = row.get("limits") or ""

@@ -187,6 +187,17 @@ class Data:
         line = self.ceiling(row, quantity)
         return words.number(line[column]) if line else None
 
+    def best_product(self, row: Mapping[str, Any]) -> float | None:
+        """FLOP/s of the fastest product that a training of a row may use; None = none was measured.
+
+        Of its device by any backend, in its number format or in fp32: a backend that multiplies
+        slowly, or in a format that its device lacks, is no measure of what a step could reach.
+        """
+        formats = (registry.PEAK_OF_PRECISION[row["precision"]], "fp32")
+        lines = self._ceilings.get((*device_of(row), "matmul"), [])
+        rates = (line["value"] or 0.0 for line in lines if line["precision"] in formats)
+        return max(rates, default=0.0) or None
+
     def cache_bytes(self, row: Mapping[str, Any]) -> float | None:
         """The last-level cache of a row's device; None where its size is unknown."""
         sizes = (

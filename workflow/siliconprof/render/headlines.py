@@ -11,7 +11,6 @@ from siliconprof.render import uncertainty
 from siliconprof.render.blocks import Finding
 from siliconprof.render.compare import Step
 from siliconprof.render.data import Data
-from siliconprof.render.training import best_products, product_key
 from siliconprof.render.variants import Row, flagged, has_no_speed, label, model
 
 NOISE = "Noise"
@@ -32,10 +31,10 @@ class Efficiency(NamedTuple):
 
 def efficiencies(data: Data, rows: Sequence[Row]) -> list[Efficiency]:
     """The efficiency of each training that has a rate to be compared with."""
-    fastest, results = best_products(data), []
+    results = []
     for row in rows:
         rate, step = words.number(row["flop_per_s"]), Step.of(row)
-        references = data.peak_flop_per_s(row), fastest.get(product_key(row))
+        references = data.peak_flop_per_s(row), data.best_product(row)
         if rate and any(references):
             sheet, product = (rate / of if of else None for of in references)
             ends = (step.middle / step.high, step.middle / step.low) if step else (1.0, 1.0)
@@ -61,8 +60,8 @@ def hardware(data: Data) -> Finding | None:
     sentences = []
     if own:
         sentences.append(
-            f"{_best(own, False)} of the fastest matrix product measured here with the same device, "
-            "backend and number format"
+            f"{_best(own, False)} of the fastest matrix product measured on the device, by any backend "
+            "in the same number format or in fp32"
         )
     if sheet:
         sentences.append(f"{_best(sheet, True)} of the data sheet's peak (MFU)")

@@ -135,7 +135,7 @@ def value_text(name: str, number: float | None) -> str:
 
 def diverged(point: Row) -> bool:
     """Whether a training diverged."""
-    return str(point.get("diverged")) in ("True", "1", "1.0")
+    return bool(point.get("diverged"))
 
 
 def _chosen(points: Sequence[Row]) -> list[Row]:

@@ -32,7 +32,7 @@ def ratio(point: Row) -> float | None:
 
 def is_short(point: Row) -> bool:
     """Whether the tool was given less time than one iteration takes."""
-    return str(point.get("autorange_shorter_than_iteration")) in ("True", "1", "1.0")
+    return bool(point.get("autorange_shorter_than_iteration"))
 
 
 def add(data: Data, book: Book, grid: Grid, prefix: str) -> None:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from siliconprof import words
-from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.render import chart, hover, style, uncertainty
 from siliconprof.render.book import Book, parts
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
@@ -293,18 +292,13 @@ NO_FORMULA = "no formula for its operations"
 MFU = "achieved over the data sheet's peak for this precision"
 NO_PEAK = "peak unknown: the registry has no sourced figure for this device and precision"
 OF_PRODUCT = (
-    "achieved over this run's fastest measured product, same device, backend and number format"
+    "achieved over the device's fastest measured product, by any backend, in its format or in fp32"
 )
-NO_PRODUCT = "no product of this device, backend and number format was measured in this run"
+NO_PRODUCT = "no product in its number format or in fp32 was measured on its device"
 
 
 def rates_table(data: Data, families: Families) -> Table:
     """Throughput and efficiency; every efficiency names its reference."""
-    best = best_products(data)
-
-    def product(row: Row) -> float | None:
-        return best.get(product_key(row))
-
     columns = (
         *NAMES,
         number("samples", "1/s", "samples_per_s", "no step was timed"),
@@ -312,7 +306,7 @@ def rates_table(data: Data, families: Families) -> Table:
         number("audio", "s/s", _audio_per_s, NO_AUDIO, AUDIO, folds=True),
         number("achieved", "GFLOP/s", "flop_per_s", NO_FORMULA, ACHIEVED),
         _share("MFU", MFU, data.peak_flop_per_s, NO_PEAK),
-        _share("of best matmul", OF_PRODUCT, product, NO_PRODUCT),
+        _share("of best matmul", OF_PRODUCT, data.best_product, NO_PRODUCT),
     )
     rows = [row for points, _ in families.values() for row in points]
     return Table.of(rows, columns, why_none=lambda row: NO_SPEED if has_no_speed(row) else None)
@@ -340,19 +334,3 @@ def _audio_per_s(row: Row) -> float | None:
     audio, samples = row.get("audio_s_per_step"), row["samples_per_step"]
     rate = words.number(row["samples_per_s"])
     return audio / samples * rate if audio and samples and rate else None
-
-
-def best_products(data: Data) -> dict[tuple, float]:
-    """(source, host, device, backend, number format) -> fastest measured product in FLOP/s."""
-    rates = grouped(data.of_module("matmul"), product_key)
-    best = {
-        place: max(words.numbers(points, "flop_per_s"), default=0.0)
-        for place, points in rates.items()
-    }
-    return {place: rate for place, rate in best.items() if rate}
-
-
-def product_key(row: Row) -> tuple:
-    """Mixed precision multiplies in its 16-bit format, so it is compared with that."""
-    place = (row["source"], row["host"], row["device"], row["backend"])
-    return (*place, PEAK_OF_PRECISION[row["precision"]])

@@ -188,7 +188,7 @@ def results_table(data: Data, points: Sequence[Row]) -> Table:
 
 
 def _final(row: Row) -> Value:
-    if str(row.get("diverged")) in ("True", "1", "1.0"):
+    if row.get("diverged"):
         why = str(row.get("outcome_reason") or "diverged")
         return Value("diverged", sort=float("inf"), mark="bad", reason=why)
     return quantity(row.get("final_loss"), UNKNOWN, digits=4)

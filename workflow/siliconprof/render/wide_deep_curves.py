@@ -100,8 +100,7 @@ def unusual(data: Data, point: Row) -> list[int]:
     frame = data.traces.curve(point)
     if frame is None or "unusual" not in frame:
         return []
-    is_unusual = frame["unusual"].astype(str).isin(("True", "1", "1.0"))
-    return np.flatnonzero(is_unusual.to_numpy()).tolist()
+    return np.flatnonzero(frame["unusual"].fillna(False).to_numpy(bool)).tolist()
 
 
 def _thinned(values: np.ndarray) -> tuple[list[float], list[float]]:
