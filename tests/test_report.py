@@ -29,11 +29,16 @@ def test_the_fastest_way_is_the_answer_and_the_others_are_held_against_it(tmp_pa
         training(0.050, precision="amp-bf16"),
         matmul(),
     ]
-    text = report(make(tmp_path, own)).of("answer")
+    made = report(make(tmp_path, own))
+    text = made.of("answer")
     assert "400 samples/s" in text and "torch-cpu · plain · fp32" in text
     assert "2.50 × faster than mlx · plain · fp32" in text
     assert "5.00 × faster than torch-cpu · plain · amp-bf16" in text
-    assert "Other processes" not in text
+    assert "Other processes" not in text and "fp16" not in text  # which no cell has
+    labels = re.findall(r"<b>(Figure|Table) (\d+)\.</b>", made.html)
+    for kind in ("Figure", "Table"):  # the study numbers the same ones otherwise
+        numbers = [int(number) for name, number in labels if name == kind]
+        assert numbers == [*range(1, len(numbers) + 1)] and numbers
 
 
 def test_no_answer_rests_on_what_other_processes_disturbed(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from siliconprof.hosts import blas, mlx_blas
 
 REGISTRY = Path("config/devices.yaml")
 FP16_FEATURES = {"avx512_fp16", "amx_fp16", "asimdhp", "FEAT_FP16"}
+FP16 = "fp16 on the CPU"  # what the remedy for slow fp16 is about
 BF16_FEATURES = {"avx512_bf16", "amx_bf16", "bf16", "FEAT_BF16"}
 
 Remedy = dict[str, str | None]  # about, why, mend
@@ -66,7 +67,7 @@ def _of_cpu(host: Mapping[str, Any]) -> Iterator[Remedy]:
     cpu = host["cpu"]
     if not FP16_FEATURES.intersection(cpu["features"]):
         yield remedy(
-            "fp16 on the CPU",
+            FP16,
             "this CPU has no fp16 arithmetic: fp16 is emulated and takes many times as long as fp32",
             "keep fp16 on the CPU to the smallest sizes"
             + (", or use bf16" if BF16_FEATURES.intersection(cpu["features"]) else ""),

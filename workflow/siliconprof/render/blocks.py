@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,12 +123,23 @@ def read(path: Path) -> Page:
                 drawn.get(block.anchor) if block.kind == SEEN else block for block in section.blocks
             )
             section.blocks = [block for block in shown if block]  # one may not have been drawn
+        _number(report)
         left_out = [LeftOut(**one) for one in whole.pop("left_out", [])]
         return Page(sections=sections, report=report, left_out=left_out, **whole)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(f"{path}: damaged ({error}); delete {path.parent} and run again") from None
+
+
+def _number(report: Sequence[Section]) -> None:
+    """Count the report's figures and tables from 1, whatever their numbers in the study are."""
+    counted: Counter[str] = Counter()
+    for section in report:
+        for index, block in enumerate(section.blocks):
+            if block.number:
+                counted[block.kind] += 1
+                section.blocks[index] = replace(block, number=counted[block.kind])
 
 
 def _section(found: dict[str, Any]) -> Section:

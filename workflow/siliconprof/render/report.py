@@ -23,6 +23,7 @@ from siliconprof.store.records import HERE
 MOST_ROWS = 12  # of the largest models
 FINDINGS = 3
 MOST_REMEDIES = 4
+EXCESS = 0.1  # of a difference, by which the estimates of its causes may exceed it
 DISTURBED = "contended"
 AGAIN = f"siliconprof remeasure --flagged {DISTURBED}"
 
@@ -122,8 +123,11 @@ def _cause(answer: Answer) -> Value:
     """The largest estimated cause of the gap to another backend, with its share."""
     if answer.gap is None:
         return missing("no other backend did the same work beyond noise")
+    left = answer.gap.left["share"] or 0.0
+    if left < -EXCESS:
+        return missing("the estimates of its causes add up to more than the difference")
     causes = [line for line in answer.gap.parts(CAUSE) if (line["share"] or 0.0) >= 0.02]
-    unexplained = words.whole_percent(answer.gap.left["share"] or 0.0)
+    unexplained = words.whole_percent(max(left, 0.0))
     if not causes:
         return Value(f"{unexplained} unexplained", below="by no known cause", mark="prose")
     most = max(causes, key=lambda line: line["share"])
@@ -205,8 +209,10 @@ def disturbed(data: Data) -> Iterator[str]:
 
 
 def _remedies(data: Data) -> Iterator[str]:
+    """What the host lacks for what was measured: nobody is told of a format that no cell has."""
+    has_fp16 = any(cell["precision"].endswith("fp16") for cell in data.cells)
     for one in remedies.of(data.host):
-        if one["mend"]:
+        if one["mend"] and (has_fp16 or one["about"] != remedies.FP16):
             yield f"{one['about']}: {one['why']}. To mend: {one['mend']}."
 
 
