@@ -188,15 +188,19 @@ class Data:
         return words.number(line[column]) if line else None
 
     def best_product(self, row: Mapping[str, Any]) -> float | None:
-        """FLOP/s of the fastest product that a training of a row may use; None = none was measured.
+        """FLOP/s of the fastest product that a training of a row may use.
 
         Of its device by any backend, in its number format or in fp32: a backend that multiplies
         slowly, or in a format that its device lacks, is no measure of what a step could reach.
+        None where no product of its own format was measured, which may be the faster one.
         """
-        formats = (registry.PEAK_OF_PRECISION[row["precision"]], "fp32")
-        lines = self._ceilings.get((*device_of(row), "matmul"), [])
-        rates = (line["value"] or 0.0 for line in lines if line["precision"] in formats)
-        return max(rates, default=0.0) or None
+        own = registry.PEAK_OF_PRECISION[row["precision"]]
+        lines = [
+            line for line in self._ceilings.get((*device_of(row), "matmul"), []) if line["value"]
+        ]
+        if all(line["precision"] != own for line in lines):
+            return None
+        return max(line["value"] for line in lines if line["precision"] in (own, "fp32"))
 
     def cache_bytes(self, row: Mapping[str, Any]) -> float | None:
         """The last-level cache of a row's device; None where its size is unknown."""

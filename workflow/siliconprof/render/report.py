@@ -289,10 +289,16 @@ def _energy(data: Data) -> str:
 
 
 def _checks(data: Data) -> str:
-    """How many cells passed the checks of their clock, work and precision."""
+    """The checks that every cell passed, and of each other one the cells that failed it."""
     measured = [cell for cell in data.cells if cell["status"] == "ok"]
-    failed = [cell for cell in measured if truth.failed(cell)]
-    passed = len(measured) - len(failed)
-    names = words.listing([f"{c['workload']}/{c['backend']}" for c in failed[:3]])
-    more = f"; failed: {names}" if failed else ""
-    return f"{passed} of {words.count(len(measured), 'cell')} passed all of their own checks{more}"
+    sound, wrong = [], []
+    for name, (head, _) in truth.HELP.items():
+        failed = [cell for cell in measured if cell.get(f"{name}_check") == "failed"]
+        if not failed:
+            sound.append(head)
+            continue
+        shown = [f"{cell['workload']}/{cell['backend']}" for cell in failed[:3]]
+        others = ["others"] if len(failed) > len(shown) else []
+        wrong.append(f"{head}: failed in {len(failed)} ({words.listing([*shown, *others])})")
+    passed = f"{words.listing(sound)}: no failure in {words.count(len(measured), 'cell')}"
+    return "; ".join([passed, *wrong] if sound else wrong)

@@ -294,7 +294,7 @@ NO_PEAK = "peak unknown: the registry has no sourced figure for this device and 
 OF_PRODUCT = (
     "achieved over the device's fastest measured product, by any backend, in its format or in fp32"
 )
-NO_PRODUCT = "no product in its number format or in fp32 was measured on its device"
+NO_PRODUCT = "no product in its number format was measured on its device"
 
 
 def rates_table(data: Data, families: Families) -> Table:

@@ -40,11 +40,6 @@ def add(own: Data, book: Book) -> None:
         book.note("No cell of this host has checked its clock and its arithmetic.")
 
 
-def failed(cell: Row) -> bool:
-    """Whether any of a cell's own checks failed."""
-    return any(cell.get(f"{name}_check") == "failed" for name in HELP)
-
-
 def table(data: Data, cells: Sequence[Row]) -> Table:
     """What the cells of each device, backend and precision found, in the page's order."""
     groups = grouped(cells, lambda cell: tuple(cell[axis] for axis in PLACE))
