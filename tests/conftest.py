@@ -25,6 +25,7 @@ PARTS = ("Snakefile", "workflow", "config", "profiles", "report", "pyproject.tom
 sys.path.insert(0, str(ROOT / "workflow"))
 
 from siliconprof.measure import fork_server  # noqa: E402
+from siliconprof.store.cell import Cell  # noqa: E402
 
 # Files of some minutes: with workers they come first, lest one of them is the last to begin.
 LONGEST = (
@@ -46,6 +47,29 @@ QUICK = {
     "budget_s": 0,
     "time_limit_s": 120,
 }
+
+
+def cpu_cell(**fields: Any) -> Cell:
+    """A cell on this machine's CPU, in fp32, without trainer and data unless told otherwise.
+
+    Args:
+        fields: of the cell; backend, workload and module always.
+    """
+    usual = {
+        "host": "here",
+        "device": "cpu-x",
+        "scenario": "auto",
+        "precision": "fp32",
+        "trainer": None,
+        "device_kind": "cpu",
+        "device_index": 0,
+        "device_memory_bytes": None,
+        "threads": 2,
+        "seed": 0,
+        "dataset": None,
+        "timing": QUICK,
+    }
+    return Cell(**(usual | fields))
 
 
 @dataclass

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 import pytest
-from conftest import QUICK, Checkout, copy_project, record_problems
+from conftest import QUICK, Checkout, copy_project, cpu_cell, record_problems
 from quiet import MACHINE
 from siliconprof import plugins
 from siliconprof.analyse import ceilings
@@ -52,23 +52,12 @@ def cell(backend: str, module: str, name: str | None = None, **parameters: Any) 
     """A cell on this machine's CPU, with the defaults that the config would fill in."""
     described = plugins.load("workloads", module).PARAMETERS
     defaults = {key: value["default"] for key, value in described.items() if "default" in value}
-    return Cell(
-        host="here",
-        device="cpu-x",
+    return cpu_cell(
         backend=backend,
         workload=name or module,
-        scenario="auto",
-        precision="fp32",
         module=module,
-        trainer=None,
-        device_kind="cpu",
-        device_index=0,
         device_memory_bytes=2**34,
-        threads=2,
-        seed=0,
-        dataset=None,
         parameters=defaults | parameters,
-        timing=QUICK,
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, cpu_cell
 from siliconprof import plugins, words
 from siliconprof.hosts import blas, detect, host_file, mlx_blas, registry, remedies
 from siliconprof.stats import statistics
@@ -78,21 +78,11 @@ def measured(wanted: Cell, folder: Path, **more: str) -> dict[str, Any]:
 
 def cell(backend: str, **parameters: Any) -> Cell:
     """A small product on this machine's CPU."""
-    return Cell(
-        host="here",
-        device="cpu-x",
+    return cpu_cell(
         backend=backend,
         workload="product",
-        scenario="auto",
-        precision="fp32",
         module="matmul",
-        trainer=None,
-        device_kind="cpu",
-        device_index=0,
-        device_memory_bytes=None,
         threads=1,
-        seed=0,
-        dataset=None,
         parameters={"burst": 2, "burst_warmup": 1, "burst_budget_s": 1.0} | parameters,
         timing={"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 2, "budget_s": 0},
     )

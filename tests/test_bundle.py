@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, cpu_cell
 from siliconprof.analyse import aggregate
 from siliconprof.errors import UserError
 from siliconprof.hosts import host_file as hosts
@@ -39,21 +39,12 @@ MEMBER = "records/far/cpu-x/mlx/product/auto/fp32.json"
 
 def a_cell(host: str = "far", workload: str = "product") -> Cell:
     """A product too small to matter."""
-    return Cell(
+    return cpu_cell(
         host=host,
-        device="cpu-x",
         backend="mlx",
         workload=workload,
-        scenario="auto",
-        precision="fp32",
         module="matmul",
-        trainer=None,
-        device_kind="cpu",
-        device_index=0,
-        device_memory_bytes=None,
         threads=1,
-        seed=0,
-        dataset=None,
         parameters={"shapes": [[1, 8, 8, 8]], "burst": 0, "burst_warmup": 0, "burst_budget_s": 0},
         timing={"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 2, "budget_s": 0},
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import QUICK, ROOT, record_problems
+from conftest import QUICK, ROOT, cpu_cell, record_problems
 from siliconprof import plugins
 from siliconprof.cells import config
 from siliconprof.datasets import dataset_spec, image_data, image_synthesis, prepare
@@ -86,21 +86,15 @@ def garments(n_train: int, n_validation: int, n_test: int) -> image_data.ImageDa
 
 def cell(backend: str, module: str, timing: dict[str, Any] | None = None, **more: Any) -> Cell:
     """A training on this machine's CPU."""
-    return Cell(
+    return cpu_cell(
         host="desk",
         device="cpu",
         backend=backend,
         workload=module,
-        scenario="auto",
-        precision="fp32",
         module=module,
         trainer="epochs",
-        device_kind="cpu",
-        device_index=0,
         device_memory_bytes=10**13,
         threads=1,
-        seed=0,
-        dataset=None,
         parameters=workload(module, **more).parameters,
         timing={**QUICK, **(timing or {})},
     )

@@ -27,7 +27,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import QUICK, Checkout, copy_project
+from conftest import QUICK, Checkout, copy_project, cpu_cell
 from siliconprof.errors import UserError
 from siliconprof.measure import descendants, fork_server, lock
 from siliconprof.measure import processes as processes_of_host
@@ -276,21 +276,12 @@ def cell(mode: str, workload: str = "faulty", backend: str = "mlx", **more: Any)
     """A cell of the faulty workload, as `measure` takes it by hand."""
     timing = QUICK | {"time_limit_s": more.pop("time_limit_s", 60)}
     parameters = {"seconds": 0, "mib": 16, "folder": ""} | more | {"mode": mode}
-    return Cell(
+    return cpu_cell(
         host="desk",
         device="cpu",
         backend=backend,
         workload=workload,
-        scenario="auto",
-        precision="fp32",
         module="faulty",
-        trainer=None,
-        device_kind="cpu",
-        device_index=0,
-        device_memory_bytes=None,
-        threads=2,
-        seed=0,
-        dataset=None,
         parameters=parameters,
         timing=timing,
     )

@@ -18,7 +18,7 @@ import mlx as mlx_package
 import numpy as np
 import psutil
 import pytest
-from conftest import QUICK, Checkout, copy_project
+from conftest import QUICK, Checkout, copy_project, cpu_cell
 from siliconprof import plugins
 from siliconprof.backends import _cuda_driver, mlx, torch_cuda
 from siliconprof.hosts import frameworks
@@ -87,21 +87,12 @@ Plugin = Compiling
 
 def launch_cell(**timing: Any) -> Cell:
     """A cell as `measure` takes it by hand."""
-    return Cell(
+    return cpu_cell(
         host="desk",
         device="cpu",
         backend="mlx",
         workload="launch",
-        scenario="auto",
-        precision="fp32",
         module="kernel_launch",
-        trainer=None,
-        device_kind="cpu",
-        device_index=0,
-        device_memory_bytes=None,
-        threads=2,
-        seed=0,
-        dataset=None,
         parameters={"burst": 100, "repeats": 10, "processes": PROCESSES},
         timing=QUICK | timing,
     )

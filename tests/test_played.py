@@ -17,13 +17,12 @@ from statistics import median
 from typing import Any
 
 import pytest
-from conftest import Checkout
+from conftest import Checkout, cpu_cell
 from siliconprof import plugins
 from siliconprof.errors import UserError
 from siliconprof.hosts import detect
 from siliconprof.session import timing
 from siliconprof.store import record as store
-from siliconprof.store.cell import Cell
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "played"))
@@ -240,21 +239,15 @@ def test_hidden_gpus_stay_hidden(probed: Callable[..., dict[str, Any]]) -> None:
 
 def test_a_gpu_that_is_lost_is_one_line(driver: Path, tmp_path: Path) -> None:
     """The cell fails with CUDA's own error and where; the command that measured it does not."""
-    cell = Cell(
+    cell = cpu_cell(
         host="desk",
         device="gpu-x",
         backend="torch-cuda",
         workload="product",
-        scenario="auto",
-        precision="fp32",
         module="matmul",
-        trainer=None,
         device_kind="gpu",
-        device_index=0,
         device_memory_bytes=CARDS[H200].memory_bytes,
         threads=1,
-        seed=0,
-        dataset=None,
         parameters={
             key: schema["default"]
             for key, schema in plugins.load("workloads", "matmul").PARAMETERS.items()

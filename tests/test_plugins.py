@@ -24,7 +24,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from conftest import QUICK, ROOT, record_problems
+from conftest import QUICK, ROOT, cpu_cell, record_problems
 from siliconprof import declarations, plugins
 from siliconprof.backends.base import ERROR_BANDS, Backend, Stepper, Unsupported, effective_dtype
 from siliconprof.captures.base import Capture
@@ -103,23 +103,13 @@ def parameters_of(name: str, **more: Any) -> dict[str, Any]:
 def cell_of(backend: str, module: str, trainer: str | None = None, **more: Any) -> Cell:
     """A cell on this machine's CPU."""
     return dataclasses.replace(
-        Cell(
-            host="here",
-            device="cpu-x",
+        cpu_cell(
             backend=backend,
             workload=module,
-            scenario="auto",
-            precision="fp32",
             module=module,
             trainer=trainer,
-            device_kind="cpu",
-            device_index=0,
             device_memory_bytes=16 * 2**30,
-            threads=2,
-            seed=0,
-            dataset=None,
             parameters=parameters_of(module),
-            timing=QUICK,
         ),
         **more,
     )

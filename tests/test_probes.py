@@ -27,7 +27,7 @@ import mlx.core as mx
 import numpy as np
 import psutil
 import pytest
-from conftest import QUICK, ROOT, record_problems
+from conftest import QUICK, ROOT, cpu_cell, record_problems
 from siliconprof import plugins
 from siliconprof.hosts import machine
 from siliconprof.hosts.sensors import apple, linux, nvml, rapl
@@ -38,7 +38,6 @@ from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.sampler import Sampler
 from siliconprof.session.trial import Trial
 from siliconprof.store import record
-from siliconprof.store.cell import Cell
 from siliconprof.words import FLAG_WORDS
 from siliconprof.workloads import first_touch
 
@@ -49,21 +48,11 @@ UUID = "GPU-fa4e0000-0000-0000-0000-000000000000"
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, which Linux has")
 
 
-PRODUCTS = Cell(
-    host="here",
+PRODUCTS = cpu_cell(
     device="cpu",
     backend="torch-cpu",
     workload="products",
-    scenario="auto",
-    precision="fp32",
     module="matmul",
-    trainer=None,
-    device_kind="cpu",
-    device_index=0,
-    device_memory_bytes=None,
-    threads=2,
-    seed=0,
-    dataset=None,
     parameters={"shapes": [[1, 64, 64, 64]], "burst_warmup": 1, "burst": 2, "burst_budget_s": 0.1},
     timing=QUICK | {"iterations": 30, "max_iterations": 30},
 )

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from conftest import QUICK, Checkout, copy_project
+from conftest import QUICK, Checkout, copy_project, cpu_cell
 from siliconprof import plugins
 from siliconprof.closure import sha256
 from siliconprof.measure import fork_server
@@ -63,17 +63,11 @@ def cell(
     backend: str, module: str = "transformer_lm", name: str = "run", **parameters: Any
 ) -> Cell:
     """A cell on this machine's CPU."""
-    return Cell(
-        host="here",
-        device="cpu-x",
+    return cpu_cell(
         backend=backend,
         workload=name,
-        scenario="auto",
-        precision="fp32",
         module=module,
         trainer="training_run" if module == "transformer_lm" else None,
-        device_kind="cpu",
-        device_index=0,
         device_memory_bytes=2**34,
         threads=1,
         seed=3,

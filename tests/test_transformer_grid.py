@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import QUICK, ROOT, Checkout
+from conftest import QUICK, ROOT, Checkout, cpu_cell
 from siliconprof import plugins
 from siliconprof.hosts.environment import node_id
 from siliconprof.measure import fork_server
@@ -49,21 +49,13 @@ ONE_MEASUREMENT = (
 
 def cell(backend: str, timing: Mapping[str, Any] | None = None, **parameters: Any) -> Cell:
     """A grid of 1 and 2 layers, each at batches of 1 and 2, on this machine's CPU."""
-    return Cell(
+    return cpu_cell(
         host="desk",
         device="cpu",
         backend=backend,
         workload="grid",
-        scenario="auto",
-        precision="fp32",
         module="transformer_grid",
-        trainer=None,
-        device_kind="cpu",
-        device_index=0,
         device_memory_bytes=10**13,
-        threads=2,
-        seed=0,
-        dataset=None,
         parameters=SMALL | {"batch_size": [1, 2], "min_run_time_s": 0.01} | parameters,
         timing={**QUICK, **(timing or {})},
     )

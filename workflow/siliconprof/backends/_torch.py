@@ -13,7 +13,6 @@ from siliconprof.backends._torch_stepper import ADAMW, TorchStepper
 from siliconprof.backends.base import Backend, Stepper, Unsupported
 
 SDP_KERNELS = {"math": "MATH", "efficient": "EFFICIENT_ATTENTION", "flash": "FLASH_ATTENTION"}
-TRAINING_ONLY = ("amp-fp16", "amp-bf16")
 
 
 class TorchBackend(Backend):

@@ -224,11 +224,6 @@ NAMES = [  # what names the training cell of a row
 ]
 
 
-def names(row: Row) -> list[Value | str | None]:
-    """What stands below `NAMES`."""
-    return [column.value(row) for column in NAMES if column.value]
-
-
 def _why_no_phase(phase: str, row: Row) -> str:
     if phase == "trace":
         return "this framework builds its graph while it computes: no phase of its own"
