@@ -14,6 +14,7 @@ from siliconprof.analyse.throughputs import device_of
 from siliconprof.hosts import remedies
 from siliconprof.render import peaks, setting, summary, truth, uncertainty, why_gaps
 from siliconprof.render.book import Book
+from siliconprof.render.chart import DISTURBED
 from siliconprof.render.compare import Step, steps
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, Value, missing
@@ -24,7 +25,6 @@ MOST_ROWS = 12  # of the largest models
 FINDINGS = 3
 MOST_REMEDIES = 4
 EXCESS = 0.1  # of a difference, by which the estimates of its causes may exceed it
-DISTURBED = "contended"
 AGAIN = f"siliconprof remeasure --flagged {DISTURBED}"
 
 
