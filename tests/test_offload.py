@@ -109,10 +109,10 @@ def study(project: Checkout) -> dict[tuple[str, str, str], dict[str, Any]]:
 
 
 def losses(record: dict[str, Any]) -> list[float]:
-    """Of the twelve steps, timed one by one, of a cell that went well; more run freely."""
+    """Of the first twelve steps of a cell that went well; more are watched or run freely."""
     assert record["status"] == "ok", record["reason"]
     (point,) = record["points"]
-    assert len(point["loss"]) == 18
+    assert len(point["loss"]) >= 18
     return point["loss"][:12]
 
 

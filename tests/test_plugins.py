@@ -939,7 +939,7 @@ def test_every_trainer_does_the_same_training(words: Path) -> None:
                 assert sum(times[name][step] for name in phases) == pytest.approx(whole)
             assert min(times["forward_s"] + times["backward_s"] + times["optimizer_s"]) > 0
             assert session.evidence["master_weights"] == "float32"
-            kernels = session.method["kernels"]
+            kernels = session.method.get("kernels", {})
             if backend == "mlx":
                 assert kernels == {}
             else:  # flash attention is torch's for a CPU
@@ -949,11 +949,12 @@ def test_every_trainer_does_the_same_training(words: Path) -> None:
             found[trainer, backend] = point["loss"]
     assert len(found) >= 3
     first = next(iter(found.values()))
-    assert len(first) == 18  # in the order of the steps, those of a run included
     assert first[0] == pytest.approx(math.log(300), abs=0.2)
-    assert len(set(first)) == 18
-    for key, series in found.items():
-        assert series == pytest.approx(first, rel=1e-4), key
+    assert len(set(first)) == len(first)
+    for (trainer, backend), series in found.items():
+        # In the order of the steps, those of a run and those that are watched included.
+        assert len(series) > 18, (trainer, backend)
+        assert series[:18] == pytest.approx(first[:18], rel=1e-4), (trainer, backend)
 
 
 # -- probes ------------------------------------------------------------------------------------

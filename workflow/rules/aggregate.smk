@@ -73,6 +73,7 @@ rule aggregate:
         "results/tables/energy.csv",
         "results/tables/probes.csv",
         "results/tables/captures.csv",
+        "results/tables/operators.csv",
         "results/tables/curves.csv",
         "results/tables/evaluations.csv",
         "results/tables/texts.csv",

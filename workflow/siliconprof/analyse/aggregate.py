@@ -1,5 +1,5 @@
 """Records -> tidy tables: one line per cell, point, iteration, training step, sample, source of
-energy, probe, captured file and model, and per step, evaluation and text of a whole training.
+energy, probe, captured file, operator and model, and per step, evaluation and text of a whole training.
 
     python -m siliconprof.analyse.aggregate --matrix results/matrix.json --output-dir results/tables
 
@@ -90,6 +90,7 @@ def write_tables(
         "energy": record_rows.energy_rows,
         "probes": record_rows.probe_rows,
         "captures": record_rows.capture_rows,
+        "operators": record_rows.operator_lines,
         "evaluations": record_rows.evaluation_rows,
         "texts": record_rows.text_rows,
     }

@@ -4,25 +4,27 @@
         --output-dir results/tables
 
 `attribution.csv`: for each pair of trainings that did the same work a line for the gap in seconds
-per step, one for each phase (they sum to the gap exactly), one for each cause (an estimate, see
-`attribution_costs`), and one for what no cause explains, which may be negative. Which pairs: see
-`pairs`.
+per step, one for each phase (they sum to the gap exactly), one for each cause, and one for what no
+cause explains, which may be negative. Where the operators of both steps were timed, the causes are
+the parts of the step, and the last line has what they leave of either side's step; elsewhere they
+are estimates, see `attribution_costs`. Which pairs: see `pairs`.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from siliconprof.analyse import attribution_costs
+from siliconprof.analyse import attribution_costs, operator_rows
 from siliconprof.analyse.attribution_costs import Cost
 from siliconprof.analyse.attribution_inputs import Measured
 from siliconprof.analyse.ceilings import Limits
 from siliconprof.analyse.equal_work import by_phases, compiles, has_no_speed, work
+from siliconprof.analyse.operator_rows import FRAMEWORK, PARTS
 from siliconprof.analyse.record_rows import KEY
 from siliconprof.analyse.throughputs import Noise, device_of
 from siliconprof.errors import stage
@@ -40,6 +42,8 @@ ALIKE, ELSEWHERE = "same workload and precision", "fastest of two hosts"
 NO_GAP, EXPLAINED, PERHAPS = "no gap beyond noise", "explained mostly", "perhaps explained"
 UNEXPLAINED, OVER = "unexplained mostly", "over-explained"
 MOSTLY = 0.5  # of the gap
+CLOSED_WITHIN = 0.1  # of a step, that its operators and the framework leave of it
+TIMED = "its operators, timed inside of steps"
 BESIDES = ("data", "trace", "other")  # timed parts of a step that are in the rest
 
 
@@ -73,11 +77,16 @@ def pairs(points: Iterable[Row]) -> Iterator[Pair]:
             yield pair
 
 
+def has_parts(point: Row) -> bool:
+    """Whether a point is of a training whose step can be taken apart; see `pairs`."""
+    timed = by_phases(point) and point["unsplit_step_median_s"]
+    return bool(timed and not compiles(point) and not has_no_speed(point))
+
+
 def _all_pairs(points: Iterable[Row]) -> Iterator[Pair]:
     groups: dict[tuple, list[Row]] = {}
     for point in points:
-        timed = by_phases(point) and point["unsplit_step_median_s"]
-        if timed and not compiles(point) and not has_no_speed(point):
+        if has_parts(point):
             groups.setdefault(work(point), []).append(point)
     for group in groups.values():
         hosts: dict[tuple, list[Row]] = {}
@@ -86,11 +95,11 @@ def _all_pairs(points: Iterable[Row]) -> Iterator[Pair]:
         baselines = {where: _baseline(rows) for where, rows in hosts.items()}
         for where, rows in hosts.items():
             baseline = baselines[where]
-            yield from (_ordered(baseline, p, _rule(baseline)) for p in rows if p is not baseline)
+            yield from (ordered(baseline, p, _rule(baseline)) for p in rows if p is not baseline)
             yield from _alike(rows)
         here = [baseline for where, baseline in baselines.items() if where[0] == HERE]
         others = [baseline for where, baseline in baselines.items() if where[0] != HERE]
-        yield from (_ordered(a, b, ELSEWHERE) for a in here for b in others)
+        yield from (ordered(a, b, ELSEWHERE) for a in here for b in others)
 
 
 def _baseline(rows: Sequence[Row]) -> Row:
@@ -116,16 +125,17 @@ def _alike(rows: Sequence[Row]) -> Iterator[Pair]:
         for row in group:
             devices.setdefault(device_of(row), []).append(row)
         for of_device in devices.values():
-            yield from (_ordered(a, b, ALIKE) for a, b in combinations(of_device, 2))
+            yield from (ordered(a, b, ALIKE) for a, b in combinations(of_device, 2))
         best = sorted((min(of_device, key=_step_s) for of_device in devices.values()), key=_step_s)
-        yield from (_ordered(best[0], other, ALIKE) for other in best[1:])
+        yield from (ordered(best[0], other, ALIKE) for other in best[1:])
 
 
 def _step_s(row: Row) -> float:
     return float(row["unsplit_step_median_s"])
 
 
-def _ordered(a: Row, b: Row, rule: str) -> Pair:
+def ordered(a: Row, b: Row, rule: str) -> Pair:
+    """A pair, whichever of the two is faster."""
     return Pair(a, b, rule) if _step_s(a) <= _step_s(b) else Pair(b, a, rule)
 
 
@@ -167,7 +177,9 @@ def rows_of(index: int, pair: Pair, inputs: Measured) -> Iterator[Row]:
     lines = [_line(GAP, GAP, gap, _step_s(pair.fast), _step_s(pair.slow), basis)]
     lines += _phases(pair, gap.seconds)
     explained_s, low, high, unmeasured = 0.0, 0.0, 0.0, []
-    for cause, (fast, slow) in attribution_costs.of_pair(pair.fast, pair.slow, inputs).items():
+    of_operators = by_operators(pair, inputs)
+    costs = of_operators or attribution_costs.of_pair(pair.fast, pair.slow, inputs)
+    for cause, (fast, slow) in costs.items():
         part = explained(fast, slow)
         line = _line(CAUSE, cause, part, fast.seconds, slow.seconds, fast.how, slow.how)
         lines.append(line)
@@ -179,11 +191,15 @@ def rows_of(index: int, pair: Pair, inputs: Measured) -> Iterator[Row]:
         low += part.seconds if part.low is None else part.low
         high += part.seconds if part.high is None else part.high
     unexplained = Part(gap.seconds - explained_s, gap.low - high, gap.high - low)
-    last_line = _line(LEFT, LEFT, unexplained)
+    left = _left_of_sides(pair, costs) if of_operators else (None, None)
+    last_line = _line(LEFT, LEFT, unexplained, *left)
     if unmeasured:
         last_line["reason"] = f"it includes what nobody measured: {', '.join(unmeasured)}"
     at_the_middle = Part(unexplained.seconds, gap.seconds - high, gap.seconds - low)
-    last_line["verdict"] = lines[0]["verdict"] = verdict(gap, at_the_middle)
+    found = verdict(gap, at_the_middle)
+    if of_operators and found != NO_GAP:
+        found = verdict_of_parts(gap, at_the_middle, closes(pair, costs, left))
+    last_line["verdict"] = lines[0]["verdict"] = found
     for line in [*lines, last_line]:
         named = {
             f"{side}_{axis}": row[axis]
@@ -194,6 +210,42 @@ def rows_of(index: int, pair: Pair, inputs: Measured) -> Iterator[Row]:
             line["seconds"] / gap.seconds if line["seconds"] is not None and gap.seconds else None
         )
         yield {"pair": index, "rule": pair.rule} | named | line | {"share": share}
+
+
+def by_operators(pair: Pair, inputs: Measured) -> dict[str, tuple[Cost, Cost]]:
+    """Part of a step -> what either side spends on it; empty where operators were not timed in both."""
+    sides = [inputs.parts.get(point_key(row)) for row in (pair.fast, pair.slow)]
+    fast, slow = (side or {} for side in sides)
+    if not fast or not slow:
+        return {}
+    return {
+        part: (Cost(fast.get(part, 0.0), how=TIMED), Cost(slow.get(part, 0.0), how=TIMED))
+        for part in PARTS
+        if part in fast or part in slow
+    }
+
+
+def _left_of_sides(pair: Pair, costs: Mapping[str, tuple[Cost, Cost]]) -> tuple[float, float]:
+    """What the parts leave of the faster side's step, and of the slower one's."""
+    fast, slow = (
+        sum(cost.seconds or 0.0 for cost in side) for side in zip(*costs.values(), strict=True)
+    )
+    return _step_s(pair.fast) - fast, _step_s(pair.slow) - slow
+
+
+def closes(
+    pair: Pair, costs: Mapping[str, tuple[Cost, Cost]], left: Sequence[float | None]
+) -> bool:
+    """Whether the parts of either side add up to its step, `CLOSED_WITHIN` of it apart.
+
+    The framework's part is what a phase lasts beyond its operators: where it is less than nothing,
+    the operators took longer when they were watched than they otherwise do.
+    """
+    framework = costs.get(FRAMEWORK, (Cost(0.0), Cost(0.0)))
+    return all(
+        abs(seconds or 0.0) + max(-(cost.seconds or 0.0), 0.0) <= CLOSED_WITHIN * _step_s(row)
+        for row, seconds, cost in zip((pair.fast, pair.slow), left, framework, strict=True)
+    )
 
 
 def _line(
@@ -291,14 +343,36 @@ def verdict(gap: Part, unexplained: Part) -> str:
     return EXPLAINED if unexplained.high <= MOSTLY * gap.seconds else PERHAPS
 
 
+def verdict_of_parts(gap: Part, unexplained: Part, closed: bool) -> str:
+    """The same of a gap beyond noise whose causes are the parts of both steps, as they were timed.
+
+    Args:
+        closed: whether the parts of either side add up to its step, see `closes`.
+    """
+    assert gap.seconds is not None and unexplained.seconds is not None
+    if abs(unexplained.seconds) <= MOSTLY * gap.seconds:
+        return EXPLAINED if closed else PERHAPS
+    return UNEXPLAINED if unexplained.seconds > 0 else OVER
+
+
+def read(results: Results, floors: Iterable[Path]) -> tuple[list[Row], Measured]:
+    """(points of cells that are ok, what was measured beside them).
+
+    Args:
+        floors: files of noise floors, of any hosts.
+    """
+    cells, lines, probes = map(results.rows, ("cells", "ceilings", "probes"))
+    noise = Noise({floor.host: floor for floor in map(noise_floors.read, floors)})
+    points = table_files.rows(results.of_ok_cells())
+    limits, parts = Limits.of(lines, cells), operator_rows.parts(results.operators)
+    return points, Measured.of(points, lines, probes, cells, limits, noise, parts)
+
+
 def write(results: Results, arguments: argparse.Namespace) -> None:
     """Compute and write: the table."""
-    cells, lines, probes = map(results.rows, ("cells", "ceilings", "probes"))
-    floors = {floor.host: floor for floor in map(noise_floors.read, arguments.noise_floors)}
-    joined = table_files.rows(results.of_ok_cells())
-    inputs = Measured.of(joined, lines, probes, cells, Limits.of(lines, cells), Noise(floors))
+    points, inputs = read(results, arguments.noise_floors)
     rows = [
-        line for index, pair in enumerate(pairs(joined)) for line in rows_of(index, pair, inputs)
+        line for index, pair in enumerate(pairs(points)) for line in rows_of(index, pair, inputs)
     ]
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
     table_files.write(arguments.output_dir / "attribution.csv", rows)

@@ -27,6 +27,7 @@ class Measured:
     clocks: Mapping[tuple, Row]  # key of a cell -> its line of probes.csv
     noise: Noise
     flags: Mapping[tuple, list[str]]  # (*place, workload, precision) -> what to know of its cell
+    parts: Mapping[tuple, Mapping[str, float]]  # key of a training's point -> `operator_rows.parts`
 
     @classmethod
     def of(
@@ -37,6 +38,7 @@ class Measured:
         cells: Sequence[Row],
         limits: Limits,
         noise: Noise,
+        parts: Mapping[tuple, Mapping[str, float]],
     ) -> Measured:
         """From rows of the tables.
 
@@ -74,6 +76,7 @@ class Measured:
                 ]
                 for cell in cells
             },
+            parts,
         )
 
     def warned(self, row: Row) -> str:

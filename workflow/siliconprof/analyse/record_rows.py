@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from siliconprof import declarations
-from siliconprof.analyse import study_rows
+from siliconprof.analyse import operator_rows, study_rows
 from siliconprof.hosts.sensors import sources
 from siliconprof.stats import statistics
 from siliconprof.store import columns, table_files
@@ -297,6 +297,11 @@ def capture_rows(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any
                 }
                 | capture_columns
             )
+
+
+def operator_lines(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of operators.csv: what a training step is made of, and how long each part takes."""
+    return (key(source, data) | row for row in operator_rows.rows(data))
 
 
 def sample_blocks(source: str, data: Mapping[str, Any]) -> Iterator[Block]:

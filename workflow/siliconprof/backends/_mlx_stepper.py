@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from siliconprof.backends import _saved
+from siliconprof.backends import _mlx_operators, _saved
 from siliconprof.backends.base import Compilation, Stepper
 
 STATE = {"exp_avg": "m", "exp_avg_sq": "v"}  # torch's names of AdamW's moments -> MLX's
+
+
+class Step(NamedTuple):
+    """What a training step makes, as trees of arrays."""
+
+    scalars: list[Any]  # loss, and the gradients' norm if they are clipped
+    gradients: Any
+    clipped: Any  # the gradients that the optimizer uses
+    parameters: Any
+    state: Any  # of the optimizer
 
 
 class MlxStepper(Stepper):
@@ -57,6 +67,7 @@ class MlxStepper(Stepper):
 
         self.loss, self.put = loss, put
         self.loss_and_gradients = mx.value_and_grad(loss)
+        self._graph: _mlx_operators.StepGraph | None = None
         self.traces = 0  # of the step by the compiler
         compiles = workload.parameters.get("compile")
         self.compiled = mx.compile(self._traced) if compiles else None
@@ -71,10 +82,16 @@ class MlxStepper(Stepper):
 
     def step(self, batch: Any, clock: Any) -> Callable[[], float]:
         """See `Stepper.step`. Evaluating an unsplit step is one call at its end."""
-        mx = self.backend.mx
         arrays = self.arrays(batch)
         clock.edge("data_s")
         self._set_rate()
+        if self.backend.watched is not None:
+            return self._watched(arrays, clock, self.backend.watched)
+        return self._step(arrays, clock)
+
+    def _step(self, arrays: Any, clock: Any) -> Callable[[], float]:
+        """See `step`; the batch is there."""
+        mx = self.backend.mx
         if self.compiled is not None:
             scalars, self.parameters, self.optimizer.state = self.compiled(
                 self.parameters, self.optimizer.state, arrays
@@ -105,6 +122,26 @@ class MlxStepper(Stepper):
         clock.edge("optimizer_s")
         return loss.item
 
+    def _watched(self, arrays: Any, clock: Any, found: list[Any]) -> Callable[[], float]:
+        """A step whose operators are listed, or one that runs them one by one."""
+        if self.backend.describes:
+            try:
+                self._graph = _mlx_operators.StepGraph(self, arrays)
+                found += self._graph.graph.operators
+                made, _ = self._graph.run(self, arrays)
+            except _mlx_operators.Unknown as error:
+                self.backend.untimed = str(error)
+                return self._step(arrays, clock)
+            loss = self._step(arrays, clock)
+            self.backend.untimed = self._graph.differs(self, made)
+            return loss
+        assert self._graph is not None
+        (self.parameters, self.optimizer.state, scalars), times = self._graph.run(self, arrays)
+        found += times
+        self.norm = scalars[-1] if self.max_norm is not None else None
+        self.model.update(self.parameters)
+        return scalars[0].item
+
     def _evaluate(self, scalars: list[Any], clock: Any) -> None:
         """Have a step's results computed, and wait for them unless the clock does not."""
         mx = self.backend.mx
@@ -113,14 +150,19 @@ class MlxStepper(Stepper):
     def _traced(self, parameters: Any, state: Any, arrays: Any) -> tuple[list[Any], Any, Any]:
         """A whole step as a function of arrays: loss and norm if any, new weights, new moments."""
         self.traces += 1
+        step = self.whole(parameters, state, arrays)
+        return step.scalars, step.parameters, step.state
+
+    def whole(self, parameters: Any, state: Any, arrays: Any) -> Step:
+        """A whole step as a function of arrays; the optimizer's state is that of the result."""
         self.optimizer.state = state
         loss, gradients = self.loss_and_gradients(parameters, arrays)
-        scalars = [loss]
+        scalars, used = [loss], gradients
         if self.max_norm is not None:
-            gradients, norm = clipped(self.backend.mx, gradients, self.max_norm)
+            used, norm = clipped(self.backend.mx, gradients, self.max_norm)
             scalars.append(norm)
-        parameters = self.optimizer.apply_gradients(gradients, parameters)
-        return scalars, parameters, self.optimizer.state
+        parameters = self.optimizer.apply_gradients(used, parameters)
+        return Step(scalars, gradients, used, parameters, self.optimizer.state)
 
     def _set_rate(self) -> None:
         """Set the learning rate of the step that begins, and count it."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
-from siliconprof.backends import _streams
+from siliconprof.backends import _streams, _torch_operators
 from siliconprof.backends._torch_stepper import ADAMW, TorchStepper
-from siliconprof.backends.base import Backend, Stepper, Unsupported
+from siliconprof.backends.base import Backend, Operator, Stepper, Unsupported
 
 SDP_KERNELS = {"math": "MATH", "efficient": "EFFICIENT_ATTENTION", "flash": "FLASH_ATTENTION"}
 
@@ -148,25 +148,17 @@ class TorchBackend(Backend):
             "times_s": [float(seconds) for seconds in measurement.times],
         }
 
-    def step_kernels(self, step: Callable[[], Any]) -> dict[str, str]:
-        """See `Backend.step_kernels`: by the operators that torch dispatches.
+    def operators_described(self, clock: Any) -> AbstractContextManager[list[Operator]]:
+        """See `Backend.operators_described`: what a dispatch mode sees, views left out."""
+        return _torch_operators.described(clock)
+
+    def kernels(self, operators: Sequence[Operator]) -> dict[str, str]:
+        """See `Backend.kernels`: by the operators that torch dispatches.
 
         Only fused attention is an operator of its own (aten/src/ATen/native/native_functions.yaml);
         torch's "math" is its products and a softmax, as is a model's own attention.
         """
-        from torch.utils._python_dispatch import TorchDispatchMode
-
-        seen: set[str] = set()
-
-        class Seen(TorchDispatchMode):
-            def __torch_dispatch__(
-                self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-            ) -> Any:
-                seen.add(func.name().removeprefix("aten::").split(".")[0])
-                return func(*args, **(kwargs or {}))
-
-        with Seen():
-            step()
+        seen = {operator.kind.removeprefix("aten::").split(".")[0] for operator in operators}
         attention = sorted(
             name
             for name in seen

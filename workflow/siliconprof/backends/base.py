@@ -39,6 +39,17 @@ class Compilation(NamedTuple):
     graph_breaks: int  # places where compiled code goes back to Python
 
 
+class Operator(NamedTuple):
+    """One operator of a training step, as the framework hands it to the device."""
+
+    kind: str  # the framework's name of it
+    role: str  # module whose it is, layers taken together: `h.*.attn`; or optimizer
+    phase: str  # `timing.PHASES` names them
+    inputs: str  # dtype, shape, and strides where not row by row, of each
+    flops: int | None  # None where no formula is known: what is no product
+    bytes: int  # read and written, each operand once
+
+
 class Stepper:
     """One training step in a framework, whole or split into its phases.
 
@@ -240,12 +251,31 @@ class Backend:
         """
         return self.peak_memory_bytes(), self.peak_means
 
-    def step_kernels(self, step: Callable[[], Any]) -> dict[str, str]:
-        """Which `attention` and which `adamw` a training step runs; empty where nothing tells.
+    def operators_described(self, clock: Any) -> AbstractContextManager[list[Operator]]:
+        """Fills a list with the operators of the training step inside it, in order.
+
+        The list is complete when the context has ended, before which the clock has stopped.
 
         Args:
-            step: one more training step, which is run.
+            clock: a `timing.PhaseClock`, started for a split step.
+
+        Raises:
+            Unsupported: nothing tells them.
         """
+        raise Unsupported("this backend does not tell the operators of a step")
+
+    def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
+        """Fills a list with kind and seconds of each operator of the training step inside it.
+
+        They are those of `operators_described`, in the same order.
+
+        Raises:
+            Unsupported: operators cannot be timed inside of a step.
+        """
+        raise Unsupported("this backend does not time operators inside of a step")
+
+    def kernels(self, operators: Sequence[Operator]) -> dict[str, str]:
+        """Which `attention` and which `adamw` a training step runs; empty where nothing tells."""
         return {}
 
     def limit_memory(self, limit_bytes: int) -> str | None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from siliconprof.backends import _cuda_driver
 from siliconprof.backends._mlx_stepper import MlxStepper
 from siliconprof.backends._streams import DRAWN, Stream, Transfer, mlx_stream, mlx_transfer
-from siliconprof.backends.base import Backend, Stepper, Unsupported
+from siliconprof.backends.base import Backend, Operator, Stepper, Unsupported
 from siliconprof.errors import in_one_line
 from siliconprof.hosts import blas
 from siliconprof.memory.footprint import UNCHECKED, Habits
@@ -153,6 +153,10 @@ class Plugin(Backend):
         self.dtype = {"fp16": mx.float16, "bf16": mx.bfloat16}.get(precision, mx.float32)
         self.compute_dtype = mx.bfloat16 if precision == "amp-bf16" else self.dtype
         self._last: Any = None
+        self._peak_bytes = 0  # before the peak was last reset on our own account
+        self.watched: list[Any] | None = None  # filled by the step that is under way
+        self.describes = False  # whether it lists its operators, else it times them
+        self.untimed: str | None = None  # why the operators of this process's step cannot be timed
         self.wired_limit_bytes: int | None = None
 
     def describe(self) -> dict[str, Any]:
@@ -173,6 +177,29 @@ class Plugin(Backend):
             if self.precision == "amp-bf16"
             else None,
         }
+
+    def operators_described(self, clock: Any) -> AbstractContextManager[list[Operator]]:
+        """See `Backend.operators_described`: the primitives of its graph, views left out."""
+        return self._watch(True)
+
+    def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
+        """See `Backend.operators_timed`: the step runs one primitive after the other."""
+        if self.device.type != self.mx.cpu:
+            raise Unsupported("MLX's operators are timed on a CPU only: on a GPU nobody tried")
+        if self.untimed:
+            raise Unsupported(self.untimed)
+        return self._watch(False)
+
+    @contextmanager
+    def _watch(self, describes: bool) -> Iterator[list[Any]]:
+        """What the step inside finds; the most memory that it holds does not count."""
+        self._peak_bytes = self.peak_memory_bytes()
+        self.watched, self.describes = [], describes
+        try:
+            yield self.watched
+        finally:
+            self.watched = None
+            self.mx.reset_peak_memory()
 
     def synchronize(self) -> None:
         """See `Backend.synchronize`."""
@@ -203,10 +230,11 @@ class Plugin(Backend):
 
     def peak_memory_bytes(self) -> int:
         """See `Backend.peak_memory_bytes`."""
-        return self.mx.get_peak_memory()
+        return max(self._peak_bytes, self.mx.get_peak_memory())
 
     def reset_peak_memory(self) -> None:
         """See `Backend.reset_peak_memory`."""
+        self._peak_bytes = 0
         self.mx.reset_peak_memory()
 
     def release_memory(self) -> None:
@@ -225,7 +253,7 @@ class Plugin(Backend):
         return {
             "active_bytes": self.mx.get_active_memory(),
             "cache_bytes": self.mx.get_cache_memory(),
-            "peak_bytes": self.mx.get_peak_memory(),
+            "peak_bytes": self.peak_memory_bytes(),
         }
 
     def _device_info(self) -> dict[str, Any]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from itertools import accumulate
 from typing import Any
 
+from siliconprof.backends import _torch_operators
 from siliconprof.backends._torch import TorchBackend, compiler
 
 
@@ -72,6 +74,10 @@ class Plugin(TorchBackend):
         )
         above = max(accumulate((n_bytes for _, n_bytes in changes), initial=0))
         return sum(storages.values()) + above, self.peak_means
+
+    def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
+        """See `Backend.operators_timed`: an operator has been computed when its call returns."""
+        return _torch_operators.timed()
 
     def launch_means(self) -> dict[str, str]:
         """See `Backend.launch_means`."""

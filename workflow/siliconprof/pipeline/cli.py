@@ -8,6 +8,7 @@
     siliconprof import FILE         add a bundle's records beside this host's own
     siliconprof collect             measure on the hosts of config/hosts.yaml, bring records here
     siliconprof compare A B         faster, slower or the same, point by point
+    siliconprof explain A B         why one training takes longer than another, part by part
     siliconprof replicate           fresh processes of a cell, or of two versions in turn
     siliconprof noise-floor         by how much processes of one cell differ on this host
     siliconprof advise              which device for a training: fit, speed, energy, price, evidence
@@ -34,6 +35,7 @@ VERBS = {  # verb -> (module, one line of help)
     "import": ("remote.bundle", "add the records of a bundle"),
     "collect": ("remote.collect", "measure on other hosts over ssh and bring their records here"),
     "compare": ("compare.compare", "say which points of two result sets are faster or slower"),
+    "explain": ("compare.explain", "say why one training takes longer than another"),
     "replicate": ("compare.replicate", "measure cells in fresh processes, two sides in turn"),
     "noise-floor": ("compare.noise_floor", "measure by how much processes of one cell differ here"),
     "advise": ("advice.advise", "say which device suits a training, and on what evidence"),

@@ -311,6 +311,7 @@ def load(
             training_steps=results.frame("training_steps"),
             curves=results.frame("curves"),
             evaluations=results.frame("evaluations"),
+            operators=results.frame("operators"),
         ),
         outside=results.rows("outside"),
         registry=registry.load(registry_),

@@ -47,6 +47,7 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
         memory,
         money,
         operations,
+        operators,
         others,
         paper,
         peaks,
@@ -91,6 +92,7 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
     book.part(lambda some, into: setting.add(some, into, some.only(HERE)), data)
     book.section("training")
     here(training.add)
+    here(operators.add)
     here(choices.add)
     here(lora.add)
     here(steps.add)

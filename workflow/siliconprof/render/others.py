@@ -21,6 +21,7 @@ from siliconprof.render import (
     lora,
     losses,
     operations,
+    operators,
     other_methods,
     peaks,
     setting,
@@ -104,7 +105,7 @@ def _host(source: str, host: str, data: Data, book: Book) -> None:
             host=host,
         )
         if part.training():
-            for section in (training, choices, lora, peaks, energy, clocks):
+            for section in (training, operators, choices, lora, peaks, energy, clocks):
                 section.add(part, book, prefix)
         if study.present(part):
             study.add_elsewhere(part, book, prefix)

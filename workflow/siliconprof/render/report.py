@@ -6,6 +6,7 @@ Every number is of the study, the other page, which has all figures and tables.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from siliconprof import words
@@ -79,9 +80,10 @@ def answers(data: Data) -> list[Answer]:
     return found
 
 
-def _distance(best: Row, other: Step) -> tuple[int, float]:
-    """Sort key: another device or backend first, all else alike; then what else differs."""
-    return sum(best[axis] != other.row[axis] for axis in ("trainer", "precision")), other.middle
+def _distance(best: Row, other: Step) -> tuple[bool, int, float]:
+    """Sort key: another backend first, whatever drives it; then what is most alike."""
+    apart = sum(best[axis] != other.row[axis] for axis in ("trainer", "precision"))
+    return best["backend"] == other.row["backend"], apart, other.middle
 
 
 def _gap(gaps: Sequence[why_gaps.Gap], family: Family, best: Step) -> why_gaps.Gap | None:
@@ -122,9 +124,9 @@ def _ways(answer: Answer) -> Value:
 def _cause(answer: Answer) -> Value:
     """The largest estimated cause of the gap to another backend, with its share."""
     if answer.gap is None:
-        return missing("no other backend did the same work beyond noise")
+        return missing("no other backend did it the same way and differs beyond noise")
     left = answer.gap.left["share"] or 0.0
-    if left < -EXCESS:
+    if left < -EXCESS and not answer.gap.timed:
         return missing("the estimates of its causes add up to more than the difference")
     causes = [line for line in answer.gap.parts(CAUSE) if (line["share"] or 0.0) >= 0.02]
     unexplained = words.whole_percent(max(left, 0.0))
@@ -225,9 +227,11 @@ def end(data: Data, book: Book, again: str) -> None:
     for answer in with_gap[:1]:
         gap = answer.gap
         assert gap
-        if _seen(book, "reason", f"figure-why-{answer.family.slug}"):
+        kind = "why-parts" if gap.timed else "why"
+        if _seen(book, "reason", f"figure-{kind}-{answer.family.slug}"):
             book.note(f"{answer.family.name}: {why_gaps.sentence(gap)}")
-    _seen(book, "speed", *_named(book, "figure-training-")[-1:])
+    largest = (_named(book, f"figure-{kind}-")[-1:] for kind in ("training", "operators"))
+    _seen(book, "speed", *chain.from_iterable(largest))
     _seen(book, "limits", "table-ceilings", *_named(book, "figure-roofline")[:1])
     book.section("use")
     memory = peaks.finding(own)

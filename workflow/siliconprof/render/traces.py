@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from siliconprof.analyse import operator_rows
 from siliconprof.store.table_files import KEY, key, point_key
 
 SERIES_OF_KIND = {
@@ -29,6 +30,7 @@ class Traces:
     training_steps: pd.DataFrame
     curves: pd.DataFrame = field(default_factory=pd.DataFrame)
     evaluations: pd.DataFrame = field(default_factory=pd.DataFrame)
+    operators: pd.DataFrame = field(default_factory=pd.DataFrame)
     _timed: dict[tuple, pd.DataFrame] = field(default_factory=dict)  # courses made so far
 
     @cached_property
@@ -53,6 +55,19 @@ class Traces:
     @cached_property
     def _evaluations(self) -> dict[tuple, pd.DataFrame]:
         return _by_point(self.evaluations)
+
+    @cached_property
+    def step_parts(self) -> dict[tuple, dict[str, float]]:
+        """See `operator_rows.parts`."""
+        return operator_rows.parts(self.operators)
+
+    @cached_property
+    def _operators(self) -> dict[tuple, pd.DataFrame]:
+        return _by_point(self.operators, "seconds")
+
+    def step_operators(self, point: Mapping[str, Any]) -> pd.DataFrame | None:
+        """The operators of a training's step, short ones first, or None; see operators.csv."""
+        return self._operators.get(point_key(point))
 
     def curve(self, point: Mapping[str, Any]) -> pd.DataFrame | None:
         """Every step of a whole training in order, or None; see `aggregate`'s curves.csv."""
@@ -100,13 +115,13 @@ class Traces:
         return frame
 
 
-def _by_point(frame: pd.DataFrame) -> dict[tuple, pd.DataFrame]:
+def _by_point(frame: pd.DataFrame, order: str = "step") -> dict[tuple, pd.DataFrame]:
     if frame.empty:
         return {}
     frames = {}
     for name, part in frame.groupby([*KEY, "point"], sort=False):
         names: tuple[Any, ...] = tuple(name)
-        ordered = part.sort_values("step", kind="stable").reset_index(drop=True)
+        ordered = part.sort_values(order, kind="stable").reset_index(drop=True)
         frames[(*names[:-1], int(names[-1]))] = ordered
     return frames
 

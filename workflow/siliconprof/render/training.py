@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from siliconprof import words
 from siliconprof.render import chart, hover, style, uncertainty
-from siliconprof.render.book import Book, parts
+from siliconprof.render.book import Book
+from siliconprof.render.book import parts as split
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.compare import NO_STEP, Step
 from siliconprof.render.data import Data, grouped
@@ -40,11 +41,7 @@ MS = 1e-3
 Name = Callable[[Row, bool], str]  # of a row; for a phone in lines
 Families = dict[Family, tuple[list[Row], list[Row]]]  # measured points, and cells without any
 PHASES = ("data", "trace", "forward", "backward", "optimizer", "other")
-ALWAYS = ("forward", "backward", "optimizer")  # in the legend, however short
 LEAST_SEEN = 0.004  # of a step
-# Steps of the backend's colour; neighbours in the stack must differ.
-PHASE_STEP = {"data": 45, "trace": 12, "forward": 60, "backward": 100, "optimizer": 25, "other": 12}
-HATCH = {"trace": "//////"}
 ROWS_PER_FIGURE = 24
 STATUS_CHARACTERS = (58, 36)  # of a status in place of a bar, on a desk and on a phone
 CHECK = "mechanism check"
@@ -56,6 +53,27 @@ LINES = {  # through the dot of an unsplit step, by what is known of its error: 
     uncertainty.BETWEEN: (1.5, f"its 95 % interval, {uncertainty.BETWEEN}"),
 }
 LABELLED_SHARE = 0.13  # a share this wide holds its number
+
+
+class Parts(NamedTuple):
+    """What the bars of a step are made of."""
+
+    what: str
+    steps: Mapping[str, int]  # name -> of the backend's colour; neighbours in the stack differ
+    seconds: Callable[[Row, str], float | None]
+    told: Callable[[Row, str], str]  # for the pointer
+    always: Sequence[str] = ()  # in the legend, however short
+    hatch: Mapping[str, str] = {}
+
+
+OF_PHASES = Parts(
+    "phases",
+    dict(zip(PHASES, (45, 12, 60, 100, 25, 12), strict=True)),
+    lambda row, phase: row.get(f"{phase}_median_s"),
+    hover.quartiles,
+    ("forward", "backward", "optimizer"),
+    {"trace": "//////"},
+)
 
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
@@ -70,7 +88,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
             book.note(f"{kind.name}: no figure, no cell of it was measured ({why}).")
             continue
         rows = sorted([*points, *failed], key=family_order)
-        figures = list(parts(f"{prefix}training-{kind.slug}", rows, ROWS_PER_FIGURE))
+        figures = list(split(f"{prefix}training-{kind.slug}", rows, ROWS_PER_FIGURE))
         for index, (name, chunk) in enumerate(figures, 1):
             part = f" (part {index} of {len(figures)})" if len(figures) > 1 else ""
             book.figure(
@@ -88,7 +106,9 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 # -- figure ------------------------------------------------------------------------------------
 
 
-def draw(data: Data, rows: Sequence[Row], narrow: bool, name: Name = label) -> Any:
+def draw(
+    data: Data, rows: Sequence[Row], narrow: bool, name: Name = label, parts: Parts = OF_PHASES
+) -> Any:
     """Stacked times on the left, their shares on the right (below, on a phone).
 
     Every device has axes of its own: on one scale a GPU's bars would vanish beside a CPU's.
@@ -96,10 +116,13 @@ def draw(data: Data, rows: Sequence[Row], narrow: bool, name: Name = label) -> A
     Args:
         name: what a row is called.
     """
-    used = [phase for phase in PHASES if _is_seen(rows, phase)]
+    used = [part for part in parts.steps if _is_seen(rows, part, parts)]
     origins = {uncertainty.origin(row) for row in rows}
     legend = [
-        *((_phase_sample(phase), phase) for phase in used),
+        *(
+            (style.swatch(style.shade("grey", parts.steps[part]), parts.hatch.get(part)), part)
+            for part in used
+        ),
         (style.sample("o", color=style.INK, markersize=2.6), "unsplit step: median"),
         *(
             (style.sample(None, "-", color=style.INK, linewidth=thick), line)
@@ -111,32 +134,29 @@ def draw(data: Data, rows: Sequence[Row], narrow: bool, name: Name = label) -> A
     for group in grouped(rows, lambda row: row["device"]).values():
         device = data.device_name(group[0])
         times = Scale("time of one step / ms", zero=True, unit=MS)
-        shares = Scale("share of the step's phases / %", ends=(0, 1), most=4, unit=0.01)
+        shares = Scale(f"share of the step's {parts.what} / %", ends=(0, 1), most=4, unit=0.01)
         for title, shown, scale in (
             (device, partial(_times, narrow=narrow), times),
             (f"{device}: shares" if narrow else "shares", _shares, shares),
         ):
-            bars = [mark for y, row in enumerate(group) for mark in shown(y, row, used, name)]
+            bars = [
+                mark for y, row in enumerate(group) for mark in shown(y, row, used, name, parts)
+            ]
             names = [name(row, narrow) for row in group]
             panels.append(Panel(bars, scale, Scale(), names, group, title))
     return Chart(panels, legend, columns=(2, 1), same_y=True).figure(narrow)
 
 
-def _is_seen(rows: Sequence[Row], phase: str) -> bool:
-    """Whether a phase is timed anywhere, and wide enough to be seen or one of those of all."""
-    least = 0.0 if phase in ALWAYS else LEAST_SEEN
+def _is_seen(rows: Sequence[Row], part: str, parts: Parts) -> bool:
+    """Whether a part is timed anywhere, and wide enough to be seen or one of those of all."""
+    least = 0.0 if part in parts.always else LEAST_SEEN
     return any(
-        (row.get(f"{phase}_median_s") or 0) > least * (row.get("step_median_s") or 1)
-        for row in rows
+        (parts.seconds(row, part) or 0) > least * (row.get("step_median_s") or 1) for row in rows
     )
 
 
-def _phase_sample(phase: str) -> Any:
-    return style.swatch(style.shade("grey", PHASE_STEP[phase]), HATCH.get(phase))
-
-
 def _times(
-    y: int, row: Row, phases: Sequence[str], name: Name, narrow: bool = False
+    y: int, row: Row, used: Sequence[str], name: Name, parts: Parts, narrow: bool = False
 ) -> Iterator[Mark]:
     """Medians end to end; over them the unsplit step with its error; or why there is no time."""
     middle, split = row.get("unsplit_step_median_s"), row.get("step_median_s")
@@ -147,11 +167,11 @@ def _times(
         yield chart.note(0, y, short, row, hover=whole, style="italic")
         return
     end, training = 0.0, f"{model(row)}, {name(row, False)}"
-    for phase in phases:
-        length = row.get(f"{phase}_median_s") or 0.0
-        text = f"{training}: {phase} {hover.quartiles(row, phase)}"
-        yield from _segment(y, row, phase, end, length, text)
-        end += length
+    for part in used:
+        length = parts.seconds(row, part) or 0.0
+        text = f"{training}: {part} {parts.told(row, part)}"
+        yield from _segment(y, row, part, end, length, text, parts)
+        end += max(length, 0.0)
     if middle is not None:
         # its error between processes where known, else the spread within its own
         origin = str(uncertainty.origin(row))
@@ -167,26 +187,28 @@ def _times(
     yield chart.beside(end, y, total + check, row, color=ink, linespacing=0.95)
 
 
-def _shares(y: int, row: Row, phases: Sequence[str], name: Name) -> Iterator[Mark]:
-    """The same phases as shares of their sum."""
-    total = sum(row.get(f"{phase}_median_s") or 0.0 for phase in PHASES)
+def _shares(y: int, row: Row, used: Sequence[str], name: Name, parts: Parts) -> Iterator[Mark]:
+    """The same parts as shares of their sum."""
+    total = sum(max(parts.seconds(row, part) or 0.0, 0.0) for part in parts.steps)
     start = 0.0
-    for phase in phases if total else ():
-        share = (row.get(f"{phase}_median_s") or 0.0) / total
-        text = f"{model(row)}, {name(row, False)}: {phase} {words.percent(share)} of the phases"
-        yield from _segment(y, row, phase, start, share, text)
+    for part in used if total else ():
+        share = max(parts.seconds(row, part) or 0.0, 0.0) / total
+        text = (
+            f"{model(row)}, {name(row, False)}: {part} {words.percent(share)} of the {parts.what}"
+        )
+        yield from _segment(y, row, part, start, share, text, parts)
         if share >= LABELLED_SHARE:
-            ink = style.PAPER if PHASE_STEP[phase] == 100 else style.INK
+            ink = style.readable(style.shade(row["backend"], parts.steps[part]))
             middle, whole = start + share / 2, f"{100 * share:.0f}"
             yield chart.note(middle, y, whole, row, (0, 0), ha="center", color=ink)
         start += share
 
 
 def _segment(
-    y: int, row: Row, phase: str, start: float, length: float, text: str
+    y: int, row: Row, part: str, start: float, length: float, text: str, parts: Parts
 ) -> Iterator[Mark]:
-    """One phase of a bar; nothing where it has no length."""
-    if length:
+    """One part of a bar; nothing where it has no length."""
+    if length > 0:
         yield chart.bar(
             y,
             start,
@@ -194,10 +216,10 @@ def _segment(
             row,
             text,
             height=0.62,
-            color=style.shade(row["backend"], PHASE_STEP[phase]),
+            color=style.shade(row["backend"], parts.steps[part]),
             linewidth=0.5,
             edgecolor=style.PAPER,
-            hatch=HATCH.get(phase),
+            hatch=parts.hatch.get(part),
         )
 
 

@@ -19,6 +19,7 @@ from siliconprof.analyse.attribution_costs import (
     SWAP,
 )
 from siliconprof.analyse.equal_work import compiles
+from siliconprof.analyse.operator_rows import PARTS
 from siliconprof.render import why_figure, why_gaps
 from siliconprof.render.blocks import Finding
 from siliconprof.render.book import Book
@@ -64,12 +65,13 @@ def add(data: Data, book: Book, everyone: Data) -> None:
             "Nothing to explain: no two trainings of equal work were measured on this host. Two "
             "backends, devices, precisions or trainers of one training workload are needed."
         )
-    for (kind, rank), family_gaps in why_gaps.by_family(gaps).items():
+    for (kind, rank, timed), family_gaps in why_gaps.by_family(gaps).items():
         shown = family_gaps[:MOST_SHOWN]
         lora = f", LoRA {rank}" if rank else ""
+        key = "why-parts" if timed else "why"
         book.figure(
-            f"why-{kind.slug}{as_slug(lora)}",
-            "why",
+            f"{key}-{kind.slug}{as_slug(lora)}",
+            key,
             partial(why_figure.draw, shown),
             family=f"{kind.label}{lora}",
             shown=f"the {len(shown)} most telling of {words.count(len(family_gaps), 'pair')}"
@@ -92,9 +94,15 @@ def add(data: Data, book: Book, everyone: Data) -> None:
 
 def _tables(book: Book, gaps: Sequence[Gap], prefix: str) -> None:
     """Causes and phases of all pairs."""
-    key = "why-others" if prefix else "why"
-    fold = words.count(len(gaps), "pair") if prefix or len(gaps) > FOLD_ABOVE else ""
-    book.table(f"{prefix}why", key, causes_table(gaps), folded=fold)
+    shared = {"folded": words.count(len(gaps), "pair")} if prefix or len(gaps) > FOLD_ABOVE else {}
+    for timed, key, causes in ((True, "why-parts", PARTS), (False, "why", CAUSES)):
+        if own := [gap for gap in gaps if gap.timed == timed]:
+            book.table(
+                f"{prefix}{key}",
+                f"{key}-others" if prefix else key,
+                causes_table(own, causes),
+                **shared,
+            )
     book.table(
         f"{prefix}why-phases",
         "why-phases",
@@ -105,14 +113,19 @@ def _tables(book: Book, gaps: Sequence[Gap], prefix: str) -> None:
 
 def _besides(data: Data, book: Book, gaps: Sequence[Gap]) -> None:
     """How each cause was estimated, what was not available, and which cells are in no pair."""
-    timed = sum(_by_sweep(gap) for gap in gaps)
-    of = words.count(len(gaps), "pair")
-    book.facts(
-        [
-            (NAMES[cause].capitalize(), how.format(timed=timed, rest=len(gaps) - timed, of=of))
-            for cause, how in METHODS.items()
-        ]
-    )
+    estimated = [gap for gap in gaps if not gap.timed]
+    swept = sum(_by_sweep(gap) for gap in estimated)
+    of = words.count(len(estimated), "pair")
+    if estimated:
+        book.facts(
+            [
+                (
+                    NAMES[cause].capitalize(),
+                    how.format(timed=swept, rest=len(estimated) - swept, of=of),
+                )
+                for cause, how in METHODS.items()
+            ]
+        )
     lacking = why_gaps.lacking(gaps)
     in_pairs = {point_key(row) for gap in gaps for row in gap.of}
     unpaired: dict[str, list[str]] = {}
@@ -199,12 +212,14 @@ def _part(line: Row | None) -> Value:
     )
 
 
-def causes_table(gaps: Sequence[Gap]) -> Table:
+def causes_table(gaps: Sequence[Gap], causes: Sequence[str]) -> Table:
     """Every pair: the gap, what each cause explains, and what is left."""
+    listed = {line["part"] for gap in gaps for line in gap.parts(CAUSE)}
+    shown = [cause for cause in causes if cause in listed]
     result = Table(
         [
             *HEAD,
-            *(Column(NAMES[cause], "ms", True, "estimate; its range below") for cause in CAUSES),
+            *(Column(NAMES[cause], "ms", True, "its range, if any, below") for cause in shown),
             Column("unexplained", "ms", True, "gap − sum of the causes; negative: over-explained"),
             Column("of the gap", "%", True, "what is unexplained"),
             Column("verdict"),
@@ -215,7 +230,7 @@ def causes_table(gaps: Sequence[Gap]) -> Table:
         left = gap.left
         result.add(
             *_names(gap),
-            *(_part(lines.get(cause)) for cause in CAUSES),
+            *(_part(lines.get(cause)) for cause in shown),
             _part(left),
             Value(f"{100 * left['share']:.0f}", 100 * left["share"])
             if left["share"] is not None

@@ -1,8 +1,11 @@
-"""Gaps drawn: for each pair of trainings one bar by phase and one by cause, both as long."""
+"""Gaps drawn: for each pair of trainings one bar by phase and one by cause, both as long.
+
+The pairs of a figure are all timed, or all estimated.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.patches import Rectangle
@@ -17,14 +20,12 @@ from siliconprof.analyse.attribution_costs import (
     PAGE_FAULTS,
     PRODUCTS,
 )
+from siliconprof.analyse.operator_rows import FRAMEWORK, PARTS
 from siliconprof.render import marks, style
 from siliconprof.render.variants import Row
 from siliconprof.render.why_gaps import MS, NAMES, Gap, milliseconds
 
-CAUSE_COLOUR = {
-    cause: style.ramp(index, 6)
-    for index, cause in enumerate((LAUNCHES, MEMORY, PRODUCTS, PAGE_FAULTS, OFFLOAD, CLOCKS))
-}
+ESTIMATED = (LAUNCHES, MEMORY, PRODUCTS, PAGE_FAULTS, OFFLOAD, CLOCKS)
 PHASE_STEP = {"forward": 60, "backward": 100, "optimizer": 25, "rest": 12}
 BAR_IN, TITLE_IN, FOOT_IN = 0.2, 0.34, 0.4
 LABELLED = 0.1  # of the axis: a part so wide holds its number
@@ -46,10 +47,15 @@ def draw(gaps: Sequence[Gap], narrow: bool) -> Any:
     width = style.width_in(narrow)
     left = max(map(style.text_in, ROWS)) + 0.1
     phases = [p for p in PHASE_STEP if any(_seconds(g, PHASE, p) for g in gaps)]
-    causes = [c for c in CAUSE_COLOUR if any(_seconds(g, CAUSE, c) for g in gaps)]
+    known = PARTS if gaps[0].timed else ESTIMATED
+    causes = [c for c in known if any(_seconds(g, CAUSE, c) for g in gaps)]
+    coloured = [c for c in causes if c != FRAMEWORK]
+    inks = {c: style.ramp(index, len(coloured)) for index, c in enumerate(coloured)}
+    if FRAMEWORK in causes:
+        inks[FRAMEWORK] = style.MUTED
     entries = [
         *((style.swatch(style.shade("grey", PHASE_STEP[p])), p) for p in phases),
-        *((style.swatch(CAUSE_COLOUR[c]), NAMES[c]) for c in causes),
+        *((style.swatch(inks[c]), NAMES[c]) for c in causes),
         (_empty_box, "unexplained"),
         (style.sample("|", "-", color=style.INK, markersize=6), "gap, by both 95 % intervals"),
     ]
@@ -65,7 +71,7 @@ def draw(gaps: Sequence[Gap], narrow: bool) -> Any:
         )
         top += room
         ax = style.axes(figure, left, top, width - left - 0.12, 2 * BAR_IN)
-        _pair(ax, gap, phases, causes)
+        _pair(ax, gap, phases, inks)
         top += 2 * BAR_IN + FOOT_IN
     return figure
 
@@ -88,7 +94,7 @@ def _seconds(gap: Gap, kind: str, part: str) -> float:
     return next((p["seconds"] or 0.0 for p in gap.parts(kind) if p["part"] == part), 0.0)
 
 
-def _pair(ax: Any, gap: Gap, phases: Sequence[str], causes: Sequence[str]) -> None:
+def _pair(ax: Any, gap: Gap, phases: Sequence[str], inks: Mapping[str, str]) -> None:
     left = gap.left
     rows = (
         [
@@ -96,7 +102,7 @@ def _pair(ax: Any, gap: Gap, phases: Sequence[str], causes: Sequence[str]) -> No
             for p in phases
         ],
         [
-            *((NAMES[c], _seconds(gap, CAUSE, c), CAUSE_COLOUR[c]) for c in causes),
+            *((NAMES[c], _seconds(gap, CAUSE, c), inks[c]) for c in inks),
             (NAMES[left["part"]], left["seconds"], UNKNOWN),
         ],
     )

@@ -19,6 +19,7 @@ from siliconprof.analyse.attribution_costs import (
     PRODUCTS,
     SWAP,
 )
+from siliconprof.analyse.operator_rows import FRAMEWORK, OPTIMIZER, PARTS
 from siliconprof.render.data import Data, sides
 from siliconprof.render.traces import point_key
 from siliconprof.render.variants import Family, Row, family, precision, variant
@@ -33,6 +34,9 @@ NAMES = {
     OFFLOAD: "offload traffic",
     CLOCKS: "clocks",
     LEFT: "unexplained",
+    **{part: part for part in PARTS if part != PRODUCTS},
+    OPTIMIZER: "the optimizer",
+    FRAMEWORK: "the framework and the rest",
 }
 WORTH_A_WORD = 0.02  # of a gap
 WIDE = 0.1  # of an estimate: a range so much wider is given with it
@@ -71,6 +75,11 @@ class Gap:
     def parts(self, kind: str) -> list[Row]:
         """Its phases or its causes."""
         return [line for line in self.lines if line["kind"] == kind]
+
+    @property
+    def timed(self) -> bool:
+        """Whether its causes are parts of the steps of both sides, not estimates."""
+        return any(line["part"] == FRAMEWORK for line in self.parts(CAUSE))
 
     @property
     def verdict(self) -> str:
@@ -132,12 +141,12 @@ def read(data: Data, everyone: bool = False) -> list[Gap]:
     return sorted(gaps, key=lambda gap: (gap.family.order, gap.telling))
 
 
-def by_family(gaps: Iterable[Gap]) -> dict[tuple[Family, Any], list[Gap]]:
-    """(family, what else sets its work apart) -> its gaps, in their order."""
-    grouped: dict[tuple[Family, Any], list[Gap]] = {}
+def by_family(gaps: Iterable[Gap]) -> dict[tuple[Family, Any, bool], list[Gap]]:
+    """(family, what else sets its work apart, whether timed) -> its gaps, in their order."""
+    grouped: dict[tuple[Family, Any, bool], list[Gap]] = {}
     for gap in gaps:
         rank = gap.fast.get("lora_rank")
-        grouped.setdefault((gap.family, int(rank) if rank else None), []).append(gap)
+        grouped.setdefault((gap.family, int(rank) if rank else None, gap.timed), []).append(gap)
     return grouped
 
 
@@ -170,7 +179,7 @@ def sentence(gap: Gap) -> str:
         f"{words.listing(parts)}{suffix}"
         for parts, suffix in ((longer, ""), (shorter, " less by the slower side"))
         if parts
-    ] or [f"no estimate gives a cause 2 % of it{_blind(gap)}"]
+    ] or [f"no cause has 2 % of it{_blind(gap)}"]
     return f"{head}: {'; '.join(texts)}; {_left(gap)}{_untimed(gap)}."
 
 
@@ -181,7 +190,7 @@ def _ends(line: Row) -> str:
 
 def _blind(gap: Gap) -> str:
     """Why no estimate could tell both sides apart, where that is so."""
-    if gap.apart == {"trainer"}:
+    if gap.apart == {"trainer"} and not gap.timed:
         return " (estimates depend on device, backend, precision and model, not on the trainer)"
     return ""
 
@@ -244,6 +253,15 @@ def _range_of_less(line: Row) -> str:
 def _left(gap: Gap) -> str:
     """What is left, whether that is most of it, and what the ranges allow."""
     left = gap.left
+    if gap.timed:
+        size = f"{milliseconds(abs(left['seconds']))} ({words.whole_percent(abs(left['share']))})"
+        less = left["seconds"] < 0
+        sums = f"give {size} more than there is" if less else f"leave {size} unexplained"
+        of_sides = ", ".join(
+            f"{milliseconds(left[f'{side}_s'])} of the step of {gap.name(row)}"
+            for side, row in (("slow", gap.slow), ("fast", gap.fast))
+        )
+        return f"the parts {sums}; they leave {of_sides}"
     ends = f" (with every range at its worst {_ends(left)})"
     if left["seconds"] < 0:
         text = (

@@ -146,7 +146,6 @@ def held(session: Session, step: Callable[[], Any] | None, standing: Sequence[An
     """The most memory that a training step held, in bytes, for its point; noted under a limit too.
 
     A cgroup's own peak is read first and its limit lifted, since counting may need memory itself.
-    Then the step's kernels are noted in the method.
 
     Args:
         step: one more, untimed training step; None if it cannot be repeated alone.
@@ -165,8 +164,6 @@ def held(session: Session, step: Callable[[], Any] | None, standing: Sequence[An
     beside = session.backend.beside_arrays() if limit else None
     if beside:
         limit["how"] += f"; {beside}"
-    if step is not None:
-        session.method["kernels"] = session.backend.step_kernels(step)
     return {"device_peak_bytes": peak_bytes, "device_peak_means": means}
 
 

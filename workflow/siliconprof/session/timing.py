@@ -90,6 +90,11 @@ class Pace:
             return False
         return True
 
+    def pause(self, seconds: float) -> None:
+        """Leave seconds that were spent on something else out of the budget."""
+        if self._measuring_since is not None:
+            self._measuring_since += seconds
+
     def done(self) -> bool:
         """True when the measurement may end; `stopped_by` then says why."""
         if self._measuring_since is None or len(self.times) < self.plan.iterations:
@@ -172,6 +177,15 @@ class PhaseClock:
         """End a phase here: the time since the previous edge belongs to it."""
         if self.split:
             self._edges.append((phase, self.clock.mark()))
+
+    @property
+    def n_edges(self) -> int:
+        """Edges of the step so far."""
+        return len(self._edges)
+
+    def phase_at(self, edges: int) -> str:
+        """The phase of what came after so many edges of the last step, which was split."""
+        return self._edges[edges][0]
 
     def stop(self) -> tuple[float, dict[str, float]]:
         """End the step: (step seconds, seconds per phase; no phases for an unsplit step).

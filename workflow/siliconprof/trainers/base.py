@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from siliconprof.probes.page_faults import read_faults
 from siliconprof.session import thread_time
+from siliconprof.session.operators import Operators
 from siliconprof.session.timing import (
     FREE_RUN_SHARE,
     FREE_RUN_STEPS,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 COMPILE_STEPS = 8  # at most; a training that still compiles then does so all along
-FREE = "free-running"  # a kind of training step
+FREE, OPERATORS = "free-running", "operators"  # kinds of training steps
 DATA_PATH = (
     "every step takes its batch from prepared arrays in this process, no worker, and copies it from "
     "pageable host memory to the device, under every trainer"
@@ -75,9 +76,10 @@ class Trainer:
 class Course:
     """The kind of the next training step, and the times of all steps so far.
 
-    Steps that compile, where the training is compiled; warm-up; then split and unsplit steps in turn, so that drift affects both alike; then runs of
-    free-running steps, as a training that nobody times makes them: the device is waited for, and
-    losses are read, at the end of each run alone. Where energy can be read they go on until its
+    Steps that compile, where the training is compiled; warm-up; then split and unsplit steps in
+    turn, so that drift affects both alike, and now and then one whose operators are watched; then
+    runs of free-running steps, as a training that nobody times makes them: the device is waited
+    for, and losses are read, at the end of each run alone. Where energy can be read they go on until its
     window is long enough. For each step a trainer calls `next_kind` and `begin`, runs the step with
     `clock`'s edges, and calls `end`.
     """
@@ -95,6 +97,7 @@ class Course:
         self._compiled = -1  # graphs, before the last step that may compile
         self.clock = PhaseClock(session.backend)
         self.clock.split = False
+        self.operators = Operators(session, self.clock)
         self.pace = Pace(Plan.of(session.cell.timing))
         self.times = StepTimes()
         self.losses: list[float] = []
@@ -111,7 +114,7 @@ class Course:
         self._run_losses: list[Any] = []  # of the run under way, not read yet
 
     def next_kind(self) -> str | None:
-        """`warm-up`, `split`, `unsplit`, `free-running`, or None when the training is over.
+        """`warm-up`, `split`, `unsplit`, `operators`, `free-running`; None when the training is over.
 
         In a process that a capture tool records, `warm-up` and then `capture`.
 
@@ -128,9 +131,17 @@ class Course:
             split, unsplit = len(self.times.step_s), len(self.times.unsplit_step_s)
             if split > unsplit:
                 return "unsplit"
+            if self.tells_operators and self.operators.due(split):
+                return OPERATORS
             if not self.pace.done():  # stops with as many split steps as unsplit ones
                 return "split" if self.compilation() is None else "unsplit"
         return FREE if self.runs_on() else None
+
+    @property
+    def tells_operators(self) -> bool:
+        """Whether its steps run operator by operator, with memory to spare: not what is compiled."""
+        held = self.session.scenario.get("applied") in ("offload", "near-capacity")
+        return not held and self.compilation() is None
 
     def _compiles(self) -> bool:
         """Whether the next step may compile: the first, and each after one that did, up to a few."""
@@ -179,10 +190,12 @@ class Course:
         self._faults = read_faults()
         self._used = thread_time.read(self._thread)
         if kind != FREE:
-            self.clock.start(split=kind == "split")
+            self.clock.start(split=kind in ("split", OPERATORS))
         elif not self._run_losses:
             self.clock.start_run()
         self._started_s = time.perf_counter() - self.session.zero
+        if kind == OPERATORS:
+            self.operators.begin(len(self.times.step_s))
 
     def end(self, loss: Any) -> None:
         """End a step.
@@ -191,6 +204,8 @@ class Course:
             loss: its loss, or a function that returns it, called after the clock has stopped.
         """
         step_s, phases = (0.0, {}) if self._kind == FREE else self.clock.stop()
+        if self._kind == OPERATORS:  # before the loss is read, which is no part of the step
+            self.operators.end()
         used = thread_time.between(self._used, thread_time.read(self._thread))
         minor, major = read_faults()
         if self._kind == FREE:
@@ -213,6 +228,9 @@ class Course:
         elif self._kind == "unsplit":
             self.times.unsplit_step_s.append(step_s)
             self.pace.times.append(step_s)
+        elif self._kind == OPERATORS:
+            self.pace.pause(step_s)
+            self.session.timed(step_s)
         what = "training step" if self._kind in ("split", "unsplit") else self._kind
         self.session.progress(what, len(self.losses))
 
@@ -261,6 +279,7 @@ class Course:
             "steps": self.steps,
             **({"free_running_steps": self.run_steps} if times.free_running_step_s else {}),
             **split_ratio(times),
+            **self.operators.part(),
             **self._compiling(),
             "forward_only_over_forward": forward_ratio(extra.get("forward_only_s"), times.phases),
             "memory": session.memory(),

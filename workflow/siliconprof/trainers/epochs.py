@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from siliconprof.backends.base import Unsupported
 from siliconprof.errors import UserError
-from siliconprof.session import memory_limit, sweep
+from siliconprof.session import memory_limit, operators, sweep
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.timing import PhaseClock, Plan
 from siliconprof.stats import statistics
@@ -351,4 +351,5 @@ class Fit:
             return stepper.step(batch, course.clock)
 
         point["memory"] |= memory_limit.held(session, again, stepper.standing())
+        point |= operators.of_step(session, again, course.clock)
         return point

@@ -157,7 +157,7 @@ def forward(trainer: Any, dataset: Any) -> None:
 
 
 def one_more_step(trainer: Any, dataset: Any) -> None:
-    """Run one training step as the Trainer does, outside its loop and untimed."""
+    """Run one training step as the Trainer does, outside its loop."""
     batch_size = trainer.args.per_device_train_batch_size
     batch = trainer.data_collator([dataset[index] for index in range(batch_size)])
     trainer.training_step(trainer.model_wrapped, batch)

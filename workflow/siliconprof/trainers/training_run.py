@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.backends.base import Stepper, Unsupported
-from siliconprof.session import memory_limit
+from siliconprof.session import memory_limit, operators
 from siliconprof.stats import training_course
 from siliconprof.trainers._checkpoints import BEST, LATEST, Checkpoints
 from siliconprof.trainers.base import FREE, Course, Trainer
@@ -173,9 +173,12 @@ class Plugin(Trainer):
         run.run_freely()
         point = run.point() | texts
         batch = next(run.batches)
-        point["memory"] |= memory_limit.held(
-            session, lambda: stepper.step(batch, run.clock), stepper.standing()
-        )
+
+        def again() -> Any:
+            return stepper.step(batch, run.clock)
+
+        point["memory"] |= memory_limit.held(session, again, stepper.standing())
+        point |= operators.of_step(session, again, run.clock)
         session.add_point(point)
         session.timed(-run.earlier_s)  # which an earlier process spent
 

@@ -14,7 +14,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.errors import UserError
-from siliconprof.session import memory_limit, sweep
+from siliconprof.session import memory_limit, operators, sweep
 from siliconprof.session.timing import PhaseClock
 from siliconprof.stats import training_course
 from siliconprof.store.cell import canonical_json
@@ -233,16 +233,18 @@ def train(session: Session, workload: transformer_lm.Plugin, steps: int) -> dict
         if not math.isfinite(curve["loss"][-1]):
             break
     session.evidence |= stepper.dtypes(next(batches))
+
+    def again() -> Any:
+        return stepper.step(next(batches), clock)
+
     flops, source = workload.flops_per_step()
     return {
         "times": {"unsplit_step_s": times},
         "flops": flops,
         "flops_source": source,
         "bytes": None,
-        "memory": session.memory()
-        | memory_limit.held(
-            session, lambda: stepper.step(next(batches), clock), stepper.standing()
-        ),
+        "memory": session.memory() | memory_limit.held(session, again, stepper.standing()),
         "curve": curve,
         "outcome": training_course.outcome(curve["loss"]),
+        **operators.of_step(session, again, clock),
     }

@@ -1,0 +1,257 @@
+"""What a training step is made of: torch's operators, whose they are, and gaps taken apart by them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from conftest import record_problems
+from siliconprof import plugins
+from siliconprof.analyse.attribution import EXPLAINED, OVER, PERHAPS, UNEXPLAINED
+from siliconprof.analyse.operator_rows import FRAMEWORK, OPTIMIZER, PARTS
+from siliconprof.errors import UserError
+from siliconprof.pipeline import cli
+from siliconprof.session import operators, step_shapes
+from siliconprof.session.timing import PhaseClock
+from siliconprof.store import table_files
+from synthetic_results import CPU, make, render, training
+
+# A model that each workload trains -> what its parameters are here, operations over its formula's.
+MODELS: Mapping[str, tuple[str, dict[str, Any], tuple[float, float]]] = {
+    "gpt2": ("text", {"size": "nano", "batch_size": 2, "seq_len": 32}, (0.98, 1.02)),
+    "transformer_lm": (
+        "text",
+        {"n_layer": 2, "n_embd": 64, "n_head": 4, "batch_size": 2, "seq_len": 32},
+        (0.95, 1.05),
+    ),
+    "whisper": ("speech", {"size": "nano", "batch_size": 2}, (1.0, 1.05)),
+    # MLX's gradients of a convolution are convolutions of what it pads.
+    "cnn": ("images", {"batch_size": 8, "batch_sizes": [8]}, (0.99, 1.2)),
+    "lstm": ("images", {"batch_size": 8, "batch_sizes": [8]}, (0.96, 1.08)),
+}
+
+
+def looked_at(
+    module: str, backend_name: str = "torch-cpu", **more: Any
+) -> tuple[dict[str, Any], Any]:
+    """(`operators` of a real training's point, the workload) on one thread."""
+    kind, own, _ = MODELS[module]
+    plugin = plugins.load("workloads", module)
+    defaults = {name: schema.get("default") for name, schema in plugin.PARAMETERS.items()}
+    data = {"dataset_vocab_size": 512, "dataset_clip_seconds": 2, "dataset_n_mels": 80}
+    parameters = {**defaults, **data, **own, **more}
+    workload = plugin(parameters)
+    backend = plugins.load("backends", backend_name)()
+    backend.import_framework()
+    backend.open("cpu", 0, 1, "fp32")
+    stepper = backend.stepper(workload, 0)
+    batch = next(iter(workload.batches(step_shapes.blank_data(kind, parameters), 0)))
+    clock = PhaseClock(backend)
+    session: Any = SimpleNamespace(
+        backend=backend, method={}, progress=lambda *_: None, timed=lambda _: None
+    )
+    stepper.step(batch, clock)  # AdamW makes its moments
+    found = operators.of_step(session, lambda: stepper.step(batch, clock), clock)["operators"]
+    point = {"params": {}, "times": {}, "flops": None, "bytes": None, "memory": {}}
+    assert record_problems([{**point, "operators": found}], "points") == []
+    return found, workload
+
+
+@pytest.mark.parametrize("backend", ["torch-cpu", "mlx"])
+@pytest.mark.parametrize("module", MODELS)
+def test_a_steps_operators_do_the_work_of_the_models_formula(module: str, backend: str) -> None:
+    found, workload = looked_at(module, backend)
+    work = sum(row["count"] * (row["flops"] or 0) for row in found["rows"])
+    low, high = MODELS[module][2]
+    assert low <= work / workload.flops_per_step()[0] <= high
+    assert found["reason"] is None
+    assert {"forward_s", "backward_s", "optimizer_s"} <= set(found["phases"])
+    for phase, times in found["phases"].items():
+        timed = [row["seconds"] for row in found["rows"] if row["phase"] == phase]
+        # Of the watched steps the first is described, the others are timed.
+        assert all(len(seconds) == len(times) - 1 >= 2 for seconds in timed)
+    longest = max(max(row["seconds"]) for row in found["rows"])
+    assert 0 < longest < 60
+
+
+def test_an_operator_is_that_of_the_module_which_called_for_it() -> None:
+    found, _ = looked_at("gpt2")
+    of: dict[tuple[str, str], set[str]] = {}
+    for row in found["rows"]:
+        of.setdefault((row["phase"], row["role"]), set()).add(row["kind"])
+    assert "aten::mm" in of["forward_s", "lm_head"] and "aten::mm" in of["backward_s", "lm_head"]
+    attention = "aten::_scaled_dot_product_flash_attention_for_cpu"
+    assert attention in of["forward_s", "transformer.h.*.attn"]
+    assert f"{attention}_backward" in of["backward_s", "transformer.h.*.attn"]
+    assert {role for phase, role in of if phase == "optimizer_s"} == {"AdamW"}
+    outside = [(phase, kinds) for (phase, role), kinds in of.items() if role.startswith("outside")]
+    assert outside == [("data_s", {"aten::_to_copy"}), ("backward_s", {"aten::ones_like"})]
+    (weight,) = (r for r in found["rows"] if r["phase"] == "forward_s" and r["role"] == "lm_head")
+    assert weight["inputs"] == "float32[64, 64] float32[64, 512]/1, 64"
+    assert weight["flops"] == 2 * 64 * 64 * 512
+    assert weight["bytes"] == 4 * (64 * 64 + 64 * 512 + 64 * 512)
+
+
+def test_layers_that_are_computed_again_are_so_in_the_backward_pass() -> None:
+    def in_backward(**more: Any) -> int:
+        rows = looked_at("gpt2", **more)[0]["rows"]
+        return sum(
+            row["count"]
+            for row in rows
+            if row["phase"] == "backward_s" and row["kind"] == "aten::native_layer_norm"
+        )
+
+    assert (in_backward(), in_backward(gradient_checkpointing=True)) == (0, 4)
+
+
+def test_what_mlx_does_not_tell_is_not_timed() -> None:
+    """Checkpointed layers stand in its graph as functions of Python."""
+    found, _ = looked_at("gpt2", "mlx", gradient_checkpointing=True)
+    assert found["rows"] == [] and "CustomTransforms" in found["reason"]
+
+
+def test_a_step_that_mlx_runs_one_by_one_trains_as_any_other() -> None:
+    """Loss and weights of a watched step are those of the step in its place."""
+    import numpy as np
+    from mlx.utils import tree_flatten
+
+    def trained(watched: bool) -> list[Any]:
+        kind, own, _ = MODELS["gpt2"]
+        plugin = plugins.load("workloads", "gpt2")
+        defaults = {name: schema.get("default") for name, schema in plugin.PARAMETERS.items()}
+        parameters = {**defaults, "dataset_vocab_size": 512, **own}
+        backend = plugins.load("backends", "mlx")()
+        backend.import_framework()
+        backend.open("cpu", 0, 1, "fp32")
+        workload = plugin(parameters)
+        stepper, clock = backend.stepper(workload, 0), PhaseClock(backend)
+        batch = next(iter(workload.batches(step_shapes.blank_data(kind, parameters), 0)))
+        clock.start(split=True)
+        with backend.operators_described(clock) if watched else nullcontext():
+            stepper.step(batch, clock)
+        with backend.operators_timed() if watched else nullcontext() as found:
+            loss = stepper.step(batch, clock)
+        assert not watched or len(found) > 500
+        stepper.step(batch, clock)
+        return [loss(), *(np.array(value) for _, value in tree_flatten(stepper.parameters))]
+
+    for own, usual in zip(trained(True), trained(False), strict=True):
+        assert np.allclose(own, usual, rtol=1e-6, atol=1e-7)
+
+
+def test_a_step_that_differs_from_the_last_is_not_timed() -> None:
+    """Its operators are listed, and there is a reason in place of their times."""
+    import torch
+
+    backend = plugins.load("backends", "torch-cpu")()
+    backend.open("cpu", 0, 1, "fp32")
+    clock, steps = PhaseClock(backend), iter(range(1, 100))
+    value = torch.ones(4)
+
+    def step() -> None:
+        for _ in range(next(steps)):
+            value.add_(1)
+
+    session: Any = SimpleNamespace(
+        backend=backend, method={}, progress=lambda *_: None, timed=lambda _: None
+    )
+    found = operators.of_step(session, step, clock)["operators"]
+    assert found["reason"] == operators.DIFFERS and "phases" not in found
+    (row,) = found["rows"]
+    assert (row["kind"], row["count"], row["seconds"]) == ("aten::add_.Tensor", 1, [])
+
+
+# -- gaps ------------------------------------------------------------------------------------------
+
+PHASE_OF = {"aten::mm": "forward_s", "aten::mul.Tensor": "forward_s", "aten::sqrt": "optimizer_s"}
+
+
+def composed(seconds: Mapping[str, float], phases: Mapping[str, float]) -> dict[str, Any]:
+    """`operators` of a point: seconds of each kind, and of the phases of the steps between."""
+    rows = [
+        {
+            "kind": kind,
+            "role": "h.*",
+            "phase": PHASE_OF[kind],
+            "inputs": "float32[4]",
+            "flops": None,
+            "bytes": 32,
+            "count": 2,
+            "seconds": [second] * 3,
+        }
+        for kind, second in seconds.items()
+    ]
+    return {"phases": {name: [s] * 3 for name, s in phases.items()}, "rows": rows, "reason": None}
+
+
+def gap(folder: Path, slow_forward_s: float) -> tuple[Path, list[dict[str, Any]]]:
+    """Lines of attribution.csv: 4 ms by one trainer, 10 ms by another, and operators of both."""
+    fast, slow = training(0.004), training(0.010, trainer="hf")
+    fast["points"][0]["operators"] = composed(
+        {"aten::mm": 1e-3, "aten::mul.Tensor": 1e-3, "aten::sqrt": 1e-3},
+        {"forward_s": 2.5e-3, "optimizer_s": 1.5e-3},
+    )
+    slow["points"][0]["operators"] = composed(
+        {"aten::mm": 1e-3, "aten::mul.Tensor": 4e-3, "aten::sqrt": 1e-3},
+        {"forward_s": slow_forward_s, "optimizer_s": 1.5e-3},
+    )
+    results = make(folder, [fast, slow], devices=(CPU,))
+    return results, table_files.rows(table_files.read(results / "tables/attribution.csv"))
+
+
+def test_a_gap_is_the_sum_of_what_its_parts_take_longer(tmp_path: Path) -> None:
+    results, lines = gap(tmp_path, 8.5e-3)
+    causes = {line["part"]: line for line in lines if line["kind"] == "cause"}
+    assert list(causes) == [part for part in PARTS if part in causes]
+    took = {part: line["seconds"] for part, line in causes.items()}
+    expected = {"products": 0.0, "elementwise operators": 3e-3, OPTIMIZER: 0.0, FRAMEWORK: 3e-3}
+    assert took == pytest.approx(expected)
+    (left,) = (line for line in lines if line["kind"] == "unexplained")
+    whole = next(line for line in lines if line["kind"] == "gap")
+    assert left["seconds"] + sum(took.values()) == pytest.approx(whole["seconds"])
+    assert left["slow_s"] - left["fast_s"] == pytest.approx(left["seconds"])
+    assert whole["verdict"] == EXPLAINED
+    page = render(results).html
+    assert "elementwise operators" in page and "they leave" in page
+
+
+def test_a_gap_is_explained_on_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results, lines = gap(tmp_path, 8.5e-3)
+    where = ["--results", str(results)]
+    assert cli.dispatch(["explain", "hf", "plain", *where]) == 0
+    head, *table = capsys.readouterr().out.splitlines()
+    assert head.startswith("gpt2-nano-hf/torch-cpu/fp32 takes 5.997 ms more a step")
+    assert head.endswith(EXPLAINED)
+    assert [line.split("  ")[0] for line in table][1:] == [
+        line["part"] for line in lines if line["kind"] in ("cause", "unexplained")
+    ]
+    assert cli.dispatch(["explain", "--json", "hf", "plain/cpu-x", *where]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [line["seconds"] for line in told] == [line["seconds"] for line in lines]
+    for names, mistake in (
+        (("hf", "plane"), "plane: no training has 'plane'; did you mean 'plain'?"),
+        (("hf", "fp32"), "add one of: "),
+        (("hf", "gpt2-nano-hf"), "are one training"),
+        (("hf/gpt2-nano-plain", "plain"), "no training has all of these"),
+    ):
+        with pytest.raises(UserError, match=re.escape(mistake)):
+            cli.dispatch(["explain", *names, *where])
+
+
+@pytest.mark.parametrize(
+    ("slow_forward_s", "verdict"), [(7.0e-3, PERHAPS), (3e-3, UNEXPLAINED), (13e-3, OVER)]
+)
+def test_a_gap_is_explained_only_where_both_steps_close(
+    slow_forward_s: float, verdict: str, tmp_path: Path
+) -> None:
+    """The slower step's parts add up to 85 %, 45 % and 145 % of it."""
+    _, lines = gap(tmp_path, slow_forward_s)
+    assert {line["verdict"] for line in lines if line["kind"] == "gap"} == {verdict}

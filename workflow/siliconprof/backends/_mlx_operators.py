@@ -1,0 +1,315 @@
+"""The operators of a training step in MLX: its graph, and the step run primitive by primitive.
+
+MLX computes a step as one graph, inside of which nothing can be timed. `mx.export_function` tells
+every primitive of it with its arguments, so the same step is run again through MLX's Python
+functions, on the same arrays, each primitive evaluated before the next is built. Evaluating costs
+some microseconds by itself: as much as for the primitives that only view an array, of which every
+step has many, and that much is taken off each time. Attention and norms, which MLX spells out on a
+CPU, are the primitives that they consist of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from siliconprof.backends.base import Operator
+from siliconprof.errors import in_one_line
+from siliconprof.stats import statistics
+
+FORWARD, BACKWARD, OTHER, OPTIMIZER = "forward_s", "backward_s", "other_s", "optimizer_s"
+# They compute nothing and copy nothing.
+VIEWS = ("Broadcast", "Transpose", "Squeeze", "ExpandDims", "Unflatten", "AsStrided")
+# Primitives that are called like their function, but for upper case and underscores.
+PLAIN = (
+    *("Abs", "Add", "Cos", "Cosh", "Divide", "Erf", "Exp", "Greater", "GreaterEqual", "Less"),
+    *("LessEqual", "Log", "LogAddExp", "LogicalAnd", "LogicalNot", "LogicalOr", "Matmul"),
+    *("Maximum", "Minimum", "Multiply", "Negative", "NotEqual", "Power", "Sigmoid", "Sign", "Sin"),
+    *("Sinh", "Square", "Subtract", "Tanh"),
+)
+REDUCTIONS = ("all", "any", "sum", "prod", "min", "max")  # by mlx/primitives.h, Reduce::ReduceType
+SUM, REPLACES = 2, 4  # Scatter::ReduceType, of the sum and of none
+
+
+class StepGraph:
+    """The graph of a whole training step.
+
+    Args:
+        stepper: a `MlxStepper`, whose state is left as it is.
+        arrays: of a batch.
+
+    Raises:
+        Unknown: MLX does not tell the graph.
+    """
+
+    def __init__(self, stepper: Any, arrays: Any) -> None:
+        from mlx.utils import tree_flatten, tree_unflatten
+
+        names = [name for name, _ in tree_flatten(self._inputs(stepper, arrays))]
+        parameters, state = stepper.parameters, stepper.optimizer.state
+        self._results: list[str] = []  # names of what a step leaves behind
+        n_gradients = len(tree_flatten(parameters))
+
+        def whole(*values: Any) -> list[Any]:
+            step = stepper.whole(*tree_unflatten(list(zip(names, values, strict=True))))
+            results = tree_flatten([step.parameters, step.state, step.scalars])
+            self._results = [name for name, _ in results]
+            trees = (step.gradients, step.clipped)
+            return [
+                step.scalars[0],
+                *(value for tree in trees for _, value in tree_flatten(tree)),
+                *(value for _, value in results),
+            ]
+
+        values = [value for _, value in tree_flatten(self._inputs(stepper, arrays))]
+        clipped = 1 + n_gradients
+        left = clipped + n_gradients
+        ends: dict[str, Iterable[int]] = {
+            FORWARD: [0],
+            BACKWARD: range(1, clipped),
+            OTHER: range(clipped, left),
+            OPTIMIZER: [],
+        }
+        try:
+            self.graph = Graph(stepper.backend.mx, whole, values, ends)
+        finally:
+            stepper.optimizer.state = state
+            stepper.model.update(parameters)
+        self._wanted = range(left, len(self.graph.outputs))
+
+    @staticmethod
+    def _inputs(stepper: Any, arrays: Any) -> list[Any]:
+        return [stepper.parameters, stepper.optimizer.state, arrays]
+
+    def run(self, stepper: Any, arrays: Any) -> tuple[list[Any], list[tuple[str, float]]]:
+        """([weights, optimizer's state, scalars] after a step, kind and seconds of each operator).
+
+        Raises:
+            Unknown: see `Graph.run`.
+        """
+        from mlx.utils import tree_flatten, tree_unflatten
+
+        values = [value for _, value in tree_flatten(self._inputs(stepper, arrays))]
+        made, times = self.graph.run(values, self._wanted)
+        return tree_unflatten(list(zip(self._results, made, strict=True))), times
+
+    def differs(self, stepper: Any, made: Sequence[Any]) -> str | None:
+        """How the results of `run` differ from those of the stepper's own step; None where not."""
+        from mlx.utils import tree_flatten
+
+        mx, own = stepper.backend.mx, dict(tree_flatten(stepper.parameters))
+        for name, value in tree_flatten(made[0]):
+            if not mx.allclose(value, own[name], rtol=1e-3, atol=1e-5).item():
+                return f"run one by one, a step's operators give another {name}"
+        return None
+
+
+class Primitive(NamedTuple):
+    """One primitive of a graph; arrays are named."""
+
+    name: str
+    arguments: Sequence[Any]
+    inputs: Sequence[str]
+    outputs: Sequence[tuple[str, tuple[int, ...], Any]]  # name, shape, dtype
+    operator: Operator
+
+
+class Unknown(Exception):
+    """A primitive that cannot be called from Python, or was called otherwise; it is named."""
+
+
+class Graph:
+    """The graph of a function of arrays.
+
+    Args:
+        phase_ends: phase -> places of the outputs that are known at its end; what no output needs
+            belongs to the last phase.
+    """
+
+    def __init__(
+        self,
+        mx: Any,
+        function: Callable[..., list[Any]],
+        values: Sequence[Any],
+        phase_ends: Mapping[str, Iterable[int]],
+    ) -> None:
+        events: list[dict[str, Any]] = []
+        try:
+            mx.export_function(events.append, function, *values)
+        except ValueError as error:  # of what is computed again in the backward pass, for one
+            raise Unknown(f"MLX does not tell the step's graph: {in_one_line(error)}") from None
+        self.mx = mx
+        parts = {event["type"]: event for event in events if event["type"] != "primitive"}
+        self.inputs = [name for name, *_ in parts["inputs"]["inputs"]]
+        self.outputs = [name for name, *_ in parts["outputs"]["outputs"]]
+        self.constants = dict(parts["constants"]["constants"])
+        told = [event for event in events if event["type"] == "primitive"]
+        phases = self._phases(told, phase_ends)
+        self.primitives = [_primitive(*both) for both in zip(told, phases, strict=True)]
+        self.operators = [p.operator for p in self.primitives if p.name not in VIEWS]
+
+    def _phases(
+        self, told: Sequence[Mapping[str, Any]], phase_ends: Mapping[str, Iterable[int]]
+    ) -> list[str]:
+        """The phase of each primitive: the first at whose end its result is needed."""
+        maker = {name: i for i, event in enumerate(told) for name, *_ in event["outputs"]}
+        phases = [list(phase_ends)[-1]] * len(told)
+        done: set[int] = set()
+        for phase, places in phase_ends.items():
+            needed = [maker[name] for p in places if (name := self.outputs[p]) in maker]
+            while needed:
+                index = needed.pop()
+                if index not in done:
+                    done.add(index)
+                    phases[index] = phase
+                    inputs = (name for name, *_ in told[index]["inputs"])
+                    needed += [maker[name] for name in inputs if name in maker]
+        return phases
+
+    def run(
+        self, values: Sequence[Any], wanted: Sequence[int]
+    ) -> tuple[list[Any], list[tuple[str, float]]]:
+        """(outputs at the wanted places, kind and seconds of each operator).
+
+        An array is dropped after its last use, so that MLX may write into it as in its own runs.
+
+        Raises:
+            Unknown: a primitive cannot be called from Python.
+        """
+        mx, results = self.mx, [self.outputs[place] for place in wanted]
+        kept = {*results, *self.inputs, *self.constants}
+        last = {name: i for i, p in enumerate(self.primitives) for name in p.inputs}
+        known = dict(zip(self.inputs, values, strict=True)) | self.constants
+        times: list[float] = []
+        for index, primitive in enumerate(self.primitives):
+            arguments = [known[name] for name in primitive.inputs]
+            for name in primitive.inputs:
+                if last[name] == index and name not in kept:
+                    known.pop(name, None)
+            made = call(mx, primitive, arguments)
+            del arguments
+            start = perf_counter()
+            mx.eval(made)
+            times.append(perf_counter() - start)
+            for (name, shape, dtype), array in zip(primitive.outputs, made, strict=True):
+                if array.shape != shape or array.dtype != dtype:
+                    raise Unknown(f"{primitive.name} gives {array.dtype}{list(array.shape)} here")
+                if name in last or name in kept:
+                    known[name] = array
+        return [known[name] for name in results], self._net(times)
+
+    def _net(self, times: Sequence[float]) -> list[tuple[str, float]]:
+        """Kind and seconds of each operator, without what evaluating costs by itself."""
+        by_primitive = list(zip(self.primitives, times, strict=True))
+        views = [seconds for primitive, seconds in by_primitive if primitive.name in VIEWS]
+        cost_s = statistics.median(views) if views else 0.0
+        return [
+            (primitive.name, max(seconds - cost_s, 0.0))
+            for primitive, seconds in by_primitive
+            if primitive.name not in VIEWS
+        ]
+
+
+def _primitive(event: Mapping[str, Any], phase: str) -> Primitive:
+    name, outputs = event["name"], event["outputs"]
+    texts = [f"{_dtype(dtype)}{list(shape)}" for _, shape, dtype in event["inputs"]]
+    moved = sum(math.prod(s) * t.size for _, s, t in (*event["inputs"], *outputs))
+    shapes = [shape for _, shape, _ in event["inputs"]]
+    flops = _flops(name, shapes, outputs[0][1])
+    operator = Operator(name, "", phase, " ".join(texts), flops, moved)
+    inputs = [name for name, *_ in event["inputs"]]
+    return Primitive(name, event["arguments"], inputs, outputs, operator)
+
+
+def _dtype(dtype: Any) -> str:
+    return str(dtype).removeprefix("mlx.core.")
+
+
+def _flops(name: str, shapes: Sequence[Sequence[int]], result: Sequence[int]) -> int | None:
+    """A multiplication and an addition for each term of a product; None of other primitives."""
+    if name in ("Matmul", "AddMM"):
+        return 2 * math.prod(result) * shapes[0][-1]
+    if name == "Convolution":  # the weight: output channels, then all that one result is summed of
+        return 2 * math.prod(result) * math.prod(shapes[1][1:])
+    return None
+
+
+def call(mx: Any, primitive: Primitive, inputs: Sequence[Any]) -> list[Any]:
+    """The results of a primitive, not evaluated.
+
+    Raises:
+        Unknown: nothing in MLX's Python does what it does.
+    """
+    name, own = primitive.name, primitive.arguments
+    _, shape, dtype = primitive.outputs[0]
+    if name in PLAIN:
+        words = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)[1:]
+        return [getattr(mx, {"log_add_exp": "logaddexp"}.get(words, words))(*inputs)]
+    x: Any = inputs[0] if inputs else None
+    match name:
+        case "AddMM":
+            made = mx.addmm(inputs[2], inputs[0], inputs[1], *own)
+        case "Arange":
+            made = mx.arange(*own, dtype=dtype)
+        case "AsStrided":
+            made = mx.as_strided(x, *own)
+        case "AsType":
+            made = x.astype(own[0])
+        case "Broadcast":
+            made = mx.broadcast_to(x, shape)
+        case "Concatenate":
+            made = mx.concatenate(list(inputs), own[0])
+        case "Convolution":
+            strides, low, high, *dilations_groups_flip = own
+            made = mx.conv_general(*inputs, strides, (low, high), *dilations_groups_flip)
+        case "Equal":
+            made = mx.equal(*inputs)
+        case "ExpandDims" | "Squeeze" | "Transpose":
+            function = {"ExpandDims": "expand_dims"}.get(name, name.lower())
+            made = getattr(mx, function)(x, own[0])
+        case "Flatten" | "Unflatten":
+            made = getattr(mx, name.lower())(x, *own)
+        case "Full":
+            made = mx.full(shape, x)
+        case "Gather" if list(own[0]) == [0] and own[1][0] == 1:
+            made = mx.expand_dims(mx.take(x, inputs[1], 0), inputs[1].ndim)
+        case "GatherAxis":
+            made = mx.take_along_axis(x, inputs[1], own[0])
+        case "LogSumExp":
+            made = mx.logsumexp(x, -1, keepdims=True)
+        case "Pad":
+            widths = [(0, 0)] * x.ndim
+            for axis, low, high in zip(*own, strict=True):
+                widths[axis] = (low, high)
+            made = mx.pad(x, widths, constant_values=inputs[1])
+        case "Reduce":
+            kept = len(shape) == x.ndim
+            made = getattr(mx, REDUCTIONS[own[0]])(x, own[1], keepdims=kept)
+        case "Reshape":
+            made = mx.reshape(x, shape)
+        case "Scatter" if own[0] == SUM and list(own[1]) == [0]:
+            made = x.at[inputs[1]].add(inputs[2].squeeze(inputs[1].ndim))
+        case "ScatterAxis":
+            made = mx.put_along_axis(x, inputs[1], inputs[2], own[1])
+        case "Select":
+            made = mx.where(*inputs)
+        case "Slice":
+            made = x[_slices(*own)]
+        case "SliceUpdate" if own[0] == REPLACES:
+            made = mx.array(x)
+            made[_slices(*own[1:])] = inputs[1]
+        case "Softmax":
+            made = mx.softmax(x, -1, precise=own[0])
+        case "Split":
+            return list(mx.split(x, list(own[0]), own[1]))
+        case "Sqrt":
+            made = mx.rsqrt(x) if own[0] else mx.sqrt(x)
+        case _:
+            raise Unknown(f"{name}({', '.join(map(str, own))}) cannot be called from Python")
+    return [made]
+
+
+def _slices(starts: Sequence[int], stops: Sequence[int], steps: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(map(slice, starts, stops, steps))

@@ -1,0 +1,211 @@
+"""The operators of a training step in torch: whose they are, on what they work, how long they take.
+
+A dispatch mode sees every operator that torch hands to the device, below autograd; views, which
+move nothing, are left out. Modules are told by hooks: an operator of the forward pass is that of
+the innermost module under way, one of the backward pass that of the module in which its node of
+autograd's graph was made, or whose weight's gradient it adds up, one of the optimizer its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+from siliconprof.backends.base import Operator
+
+OUTSIDE = "outside the model"
+SDPA = "aten::_scaled_dot_product_flash_attention_for_cpu"
+# An LSTM layer's operators -> how often it multiplies with its weights; backwards for both factors.
+LSTM: Mapping[str, int] = {"aten::mkldnn_rnn_layer": 1, "aten::mkldnn_rnn_layer_backward": 2}
+
+
+@contextmanager
+def described(clock: Any) -> Iterator[list[Operator]]:
+    """See `Backend.operators_described`."""
+    found: list[Operator] = []
+    edges: list[int] = []  # of the clock before each
+    roles = _Roles()
+
+    def describe(operator: Any, args: Any, kwargs: Any) -> Any:
+        inputs = [tensor_text(tensor) for tensor in _tensors((args, kwargs))]
+        read_bytes = _bytes((args, kwargs))
+        result = operator(*args, **kwargs)
+        flops, moved = _flops(operator, args, kwargs, result), read_bytes + _bytes(result)
+        one = Operator(operator.name(), roles.current(), "", " ".join(inputs), flops, moved)
+        found.append(one)
+        edges.append(clock.n_edges)
+        return result
+
+    roles.listen()
+    try:
+        with _watch(describe):
+            yield found
+    finally:
+        roles.leave()
+    found[:] = [one._replace(phase=clock.phase_at(n)) for one, n in zip(found, edges, strict=True)]
+
+
+@contextmanager
+def timed() -> Iterator[list[tuple[str, float]]]:
+    """See `Backend.operators_timed`; seconds include the operator's dispatch below autograd."""
+    found: list[tuple[str, float]] = []
+
+    def measure(operator: Any, args: Any, kwargs: Any) -> Any:
+        start = perf_counter()
+        result = operator(*args, **kwargs)
+        end = perf_counter()
+        found.append((operator.name(), end - start))
+        return result
+
+    with _watch(measure):
+        yield found
+
+
+def _watch(see: Callable[[Any, Any, Any], Any]) -> Any:
+    """A dispatch mode that has every operator that moves or computes anything run by `see`."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            view = func.is_view or func.name() == "aten::_unsafe_view"  # by its schema it is none
+            if view or func.namespace == "profiler":
+                return func(*args, **(kwargs or {}))
+            return see(func, args, kwargs or {})
+
+    return Watch()
+
+
+class _Roles:
+    """Tells whose an operator is, while it listens to modules and optimizers."""
+
+    def __init__(self) -> None:
+        self.stack: list[str] = []
+        self.names: dict[Any, str] = {}  # module or parameter -> name in the model
+        self.spans: list[tuple[int, int, str]] = []  # of nodes made in a module, inner ones first
+        self.begun: list[int] = []
+        self.optimizer: str | None = None
+        self.hooks: list[Any] = []
+
+    def listen(self) -> None:
+        """Begin."""
+        from torch.nn.modules.module import (
+            register_module_forward_hook,
+            register_module_forward_pre_hook,
+        )
+        from torch.optim.optimizer import (
+            register_optimizer_step_post_hook,
+            register_optimizer_step_pre_hook,
+        )
+
+        def step_begins(optimizer: Any, *_: Any) -> None:
+            self.optimizer = type(optimizer).__name__
+
+        def step_ends(*_: Any) -> None:
+            self.optimizer = None
+
+        self.hooks = [
+            register_module_forward_pre_hook(self._enter),
+            register_module_forward_hook(self._leave, always_call=True),
+            register_optimizer_step_pre_hook(step_begins),
+            register_optimizer_step_post_hook(step_ends),
+        ]
+
+    def leave(self) -> None:
+        """End."""
+        for hook in self.hooks:
+            hook.remove()
+
+    def _enter(self, module: Any, *_: Any) -> None:
+        if not self.stack and module not in self.names:
+            self._name(module)
+        self.stack.append(self.names.get(module, type(module).__name__))
+        self.begun.append(_next_node())
+
+    def _leave(self, module: Any, *_: Any) -> None:
+        self.spans.append((self.begun.pop(), _next_node(), self.stack.pop()))
+
+    def _name(self, model: Any) -> None:
+        """Name a model's modules, and its weights after the module that has them."""
+        for name, module in model.named_modules():
+            self.names[module] = role_of(name, type(module).__name__)
+            for weight in module.parameters(recurse=False):
+                self.names.setdefault(weight, self.names[module])
+
+    def current(self) -> str:
+        """Of the operator that is about to run."""
+        from torch._C import _current_autograd_node
+
+        if self.optimizer:
+            return self.optimizer
+        node = _current_autograd_node()
+        if self.stack or node is None:
+            return self.stack[-1] if self.stack else OUTSIDE
+        variable = getattr(node, "variable", None)  # of a node that adds up a weight's gradient
+        if variable is not None:
+            return self.names.get(variable, OUTSIDE)
+        number = node._sequence_nr()
+        return next((name for low, high, name in self.spans if low <= number < high), OUTSIDE)
+
+
+def _next_node() -> int:
+    """The number of the next node of autograd's graph."""
+    from torch._C._autograd import _get_sequence_nr
+
+    return int(_get_sequence_nr())
+
+
+def role_of(name: str, type_name: str) -> str:
+    """`h.3.attn` -> `h.*.attn`: layers do the same work; a module without a word is its type."""
+    role = re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", name)
+    return role if role.strip("*.") else type_name
+
+
+def tensor_text(tensor: Any) -> str:
+    """`float32[4, 64]`, and its strides where it is not laid out row by row: `float32[64, 4]/1, 64`."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    text = f"{dtype}{list(tensor.shape)}"
+    return text if tensor.is_contiguous() else f"{text}/{', '.join(map(str, tensor.stride()))}"
+
+
+def _tensors(values: Any) -> list[Any]:
+    """All tensors among the values."""
+    from torch.utils._pytree import tree_leaves
+
+    return [value for value in tree_leaves(values) if hasattr(value, "untyped_storage")]
+
+
+def _bytes(values: Any) -> int:
+    """Bytes of all tensors among the values; what is expanded counts once."""
+    total = 0
+    for tensor in _tensors(values):
+        distinct = 1
+        for length, stride in zip(tensor.shape, tensor.stride(), strict=True):
+            distinct *= length if stride else min(length, 1)
+        total += distinct * tensor.element_size()
+    return total
+
+
+def _flops(operator: Any, args: Any, kwargs: Any, result: Any) -> int | None:
+    """A multiplication and an addition for each term of a product; None of other operators.
+
+    torch's own counter has no formula for attention on a CPU and for recurrent layers.
+    """
+    from torch.utils import flop_counter
+
+    name = operator.name()
+    if name == SDPA:
+        return flop_counter.sdpa_flop_count(*(tensor.shape for tensor in args[:3]))
+    if name == f"{SDPA}_backward":
+        return flop_counter.sdpa_backward_flop_count(*(tensor.shape for tensor in args[:4]))
+    if name in LSTM:
+        # input (time, batch, channels), and the two matrices that meet it at every time
+        values, of_input, of_state = args[:3]
+        steps = values.shape[0] * values.shape[1]
+        return 2 * LSTM[name] * int(steps) * int(of_input.numel() + of_state.numel())
+    formula = flop_counter.flop_registry.get(operator.overloadpacket)
+    return int(formula(*args, **kwargs, out_val=result)) if formula else None

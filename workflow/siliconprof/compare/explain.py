@@ -1,0 +1,123 @@
+"""Why one training takes longer than another: the parts of both steps beside each other.
+
+    siliconprof explain gpt2-nano-plain/torch-cpu/fp32 gpt2-nano-plain/mlx/fp32
+    siliconprof explain --json torch-cpu/hf mlx
+
+A training is named by words that it alone has, in any order, with `/` between: its workload,
+backend, precision, scenario, trainer, device, host. Both must have done the same work a step. Where
+the operators of both were timed, the causes are the parts of the steps; else they are estimates.
+Nothing is measured: the numbers are those of results/tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from siliconprof.analyse import attribution
+from siliconprof.analyse.attribution import CAUSE, GAP, LEFT
+from siliconprof.analyse.equal_work import WORK, work
+from siliconprof.errors import UserError, stage
+from siliconprof.store import results
+from siliconprof.store.table_files import Row
+from siliconprof.store.validation import nearest
+
+NAMING = ("workload", "backend", "precision", "scenario", "trainer", "device", "host")
+ASKED = "asked for"  # why the two are a pair
+
+
+def chosen(points: Iterable[Row], name: str) -> Row:
+    """The training that the words of a name have in common.
+
+    Raises:
+        UserError: there is none, or several.
+    """
+    trainings = [point for point in points if attribution.has_parts(point)]
+    known = sorted({str(point[axis]) for point in trainings for axis in NAMING})
+    words = name.split("/")
+    for word in words:
+        if word not in known:
+            raise UserError(f"{name}: no training has {word!r}{nearest(word, known)}")
+    found = [p for p in trainings if set(words) <= {str(p[axis]) for axis in NAMING}]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UserError(f"{name}: no training has all of these")
+    names = [
+        "/".join(str(point[axis]) for axis in NAMING if len({p[axis] for p in found}) > 1)
+        for point in found
+    ]
+    raise UserError(f"{name}: {len(found)} trainings have these; add one of: {', '.join(names)}")
+
+
+def lines(folder: Path, names: Sequence[str]) -> list[Row]:
+    """The lines of attribution.csv for two trainings by name.
+
+    Raises:
+        UserError: see `chosen`; or they did not do the same work, or are one.
+    """
+    floors = sorted((folder / "noise-floor").glob("*.json"))
+    points, inputs = attribution.read(results.load(folder), floors)
+    a, b = (chosen(points, name) for name in names)
+    if a is b:
+        raise UserError(f"{names[0]} and {names[1]} are one training; name two")
+    apart = [
+        f"{name} {one} and {other}"
+        for name, one, other in zip(WORK, work(a), work(b), strict=True)
+        if one != other
+    ]
+    if apart:
+        raise UserError(f"{names[0]} and {names[1]} differ in their work: {'; '.join(apart)}")
+    return list(attribution.rows_of(0, attribution.ordered(a, b, ASKED), inputs))
+
+
+def as_text(found: Sequence[Row]) -> str:
+    """A table of the causes, in ms a step, and what each number rests on."""
+
+    def ms(seconds: float | None) -> str:
+        return "-" if seconds is None else f"{1e3 * seconds:.4g}"
+
+    gap = next(line for line in found if line["kind"] == GAP)
+    fast, slow = (
+        "/".join(str(gap[f"{side}_{axis}"]) for axis in ("workload", "backend", "precision"))
+        for side in attribution.SIDES
+    )
+    text = [
+        f"{slow} takes {ms(gap['seconds'])} ms more a step than {fast} "
+        f"(both 95 % intervals allow {ms(gap['low_s'])} to {ms(gap['high_s'])}): {gap['verdict']}"
+    ]
+    table = [("part", "faster, ms", "slower, ms", "more, ms", "of the gap", "basis")]
+    for line in found:
+        if line["kind"] in (CAUSE, LEFT):
+            hows = dict.fromkeys(filter(None, (line["fast_how"], line["slow_how"], line["reason"])))
+            share = "-" if line["share"] is None else f"{line['share']:.0%}"
+            sides = (ms(line["fast_s"]), ms(line["slow_s"]), ms(line["seconds"]))
+            table.append((line["part"], *sides, share, "; ".join(hows)))
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]) - 1)]
+    for name, *numbers, basis in table:
+        cells = [n.rjust(width) for n, width in zip(numbers, widths[1:], strict=True)]
+        text.append("  ".join([name.ljust(widths[0]), *cells, basis]).rstrip())
+    return "\n".join(text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print it."""
+    parser = argparse.ArgumentParser(
+        prog="siliconprof explain",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("trainings", nargs=2, metavar=("A", "B"))
+    parser.add_argument("--results", type=Path, default=Path("results"), help="of a run")
+    parser.add_argument("--json", action="store_true", help="the lines of attribution.csv as JSON")
+    arguments = parser.parse_args(argv)
+    found = lines(arguments.results, arguments.trainings)
+    print(json.dumps(found, indent=1) if arguments.json else as_text(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

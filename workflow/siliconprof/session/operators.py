@@ -1,0 +1,131 @@
+"""Where a training step's time goes: its operators, each timed inside of real steps.
+
+The first step that is watched is described: which operators, whose, on what. In the others they are
+timed. They take turns with steps that nobody watches, so that what drifts affects both alike; what
+a phase lasts in those beyond its operators in these is the framework's own: Python, autograd's walk
+through the graph, views. Timing an operator costs about a microsecond, and makes the steps in which
+it happens longer, not the operators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from siliconprof.backends.base import Operator, Unsupported
+
+if TYPE_CHECKING:
+    from siliconprof.session.session import Session
+    from siliconprof.session.timing import PhaseClock
+
+RARER = 1.2  # a step is watched once there are so many times as many others, and one more
+FEWEST, MOST = 3, 12  # steps of either kind of a training that is watched by itself
+BUDGET_S = 0.4  # for them, once there are the fewest
+DIFFERS = "a step's operators are not those of the step before"
+NONE_YET = "the training ended before a step's operators were timed"
+
+
+class Operators:
+    """Watches the operators of some steps of a training."""
+
+    def __init__(self, session: Session, clock: PhaseClock) -> None:
+        self.session, self.clock = session, clock
+        self._listed: list[Operator] | None = None
+        self._times: list[list[float]] = []  # of each operator, by step
+        # why nothing, or nothing more, is watched
+        self._reason = refusal(lambda: session.backend.operators_described(clock))
+        self._next = 1  # how many other steps there are then
+        self._watching = ExitStack()
+        self._seen: Any = None
+
+    def due(self, others: int) -> bool:
+        """Whether the next step is to be watched.
+
+        Args:
+            others: steps that were timed in the usual way so far.
+        """
+        return self._reason is None and others >= self._next
+
+    def begin(self, others: int) -> None:
+        """Watch the step that begins, which is split."""
+        backend = self.session.backend
+        describes = self._listed is None
+        watch = backend.operators_described(self.clock) if describes else backend.operators_timed()
+        self._seen = self._watching.enter_context(watch)
+        self._next = math.ceil(RARER * others) + 1
+
+    def end(self) -> None:
+        """Keep what was seen; the clock has stopped."""
+        self._watching.close()
+        backend = self.session.backend
+        if self._listed is None:
+            self._listed = self._seen
+            self.session.method["kernels"] = backend.kernels(self._seen)
+            self._reason = refusal(backend.operators_timed)
+        elif [kind for kind, _ in self._seen] == [operator.kind for operator in self._listed]:
+            self._times.append([seconds for _, seconds in self._seen])
+        else:
+            self._reason = DIFFERS
+
+    def part(self, phases: Mapping[str, list[float]] | None = None) -> dict[str, Any]:
+        """`operators` of the training's point; nothing where no backend tells.
+
+        Args:
+            phases: seconds of each phase in the steps between, where they are not the point's own.
+        """
+        if self._listed is None:
+            return {}
+        places: dict[Operator, list[int]] = {}
+        for place, operator in enumerate(self._listed):
+            places.setdefault(operator, []).append(place)
+        times = [] if self._reason else self._times
+        rows = [
+            {
+                **operator._asdict(),
+                "count": len(own),
+                "seconds": [round(sum(step[place] for place in own), 9) for step in times],
+            }
+            for operator, own in places.items()
+        ]
+        reason = self._reason or (None if times else NONE_YET)
+        phases = None if reason else phases
+        return {
+            "operators": {"rows": rows, "reason": reason} | ({"phases": phases} if phases else {})
+        }
+
+
+def refusal(ask: Callable[[], Any]) -> str | None:
+    """Why a backend does not do what it is asked for, or None."""
+    try:
+        ask()
+    except Unsupported as error:
+        return str(error)
+    return None
+
+
+def of_step(session: Session, step: Callable[[], Any], clock: PhaseClock) -> dict[str, Any]:
+    """The same of a training whose own steps are timed whole, or are few.
+
+    Args:
+        step: one more training step, with its edges on the clock.
+    """
+    watched, phases, spent_s = Operators(session, clock), dict[str, list[float]](), 0.0
+    others = 1
+    while watched.due(10 * MOST) and (others <= FEWEST or (others <= MOST and spent_s < BUDGET_S)):
+        session.progress("operators of a step", others)
+        clock.start(split=True)
+        watched.begin(others)
+        step()
+        watched_s, _ = clock.stop()
+        watched.end()
+        clock.start(split=True)
+        step()
+        step_s, of_step_s = clock.stop()
+        for phase, seconds in of_step_s.items():
+            phases.setdefault(phase, []).append(seconds)
+        spent_s += watched_s + step_s
+        others += 1
+    session.timed(spent_s)
+    return watched.part(phases)
