@@ -1,0 +1,255 @@
+"""Is a training step what its operators and the framework take, and is a planted cause found?
+
+    python benchmarks/explanation.py [--rounds 5]
+
+For each of several trainings, in torch with one thread and with two, and in MLX: the step that its
+operators, timed inside of steps, predict together with the framework's time, which is measured in
+another model, the same at the least shapes: what that one's step lasts beyond its own operators.
+Then causes of known kind are planted into one side of a pair in torch, both sides measured in turn in
+one process: how much of the gap between their unsplit steps the parts that should have it get.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "workflow"))
+
+from siliconprof import plugins  # noqa: E402
+from siliconprof.analyse import operator_rows  # noqa: E402
+from siliconprof.analyse.operator_rows import FRAMEWORK, OTHERS, PARTS  # noqa: E402
+from siliconprof.session import operators, step_shapes  # noqa: E402
+from siliconprof.session.timing import PhaseClock  # noqa: E402
+from siliconprof.stats.statistics import median  # noqa: E402
+
+TINY = {"size": "tiny", "batch_size": 4, "seq_len": 128}
+TRAININGS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
+    "gpt2-nano 1 x 32": ("gpt2", "text", {"size": "nano", "batch_size": 1, "seq_len": 32}),
+    "gpt2-nano 4 x 64": ("gpt2", "text", {"size": "nano", "batch_size": 4, "seq_len": 64}),
+    "gpt2-tiny 4 x 128": ("gpt2", "text", TINY),
+    "gpt2-tiny LoRA": ("gpt2", "text", TINY | {"lora_rank": 8}),
+    "gpt2-nano 8 x 128": ("gpt2", "text", {"size": "nano", "batch_size": 8, "seq_len": 128}),
+    "gpt2-mini 2 x 128": ("gpt2", "text", {"size": "mini", "batch_size": 2, "seq_len": 128}),
+}
+PLANTED_S = 10e-3
+UNSPLIT_STEPS = 10  # in each round
+OF_OPERATORS = tuple(part for part in PARTS if part != FRAMEWORK)
+
+
+class Training:
+    """A training that takes one more step on request."""
+
+    def __init__(
+        self,
+        name: str,
+        threads: int,
+        precision: str = "fp32",
+        backend: str = "torch-cpu",
+        least: bool = False,
+    ) -> None:
+        module, kind, own = TRAININGS[name]
+        plugin = plugins.load("workloads", module)
+        defaults = {key: schema.get("default") for key, schema in plugin.PARAMETERS.items()}
+        data = {"dataset_vocab_size": 1024, "dataset_clip_seconds": 2, "dataset_n_mels": 80}
+        least_data = {"batch_size": 1, "seq_len": 2, "dataset_vocab_size": 256} if least else {}
+        parameters = {**defaults, **data, **own, **least_data}
+        workload = plugin(parameters)
+        if least:
+            workload.n_embd = workload.n_head
+        self.backend = plugins.load("backends", backend)()
+        self.backend.import_framework()
+        self.backend.open("cpu", 0, threads, precision)
+        self.stepper = self.backend.stepper(workload, 0)
+        self.batch = next(iter(workload.batches(step_shapes.blank_data(kind, parameters), 0)))
+        self.clock = PhaseClock(self.backend)
+
+    def unsplit_s(self) -> float:
+        """Seconds of a whole step."""
+        self.clock.start(split=False)
+        self.stepper.step(self.batch, self.clock)
+        return self.clock.stop()[0]
+
+    def parts(self) -> dict[str, float]:
+        """Seconds of each part of a step."""
+        session: Any = SimpleNamespace(
+            backend=self.backend, method={}, progress=lambda *_: None, timed=lambda _: None
+        )
+        point = operators.of_step(
+            session, lambda: self.stepper.step(self.batch, self.clock), self.clock
+        )
+        found = dict.fromkeys(PARTS, 0.0)
+        for row in operator_rows.rows({"points": [point | {"times": {}}]}):
+            found[row["group"] if row["group"] in PARTS else OTHERS] += row["seconds"]
+        return found
+
+
+class Plant(NamedTuple):
+    """A cause of known kind, present while its context is open."""
+
+    of: str  # training
+    planted: Callable[[Training], Any]
+    found_in: tuple[str, ...]  # parts that should have it
+    precision: str = "fp32"  # of the planted side
+    threads: int | None = None  # of the planted side, else as many as of the other
+
+
+@contextmanager
+def before_update(training: Training, wait: Callable[[], None]) -> Iterator[None]:
+    """Something that happens before each update."""
+    hook = training.stepper.optimizer.register_step_pre_hook(lambda *_: wait())
+    yield
+    hook.remove()
+
+
+def burn() -> None:
+    """Keep the interpreter busy."""
+    end = time.perf_counter() + PLANTED_S
+    while time.perf_counter() < end:
+        pass
+
+
+@contextmanager
+def activation(training: Training, again: Callable[[Any], Any]) -> Iterator[None]:
+    """Something done to the result of every activation, besides."""
+    modules = training.stepper.model.modules()
+    hooks = [
+        module.register_forward_hook(lambda _module, _inputs, output: again(output))
+        for module in modules
+        if "GELU" in type(module).__name__
+    ]
+    assert hooks
+    yield
+    for hook in hooks:
+        hook.remove()
+
+
+def slower_elementwise(values: Any) -> Any:
+    """Passes that change nothing."""
+    for _ in range(24):
+        values = values * 1.0
+    return values
+
+
+def slower_products(values: Any) -> Any:
+    """A product that changes nothing that matters."""
+    import torch
+
+    flat = values.detach().reshape(-1, values.shape[-1])
+    torch.mm(torch.mm(flat.t(), flat), flat.t())
+    return values
+
+
+PLANTS: Mapping[str, Plant] = {
+    "a sleep before each update": Plant(
+        "gpt2-tiny 4 x 128",
+        lambda training: before_update(training, lambda: time.sleep(PLANTED_S)),
+        (FRAMEWORK,),
+    ),
+    "work in Python before each update": Plant(
+        "gpt2-tiny 4 x 128", lambda training: before_update(training, burn), (FRAMEWORK,)
+    ),
+    "elementwise passes": Plant(
+        "gpt2-tiny 4 x 128",
+        lambda training: activation(training, slower_elementwise),
+        ("elementwise operators",),
+    ),
+    "further products": Plant(
+        "gpt2-tiny 4 x 128",
+        lambda training: activation(training, slower_products),
+        ("products",),
+    ),
+    "bf16 in place of fp32": Plant(
+        "gpt2-tiny 4 x 128", lambda _: nullcontext(), OF_OPERATORS, "bf16"
+    ),
+    "one thread in place of two": Plant(
+        "gpt2-tiny 4 x 128", lambda _: nullcontext(), OF_OPERATORS, threads=1
+    ),
+}
+
+
+def use_threads(threads: int) -> None:
+    """Have torch's operators use so many threads from now on."""
+    import torch
+
+    torch.set_num_threads(threads)
+
+
+def predicted(name: str, backend: str, threads: int, rounds: int) -> tuple[float, float, float]:
+    """(seconds of a training's unsplit step, of its operators, of the framework elsewhere)."""
+    training = Training(name, threads, backend=backend)
+    twin = Training(name, threads, backend=backend, least=True)
+    steps, of_operators, framework = [], [], []
+    for index in range(rounds + 1):  # the first warms up
+        own = [training.unsplit_s() for _ in range(UNSPLIT_STEPS)]
+        parts = training.parts()
+        least = median([twin.unsplit_s() for _ in range(10 * UNSPLIT_STEPS)])
+        of_twin = twin.parts()
+        if index:
+            steps += own
+            of_operators.append(sum(parts[part] for part in OF_OPERATORS))
+            framework.append(least - sum(of_twin[part] for part in OF_OPERATORS))
+    return median(steps), median(of_operators), median(framework)
+
+
+def found(plant: Plant, rounds: int, threads: int) -> tuple[float, float, float]:
+    """(seconds of the gap that was planted, found in the right parts, found in none)."""
+    plain, planted = Training(plant.of, threads), Training(plant.of, threads, plant.precision)
+    gaps, right, rest = [], [], []
+    for index in range(rounds + 1):  # the first warms up
+        steps, parts = [], []
+        for training, own, context in (
+            (plain, threads, nullcontext()),
+            (planted, plant.threads or threads, plant.planted(planted)),
+        ):
+            use_threads(own)
+            with context:
+                steps.append(median([training.unsplit_s() for _ in range(UNSPLIT_STEPS)]))
+                parts.append(training.parts())
+        if index:
+            change = {part: parts[1][part] - parts[0][part] for part in PARTS}
+            gaps.append(steps[1] - steps[0])
+            right.append(sum(change[part] for part in plant.found_in))
+            rest.append(gaps[-1] - sum(change.values()))
+    return median(gaps), median(right), median(rest)
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    for backend, threads in (("torch-cpu", 1), ("torch-cpu", 2), ("mlx", 2)):
+        on = f"{backend}, {threads} thread(s)"
+        print(f"\n| training, {on} | step ms | its operators | framework, elsewhere | error |")
+        print("| --- | --- | --- | --- | --- |")
+        errors = []
+        for name in TRAININGS:
+            step_s, operators_s, framework_s = predicted(name, backend, threads, rounds)
+            errors.append((operators_s + framework_s) / step_s - 1)
+            figures = " | ".join(f"{1e3 * s:.2f}" for s in (step_s, operators_s, framework_s))
+            print(f"| {name} | {figures} | {errors[-1]:+.1%} |", flush=True)
+        size, bias = sum(map(abs, errors)) / len(errors), sum(errors) / len(errors)
+        print(f"mean of sizes {size:.1%}, bias {bias:+.1%}, worst {max(errors, key=abs):+.1%}")
+        if backend != "torch-cpu":
+            continue
+        print(f"\n| planted, {on} | gap ms | in the right parts | in none |")
+        print("| --- | --- | --- | --- |")
+        for name, plant in PLANTS.items():
+            if plant.threads == threads:
+                continue
+            gap_s, right_s, rest_s = found(plant, rounds, threads)
+            shares = f"{right_s / gap_s:.0%} | {rest_s / gap_s:.0%}"
+            print(f"| {name} | {1e3 * gap_s:.2f} | {shares} |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
