@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,30 +37,37 @@ MODELS: Mapping[str, tuple[str, dict[str, Any], tuple[float, float]]] = {
 }
 
 
-def looked_at(
-    module: str, backend_name: str = "torch-cpu", **more: Any
-) -> tuple[dict[str, Any], Any]:
-    """(`operators` of a real training's point, the workload) on one thread."""
+def trained(module: str, name: str = "torch-cpu", **more: Any) -> tuple[Any, PhaseClock, Any]:
+    """(a stepper on one thread, a clock, a batch) of a real training."""
     kind, own, _ = MODELS[module]
     plugin = plugins.load("workloads", module)
-    defaults = {name: schema.get("default") for name, schema in plugin.PARAMETERS.items()}
+    defaults = {key: schema.get("default") for key, schema in plugin.PARAMETERS.items()}
     data = {"dataset_vocab_size": 512, "dataset_clip_seconds": 2, "dataset_n_mels": 80}
     parameters = {**defaults, **data, **own, **more}
     workload = plugin(parameters)
-    backend = plugins.load("backends", backend_name)()
+    backend = plugins.load("backends", name)()
     backend.import_framework()
     backend.open("cpu", 0, 1, "fp32")
-    stepper = backend.stepper(workload, 0)
     batch = next(iter(workload.batches(step_shapes.blank_data(kind, parameters), 0)))
-    clock = PhaseClock(backend)
+    return backend.stepper(workload, 0), PhaseClock(backend), batch
+
+
+def watched(backend: Any, step: Callable[[], Any], clock: PhaseClock) -> dict[str, Any]:
+    """`operators` of a training's point."""
     session: Any = SimpleNamespace(
         backend=backend, method={}, progress=lambda *_: None, timed=lambda _: None
     )
+    return operators.of_step(session, step, clock)["operators"]
+
+
+def looked_at(module: str, name: str = "torch-cpu", **more: Any) -> tuple[dict[str, Any], Any]:
+    """(`operators` of a real training's point, the workload)."""
+    stepper, clock, batch = trained(module, name, **more)
     stepper.step(batch, clock)  # AdamW makes its moments
-    found = operators.of_step(session, lambda: stepper.step(batch, clock), clock)["operators"]
+    found = watched(stepper.backend, lambda: stepper.step(batch, clock), clock)
     point = {"params": {}, "times": {}, "flops": None, "bytes": None, "memory": {}}
     assert record_problems([{**point, "operators": found}], "points") == []
-    return found, workload
+    return found, stepper.workload
 
 
 @pytest.mark.parametrize("backend", ["torch-cpu", "mlx"])
@@ -121,27 +128,19 @@ def test_a_step_that_mlx_runs_one_by_one_trains_as_any_other() -> None:
     import numpy as np
     from mlx.utils import tree_flatten
 
-    def trained(watched: bool) -> list[Any]:
-        kind, own, _ = MODELS["gpt2"]
-        plugin = plugins.load("workloads", "gpt2")
-        defaults = {name: schema.get("default") for name, schema in plugin.PARAMETERS.items()}
-        parameters = {**defaults, "dataset_vocab_size": 512, **own}
-        backend = plugins.load("backends", "mlx")()
-        backend.import_framework()
-        backend.open("cpu", 0, 1, "fp32")
-        workload = plugin(parameters)
-        stepper, clock = backend.stepper(workload, 0), PhaseClock(backend)
-        batch = next(iter(workload.batches(step_shapes.blank_data(kind, parameters), 0)))
+    def after_three_steps(one_by_one: bool) -> list[Any]:
+        stepper, clock, batch = trained("gpt2", "mlx")
+        backend = stepper.backend
         clock.start(split=True)
-        with backend.operators_described(clock) if watched else nullcontext():
+        with backend.operators_described(clock) if one_by_one else nullcontext():
             stepper.step(batch, clock)
-        with backend.operators_timed() if watched else nullcontext() as found:
+        with backend.operators_timed() if one_by_one else nullcontext() as found:
             loss = stepper.step(batch, clock)
-        assert not watched or len(found) > 500
+        assert not one_by_one or len(found) > 500
         stepper.step(batch, clock)
         return [loss(), *(np.array(value) for _, value in tree_flatten(stepper.parameters))]
 
-    for own, usual in zip(trained(True), trained(False), strict=True):
+    for own, usual in zip(after_three_steps(True), after_three_steps(False), strict=True):
         assert np.allclose(own, usual, rtol=1e-6, atol=1e-7)
 
 
@@ -158,10 +157,7 @@ def test_a_step_that_differs_from_the_last_is_not_timed() -> None:
         for _ in range(next(steps)):
             value.add_(1)
 
-    session: Any = SimpleNamespace(
-        backend=backend, method={}, progress=lambda *_: None, timed=lambda _: None
-    )
-    found = operators.of_step(session, step, clock)["operators"]
+    found = watched(backend, step, clock)
     assert found["reason"] == operators.DIFFERS and "phases" not in found
     (row,) = found["rows"]
     assert (row["kind"], row["count"], row["seconds"]) == ("aten::add_.Tensor", 1, [])
@@ -190,7 +186,9 @@ def composed(seconds: Mapping[str, float], phases: Mapping[str, float]) -> dict[
     return {"phases": {name: [s] * 3 for name, s in phases.items()}, "rows": rows, "reason": None}
 
 
-def gap(folder: Path, slow_forward_s: float) -> tuple[Path, list[dict[str, Any]]]:
+def gap(
+    folder: Path, slow_forward_s: float, elementwise_s: float = 5e-3
+) -> tuple[Path, list[dict[str, Any]]]:
     """Lines of attribution.csv: 4 ms by one trainer, 10 ms by another, and operators of both."""
     fast, slow = training(0.004), training(0.010, trainer="hf")
     fast["points"][0]["operators"] = composed(
@@ -198,7 +196,7 @@ def gap(folder: Path, slow_forward_s: float) -> tuple[Path, list[dict[str, Any]]
         {"forward_s": 2.5e-3, "optimizer_s": 1.5e-3},
     )
     slow["points"][0]["operators"] = composed(
-        {"aten::mm": 1e-3, "aten::mul.Tensor": 4e-3, "aten::sqrt": 1e-3},
+        {"aten::mm": 1e-3, "aten::mul.Tensor": elementwise_s, "aten::sqrt": 1e-3},
         {"forward_s": slow_forward_s, "optimizer_s": 1.5e-3},
     )
     results = make(folder, [fast, slow], devices=(CPU,))
@@ -210,7 +208,7 @@ def test_a_gap_is_the_sum_of_what_its_parts_take_longer(tmp_path: Path) -> None:
     causes = {line["part"]: line for line in lines if line["kind"] == "cause"}
     assert list(causes) == [part for part in PARTS if part in causes]
     took = {part: line["seconds"] for part, line in causes.items()}
-    expected = {"products": 0.0, "elementwise operators": 3e-3, OPTIMIZER: 0.0, FRAMEWORK: 3e-3}
+    expected = {"products": 0.0, "elementwise operators": 4e-3, OPTIMIZER: 0.0, FRAMEWORK: 2e-3}
     assert took == pytest.approx(expected)
     (left,) = (line for line in lines if line["kind"] == "unexplained")
     whole = next(line for line in lines if line["kind"] == "gap")
@@ -255,3 +253,9 @@ def test_a_gap_is_explained_only_where_both_steps_close(
     """The slower step's parts add up to 85 %, 45 % and 145 % of it."""
     _, lines = gap(tmp_path, slow_forward_s)
     assert {line["verdict"] for line in lines if line["kind"] == "gap"} == {verdict}
+
+
+def test_what_operators_leave_explains_nothing_for_sure(tmp_path: Path) -> None:
+    """Two thirds of the gap are the rest of a phase."""
+    _, lines = gap(tmp_path, 8.5e-3, elementwise_s=3e-3)
+    assert {line["verdict"] for line in lines if line["kind"] == "gap"} == {PERHAPS}

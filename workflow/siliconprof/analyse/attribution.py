@@ -191,14 +191,15 @@ def rows_of(index: int, pair: Pair, inputs: Measured) -> Iterator[Row]:
         low += part.seconds if part.low is None else part.low
         high += part.seconds if part.high is None else part.high
     unexplained = Part(gap.seconds - explained_s, gap.low - high, gap.high - low)
-    left = _left_of_sides(pair, costs) if of_operators else (None, None)
-    last_line = _line(LEFT, LEFT, unexplained, *left)
+    left = _left_of_sides(pair, of_operators) if of_operators else None
+    last_line = _line(LEFT, LEFT, unexplained, *(left or (None, None)))
     if unmeasured:
         last_line["reason"] = f"it includes what nobody measured: {', '.join(unmeasured)}"
     at_the_middle = Part(unexplained.seconds, gap.seconds - high, gap.seconds - low)
     found = verdict(gap, at_the_middle)
-    if of_operators and found != NO_GAP:
-        found = verdict_of_parts(gap, at_the_middle, closes(pair, costs, left))
+    if left and found != NO_GAP:
+        rest = of_operators[FRAMEWORK]
+        found = verdict_of_parts(gap, at_the_middle, explained(*rest), closes(pair, rest, left))
     last_line["verdict"] = lines[0]["verdict"] = found
     for line in [*lines, last_line]:
         named = {
@@ -216,7 +217,7 @@ def by_operators(pair: Pair, inputs: Measured) -> dict[str, tuple[Cost, Cost]]:
     """Part of a step -> what either side spends on it; empty where operators were not timed in both."""
     sides = [inputs.parts.get(point_key(row)) for row in (pair.fast, pair.slow)]
     fast, slow = (side or {} for side in sides)
-    if not fast or not slow:
+    if FRAMEWORK not in fast or FRAMEWORK not in slow:
         return {}
     return {
         part: (Cost(fast.get(part, 0.0), how=TIMED), Cost(slow.get(part, 0.0), how=TIMED))
@@ -233,18 +234,17 @@ def _left_of_sides(pair: Pair, costs: Mapping[str, tuple[Cost, Cost]]) -> tuple[
     return _step_s(pair.fast) - fast, _step_s(pair.slow) - slow
 
 
-def closes(
-    pair: Pair, costs: Mapping[str, tuple[Cost, Cost]], left: Sequence[float | None]
-) -> bool:
+def closes(pair: Pair, rest: tuple[Cost, Cost], left: tuple[float, float]) -> bool:
     """Whether the parts of either side add up to its step, `CLOSED_WITHIN` of it apart.
 
-    The framework's part is what a phase lasts beyond its operators: where it is less than nothing,
-    the operators took longer when they were watched than they otherwise do.
+    Args:
+        rest: the framework's part, which is what a phase lasts beyond its operators: where it is
+            less than nothing, the operators took longer when they were watched than else.
+        left: what the parts leave of either step.
     """
-    framework = costs.get(FRAMEWORK, (Cost(0.0), Cost(0.0)))
     return all(
-        abs(seconds or 0.0) + max(-(cost.seconds or 0.0), 0.0) <= CLOSED_WITHIN * _step_s(row)
-        for row, seconds, cost in zip((pair.fast, pair.slow), left, framework, strict=True)
+        abs(seconds) + max(-(cost.seconds or 0.0), 0.0) <= CLOSED_WITHIN * _step_s(row)
+        for row, seconds, cost in zip((pair.fast, pair.slow), left, rest, strict=True)
     )
 
 
@@ -343,16 +343,22 @@ def verdict(gap: Part, unexplained: Part) -> str:
     return EXPLAINED if unexplained.high <= MOSTLY * gap.seconds else PERHAPS
 
 
-def verdict_of_parts(gap: Part, unexplained: Part, closed: bool) -> str:
+def verdict_of_parts(gap: Part, unexplained: Part, rest: Part, closed: bool) -> str:
     """The same of a gap beyond noise whose causes are the parts of both steps, as they were timed.
 
+    Only operators explain: where it takes the framework's part, which is what they leave, the gap is
+    perhaps explained.
+
     Args:
+        rest: the framework's part of the gap.
         closed: whether the parts of either side add up to its step, see `closes`.
     """
     assert gap.seconds is not None and unexplained.seconds is not None
-    if abs(unexplained.seconds) <= MOSTLY * gap.seconds:
-        return EXPLAINED if closed else PERHAPS
-    return UNEXPLAINED if unexplained.seconds > 0 else OVER
+    assert rest.seconds is not None
+    if abs(unexplained.seconds) > MOSTLY * gap.seconds:
+        return UNEXPLAINED if unexplained.seconds > 0 else OVER
+    by_operators_alone = abs(unexplained.seconds + rest.seconds) <= MOSTLY * gap.seconds
+    return EXPLAINED if closed and by_operators_alone else PERHAPS
 
 
 def read(results: Results, floors: Iterable[Path]) -> tuple[list[Row], Measured]:

@@ -50,6 +50,15 @@ def parts(name: str, items: Sequence[Any], most: int) -> Iterator[tuple[str, Seq
         yield f"{name}-{start // most + 1}" if start else name, items[start : start + most]
 
 
+def told_parts(
+    name: str, items: Sequence[Any], most: int
+) -> Iterator[tuple[str, str, Sequence[Any]]]:
+    """The same with ` (part 1 of 2)` between name and items; nothing where there is one part."""
+    figures = list(parts(name, items, most))
+    for index, (part_name, shown) in enumerate(figures, 1):
+        yield part_name, f" (part {index} of {len(figures)})" if len(figures) > 1 else "", shown
+
+
 class Book:
     """Collects sections in the order in which they are written.
 

@@ -9,8 +9,7 @@ from typing import Any
 from siliconprof import words
 from siliconprof.analyse.operator_rows import FRAMEWORK, PARTS
 from siliconprof.render import training
-from siliconprof.render.book import Book
-from siliconprof.render.book import parts as split
+from siliconprof.render.book import Book, told_parts
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, count, number, told
 from siliconprof.render.traces import point_key
@@ -32,11 +31,8 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
         if not told_apart:
             continue
         without = dict.fromkeys(label(p) for p in points if point_key(p) not in known)
-        figures = list(
-            split(f"{prefix}operators-{kind.slug}", told_apart, training.ROWS_PER_FIGURE)
-        )
-        for index, (name, chunk) in enumerate(figures, 1):
-            part = f" (part {index} of {len(figures)})" if len(figures) > 1 else ""
+        stem = f"{prefix}operators-{kind.slug}"
+        for name, part, chunk in told_parts(stem, told_apart, training.ROWS_PER_FIGURE):
             book.figure(
                 name,
                 "operators",
@@ -46,7 +42,7 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
             )
         first = told_apart[0]
         book.table(
-            f"{prefix}operators-{kind.slug}-longest",
+            f"{stem}-longest",
             "operators-longest",
             longest(data, first),
             training=f"{first['workload']}, {label(first)}",

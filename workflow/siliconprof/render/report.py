@@ -129,12 +129,14 @@ def _cause(answer: Answer) -> Value:
     if left < -EXCESS and not answer.gap.timed:
         return missing("the estimates of its causes add up to more than the difference")
     causes = [line for line in answer.gap.parts(CAUSE) if (line["share"] or 0.0) >= 0.02]
-    unexplained = words.whole_percent(max(left, 0.0))
+    unexplained = f"{words.whole_percent(max(left, 0.0))} unexplained"
+    if answer.gap.timed and left < 0:
+        unexplained = f"all parts: {words.whole_percent(1 - left)}"
     if not causes:
-        return Value(f"{unexplained} unexplained", below="by no known cause", mark="prose")
+        return Value(unexplained, below="by no known cause", mark="prose")
     most = max(causes, key=lambda line: line["share"])
     name = f"{why_gaps.NAMES[most['part']]}: {why_gaps.share(most)} of the difference"
-    return Value(name, below=f"{unexplained} unexplained", mark="prose")
+    return Value(name, below=unexplained, mark="prose")
 
 
 def _fastest(answer: Answer) -> Value:

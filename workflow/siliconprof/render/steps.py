@@ -9,7 +9,7 @@ from typing import Any
 
 from siliconprof import words
 from siliconprof.render import chart, hover, strokes, style
-from siliconprof.render.book import Book, parts
+from siliconprof.render.book import Book, told_parts
 from siliconprof.render.chart import Chart, Panel, Scale
 from siliconprof.render.data import Data
 from siliconprof.render.variants import Row, label
@@ -29,9 +29,8 @@ THINNED = f" Of more than {MOST_POINTS} points the smallest and largest of each 
 def add(data: Data, book: Book, prefix: str = "") -> None:
     """Small multiples of raw step times for every training family, one panel a cell."""
     for kind, (points, _) in data.families().items():
-        figures = list(parts(f"{prefix}steps-{kind.slug}", points, PANELS_PER_FIGURE))
-        for index, (name, chunk) in enumerate(figures, 1):
-            part = f" (part {index} of {len(figures)})" if len(figures) > 1 else ""
+        stem = f"{prefix}steps-{kind.slug}"
+        for name, part, chunk in told_parts(stem, points, PANELS_PER_FIGURE):
             longest = max(len(data.traces.series(point, "unsplit_step_s")) for point in chunk)
             book.figure(
                 name,

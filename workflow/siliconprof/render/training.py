@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from siliconprof import words
 from siliconprof.render import chart, hover, style, uncertainty
-from siliconprof.render.book import Book
-from siliconprof.render.book import parts as split
+from siliconprof.render.book import Book, told_parts
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
 from siliconprof.render.compare import NO_STEP, Step
 from siliconprof.render.data import Data, grouped
@@ -88,9 +87,8 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
             book.note(f"{kind.name}: no figure, no cell of it was measured ({why}).")
             continue
         rows = sorted([*points, *failed], key=family_order)
-        figures = list(split(f"{prefix}training-{kind.slug}", rows, ROWS_PER_FIGURE))
-        for index, (name, chunk) in enumerate(figures, 1):
-            part = f" (part {index} of {len(figures)})" if len(figures) > 1 else ""
+        stem = f"{prefix}training-{kind.slug}"
+        for name, part, chunk in told_parts(stem, rows, ROWS_PER_FIGURE):
             book.figure(
                 name,
                 "training-phases",

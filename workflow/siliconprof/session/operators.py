@@ -3,8 +3,8 @@
 The first step that is watched is described: which operators, whose, on what. In the others they are
 timed. They take turns with steps that nobody watches, so that what drifts affects both alike; what
 a phase lasts in those beyond its operators in these is the framework's own: Python, autograd's walk
-through the graph, views. Timing an operator costs about a microsecond, and makes the steps in which
-it happens longer, not the operators.
+through the graph, views, and whatever timing the operators missed. A watched step lasts longer than
+others and is in no median.
 """
 
 from __future__ import annotations
