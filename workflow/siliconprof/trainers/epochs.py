@@ -348,8 +348,8 @@ class Fit:
         }
 
         def again() -> Any:
-            return stepper.step(batch, course.clock)
+            return stepper.step(next(self.whole_batches), course.clock)
 
-        point["memory"] |= memory_limit.held(session, again, stepper.standing())
         point |= operators.of_step(session, again, course.clock)
+        point["memory"] |= memory_limit.held(session, again, stepper.standing())
         return point

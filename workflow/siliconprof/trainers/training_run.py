@@ -172,13 +172,12 @@ class Plugin(Trainer):
         texts = run.texts()
         run.run_freely()
         point = run.point() | texts
-        batch = next(run.batches)
 
         def again() -> Any:
-            return stepper.step(batch, run.clock)
+            return stepper.step(next(run.batches), run.clock)
 
-        point["memory"] |= memory_limit.held(session, again, stepper.standing())
         point |= operators.of_step(session, again, run.clock)
+        point["memory"] |= memory_limit.held(session, again, stepper.standing())
         session.add_point(point)
         session.timed(-run.earlier_s)  # which an earlier process spent
 

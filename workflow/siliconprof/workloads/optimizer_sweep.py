@@ -238,13 +238,15 @@ def train(session: Session, workload: transformer_lm.Plugin, steps: int) -> dict
         return stepper.step(next(batches), clock)
 
     flops, source = workload.flops_per_step()
+    memory = session.memory()
+    watched = operators.of_step(session, again, clock)
     return {
         "times": {"unsplit_step_s": times},
         "flops": flops,
         "flops_source": source,
         "bytes": None,
-        "memory": session.memory() | memory_limit.held(session, again, stepper.standing()),
+        "memory": memory | memory_limit.held(session, again, stepper.standing()),
         "curve": curve,
         "outcome": training_course.outcome(curve["loss"]),
-        **operators.of_step(session, again, clock),
+        **watched,
     }
