@@ -24,6 +24,7 @@ localrules:
     ceilings,
     expected,
     attribution,
+    prediction,
     claims,
     draw,
     render,

@@ -17,7 +17,7 @@ if str(ROOT / "workflow") not in sys.path:
     sys.path.insert(0, str(ROOT / "workflow"))
 
 from siliconprof import plugins  # noqa: E402
-from siliconprof.analyse import aggregate, attribution, ceilings, expected  # noqa: E402
+from siliconprof.analyse import aggregate, attribution, ceilings, expected, prediction  # noqa: E402
 from siliconprof.claims import judge  # noqa: E402
 from siliconprof.render import data as data_  # noqa: E402
 from siliconprof.render import draw, figures, page  # noqa: E402
@@ -487,7 +487,9 @@ def make(
                 str(results / "tables"),
             ]
         )
-    attribution.main(["--tables", str(results / "tables"), "--output-dir", str(results / "tables")])
+    for stage in (attribution, prediction):
+        tables = str(results / "tables")
+        stage.main(["--tables", tables, "--output-dir", tables])
     judge.main(
         [
             "--matrix",

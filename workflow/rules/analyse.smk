@@ -1,12 +1,12 @@
 # analyse: what each device can do at most, whether any throughput claims more, expected against
-# actual time, why one training takes longer than another, and what these results say of published
-# claims.
+# actual time, why one training takes longer than another, how long each should take, and what these
+# results say of published claims.
 #
-# in:   results/tables/{cells,points,probes,curves,evaluations}.csv, results/matrix.json,
+# in:   results/tables/{cells,points,operators,probes,curves,evaluations}.csv, results/matrix.json,
 #       config/{devices,claims}.yaml, config/published/*.csv,
 #       results/noise-floor/{host}.json of the hosts that have one
-# out:  results/tables/{ceilings,checks,expected,scaling,attribution,claims}.csv, and of each stage
-#       left_out_{stage}.csv: the records that it was done without
+# out:  results/tables/{ceilings,checks,expected,scaling,attribution,predicted,claims}.csv, and of
+#       each stage left_out_{stage}.csv: the records that it was done without
 
 
 rule ceilings:
@@ -86,6 +86,27 @@ rule attribution:
         python -m siliconprof.analyse.attribution \
             --tables results/tables \
             --noise-floors {input.floors:q} \
+            --output-dir results/tables \
+            >{log:q} 2>&1
+        """
+
+
+rule prediction:
+    """Predict every training's step from the operators of the others on its device."""
+    input:
+        code=FLOW.code("analyse.prediction"),
+        cells="results/tables/cells.csv",
+        points="results/tables/points.csv",
+        operators="results/tables/operators.csv",
+    output:
+        "results/tables/predicted.csv",
+        "results/tables/left_out_prediction.csv",
+    log:
+        "results/logs/prediction.log",
+    shell:
+        r"""
+        python -m siliconprof.analyse.prediction \
+            --tables results/tables \
             --output-dir results/tables \
             >{log:q} 2>&1
         """

@@ -20,6 +20,7 @@ rule draw:
         ceilings=rules.ceilings.output,
         expected=rules.expected.output,
         attribution=rules.attribution.output,
+        prediction=rules.prediction.output,
         claims=rules.claims.output,
         floors=FLOW.noise_floors,
     output:

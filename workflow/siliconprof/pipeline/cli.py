@@ -9,6 +9,7 @@
     siliconprof collect             measure on the hosts of config/hosts.yaml, bring records here
     siliconprof compare A B         faster, slower or the same, point by point
     siliconprof explain A B         why one training takes longer than another, part by part
+    siliconprof predict --model M   how long a step should take that was never run
     siliconprof replicate           fresh processes of a cell, or of two versions in turn
     siliconprof noise-floor         by how much processes of one cell differ on this host
     siliconprof advise              which device for a training: fit, speed, energy, price, evidence
@@ -36,6 +37,7 @@ VERBS = {  # verb -> (module, one line of help)
     "collect": ("remote.collect", "measure on other hosts over ssh and bring their records here"),
     "compare": ("compare.compare", "say which points of two result sets are faster or slower"),
     "explain": ("compare.explain", "say why one training takes longer than another"),
+    "predict": ("compare.predict", "say how long a training step should take that was never run"),
     "replicate": ("compare.replicate", "measure cells in fresh processes, two sides in turn"),
     "noise-floor": ("compare.noise_floor", "measure by how much processes of one cell differ here"),
     "advise": ("advice.advise", "say which device suits a training, and on what evidence"),

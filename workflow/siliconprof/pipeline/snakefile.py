@@ -46,6 +46,7 @@ PLUGINS_OF = {
             "analyse.ceilings",
             "analyse.expected",
             "analyse.attribution",
+            "analyse.prediction",
             "claims.judge",
             "remote.bundle",
         ),

@@ -225,6 +225,8 @@ DERIVED = (
     "drawn/.snakemake_timestamp",
     "tables/claims.csv",
     "tables/left_out_claims.csv",
+    "tables/predicted.csv",
+    "tables/left_out_prediction.csv",
     "tables/attribution.csv",
     "tables/left_out_attribution.csv",
     "tables/expected.csv",

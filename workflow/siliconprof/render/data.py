@@ -67,6 +67,7 @@ class Data:
     attribution: list[Row] = field(
         default_factory=list
     )  # of everybody, see `siliconprof.analyse.attribution`
+    predicted: list[Row] = field(default_factory=list)  # see `siliconprof.analyse.prediction`
     claims: list[Row] = field(default_factory=list)  # see `siliconprof.claims.judge`
     other_methods: list[Row] = field(
         default_factory=list
@@ -111,6 +112,7 @@ class Data:
             checks=[row for row in self.checks if selected(row)],
             expected=[row for row in self.expected if selected(row)],
             scaling=[row for row in self.scaling if selected(row)],
+            predicted=[row for row in self.predicted if selected(row)],
             attribution=[row for row in self.attribution if all(map(selected, sides(row)))],
         )
 
@@ -326,6 +328,7 @@ def load(
         expected=results.rows("expected"),
         scaling=results.rows("scaling"),
         attribution=results.rows("attribution"),
+        predicted=results.rows("predicted"),
         claims=results.rows("claims"),
         other_methods=results.rows("other_methods"),
         floors=noise,

@@ -51,6 +51,7 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
         others,
         paper,
         peaks,
+        prediction,
         published,
         quality,
         report,
@@ -118,6 +119,7 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
     book.part(money.add, data)
     book.section("why")
     here(why.add, beside=True)
+    here(prediction.add)
     book.section("ceilings")
     here(ceilings.add)
     here(roofline.add)

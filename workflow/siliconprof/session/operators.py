@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from siliconprof.backends.base import Operator, Unsupported
 
 if TYPE_CHECKING:
+    from siliconprof.backends.base import Backend
     from siliconprof.session.session import Session
     from siliconprof.session.timing import PhaseClock
 
@@ -27,10 +28,17 @@ DIFFERS = "a step's operators are not those of the step before"
 NONE_YET = "the training ended before a step's operators were timed"
 
 
+class Measuring(Protocol):
+    """What a training that is watched has; see `Session`."""
+
+    backend: Backend
+    method: dict[str, Any]
+
+
 class Operators:
     """Watches the operators of some steps of a training."""
 
-    def __init__(self, session: Session, clock: PhaseClock) -> None:
+    def __init__(self, session: Measuring, clock: PhaseClock) -> None:
         self.session, self.clock = session, clock
         self._listed: list[Operator] | None = None
         self._times: list[list[float]] = []  # of each operator, by step

@@ -1,0 +1,141 @@
+"""A step predicted from the operators of other trainings, whose times follow a law that is known."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from siliconprof.cells import advice_question
+from siliconprof.errors import UserError
+from siliconprof.pipeline import cli
+from siliconprof.session.inventory import Training
+from siliconprof.store import table_files
+from synthetic_results import CPU, make, render, training
+
+LAUNCH_S, S_PER_BYTE, S_PER_FLOP = 2e-6, 3e-10, 5e-12  # of a call
+FRAMEWORK_S = 1e-6  # beside a call
+CLOSURE = 1.1  # an unsplit step over the sum of its parts
+SHAPES = ((2, 32), (2, 64), (4, 64), (8, 64))  # batch size and sequence length
+HARDLY = 0.02
+
+
+@cache
+def rows_of(batch_size: int, seq_len: int) -> list[dict[str, Any]]:
+    """A real step's operators, of GPT-2 nano in torch."""
+    entry = {"model": "gpt2-nano", "batch_size": batch_size, "seq_len": seq_len}
+    question, mistakes = advice_question.read(entry)
+    assert question, mistakes
+    workload = question.workload()
+    step = Training(workload, "text", workload.parameters, "torch-cpu", "fp32", 1)
+    return step.operators()
+
+
+def seconds(row: dict[str, Any]) -> float:
+    """Of all calls, by the law."""
+    call_s = LAUNCH_S + S_PER_BYTE * row["bytes"] + S_PER_FLOP * (row["flops"] or 0)
+    return float(row["count"] * call_s)
+
+
+def step_s(rows: list[dict[str, Any]]) -> float:
+    """Of a whole step, by the law."""
+    return CLOSURE * sum(seconds(row) + FRAMEWORK_S * row["count"] for row in rows)
+
+
+def measured(batch_size: int, seq_len: int, slower: float = 1.0, **axes: Any) -> dict[str, Any]:
+    """A training's record."""
+    rows = rows_of(batch_size, seq_len)
+    made = training(
+        slower * step_s(rows), samples=batch_size, workload=f"b{batch_size}s{seq_len}", **axes
+    )
+    phases: dict[str, float] = defaultdict(float)
+    for row in rows:
+        phases[row["phase"]] += slower * (seconds(row) + FRAMEWORK_S * row["count"])
+    made["points"][0]["operators"] = {
+        "phases": {name: [s] * 3 for name, s in phases.items()},
+        "rows": [row | {"seconds": [slower * seconds(row)] * 3} for row in rows],
+        "reason": None,
+    }
+    return made
+
+
+def predicted(results: Path) -> dict[str, dict[str, Any]]:
+    """Workload -> its line of predicted.csv."""
+    frame = table_files.read(results / "tables/predicted.csv")
+    return {row["workload"]: row for row in table_files.rows(frame)}
+
+
+def test_a_step_is_what_the_operators_of_other_trainings_say(tmp_path: Path) -> None:
+    """Other shapes by lines of their kinds; what other processes disturbed says nothing."""
+    disturbed = measured(4, 32, slower=9.0)
+    disturbed["flags"] = [{"code": "contended", "detail": "others were busy"}]
+    results = make(tmp_path, [disturbed, *(measured(*s) for s in SHAPES)], devices=(CPU,))
+    lines = predicted(results)
+    for batch_size, seq_len in SHAPES:
+        line = lines[f"b{batch_size}s{seq_len}"]
+        assert line["error"] == pytest.approx(0.0, abs=HARDLY), line
+        assert line["others"] == len(SHAPES) - 1
+        assert line["closure"] == pytest.approx(CLOSURE, rel=HARDLY)
+        assert line["line_share"] > 0.3 and line["reason"] is None
+    assert lines["b4s32"]["error"] == pytest.approx(1 / 9 - 1, abs=HARDLY)
+    page = render(results).html
+    assert "figure-predicted" in page
+    assert "in the median of 4" in page and "1 that other processes disturbed" in page
+
+
+def test_operators_that_no_other_training_has_are_not_guessed(tmp_path: Path) -> None:
+    """Where they matter, nothing is predicted, and the reason names them."""
+    odd = measured(8, 64)
+    for row in odd["points"][0]["operators"]["rows"]:
+        row["kind"] = row["kind"].replace("aten::mm", "aten::fancy")
+    alone = measured(2, 64, host="elsewhere")
+    results = make(tmp_path, [odd, measured(2, 32), measured(2, 64), alone], devices=(CPU,))
+    lines = predicted(results)
+    assert lines["b8s64"]["predicted_s"] is None and lines["b8s64"]["error"] is None
+    assert "such as aten::fancy, " in lines["b8s64"]["reason"]
+    assert lines["b8s64"]["unseen_share"] > 0.05
+    assert lines["b2s32"]["predicted_s"]
+
+
+def test_a_training_that_was_never_run_is_predicted_on_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = make(tmp_path, [measured(*shape) for shape in SHAPES], devices=(CPU,))
+    asked = ["--model", "gpt2-nano", "--batch", "3", "--seq-len", "48", "--results", str(results)]
+    assert cli.dispatch(["predict", *asked, "--json"]) == 0
+    (answer,) = json.loads(capsys.readouterr().out)
+    assert answer["seconds"] == pytest.approx(step_s(rows_of(3, 48)), rel=HARDLY)
+    assert answer["samples_per_s"] == pytest.approx(3 / answer["seconds"])
+    assert answer["errors"]["trainings"] == len(SHAPES)
+    assert abs(answer["errors"]["worst"]) < HARDLY
+    assert answer["closure"] * sum(answer["parts"].values()) == pytest.approx(answer["seconds"])
+
+    assert cli.dispatch(["predict", *asked, "--faster", "products=2", "--json"]) == 0
+    (what_if,) = json.loads(capsys.readouterr().out)
+    saved_s = answer["closure"] * answer["parts"]["products"] / 2
+    assert what_if["seconds"] == pytest.approx(answer["seconds"] - saved_s)
+
+    assert cli.dispatch(["predict", "b4s64", "--results", str(results)]) == 0
+    head, first, *_ = capsys.readouterr().out.splitlines()
+    assert head == "the operators of b4s64/torch-cpu/fp32"
+    told = re.search(r": ([\d.]+) ms a step, .*in the median of 4, at worst", first)
+    assert told and float(told[1]) == pytest.approx(1e3 * step_s(rows_of(4, 64)), rel=HARDLY)
+
+
+def test_what_cannot_be_predicted_is_one_line(tmp_path: Path) -> None:
+    results = make(tmp_path, [measured(4, 64), measured(2, 64)], devices=(CPU,))
+    for asked, mistake in (
+        ([], "name one: a training of the results, or --model with --batch"),
+        (["b4s6"], "did you mean 'b4s64'?"),
+        (["b4s64", "--faster", "product=2"], "did you mean 'products'?"),
+        (["b4s64", "--faster", "products=fast"], "expected a number above 0, as in products=2"),
+        (["b4s64", "--device", "m5"], "there are: torch-cpu on cpu-x"),
+        (["--model", "gpt2-xl", "--batch", "4096"], "a step's operators are read from a step"),
+    ):
+        with pytest.raises(UserError, match=re.escape(mistake)) as told:
+            cli.dispatch(["predict", *asked, "--results", str(results)])
+        assert "\n" not in str(told.value)

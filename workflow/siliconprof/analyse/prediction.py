@@ -1,0 +1,339 @@
+"""How long a training's step should take, from the operators of other trainings on its device.
+
+    python -m siliconprof.analyse.prediction --tables results/tables --output-dir results/tables
+
+`predicted.csv`: for each training whose operators were timed the step that all other trainings on
+its device with its backend and threads predict, and the one that was measured. An operator that
+others have too, of the same kind on the same shapes, takes what it took there; any other one what
+the line of its kind says: a call's seconds over its bytes and operations, nearby sizes first. The
+framework takes what it took beside as many operators, in trainings of the same model where there
+are some. One factor, how much longer the others' unsplit steps last than their own parts, closes
+the sum. Trainings that other processes
+disturbed predict nothing. Where kinds that no line covers take more than a little of the step, nothing is predicted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from siliconprof.analyse.equal_work import flagged
+from siliconprof.analyse.operator_rows import FRAMEWORK, OTHERS, PARTS
+from siliconprof.errors import stage
+from siliconprof.stats import statistics
+from siliconprof.store import left_out, table_files
+from siliconprof.store.results import Results
+from siliconprof.store.table_files import Row, point_key
+
+if TYPE_CHECKING:
+    import numpy as np
+
+PLACE = ("source", "host", "device", "backend", "threads")
+TIMED, BY_LINE, UNSEEN = "timed elsewhere", "by its kind's line", "of an unseen kind"
+UNSEEN_AT_MOST = 0.05  # of the predicted time
+FEWEST_SIZES = 2  # of a kind, that make a line
+REACH = 8.0  # as many times larger or smaller than any size that was timed, a line says nothing
+NEAR = 4.0  # a size so many times another weighs exp(-1/2) in its estimate
+LEAST_S = 1e-7  # what a call takes at least: MLX's are what is left of them, see `_mlx_operators`
+ALONE = "no other training on its device has operators that were timed"
+
+
+class Training(NamedTuple):
+    """A training whose operators were timed."""
+
+    point: Row
+    operators: Sequence[Row]  # lines of operators.csv without the framework's
+    framework_s: float  # of a step
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Where it ran."""
+        return tuple(self.point[name] for name in PLACE)
+
+    @property
+    def step_s(self) -> float:
+        """Its unsplit step."""
+        return float(self.point["unsplit_step_median_s"])
+
+    @property
+    def calls(self) -> int:
+        """Operators of a step."""
+        return calls(self.operators)
+
+    @property
+    def model(self) -> tuple[Any, ...]:
+        """Trainings with the same one have the framework do alike."""
+        return tuple(self.point.get(name) for name in ("module", "trainer", "lora_rank"))
+
+
+class Prediction(NamedTuple):
+    """A step as it should be."""
+
+    parts: Mapping[str, float]  # of `PARTS`, the framework's among them -> seconds
+    shares: Mapping[str, float]  # how an operator's time is known -> share of all operators' time
+    closure: float  # the step over the sum of its parts
+    unseen: Mapping[str, float]  # kind that no line covers -> what it might take, seconds
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole step, whether it may be said or not."""
+        return self.closure * sum(self.parts.values())
+
+    @property
+    def refusal(self) -> str | None:
+        """Why it may not be said; None where it may."""
+        if self.shares[UNSEEN] <= UNSEEN_AT_MOST:
+            return None
+        kinds = sorted(self.unseen, key=self.unseen.__getitem__, reverse=True)
+        return (
+            f"operators of which no training tells, such as {', '.join(kinds[:3])}, may take "
+            f"{self.shares[UNSEEN]:.0%} of its operators' time, more than {UNSEEN_AT_MOST:.0%}"
+        )
+
+
+class Errors(NamedTuple):
+    """How far off predictions of measured steps are."""
+
+    trainings: int
+    median_size: float  # of predicted over measured less 1, without its sign
+    worst: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.median_size:.0%} too long or too short in the median of {self.trainings}, at worst "
+            f"{self.worst:+.0%}"
+        )
+
+
+def errors(predicted: Iterable[Row]) -> Errors | None:
+    """Those of some lines of predicted.csv; None where nothing was predicted."""
+    found = [row["error"] for row in predicted if row.get("error") is not None]
+    if not found:
+        return None
+    return Errors(len(found), statistics.median(list(map(abs, found))), max(found, key=abs))
+
+
+def sound(measured: Iterable[Training]) -> list[Training]:
+    """Those that no other process disturbed: the others predict nothing."""
+    return [training for training in measured if not flagged(training.point, "contended")]
+
+
+def trainings(results: Results) -> list[Training]:
+    """All of them."""
+    frame = results.operators
+    points = {point_key(point): point for point in table_files.rows(results.of_ok_cells())}
+    lines: dict[tuple, list[Row]] = {}
+    for row in table_files.rows(frame[frame["seconds"].notna()]):
+        lines.setdefault(point_key(row), []).append(row)
+    found = []
+    for name, rows in lines.items():
+        point = points.get(name)
+        if point and point["unsplit_step_median_s"]:
+            operators = [row for row in rows if row["group"] != FRAMEWORK]
+            rest_s = sum(row["seconds"] for row in rows if row["group"] == FRAMEWORK)
+            found.append(Training(point, operators, max(rest_s, 0.0)))
+    return found
+
+
+def calls(rows: Iterable[Row]) -> int:
+    """How many operators a step has."""
+    return int(sum(row["count"] for row in rows))
+
+
+class Line:
+    """Seconds of a call over its features, each line's coefficients fitted near what is asked for.
+
+    Args:
+        features: (calls, features), at least 0.
+        seconds: of each call.
+    """
+
+    def __init__(self, features: Sequence[Sequence[float]], seconds: Sequence[float]) -> None:
+        import numpy as np
+
+        self.features = np.array(features, dtype=float)
+        self.seconds = np.maximum(np.array(seconds, dtype=float), LEAST_S)
+
+    def at(self, features: Sequence[float]) -> tuple[float, float]:
+        """(seconds, how many times larger or smaller the nearest call is).
+
+        A call costs something however small it is, and more with every feature, never less.
+        """
+        import numpy as np
+        from scipy.optimize import nnls
+
+        asked = np.array(features, dtype=float)
+        distance = self._distance(asked)
+        weight = np.exp(-((distance / math.log(NEAR)) ** 2) / 2) + 1e-4
+        scale = np.maximum(asked, 1.0)
+        ones = np.ones((len(self.seconds), 1))
+        relative = np.hstack([ones, self.features / scale]) / self.seconds[:, None]
+        coefficients, _ = nnls(relative * weight[:, None], weight)
+        return float(coefficients @ [1.0, *(asked / scale)]), math.exp(distance.min())
+
+    def _distance(self, asked: np.ndarray) -> np.ndarray:
+        """Between what is asked for and each call: of the feature that differs most, its logarithm."""
+        import numpy as np
+
+        return np.abs(np.log((self.features + 1.0) / (asked + 1.0))).max(axis=1)
+
+
+class Timed:
+    """What trainings on one device tell about its operators and about the framework."""
+
+    def __init__(self, of: Collection[Training]) -> None:
+        self.of = of
+
+    @cached_property
+    def _calls(self) -> dict[tuple[str, str], dict[str, list[tuple[Row, float]]]]:
+        """(kind, dtype) -> operands -> its calls, and the seconds of each."""
+        found: dict[tuple[str, str], dict[str, list[tuple[Row, float]]]] = {}
+        for training in self.of:
+            for row in training.operators:
+                of_kind = found.setdefault(_kind(row), {})
+                call = (row, row["seconds"] / row["count"])
+                of_kind.setdefault(row["inputs"] or "", []).append(call)
+        return found
+
+    @cached_property
+    def _lines(self) -> dict[tuple[str, str], Line]:
+        return {
+            kind: _line_of(sizes.values())
+            for kind, sizes in self._calls.items()
+            if len(sizes) >= FEWEST_SIZES
+        }
+
+    @cached_property
+    def _any_kind(self) -> Line:
+        """What operators take whatever they do: only to judge how much unseen kinds matter."""
+        return _line_of(calls for sizes in self._calls.values() for calls in sizes.values())
+
+    def seconds(self, row: Row) -> tuple[float, str]:
+        """(seconds of one call, how that is known).
+
+        Args:
+            row: `kind`, `inputs`, `flops` and `bytes` of an operator.
+        """
+        kind = _kind(row)
+        if same := self._calls.get(kind, {}).get(row["inputs"] or ""):
+            return statistics.median([seconds for _, seconds in same]), TIMED
+        if line := self._lines.get(kind):
+            seconds, reach = line.at(_size(row))
+            return seconds, BY_LINE if reach <= REACH else UNSEEN
+        return self._any_kind.at(_size(row))[0], UNSEEN
+
+    def framework_s(self, model: tuple[Any, ...], n_calls: int) -> float:
+        """Seconds of a step beyond its operators.
+
+        Args:
+            model: see `Training.model`.
+            n_calls: operators of the step.
+        """
+        same = [training for training in self.of if training.model == model]
+        if same:
+            return statistics.median([t.framework_s * n_calls / t.calls for t in same])
+        alike = [t for t in self.of if t.model[1] == model[1]] or list(self.of)
+        return Line([[t.calls] for t in alike], [t.framework_s for t in alike]).at([n_calls])[0]
+
+    @cached_property
+    def closure(self) -> float:
+        """How many times as long as the sum of its parts an unsplit step lasts."""
+        return statistics.median(
+            [t.step_s / (sum(r["seconds"] for r in t.operators) + t.framework_s) for t in self.of]
+        )
+
+    def predict(self, rows: Iterable[Row], model: tuple[Any, ...]) -> Prediction:
+        """The step of a training.
+
+        Args:
+            rows: `kind`, `inputs`, `flops`, `bytes`, `count` and `group` of its operators.
+            model: see `Training.model`.
+        """
+        rows = list(rows)
+        parts, hows = dict.fromkeys(PARTS, 0.0), dict.fromkeys((TIMED, BY_LINE, UNSEEN), 0.0)
+        unseen: dict[str, float] = {}
+        for row in rows:
+            seconds, how = self.seconds(row)
+            seconds *= row["count"]
+            parts[row["group"] if row["group"] in PARTS else OTHERS] += seconds
+            hows[how] += seconds
+            if how == UNSEEN:
+                unseen[row["kind"]] = unseen.get(row["kind"], 0.0) + seconds
+        whole = sum(hows.values())
+        parts[FRAMEWORK] = self.framework_s(model, calls(rows))
+        shares = {how: seconds / whole if whole else 0.0 for how, seconds in hows.items()}
+        return Prediction(parts, shares, self.closure, unseen)
+
+
+def _kind(row: Row) -> tuple[str, str]:
+    """What a line is of: an operator's name and the dtype of its first operand."""
+    return row["kind"], (row["inputs"] or "").partition("[")[0]
+
+
+def _size(row: Row) -> tuple[float, float]:
+    return row["bytes"], row["flops"] or 0.0
+
+
+def _line_of(sizes: Iterable[Sequence[tuple[Row, float]]]) -> Line:
+    """A line through the median of each size."""
+    medians = [
+        (_size(same[0][0]), statistics.median([seconds for _, seconds in same])) for same in sizes
+    ]
+    return Line([size for size, _ in medians], [seconds for _, seconds in medians])
+
+
+def lines(found: Sequence[Training]) -> list[Row]:
+    """The lines of predicted.csv: each training, predicted by the others on its device."""
+    rows, sound_ones = [], sound(found)
+    for training in found:
+        others = [t for t in sound_ones if t.place == training.place and t is not training]
+        named = {name: training.point[name] for name in (*table_files.KEY, "point")}
+        named |= {"measured_s": training.step_s, "others": len(others)}
+        if not others:
+            rows.append(named | {"reason": ALONE})
+            continue
+        prediction = Timed(others).predict(training.operators, training.model)
+        refusal = prediction.refusal
+        shares = prediction.shares
+        rows.append(
+            named
+            | {
+                "predicted_s": None if refusal else prediction.seconds,
+                "error": None if refusal else prediction.seconds / training.step_s - 1.0,
+                "framework_s": prediction.parts[FRAMEWORK],
+                "closure": prediction.closure,
+                "timed_share": shares[TIMED],
+                "line_share": shares[BY_LINE],
+                "unseen_share": shares[UNSEEN],
+                "reason": refusal,
+            }
+        )
+    return rows
+
+
+def write(results: Results, arguments: argparse.Namespace) -> None:
+    """Compute and write: the table."""
+    arguments.output_dir.mkdir(parents=True, exist_ok=True)
+    table_files.write(arguments.output_dir / "predicted.csv", lines(trainings(results)))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the table."""
+    parser = argparse.ArgumentParser(
+        prog="siliconprof.analyse.prediction",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--tables", type=Path, required=True, help="of aggregate")
+    parser.add_argument("--output-dir", type=Path, required=True)
+    left_out.guarded("prediction", write, parser.parse_args(argv))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

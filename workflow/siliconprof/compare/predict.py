@@ -1,0 +1,232 @@
+"""How long a step of a training should take that was never run, and what would make it shorter.
+
+    siliconprof predict --model gpt2-mini --batch 2
+    siliconprof predict --model gpt2-tiny --batch 4 --backend mlx --faster products=2
+    siliconprof predict gpt2-tiny-plain/torch-cpu/fp32 --device m2-max-30
+
+For every device and backend whose trainings had their operators timed, see `analyse.prediction`. A
+model's operators are read from a step on this host, which is not timed; a measured training, named
+as for `siliconprof explain`, has told them. `--faster` divides the time of a part of the step. Each
+number comes with how far off the same prediction is for trainings that were measured there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from siliconprof.advice.advise import question_of
+from siliconprof.analyse import prediction
+from siliconprof.analyse.operator_rows import PARTS, group
+from siliconprof.analyse.prediction import PLACE, Prediction, Timed, Training
+from siliconprof.cells.advice_question import CLIP_SECONDS
+from siliconprof.compare import explain
+from siliconprof.errors import UserError, stage
+from siliconprof.session import inventory
+from siliconprof.store import results
+from siliconprof.store.table_files import Row, point_key
+from siliconprof.store.validation import nearest
+
+DATA_OF = {"whisper": "speech"}  # workload -> kind of its data, where it is not text
+SPEECH = {"dataset_clip_seconds": CLIP_SECONDS, "dataset_n_mels": 80}
+MS = 1e-3
+
+
+class Asked(NamedTuple):
+    """A training, as it is predicted."""
+
+    title: str
+    model: tuple[Any, ...]  # see `Training.model`
+    samples: float  # of a step
+    operators: Callable[[Training], Sequence[Row]]  # of its step, on the place of a training
+
+
+class Answer(NamedTuple):
+    """What is predicted for one device and backend."""
+
+    place: Mapping[str, Any]
+    predicted: Prediction
+    samples: float
+    errors: prediction.Errors | None  # of the trainings that were measured there
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        refusal = self.predicted.refusal
+        return {
+            **self.place,
+            "seconds": None if refusal else self.predicted.seconds,
+            "samples_per_s": None if refusal else self.samples / self.predicted.seconds,
+            "refusal": refusal,
+            "parts": dict(self.predicted.parts),
+            "closure": self.predicted.closure,
+            "shares": dict(self.predicted.shares),
+            "errors": self.errors._asdict() if self.errors else None,
+        }
+
+
+def of_model(arguments: argparse.Namespace) -> Asked:
+    """A model by name, batch size and lengths.
+
+    Raises:
+        UserError: the mistakes in how it is named.
+    """
+    question = question_of(arguments)
+    workload = question.workload()
+    parameters = SPEECH | workload.parameters
+    kind = DATA_OF.get(question.module, "text")
+
+    def operators(like: Training) -> Sequence[Row]:
+        backend, threads = like.point["backend"], int(like.point["threads"])
+        inventory.require_memory(workload, question.precision, backend)
+        step = inventory.Training(workload, kind, parameters, backend, question.precision, threads)
+        return [row | {"group": group(row["kind"], row["phase"])} for row in step.operators()]
+
+    model = (question.module, question.trainer, question.lora_rank or None)
+    return Asked(question.title, model, float(question.batch_size), operators)
+
+
+def of_training(name: str, measured: Sequence[Training]) -> Asked:
+    """A training of the results.
+
+    Raises:
+        UserError: see `explain.chosen`; or its operators were not timed.
+    """
+    point = explain.chosen([training.point for training in measured], name)
+    (training,) = (t for t in measured if point_key(t.point) == point_key(point))
+    where = "/".join(str(point[axis]) for axis in ("workload", "backend", "precision"))
+    samples = float(point["samples_per_step"])
+    return Asked(f"the operators of {where}", training.model, samples, lambda _: training.operators)
+
+
+def faster(asked: Sequence[str]) -> dict[str, float]:
+    """Part of a step -> how many times as fast it shall be.
+
+    Raises:
+        UserError: no such part, or no number above 0.
+    """
+    factors = {}
+    for text in asked:
+        part, _, number = text.partition("=")
+        if part not in PARTS:
+            raise UserError(
+                f"--faster: {part!r} is no part of a step; expected one of: {', '.join(PARTS)}"
+                f"{nearest(part, PARTS)}"
+            )
+        try:
+            factors[part] = float(number)
+        except ValueError:
+            factors[part] = math.nan
+        if not 0 < factors[part] < math.inf:
+            raise UserError(f"--faster: {text}: expected a number above 0, as in {part}=2")
+    return factors
+
+
+def answers(
+    asked: Asked, measured: Sequence[Training], arguments: argparse.Namespace
+) -> Iterator[Answer]:
+    """One for each device and backend that is asked about.
+
+    Raises:
+        UserError: there is none.
+    """
+    factors = faster(arguments.faster)
+    places: dict[tuple, list[Training]] = {}
+    for training in measured:
+        if all(
+            getattr(arguments, axis) in (None, training.point[axis])
+            for axis in ("host", "device", "backend")
+        ):
+            places.setdefault(training.place, []).append(training)
+    if not places:
+        known = dict.fromkeys(
+            " on ".join((t.point["backend"], t.point["device"])) for t in measured
+        )
+        raise UserError(
+            "no such device and backend has trainings whose operators were timed; "
+            f"there are: {', '.join(known) or 'none, of any'}"
+        )
+    lines = prediction.lines(measured)
+    for place, there in places.items():
+        predicted = Timed(there).predict(asked.operators(there[0]), asked.model)
+        parts = {part: s / factors.get(part, 1.0) for part, s in predicted.parts.items()}
+        keys = {point_key(training.point) for training in there}
+        errors = prediction.errors(line for line in lines if point_key(line) in keys)
+        yield Answer(
+            dict(zip(PLACE, place, strict=True)),
+            predicted._replace(parts=parts),
+            asked.samples,
+            errors,
+        )
+
+
+def as_text(answer: Answer) -> str:
+    """The step, its parts, what the numbers rest on."""
+    place, predicted = answer.place, answer.predicted
+    where = f"{place['backend']} on {place['device']} of {place['host']}, {place['threads']:.0f} threads"
+    if predicted.refusal:
+        return f"{where}: not predicted: {predicted.refusal}"
+    whole = sum(predicted.parts.values())
+    off = f"measured steps there are predicted {answer.errors}" if answer.errors else "never tried"
+    text = [
+        f"{where}: {predicted.seconds / MS:.4g} ms a step, "
+        f"{answer.samples / predicted.seconds:.4g} samples/s ({off})"
+    ]
+    text += [
+        f"  {part:24}{seconds / MS:10.4g} ms {seconds / whole:6.0%}"
+        for part, seconds in predicted.parts.items()
+        if seconds
+    ]
+    text.append(
+        f"  times {predicted.closure:.3g}, what unsplit steps last over the sum of such parts; of the "
+        f"operators' time {predicted.shares[prediction.TIMED]:.0%} was timed in the same shapes, "
+        f"{predicted.shares[prediction.BY_LINE]:.0%} is by lines of their kinds"
+    )
+    return "\n".join(text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print it."""
+    parser = argparse.ArgumentParser(
+        prog="siliconprof predict",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("training", nargs="?", help="of the results; else --model")
+    parser.add_argument("--model", help="such as gpt2-large or whisper-medium")
+    parser.add_argument("--batch", help="samples per training step, with --model")
+    parser.add_argument("--precision", default="fp32", help="with --model (default: fp32)")
+    parser.add_argument("--seq-len", help="tokens of a sequence or transcript (default: 128)")
+    parser.add_argument("--lora", metavar="RANK", help="rank of LoRA adapters (default: none)")
+    parser.add_argument("--host", help="only there")
+    parser.add_argument("--device", help="only this one")
+    parser.add_argument("--backend", help="only this one")
+    parser.add_argument(
+        "--faster", nargs="+", default=[], metavar="PART=TIMES", help=f"of: {', '.join(PARTS)}"
+    )
+    parser.add_argument("--results", type=Path, default=Path("results"), help="of a run")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(trainer="plain", budget=None, parameters=None)
+    arguments = parser.parse_args(argv)
+    if bool(arguments.training) == bool(arguments.model):
+        raise UserError("name one: a training of the results, or --model with --batch")
+    measured = prediction.sound(prediction.trainings(results.load(arguments.results)))
+    if arguments.training:
+        asked = of_training(arguments.training, measured)
+    else:
+        asked = of_model(arguments)
+    found = list(answers(asked, measured, arguments))
+    if arguments.json:
+        print(json.dumps([answer.as_dict() for answer in found], indent=1))
+    else:
+        print(asked.title)
+        print("\n".join(map(as_text, found)))
+    return 1 if all(answer.predicted.refusal for answer in found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(stage(main))

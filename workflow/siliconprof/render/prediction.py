@@ -1,0 +1,103 @@
+"""Each training's step as the operators of the others on its device predict it, and as measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from siliconprof import words
+from siliconprof.analyse import prediction
+from siliconprof.analyse.equal_work import flagged
+from siliconprof.render import chart
+from siliconprof.render.book import Book
+from siliconprof.render.chart import Chart, Panel, Scale
+from siliconprof.render.data import Data, grouped
+from siliconprof.render.tables import Table, number
+from siliconprof.render.traces import point_key
+from siliconprof.render.training import NAMES
+from siliconprof.render.variants import Row, family_order, label
+
+MS = 1e-3
+MOST_IN_A_ROW = 3
+
+
+def add(data: Data, book: Book) -> None:
+    """The figure and its sentences, then the table; nothing where no training was predicted."""
+    points = {point_key(point): point for point in data.points}
+    found = [row for row in data.predicted if point_key(row) in points and row["others"]]
+    rows = sorted((points[point_key(row)] | row for row in found), key=family_order)
+    places = grouped(rows, _place)
+    said = {place: said for place, own in places.items() if (said := [r for r in own if _said(r)])}
+    if said:
+        book.figure("predicted", "predicted", partial(draw, said))
+    book.facts([(place, fact(own)) for place, own in places.items()])
+    if rows:
+        book.table("predicted", "predicted", Table.of(rows, COLUMNS, about=lambda row: row))
+
+
+def _place(row: Row) -> str:
+    return f"{words.backend_name(row)} on {row['device']}"
+
+
+def _said(row: Row) -> bool:
+    return row["error"] is not None
+
+
+def fact(rows: Sequence[Row]) -> str:
+    """How far off the predictions of a place are, and how many it does not make."""
+    silent = sum(not _said(row) for row in rows)
+    refused = f"; {silent} not predicted, for operators of unseen kinds" if silent else ""
+    sound = [row for row in rows if not flagged(row, chart.DISTURBED)]
+    errors = prediction.errors(sound)
+    if errors is None:
+        return f"no undisturbed step predicted{refused}"
+    disturbed = len(rows) - len(sound)
+    left_out = f"; {disturbed} that other processes disturbed not counted" if disturbed else ""
+    return f"steps predicted {errors}{refused}{left_out}"
+
+
+def draw(places: Mapping[str, Sequence[Row]], narrow: bool) -> Any:
+    """A panel for each device and backend, with equal scales on both sides."""
+    reach = [row[name] / MS for rows in places.values() for row in rows for name in SIDES]
+    panels = [
+        Panel(
+            [chart.diagonal(), *map(_dot, rows)],
+            Scale("measured / ms", log=10, reach=reach),
+            Scale("predicted / ms", log=10, reach=reach),
+            title=place,
+            of=rows,
+            high=2.2,
+            grid="both",
+        )
+        for place, rows in places.items()
+    ]
+    columns = (min(len(panels), MOST_IN_A_ROW), 1)
+    return Chart(panels, columns=columns, same_y=True, same_x=True).figure(narrow)
+
+
+SIDES = ("measured_s", "predicted_s")
+
+
+def _dot(row: Row) -> chart.Mark:
+    measured, predicted = (row[name] / MS for name in SIDES)
+    text = (
+        f"{row['workload']}, {label(row)}: predicted {words.significant(predicted)} ms, measured "
+        f"{words.significant(measured)} ms ({row['error']:+.0%})"
+    )
+    return chart.dot(measured, predicted, row, text)
+
+
+def _why_not(row: Row) -> str:
+    return str(row["reason"])
+
+
+ERROR = "predicted over measured, less 1"
+ELSEWHERE = "of the operators' predicted time, what others have in the same shapes"
+COLUMNS = (
+    *NAMES,
+    number("predicted", "ms", "predicted_s", _why_not, "from all others on the device"),
+    number("measured", "ms", "measured_s", _why_not, "median unsplit step"),
+    number("error", "%", "error", _why_not, ERROR),
+    number("timed elsewhere", "%", "timed_share", _why_not, ELSEWHERE),
+)
