@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from conftest import record_problems
 from siliconprof import plugins
 from siliconprof.analyse.attribution import EXPLAINED, OVER, PERHAPS, UNEXPLAINED
-from siliconprof.analyse.operator_rows import FRAMEWORK, OPTIMIZER, PARTS
+from siliconprof.analyse.operator_rows import FRAMEWORK, OPTIMIZER, PARTS, group
 from siliconprof.errors import UserError
 from siliconprof.pipeline import cli
 from siliconprof.session import operators, step_shapes
@@ -78,6 +79,7 @@ def test_a_steps_operators_do_the_work_of_the_models_formula(module: str, backen
     low, high = MODELS[module][2]
     assert low <= work / workload.flops_per_step()[0] <= high
     assert found["reason"] is None
+    assert all(row["role"] for row in found["rows"])
     assert {"forward_s", "backward_s", "optimizer_s"} <= set(found["phases"])
     for phase, times in found["phases"].items():
         timed = [row["seconds"] for row in found["rows"] if row["phase"] == phase]
@@ -103,6 +105,51 @@ def test_an_operator_is_that_of_the_module_which_called_for_it() -> None:
     assert weight["inputs"] == "float32[64, 64] float32[64, 512]/1, 64"
     assert weight["flops"] == 2 * 64 * 64 * 512
     assert weight["bytes"] == 4 * (64 * 64 + 64 * 512 + 64 * 512)
+
+
+def products(module: str, backend: str) -> dict[tuple[str, str], int]:
+    """(phase, role) -> how often it multiplies matrices; torch's names of GPT-2's modules."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for row in looked_at(module, backend)[0]["rows"]:
+        if group(row["kind"], row["phase"]) == "products":
+            role = row["role"]
+            if (module, backend) == ("gpt2", "mlx"):  # whose head is `wte.as_linear`
+                role = role.replace("model.wte", "lm_head").replace("model.", "transformer.")
+            counts[row["phase"], role] += row["count"]
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("module", "attention"),
+    [("gpt2", "transformer.h.*.attn"), ("transformer_lm", "layers.*.attention")],
+)
+def test_a_product_is_the_same_modules_in_both_frameworks(module: str, attention: str) -> None:
+    """In both passes. Attention itself multiplies in MLX; in torch it is one operator."""
+    in_mlx = products(module, "mlx")
+    heads = [in_mlx.pop((phase, attention)) for phase in ("forward_s", "backward_s")]
+    assert heads == [2 * 2, 2 * 4]  # of two layers
+    assert in_mlx == products(module, "torch-cpu")
+    assert {count for (phase, _), count in in_mlx.items() if phase == "backward_s"} == {2, 4}
+
+
+def test_an_operator_in_mlx_is_that_of_the_module_which_called_for_it() -> None:
+    import mlx.nn as nn
+
+    calls = [kind.__call__ for kind in (nn.Linear, nn.LayerNorm, nn.Embedding)]
+    found, _ = looked_at("gpt2", "mlx")
+    assert [kind.__call__ for kind in (nn.Linear, nn.LayerNorm, nn.Embedding)] == calls
+    of: dict[tuple[str, str], set[str]] = {}
+    for row in found["rows"]:
+        of.setdefault((row["phase"], row["role"]), set()).add(row["kind"])
+    assert {"Softmax", "Matmul"} <= of["forward_s", "model.h.*.attn"]
+    assert (
+        "Tanh" in of["forward_s", "model.h.*.mlp"] and "Cosh" in of["backward_s", "model.h.*.mlp"]
+    )
+    assert of["forward_s", "model.h.*"] == of["backward_s", "model.h.*"] == {"Add"}  # residuals
+    assert "Scatter" in of["backward_s", "model.wpe"] and "Scatter" in of["backward_s", "model.wte"]
+    assert "LogSumExp" in of["forward_s", "outside the model"]
+    assert not {"Matmul", "AddMM"} & of["backward_s", "outside the model"]
+    assert {role for phase, role in of if phase == "optimizer_s"} == {"AdamW"}
 
 
 def test_layers_that_are_computed_again_are_so_in_the_backward_pass() -> None:

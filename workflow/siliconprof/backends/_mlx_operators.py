@@ -5,7 +5,7 @@ every primitive of it with its arguments, so the same step is run again through 
 functions, on the same arrays, each primitive evaluated before the next is built. Evaluating costs
 some microseconds by itself: as much as for the primitives that only view an array, of which every
 step has many, and that much is taken off each time. Attention and norms, which MLX spells out on a
-CPU, are the primitives that they consist of.
+CPU, are the primitives that they consist of. `_mlx_roles` tells whose they are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from siliconprof.backends.base import Operator
+from siliconprof.backends import _mlx_roles
+from siliconprof.backends.base import OUTSIDE, Operator
 from siliconprof.errors import in_one_line
 from siliconprof.stats import statistics
 
@@ -63,6 +64,13 @@ class StepGraph:
                 *(value for _, value in results),
             ]
 
+        crossings: list[_mlx_roles.Crossing] = []
+
+        def marked(*values: Any) -> list[Any]:
+            with _mlx_roles.marks(stepper.model, values[-1], crossings):
+                return whole(*values[:-1])
+
+        mx = stepper.backend.mx
         values = [value for _, value in tree_flatten(self._inputs(stepper, arrays))]
         clipped = 1 + n_gradients
         left = clipped + n_gradients
@@ -73,11 +81,19 @@ class StepGraph:
             OPTIMIZER: [],
         }
         try:
-            self.graph = Graph(stepper.backend.mx, whole, values, ends)
+            self.graph = Graph(mx, whole, values, ends)
+            with_marks = Graph(mx, marked, [*values, mx.ones(1)], ends)
         finally:
             stepper.optimizer.state = state
             stepper.model.update(parameters)
         self._wanted = range(left, len(self.graph.outputs))
+        roles = _mlx_roles.roles(self.graph, with_marks, crossings, (FORWARD, BACKWARD))
+        others = {OTHER: OUTSIDE, OPTIMIZER: type(stepper.optimizer).__name__}
+        self.operators = [  # views are none
+            p.operator._replace(role=others.get(p.operator.phase, role))
+            for p, role in zip(self.graph.primitives, roles, strict=True)
+            if p.name not in VIEWS
+        ]
 
     @staticmethod
     def _inputs(stepper: Any, arrays: Any) -> list[Any]:
@@ -136,10 +152,13 @@ class Graph:
         phase_ends: Mapping[str, Iterable[int]],
     ) -> None:
         events: list[dict[str, Any]] = []
+        high, low = mx.random.state[0].tolist()
         try:
             mx.export_function(events.append, function, *values)
         except ValueError as error:  # of what is computed again in the backward pass, for one
             raise Unknown(f"MLX does not tell the step's graph: {in_one_line(error)}") from None
+        finally:
+            mx.random.seed((high << 32) + low)  # tracing has drawn no random numbers
         self.mx = mx
         parts = {event["type"]: event for event in events if event["type"] != "primitive"}
         self.inputs = [name for name, *_ in parts["inputs"]["inputs"]]
@@ -148,7 +167,6 @@ class Graph:
         told = [event for event in events if event["type"] == "primitive"]
         phases = self._phases(told, phase_ends)
         self.primitives = [_primitive(*both) for both in zip(told, phases, strict=True)]
-        self.operators = [p.operator for p in self.primitives if p.name not in VIEWS]
 
     def _phases(
         self, told: Sequence[Mapping[str, Any]], phase_ends: Mapping[str, Iterable[int]]

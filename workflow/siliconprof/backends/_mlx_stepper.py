@@ -127,7 +127,7 @@ class MlxStepper(Stepper):
         if self.backend.describes:
             try:
                 self._graph = _mlx_operators.StepGraph(self, arrays)
-                found += self._graph.graph.operators
+                found += self._graph.operators
                 made, _ = self._graph.run(self, arrays)
             except _mlx_operators.Unknown as error:
                 self.backend.untimed = str(error)

@@ -8,15 +8,13 @@ autograd's graph was made, or whose weight's gradient it adds up, one of the opt
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
-from siliconprof.backends.base import Operator
+from siliconprof.backends.base import OUTSIDE, Operator, role_of
 
-OUTSIDE = "outside the model"
 SDPA = "aten::_scaled_dot_product_flash_attention_for_cpu"
 # An LSTM layer's operators -> how often it multiplies with its weights; backwards for both factors.
 LSTM: Mapping[str, int] = {"aten::mkldnn_rnn_layer": 1, "aten::mkldnn_rnn_layer_backward": 2}
@@ -157,12 +155,6 @@ def _next_node() -> int:
     from torch._C._autograd import _get_sequence_nr
 
     return int(_get_sequence_nr())
-
-
-def role_of(name: str, type_name: str) -> str:
-    """`h.3.attn` -> `h.*.attn`: layers do the same work; a module without a word is its type."""
-    role = re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", name)
-    return role if role.strip("*.") else type_name
 
 
 def tensor_text(tensor: Any) -> str:

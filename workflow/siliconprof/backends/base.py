@@ -7,6 +7,7 @@ a backend's module imports no framework; `open` does.
 from __future__ import annotations
 
 import operator
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -48,6 +49,15 @@ class Operator(NamedTuple):
     inputs: str  # dtype, shape, and strides where not row by row, of each
     flops: int | None  # None where no formula is known: what is no product
     bytes: int  # read and written, each operand once
+
+
+OUTSIDE = "outside the model"  # the role of an operator of a pass that no module calls for
+
+
+def role_of(name: str, type_name: str) -> str:
+    """`h.3.attn` -> `h.*.attn`: layers do the same work; a module without a word is its type."""
+    role = re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", name)
+    return role if role.strip("*.") else type_name
 
 
 class Stepper:
