@@ -226,6 +226,8 @@ STAGES = {  # module -> what it makes
     "analyse.ceilings": "tables/ceilings.csv",
     "analyse.expected": "tables/expected.csv",
     "analyse.attribution": "tables/attribution.csv",
+    "analyse.prediction": "tables/predicted.csv",
+    "analyse.published_gaps": "tables/published_gaps.csv",
     "claims.judge": "tables/claims.csv",
     "render.draw": "drawn",
     "render.page": "report.html",

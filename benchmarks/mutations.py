@@ -192,7 +192,14 @@ def run(folder: Path, with_files: bool = False) -> None:
     Raises:
         UserError: one refuses.
     """
-    from siliconprof.analyse import aggregate, attribution, ceilings, expected
+    from siliconprof.analyse import (
+        aggregate,
+        attribution,
+        ceilings,
+        expected,
+        prediction,
+        published_gaps,
+    )
     from siliconprof.claims import judge
     from siliconprof.render import draw, figures, page
 
@@ -206,6 +213,8 @@ def run(folder: Path, with_files: bool = False) -> None:
         ceilings.main([*known, *tables])
         expected.main([*known, *tables])
         attribution.main(tables)
+        prediction.main(tables)
+        published_gaps.main([*known[2:], *tables[2:], *published])
         judge.main([*known, *tables, "--claims", f"{ROOT}/config/claims.yaml", *published])
         drawn = ["--drawn", "results/drawn", "--figures", "results/figures"]
         draw.main([*known, *tables[:2], *published, *drawn, "--page", "results/report.html"])

@@ -17,7 +17,14 @@ if str(ROOT / "workflow") not in sys.path:
     sys.path.insert(0, str(ROOT / "workflow"))
 
 from siliconprof import plugins  # noqa: E402
-from siliconprof.analyse import aggregate, attribution, ceilings, expected, prediction  # noqa: E402
+from siliconprof.analyse import (  # noqa: E402
+    aggregate,
+    attribution,
+    ceilings,
+    expected,
+    prediction,
+    published_gaps,
+)
 from siliconprof.claims import judge  # noqa: E402
 from siliconprof.render import data as data_  # noqa: E402
 from siliconprof.render import draw, figures, page  # noqa: E402
@@ -490,6 +497,16 @@ def make(
     for stage in (attribution, prediction):
         tables = str(results / "tables")
         stage.main(["--tables", tables, "--output-dir", tables])
+    printed = ["--published", str(ROOT / "config/published")]
+    published_gaps.main(
+        [
+            *printed,
+            "--registry",
+            str(ROOT / "config/devices.yaml"),
+            "--output-dir",
+            str(results / "tables"),
+        ]
+    )
     judge.main(
         [
             "--matrix",
@@ -500,8 +517,7 @@ def make(
             str(ROOT / "config/devices.yaml"),
             "--claims",
             str(ROOT / "config/claims.yaml"),
-            "--published",
-            str(ROOT / "config/published"),
+            *printed,
             "--output-dir",
             str(results / "tables"),
         ]

@@ -312,3 +312,19 @@ def test_little_was_measured(tmp_path: Path, own: list[dict[str, Any]]) -> None:
     assert section.count("Quadro RTX 4000 / M2 Pro: not measured on any host here") == 3
     assert len([said for said in hover(made) if said.startswith("published, Table 4")]) == 7
     assert ("No figure: no GPT-2 or Whisper training" in section) == (not own)
+
+
+@pytest.mark.slow
+def test_the_papers_gaps_are_bounded_beside_table_4(whole: Page) -> None:
+    """From printed numbers alone: what was measured on these devices changes nothing."""
+    head, *lines = whole.tables["table-paper-gaps"]
+    assert len(lines) == 11 and len(head) <= 7
+    against_mlx = next(
+        line
+        for line in lines
+        if line[0] == "M2 Pro, torch-mps, batch 2against M2 Pro, mlx, batch 2"
+    )
+    assert against_mlx[4].startswith("none") and "something else" in against_mlx[6]
+    text = whole.of("paper")
+    assert re.search(r"explain \d+ of 11 gaps of Table 4 whole", text)
+    assert "17 pairs of devices" in text

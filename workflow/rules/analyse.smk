@@ -1,12 +1,12 @@
 # analyse: what each device can do at most, whether any throughput claims more, expected against
-# actual time, why one training takes longer than another, how long each should take, and what these
-# results say of published claims.
+# actual time, why one training takes longer than another, how long each should take, what can explain
+# published gaps, and what these results say of published claims.
 #
 # in:   results/tables/{cells,points,operators,probes,curves,evaluations}.csv, results/matrix.json,
 #       config/{devices,claims}.yaml, config/published/*.csv,
 #       results/noise-floor/{host}.json of the hosts that have one
-# out:  results/tables/{ceilings,checks,expected,scaling,attribution,predicted,claims}.csv, and of
-#       each stage left_out_{stage}.csv: the records that it was done without
+# out:  results/tables/{ceilings,checks,expected,scaling,attribution,predicted,published_gaps,claims}.csv,
+#       and of each stage that reads records left_out_{stage}.csv: those that it was done without
 
 
 rule ceilings:
@@ -107,6 +107,27 @@ rule prediction:
         r"""
         python -m siliconprof.analyse.prediction \
             --tables results/tables \
+            --output-dir results/tables \
+            >{log:q} 2>&1
+        """
+
+
+rule published_gaps:
+    """Bound what launches, products and bandwidth can explain of the paper's gaps."""
+    input:
+        code=FLOW.code("analyse.published_gaps"),
+        registry="config/devices.yaml",
+        schema="workflow/schemas/devices.schema.yaml",
+        published=FLOW.published,
+    output:
+        "results/tables/published_gaps.csv",
+    log:
+        "results/logs/published_gaps.log",
+    shell:
+        r"""
+        python -m siliconprof.analyse.published_gaps \
+            --published config/published \
+            --registry {input.registry:q} \
             --output-dir results/tables \
             >{log:q} 2>&1
         """

@@ -21,6 +21,7 @@ rule draw:
         expected=rules.expected.output,
         attribution=rules.attribution.output,
         prediction=rules.prediction.output,
+        published_gaps=rules.published_gaps.output,
         claims=rules.claims.output,
         floors=FLOW.noise_floors,
     output:

@@ -73,6 +73,7 @@ COLUMNS: Mapping[str, Sequence[str]] = {  # table -> the columns that its reader
         "workload",
         "batch_size",
         "pass_time_s",
+        "precision",
         "source",
         "note",
     ),
@@ -135,6 +136,12 @@ def read_table(path: Path) -> list[dict[str, str]]:
     if mistakes:
         raise UserError("\n".join(mistakes[:20]))
     return rows
+
+
+def model_and_size(workload: str) -> tuple[str, str]:
+    """`Whisper-medium`, as the paper names it, in our names: module and size."""
+    name, _, size = workload.lower().partition("-")
+    return name, size
 
 
 def _is_number(text: str, positive: bool) -> bool:

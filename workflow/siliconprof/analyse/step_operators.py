@@ -92,8 +92,12 @@ def launches(row: Mapping[str, Any]) -> tuple[int | None, str]:
     if model is None or layers is None or operators is None:
         return None, f"nobody has counted the operators of a step of {module} on {backend}"
     part = model.part(backend, row["precision"])
-    each, beside = operators.update
     total = part.layer * layers + part.beside
     total += (part.again * layers + part.again_beside) * again
-    total += each * (model.tensors.layer * layers + model.tensors.beside) + beside
-    return total, operators.how
+    return total + update(model, layers, operators), operators.how
+
+
+def update(model: Model, layers: int, operators: step_work.Operators) -> int:
+    """Operators of the optimizer alone."""
+    each, beside = operators.update
+    return each * (model.tensors.layer * layers + model.tensors.beside) + beside

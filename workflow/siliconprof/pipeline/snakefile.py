@@ -47,6 +47,7 @@ PLUGINS_OF = {
             "analyse.expected",
             "analyse.attribution",
             "analyse.prediction",
+            "analyse.published_gaps",
             "claims.judge",
             "remote.bundle",
         ),

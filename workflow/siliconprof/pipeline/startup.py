@@ -227,6 +227,7 @@ DERIVED = (
     "tables/left_out_claims.csv",
     "tables/predicted.csv",
     "tables/left_out_prediction.csv",
+    "tables/published_gaps.csv",
     "tables/attribution.csv",
     "tables/left_out_attribution.csv",
     "tables/expected.csv",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from siliconprof import words
+from siliconprof.analyse.published_values import model_and_size
 from siliconprof.memory import memory_model
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Value, missing
@@ -19,12 +20,6 @@ from siliconprof.render.variants import Row, as_usual, has_no_speed
 NOT_MEASURED = "no cell of this device, workload and setting is among the results"
 NOT_DERIVED = "no cell of this device and workload, by the Trainer, is among the results"
 SCENARIO_OF = {"fits": "1", "offload": "2", "near-capacity": "3"}  # the paper's numbers for ours
-
-
-def model_and_size(workload: str) -> tuple[str, str]:
-    """`Whisper-medium`, as the paper names it, in our names: module and size."""
-    name, _, size = workload.lower().partition("-")
-    return name, size
 
 
 def n_parameters(data: Data, workload: str) -> int | None:

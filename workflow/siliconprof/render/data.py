@@ -64,6 +64,7 @@ class Data:
     checks: list[Row] = field(default_factory=list)  # one per throughput
     expected: list[Row] = field(default_factory=list)  # see `siliconprof.analyse.expected`
     scaling: list[Row] = field(default_factory=list)
+    published_gaps: list[Row] = field(default_factory=list)  # nothing in it is measured
     attribution: list[Row] = field(
         default_factory=list
     )  # of everybody, see `siliconprof.analyse.attribution`
@@ -327,6 +328,7 @@ def load(
         checks=checks,
         expected=results.rows("expected"),
         scaling=results.rows("scaling"),
+        published_gaps=results.rows("published_gaps"),
         attribution=results.rows("attribution"),
         predicted=results.rows("predicted"),
         claims=results.rows("claims"),

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from siliconprof import words
+from siliconprof.analyse.published_values import model_and_size
 from siliconprof.render import beside, paper_bars, style, uncertainty
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Panel
@@ -261,7 +262,7 @@ def _is_the_papers(data: Data, work: Work, rows: Sequence[Row]) -> bool:
 
 def model_of(workload: str) -> str:
     """A workload of the paper as ours are named: `gpt2-large`."""
-    return "-".join(beside.model_and_size(workload))
+    return "-".join(model_and_size(workload))
 
 
 def absent(data: Data, by_work: dict[Work, list[Row]]) -> list[str]:

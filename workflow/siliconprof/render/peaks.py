@@ -11,9 +11,9 @@ from typing import Any
 
 from siliconprof import words
 from siliconprof.analyse.equal_work import compiles
+from siliconprof.analyse.published_values import model_and_size
 from siliconprof.memory import memory_model
 from siliconprof.render import chart, hover, style
-from siliconprof.render.beside import model_and_size
 from siliconprof.render.blocks import Finding
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Mark, Panel, Scale

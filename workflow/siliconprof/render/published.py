@@ -219,6 +219,7 @@ def table4(data: Data) -> Table:
         BATCH_SIZE,
         printed("one pass", "s", "pass_time_s"),
         told("measured: unsplit step, plain loop, fp32", step, folds=True),
+        told("Precision", "precision", folds=True),
         lengths=True,
     )
 
