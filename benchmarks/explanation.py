@@ -7,6 +7,8 @@ operators, timed inside of steps, predict together with the framework's time, wh
 another model, the same at the least shapes: what that one's step lasts beyond its own operators.
 Then causes of known kind are planted into one side of a pair in torch, both sides measured in turn in
 one process: how much of the gap between their unsplit steps the parts that should have it get.
+Besides, each of these steps is predicted as `siliconprof predict` does it, from the trainings of
+config/calibration.yaml alone, of other shapes, measured in turn with it.
 """
 
 from __future__ import annotations
@@ -14,38 +16,48 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
 from siliconprof import plugins  # noqa: E402
-from siliconprof.analyse import operator_rows  # noqa: E402
+from siliconprof.analyse import operator_rows, prediction  # noqa: E402
 from siliconprof.analyse.operator_rows import FRAMEWORK, OTHERS, PARTS  # noqa: E402
-from siliconprof.session import operators, step_shapes  # noqa: E402
-from siliconprof.session.timing import PhaseClock  # noqa: E402
+from siliconprof.session import inventory, operators  # noqa: E402
 from siliconprof.stats.statistics import median  # noqa: E402
 
 TINY = {"size": "tiny", "batch_size": 4, "seq_len": 128}
-TRAININGS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
-    "gpt2-nano 1 x 32": ("gpt2", "text", {"size": "nano", "batch_size": 1, "seq_len": 32}),
-    "gpt2-nano 4 x 64": ("gpt2", "text", {"size": "nano", "batch_size": 4, "seq_len": 64}),
-    "gpt2-tiny 4 x 128": ("gpt2", "text", TINY),
-    "gpt2-tiny LoRA": ("gpt2", "text", TINY | {"lora_rank": 8}),
-    "gpt2-nano 8 x 128": ("gpt2", "text", {"size": "nano", "batch_size": 8, "seq_len": 128}),
-    "gpt2-mini 2 x 128": ("gpt2", "text", {"size": "mini", "batch_size": 2, "seq_len": 128}),
+TRAININGS: Mapping[str, dict[str, Any]] = {
+    "gpt2-nano 1 x 32": {"size": "nano", "batch_size": 1, "seq_len": 32},
+    "gpt2-nano 4 x 64": {"size": "nano", "batch_size": 4, "seq_len": 64},
+    "gpt2-tiny 4 x 128": TINY,
+    "gpt2-tiny LoRA": TINY | {"lora_rank": 8},
+    "gpt2-nano 8 x 128": {"size": "nano", "batch_size": 8, "seq_len": 128},
+    "gpt2-mini 2 x 128": {"size": "mini", "batch_size": 2, "seq_len": 128},
+}
+# Trainings of other shapes, which the shapes above are predicted from: those of an experiment.
+ASKED = yaml.safe_load((ROOT / "config/calibration.yaml").read_text(encoding="utf-8"))
+CALIBRATION: Mapping[str, dict[str, Any]] = {
+    name: {
+        key: value for key, value in entry.items() if key not in ("module", "trainer", "dataset")
+    }
+    | {"dataset_vocab_size": ASKED["datasets"][entry["dataset"]]["vocab_size"]}
+    for name, entry in ASKED["workloads"].items()
+    if entry["module"] == "gpt2"
 }
 PLANTED_S = 10e-3
 UNSPLIT_STEPS = 10  # in each round
 OF_OPERATORS = tuple(part for part in PARTS if part != FRAMEWORK)
 
 
-class Training:
-    """A training that takes one more step on request."""
+class Training(inventory.Training):
+    """A training whose unsplit steps, and whose parts of a step, are timed on request."""
 
     def __init__(
         self,
@@ -55,40 +67,56 @@ class Training:
         backend: str = "torch-cpu",
         least: bool = False,
     ) -> None:
-        module, kind, own = TRAININGS[name]
-        plugin = plugins.load("workloads", module)
+        own = {**TRAININGS, **CALIBRATION}[name]
+        plugin = plugins.load("workloads", "gpt2")
         defaults = {key: schema.get("default") for key, schema in plugin.PARAMETERS.items()}
-        data = {"dataset_vocab_size": 1024, "dataset_clip_seconds": 2, "dataset_n_mels": 80}
         least_data = {"batch_size": 1, "seq_len": 2, "dataset_vocab_size": 256} if least else {}
-        parameters = {**defaults, **data, **own, **least_data}
+        parameters = {**defaults, "dataset_vocab_size": 1024, **own, **least_data}
         workload = plugin(parameters)
         if least:
             workload.n_embd = workload.n_head
-        self.backend = plugins.load("backends", backend)()
-        self.backend.import_framework()
-        self.backend.open("cpu", 0, threads, precision)
-        self.stepper = self.backend.stepper(workload, 0)
-        self.batch = next(iter(workload.batches(step_shapes.blank_data(kind, parameters), 0)))
-        self.clock = PhaseClock(self.backend)
+        super().__init__(workload, "text", parameters, backend, precision, threads)
+        self.model = ("gpt2", "plain", own.get("lora_rank"))
+
+    def progress(self, *_: Any) -> None:
+        """As a session's."""
+
+    timed = progress
 
     def unsplit_s(self) -> float:
         """Seconds of a whole step."""
         self.clock.start(split=False)
-        self.stepper.step(self.batch, self.clock)
+        self.step()
         return self.clock.stop()[0]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Lines of operators.csv of a step."""
+        point = operators.of_step(cast(Any, self), self.step, self.clock)
+        return list(operator_rows.rows({"points": [point | {"times": {}}]}))
+
+    def measured(self) -> prediction.Training:
+        """A round of it, as the analysis has it."""
+        step_s = median([self.unsplit_s() for _ in range(UNSPLIT_STEPS)])
+        module, trainer, lora_rank = self.model
+        point = {"unsplit_step_median_s": step_s, "lora_rank": lora_rank}
+        rows = self.rows()
+        return prediction.Training(
+            point | {"module": module, "trainer": trainer},
+            [row for row in rows if row["group"] != FRAMEWORK],
+            max(sum(row["seconds"] for row in rows if row["group"] == FRAMEWORK), 0.0),
+        )
 
     def parts(self) -> dict[str, float]:
         """Seconds of each part of a step."""
-        session: Any = SimpleNamespace(
-            backend=self.backend, method={}, progress=lambda *_: None, timed=lambda _: None
-        )
-        point = operators.of_step(
-            session, lambda: self.stepper.step(self.batch, self.clock), self.clock
-        )
-        found = dict.fromkeys(PARTS, 0.0)
-        for row in operator_rows.rows({"points": [point | {"times": {}}]}):
-            found[row["group"] if row["group"] in PARTS else OTHERS] += row["seconds"]
-        return found
+        return parts_of(self.rows())
+
+
+def parts_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Seconds of each part of a step."""
+    found = dict.fromkeys(PARTS, 0.0)
+    for row in rows:
+        found[row["group"] if row["group"] in PARTS else OTHERS] += row["seconds"]
+    return found
 
 
 class Plant(NamedTuple):
@@ -182,21 +210,50 @@ def use_threads(threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-def predicted(name: str, backend: str, threads: int, rounds: int) -> tuple[float, float, float]:
-    """(seconds of a training's unsplit step, of its operators, of the framework elsewhere)."""
-    training = Training(name, threads, backend=backend)
-    twin = Training(name, threads, backend=backend, least=True)
-    steps, of_operators, framework = [], [], []
+class Predicted(NamedTuple):
+    """A training's step: measured, and by what was measured elsewhere; all in seconds."""
+
+    step_s: float
+    operators_s: float  # its own, timed inside of steps
+    twin_s: float  # the framework's time in the twin
+    unseen_s: float | None  # of the whole step, by the calibration alone; None where it refuses
+
+
+def predicted(backend: str, threads: int, rounds: int) -> dict[str, Predicted]:
+    """Each training, and the calibration's, in turn."""
+    tested = {name: Training(name, threads, backend=backend) for name in TRAININGS}
+    twins = {name: Training(name, threads, backend=backend, least=True) for name in TRAININGS}
+    calibration = [Training(name, threads, backend=backend) for name in CALIBRATION]
+    known: list[prediction.Training] = []
+    own: dict[str, list[prediction.Training]] = {name: [] for name in TRAININGS}
+    framework: dict[str, list[float]] = {name: [] for name in TRAININGS}
     for index in range(rounds + 1):  # the first warms up
-        own = [training.unsplit_s() for _ in range(UNSPLIT_STEPS)]
-        parts = training.parts()
-        least = median([twin.unsplit_s() for _ in range(10 * UNSPLIT_STEPS)])
-        of_twin = twin.parts()
-        if index:
-            steps += own
-            of_operators.append(sum(parts[part] for part in OF_OPERATORS))
-            framework.append(least - sum(of_twin[part] for part in OF_OPERATORS))
-    return median(steps), median(of_operators), median(framework)
+        calibrated = [training.measured() for training in calibration]
+        for name, training in tested.items():
+            one, twin = training.measured(), twins[name]
+            least = median([twin.unsplit_s() for _ in range(10 * UNSPLIT_STEPS)])
+            of_twin = twin.parts()
+            if index:
+                own[name].append(one)
+                framework[name].append(least - sum(of_twin[part] for part in OF_OPERATORS))
+        known += calibrated * bool(index)
+    timed = prediction.Timed(known)
+    results = {}
+    for name, training in tested.items():
+        unseen = timed.predict(own[name][0].operators, training.model)
+        results[name] = Predicted(
+            median([one.step_s for one in own[name]]),
+            median([sum(row["seconds"] for row in one.operators) for one in own[name]]),
+            median(framework[name]),
+            None if unseen.refusal else unseen.seconds,
+        )
+    return results
+
+
+def summary(errors: Sequence[float]) -> str:
+    """Their mean size, bias and worst."""
+    size, bias = sum(map(abs, errors)) / len(errors), sum(errors) / len(errors)
+    return f"mean of sizes {size:.1%}, bias {bias:+.1%}, worst {max(errors, key=abs):+.1%}"
 
 
 def found(plant: Plant, rounds: int, threads: int) -> tuple[float, float, float]:
@@ -228,16 +285,23 @@ def main() -> int:
     rounds = parser.parse_args().rounds
     for backend, threads in (("torch-cpu", 1), ("torch-cpu", 2), ("mlx", 2)):
         on = f"{backend}, {threads} thread(s)"
-        print(f"\n| training, {on} | step ms | its operators | framework, elsewhere | error |")
-        print("| --- | --- | --- | --- | --- |")
-        errors = []
-        for name in TRAININGS:
-            step_s, operators_s, framework_s = predicted(name, backend, threads, rounds)
-            errors.append((operators_s + framework_s) / step_s - 1)
-            figures = " | ".join(f"{1e3 * s:.2f}" for s in (step_s, operators_s, framework_s))
-            print(f"| {name} | {figures} | {errors[-1]:+.1%} |", flush=True)
-        size, bias = sum(map(abs, errors)) / len(errors), sum(errors) / len(errors)
-        print(f"mean of sizes {size:.1%}, bias {bias:+.1%}, worst {max(errors, key=abs):+.1%}")
+        print(
+            f"\n| training, {on} | step ms | its operators | framework, elsewhere | error "
+            "| shapes unseen | error |"
+        )
+        print("| --- | --- | --- | --- | --- | --- | --- |")
+        timed, unseen = [], []
+        for name, one in predicted(backend, threads, rounds).items():
+            timed.append((one.operators_s + one.twin_s) / one.step_s - 1)
+            told = "refused | -"
+            if one.unseen_s is not None:
+                unseen.append(one.unseen_s / one.step_s - 1)
+                told = f"{1e3 * one.unseen_s:.2f} | {unseen[-1]:+.1%}"
+            figures = " | ".join(f"{1e3 * s:.2f}" for s in one[:3])
+            print(f"| {name} | {figures} | {timed[-1]:+.1%} | {told} |", flush=True)
+        print(f"operators timed: {summary(timed)}")
+        if unseen:
+            print(f"shapes unseen: {summary(unseen)}")
         if backend != "torch-cpu":
             continue
         print(f"\n| planted, {on} | gap ms | in the right parts | in none |")
