@@ -14,9 +14,12 @@ config/calibration.yaml alone, of other shapes, measured in turn with it.
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -27,9 +30,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
 from siliconprof import plugins  # noqa: E402
-from siliconprof.analyse import operator_rows, prediction  # noqa: E402
-from siliconprof.analyse.operator_rows import FRAMEWORK, OTHERS, PARTS  # noqa: E402
-from siliconprof.session import inventory, operators  # noqa: E402
+from siliconprof.analyse import operator_rows, prediction, step_parts  # noqa: E402
+from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING  # noqa: E402
+from siliconprof.session import inventory, operators, thread_time  # noqa: E402
 from siliconprof.stats.statistics import median  # noqa: E402
 
 TINY = {"size": "tiny", "batch_size": 4, "seq_len": 128}
@@ -53,7 +56,8 @@ CALIBRATION: Mapping[str, dict[str, Any]] = {
 }
 PLANTED_S = 10e-3
 UNSPLIT_STEPS = 10  # in each round
-OF_OPERATORS = tuple(part for part in PARTS if part != FRAMEWORK)
+BEYOND = (BLOCKED, WAITING, FRAMEWORK)
+OF_OPERATORS = tuple(part for part in PARTS if part not in BEYOND)
 
 
 class Training(inventory.Training):
@@ -77,6 +81,8 @@ class Training(inventory.Training):
             workload.n_embd = workload.n_head
         super().__init__(workload, "text", parameters, backend, precision, threads)
         self.model = ("gpt2", "plain", own.get("lora_rank"))
+        self.walls: list[float] = []  # of unsplit steps since the parts were last asked for
+        self.used: list[dict[str, float | None]] = []
 
     def progress(self, *_: Any) -> None:
         """As a session's."""
@@ -85,38 +91,45 @@ class Training(inventory.Training):
 
     def unsplit_s(self) -> float:
         """Seconds of a whole step."""
+        thread = threading.get_ident()
+        before = thread_time.read(thread)
         self.clock.start(split=False)
         self.step()
-        return self.clock.stop()[0]
+        self.walls.append(self.clock.stop()[0])
+        self.used.append(thread_time.between(before, thread_time.read(thread)))
+        return self.walls[-1]
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Lines of operators.csv of a step."""
+    def watched(self) -> dict[str, Any]:
+        """The point of the unsplit steps since the last call, with a step's operators."""
         point = operators.of_step(cast(Any, self), self.step, self.clock)
-        return list(operator_rows.rows({"points": [point | {"times": {}}]}))
+        steps = {name: [used[name] for used in self.used] for name in self.used[0]}
+        point |= {
+            "times": {"unsplit_step_s": self.walls},
+            "steps": steps | {"kind": ["unsplit"] * len(self.walls)},
+        }
+        self.walls, self.used = [], []
+        return point
 
     def measured(self) -> prediction.Training:
         """A round of it, as the analysis has it."""
         step_s = median([self.unsplit_s() for _ in range(UNSPLIT_STEPS)])
+        rows = list(operator_rows.rows({"points": [self.watched()]}))
         module, trainer, lora_rank = self.model
-        point = {"unsplit_step_median_s": step_s, "lora_rank": lora_rank}
-        rows = self.rows()
         return prediction.Training(
-            point | {"module": module, "trainer": trainer},
+            {
+                "unsplit_step_median_s": step_s,
+                "module": module,
+                "trainer": trainer,
+                "lora_rank": lora_rank,
+            },
             [row for row in rows if row["group"] != FRAMEWORK],
             max(sum(row["seconds"] for row in rows if row["group"] == FRAMEWORK), 0.0),
         )
 
     def parts(self) -> dict[str, float]:
         """Seconds of each part of a step."""
-        return parts_of(self.rows())
-
-
-def parts_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Seconds of each part of a step."""
-    found = dict.fromkeys(PARTS, 0.0)
-    for row in rows:
-        found[row["group"] if row["group"] in PARTS else OTHERS] += row["seconds"]
-    return found
+        parts = {line["part"]: line["seconds"] for line in step_parts.of_point(self.watched())}
+        return dict.fromkeys(PARTS, 0.0) | parts
 
 
 class Plant(NamedTuple):
@@ -127,6 +140,7 @@ class Plant(NamedTuple):
     found_in: tuple[str, ...]  # parts that should have it
     precision: str = "fp32"  # of the planted side
     threads: int | None = None  # of the planted side, else as many as of the other
+    most_threads: int | None = None  # with which it is of that kind alone
 
 
 @contextmanager
@@ -175,11 +189,27 @@ def slower_products(values: Any) -> Any:
     return values
 
 
+@contextmanager
+def other_process() -> Iterator[None]:
+    """Another process that keeps the same core busy."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    time.sleep(0.2)
+    yield
+    other.kill()
+    other.wait()
+    os.sched_setaffinity(0, cores)
+
+
 PLANTS: Mapping[str, Plant] = {
     "a sleep before each update": Plant(
         "gpt2-tiny 4 x 128",
         lambda training: before_update(training, lambda: time.sleep(PLANTED_S)),
-        (FRAMEWORK,),
+        (BLOCKED,),
+    ),
+    "another process on the same core": Plant(
+        "gpt2-tiny 4 x 128", lambda _: other_process(), (WAITING,), most_threads=1
     ),
     "work in Python before each update": Plant(
         "gpt2-tiny 4 x 128", lambda training: before_update(training, burn), (FRAMEWORK,)
@@ -307,7 +337,7 @@ def main() -> int:
         print(f"\n| planted, {on} | gap ms | in the right parts | in none |")
         print("| --- | --- | --- | --- |")
         for name, plant in PLANTS.items():
-            if plant.threads == threads:
+            if plant.threads == threads or threads > (plant.most_threads or threads):
                 continue
             gap_s, right_s, rest_s = found(plant, rounds, threads)
             shares = f"{right_s / gap_s:.0%} | {rest_s / gap_s:.0%}"

@@ -14,8 +14,16 @@ from typing import Any
 import pytest
 from conftest import record_problems
 from siliconprof import plugins
+from siliconprof.analyse import attribution
 from siliconprof.analyse.attribution import EXPLAINED, OVER, PERHAPS, UNEXPLAINED
-from siliconprof.analyse.operator_rows import FRAMEWORK, OPTIMIZER, PARTS, group
+from siliconprof.analyse.operator_rows import (
+    BLOCKED,
+    FRAMEWORK,
+    OPTIMIZER,
+    PARTS,
+    WAITING,
+    group,
+)
 from siliconprof.errors import UserError
 from siliconprof.pipeline import cli
 from siliconprof.session import operators, step_shapes
@@ -215,8 +223,15 @@ def test_a_step_that_differs_from_the_last_is_not_timed() -> None:
 PHASE_OF = {"aten::mm": "forward_s", "aten::mul.Tensor": "forward_s", "aten::sqrt": "optimizer_s"}
 
 
-def composed(seconds: Mapping[str, float], phases: Mapping[str, float]) -> dict[str, Any]:
-    """`operators` of a point: seconds of each kind, and of the phases of the steps between."""
+def composed(
+    seconds: Mapping[str, float], phases: Mapping[str, float], scatter: float = 0.0
+) -> dict[str, Any]:
+    """`operators` of a point: seconds of each kind, and of the phases of the steps between.
+
+    Args:
+        scatter: by what share the seconds of all operators differ from step to step.
+    """
+    steps = (1 - scatter, 1.0, 1 + scatter)
     rows = [
         {
             "kind": kind,
@@ -226,7 +241,7 @@ def composed(seconds: Mapping[str, float], phases: Mapping[str, float]) -> dict[
             "flops": None,
             "bytes": 32,
             "count": 2,
-            "seconds": [second] * 3,
+            "seconds": [second * step for step in steps],
         }
         for kind, second in seconds.items()
     ]
@@ -234,9 +249,18 @@ def composed(seconds: Mapping[str, float], phases: Mapping[str, float]) -> dict[
 
 
 def gap(
-    folder: Path, slow_forward_s: float, elementwise_s: float = 5e-3
+    folder: Path,
+    slow_forward_s: float,
+    elementwise_s: float = 5e-3,
+    scatter: float = 0.0,
+    used: Mapping[str, float] | None = None,
 ) -> tuple[Path, list[dict[str, Any]]]:
-    """Lines of attribution.csv: 4 ms by one trainer, 10 ms by another, and operators of both."""
+    """Lines of attribution.csv: 4 ms by one trainer, 10 ms by another, and operators of both.
+
+    Args:
+        scatter: of the slower one's operators.
+        used: what the slower one's threads did in each step, see `thread_time`.
+    """
     fast, slow = training(0.004), training(0.010, trainer="hf")
     fast["points"][0]["operators"] = composed(
         {"aten::mm": 1e-3, "aten::mul.Tensor": 1e-3, "aten::sqrt": 1e-3},
@@ -245,7 +269,10 @@ def gap(
     slow["points"][0]["operators"] = composed(
         {"aten::mm": 1e-3, "aten::mul.Tensor": elementwise_s, "aten::sqrt": 1e-3},
         {"forward_s": slow_forward_s, "optimizer_s": 1.5e-3},
+        scatter,
     )
+    steps = slow["points"][0]["steps"]
+    steps |= {name: [seconds] * len(steps["kind"]) for name, seconds in (used or {}).items()}
     results = make(folder, [fast, slow], devices=(CPU,))
     return results, table_files.rows(table_files.read(results / "tables/attribution.csv"))
 
@@ -306,3 +333,86 @@ def test_what_operators_leave_explains_nothing_for_sure(tmp_path: Path) -> None:
     """Two thirds of the gap are the rest of a phase."""
     _, lines = gap(tmp_path, 8.5e-3, elementwise_s=3e-3)
     assert {line["verdict"] for line in lines if line["kind"] == "gap"} == {PERHAPS}
+
+
+@pytest.mark.parametrize(
+    ("used_ms", "expected_ms", "verdict"),
+    [
+        # (on a core, waiting for one, all threads): blocked or waiting for the rest of 10 ms
+        ((4, 0, 4), {BLOCKED: 6, FRAMEWORK: 0}, EXPLAINED),
+        ((4, 6, 4), {WAITING: 6, FRAMEWORK: 0}, EXPLAINED),
+        ((4, 2, 5), {BLOCKED: 3, WAITING: 1, FRAMEWORK: 2}, EXPLAINED),
+        # Nobody sleeps for sure where other threads are at work, or where nobody was asked.
+        ((4, 0, 12), {FRAMEWORK: 6}, PERHAPS),
+        ((4, 5, 12), {WAITING: 4, FRAMEWORK: 2}, EXPLAINED),
+        (None, {FRAMEWORK: 6}, PERHAPS),
+        # Operators wait for what is more than phases last beyond them.
+        ((1, 9, 1), {WAITING: 9, FRAMEWORK: -1, "elementwise operators": -2 / 3}, EXPLAINED),
+    ],
+)
+def test_time_beyond_operators_is_blocked_or_waiting_as_far_as_that_is_known(
+    used_ms: tuple[float, ...] | None,
+    expected_ms: Mapping[str, float],
+    verdict: str,
+    tmp_path: Path,
+) -> None:
+    """Phases of the slower side last 7 ms beyond its operators, which take 3 ms as on the other."""
+    names = ("cpu_s", "waiting_s", "all_threads_cpu_s")
+    used = dict(zip(names, (1e-3 * ms for ms in used_ms or ()), strict=bool(used_ms)))
+    _, lines = gap(tmp_path, 8.5e-3, elementwise_s=1e-3, used=used)
+    took = {line["part"]: line for line in lines if line["kind"] == "cause"}
+    assert set(took) & {BLOCKED, WAITING} == set(expected_ms) & {BLOCKED, WAITING}
+    for part, ms in expected_ms.items():
+        assert 1e3 * took[part]["seconds"] == pytest.approx(ms, abs=0.02), part
+    (left,) = (line for line in lines if line["kind"] == "unexplained")
+    whole = next(line for line in lines if line["kind"] == "gap")
+    total = left["seconds"] + sum(line["seconds"] for line in took.values())
+    assert total == pytest.approx(whole["seconds"], rel=1e-9)
+    assert whole["verdict"] == verdict
+    how = took[FRAMEWORK]["slow_how"]
+    assert ("blocked while other threads had cores" in how) == bool(
+        used_ms and used_ms[2] > used_ms[0]
+    )
+    assert ("is not known" in how) == (used_ms is None)
+
+
+def test_a_parts_interval_is_as_wide_as_its_steps_and_processes_differ(tmp_path: Path) -> None:
+    def intervals(lines: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
+        assert all(
+            line["low_s"] <= line["seconds"] <= line["high_s"]
+            for line in lines
+            if line["kind"] in ("cause", "unexplained")
+        )
+        return {line["part"]: (line["low_s"], line["high_s"]) for line in lines}
+
+    part = "elementwise operators"
+    alike = intervals(gap(tmp_path / "alike", 8.5e-3)[1])
+    assert alike[part] == pytest.approx((4e-3, 4e-3))
+    results, lines = gap(tmp_path / "scattered", 8.5e-3, scatter=0.2)
+    scattered = intervals(lines)
+    assert scattered[part] == pytest.approx((3e-3, 5e-3))
+    # Operators of one step are fast together: what is left of the phase is as uncertain as all.
+    assert scattered[FRAMEWORK] == pytest.approx((2e-3 - 1.4e-3, 2e-3 + 1.4e-3))
+    cell = "desk/cpu-x/torch-cpu/gpt2-nano-{}/auto/fp32"
+    values = [1 + 0.1 * (i % 5 - 2) for i in range(12)]
+    figures = [
+        {
+            "cell": cell.format(trainer),
+            "device": "cpu-x",
+            "backend": "torch-cpu",
+            "point": "x",
+            "metric": "unsplit_step_s",
+            "group": "a",
+            "values": [seconds * value for value in values],
+            "records": [],
+        }
+        for trainer, seconds in (("plain", 0.004), ("hf", 0.010))
+    ]
+    floor = tmp_path / "desk.json"
+    floor.write_text(
+        json.dumps({"floor_version": 1, "host": "desk", "runs": [{"figures": figures}]})
+    )
+    tables = str(results / "tables")
+    attribution.main(["--tables", tables, "--output-dir", tables, "--noise-floors", str(floor)])
+    joined = intervals(table_files.rows(table_files.read(results / "tables/attribution.csv")))
+    assert joined[part][0] < scattered[part][0] and joined[part][1] > scattered[part][1]

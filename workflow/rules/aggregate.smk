@@ -74,6 +74,7 @@ rule aggregate:
         "results/tables/probes.csv",
         "results/tables/captures.csv",
         "results/tables/operators.csv",
+        "results/tables/step_parts.csv",
         "results/tables/curves.csv",
         "results/tables/evaluations.csv",
         "results/tables/texts.csv",

@@ -74,7 +74,7 @@ rule attribution:
         points="results/tables/points.csv",
         probes="results/tables/probes.csv",
         ceilings="results/tables/ceilings.csv",
-        operators="results/tables/operators.csv",
+        step_parts="results/tables/step_parts.csv",
         floors=FLOW.noise_floors,
     output:
         "results/tables/attribution.csv",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof.analyse import cell_columns, other_methods, record_rows
+from siliconprof.analyse import cell_columns, other_methods, record_rows, step_parts
 from siliconprof.errors import UserError, printable, stage
 from siliconprof.memory import memory_model
 from siliconprof.store import left_out, matrix_file, record, table_files
@@ -91,6 +91,7 @@ def write_tables(
         "probes": record_rows.probe_rows,
         "captures": record_rows.capture_rows,
         "operators": record_rows.operator_lines,
+        "step_parts": step_parts.lines,
         "evaluations": record_rows.evaluation_rows,
         "texts": record_rows.text_rows,
     }

@@ -6,25 +6,26 @@
 `attribution.csv`: for each pair of trainings that did the same work a line for the gap in seconds
 per step, one for each phase (they sum to the gap exactly), one for each cause, and one for what no
 cause explains, which may be negative. Where the operators of both steps were timed, the causes are
-the parts of the step, and the last line has what they leave of either side's step; elsewhere they
-are estimates, see `attribution_costs`. Which pairs: see `pairs`.
+the parts of the step, with 95 % intervals, and the last line has what they leave of either side's
+step; elsewhere they are estimates, see `attribution_costs`. Which pairs: see `pairs`.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from siliconprof.analyse import attribution_costs, operator_rows
+from siliconprof.analyse import attribution_costs, step_parts
 from siliconprof.analyse.attribution_costs import Cost
 from siliconprof.analyse.attribution_inputs import Measured
 from siliconprof.analyse.ceilings import Limits
 from siliconprof.analyse.equal_work import by_phases, compiles, has_no_speed, work
-from siliconprof.analyse.operator_rows import FRAMEWORK, PARTS
+from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
 from siliconprof.analyse.record_rows import KEY
 from siliconprof.analyse.throughputs import Noise, device_of
 from siliconprof.errors import stage
@@ -43,7 +44,7 @@ NO_GAP, EXPLAINED, PERHAPS = "no gap beyond noise", "explained mostly", "perhaps
 UNEXPLAINED, OVER = "unexplained mostly", "over-explained"
 MOSTLY = 0.5  # of the gap
 CLOSED_WITHIN = 0.1  # of a step, that its operators and the framework leave of it
-TIMED = "its operators, timed inside of steps"
+NOT_TOLD = "none that can be told from its operators and the framework"
 BESIDES = ("data", "trace", "other")  # timed parts of a step that are in the rest
 
 
@@ -149,6 +150,12 @@ class Part(NamedTuple):
     low: float | None = None
     high: float | None = None
 
+    def ends(self) -> tuple[float, float]:
+        """The range, or the number twice."""
+        assert self.seconds is not None
+        low = self.seconds if self.low is None else self.low
+        return low, self.seconds if self.high is None else self.high
+
 
 def explained(fast: Cost, slow: Cost) -> Part:
     """What a cause explains: the difference of both sides' costs.
@@ -170,6 +177,18 @@ def explained(fast: Cost, slow: Cost) -> Part:
     return Part(seconds, min(*ends, seconds), max(*ends, seconds))
 
 
+def difference(fast: Cost, slow: Cost) -> Part:
+    """What a part of the step takes longer, with its 95 % interval: both sides' in quadrature."""
+    assert fast.seconds is not None and slow.seconds is not None
+    (fast_low, fast_high), (slow_low, slow_high) = fast.ends(), slow.ends()
+    seconds = slow.seconds - fast.seconds
+    return Part(
+        seconds,
+        seconds - math.hypot(slow.seconds - slow_low, fast_high - fast.seconds),
+        seconds + math.hypot(slow_high - slow.seconds, fast.seconds - fast_low),
+    )
+
+
 def rows_of(index: int, pair: Pair, inputs: Measured) -> Iterator[Row]:
     """The lines of one pair."""
     gap, basis = _gap(pair, inputs.noise)
@@ -177,10 +196,11 @@ def rows_of(index: int, pair: Pair, inputs: Measured) -> Iterator[Row]:
     lines = [_line(GAP, GAP, gap, _step_s(pair.fast), _step_s(pair.slow), basis)]
     lines += _phases(pair, gap.seconds)
     explained_s, low, high, unmeasured = 0.0, 0.0, 0.0, []
-    of_operators = by_operators(pair, inputs)
-    costs = of_operators or attribution_costs.of_pair(pair.fast, pair.slow, inputs)
+    below, above = [gap.seconds - gap.low], [gap.high - gap.seconds]
+    timed = by_operators(pair, inputs)
+    costs = timed or attribution_costs.of_pair(pair.fast, pair.slow, inputs)
     for cause, (fast, slow) in costs.items():
-        part = explained(fast, slow)
+        part = difference(fast, slow) if timed else explained(fast, slow)
         line = _line(CAUSE, cause, part, fast.seconds, slow.seconds, fast.how, slow.how)
         lines.append(line)
         if part.seconds is None:
@@ -188,18 +208,23 @@ def rows_of(index: int, pair: Pair, inputs: Measured) -> Iterator[Row]:
             line["reason"] = _reasons(pair, fast, slow)
             continue
         explained_s += part.seconds
-        low += part.seconds if part.low is None else part.low
-        high += part.seconds if part.high is None else part.high
-    unexplained = Part(gap.seconds - explained_s, gap.low - high, gap.high - low)
-    left = _left_of_sides(pair, of_operators) if of_operators else None
+        part_low, part_high = part.ends()
+        low, high = low + part_low, high + part_high
+        below.append(part_high - part.seconds)
+        above.append(part.seconds - part_low)
+    left_s = gap.seconds - explained_s
+    unexplained = Part(left_s, gap.low - high, gap.high - low)
+    if timed:
+        unexplained = Part(left_s, left_s - math.hypot(*below), left_s + math.hypot(*above))
+    left = _left_of_sides(pair, timed) if timed else None
     last_line = _line(LEFT, LEFT, unexplained, *(left or (None, None)))
     if unmeasured:
         last_line["reason"] = f"it includes what nobody measured: {', '.join(unmeasured)}"
     at_the_middle = Part(unexplained.seconds, gap.seconds - high, gap.seconds - low)
     found = verdict(gap, at_the_middle)
     if left and found != NO_GAP:
-        rest = of_operators[FRAMEWORK]
-        found = verdict_of_parts(gap, at_the_middle, explained(*rest), closes(pair, rest, left))
+        rest = timed[FRAMEWORK]
+        found = verdict_of_parts(gap, at_the_middle, difference(*rest), closes(pair, rest, left))
     last_line["verdict"] = lines[0]["verdict"] = found
     for line in [*lines, last_line]:
         named = {
@@ -215,15 +240,31 @@ def rows_of(index: int, pair: Pair, inputs: Measured) -> Iterator[Row]:
 
 def by_operators(pair: Pair, inputs: Measured) -> dict[str, tuple[Cost, Cost]]:
     """Part of a step -> what either side spends on it; empty where operators were not timed in both."""
-    sides = [inputs.parts.get(point_key(row)) for row in (pair.fast, pair.slow)]
-    fast, slow = (side or {} for side in sides)
-    if FRAMEWORK not in fast or FRAMEWORK not in slow:
+    fast, slow = (_costs_of_parts(row, inputs) for row in (pair.fast, pair.slow))
+    if not fast or not slow:
         return {}
+    none = {part: Cost(0.0, how=NOT_TOLD if part in (BLOCKED, WAITING) else "") for part in PARTS}
     return {
-        part: (Cost(fast.get(part, 0.0), how=TIMED), Cost(slow.get(part, 0.0), how=TIMED))
+        part: (fast.get(part, none[part]), slow.get(part, none[part]))
         for part in PARTS
         if part in fast or part in slow
     }
+
+
+def _costs_of_parts(row: Row, inputs: Measured) -> dict[str, Cost]:
+    """Part of a side's step -> what it takes, its interval joined with the noise between processes.
+
+    A noise floor is of whole steps: a part is taken to differ between processes in proportion.
+    """
+    reach = inputs.noise.reach(row, "unsplit_step")
+    costs = {}
+    for part, line in inputs.parts.get(point_key(row), {}).items():
+        seconds = line["seconds"]
+        between = reach * seconds
+        low = seconds - math.hypot(seconds - line["low_s"], between)
+        high = seconds + math.hypot(line["high_s"] - seconds, between)
+        costs[part] = Cost(seconds, low, high, line["how"])
+    return costs
 
 
 def _left_of_sides(pair: Pair, costs: Mapping[str, tuple[Cost, Cost]]) -> tuple[float, float]:
@@ -346,8 +387,8 @@ def verdict(gap: Part, unexplained: Part) -> str:
 def verdict_of_parts(gap: Part, unexplained: Part, rest: Part, closed: bool) -> str:
     """The same of a gap beyond noise whose causes are the parts of both steps, as they were timed.
 
-    Only operators explain: where it takes the framework's part, which is what they leave, the gap is
-    perhaps explained.
+    The framework's part explains nothing, as it is what the others leave: where it takes that, the gap
+    is perhaps explained.
 
     Args:
         rest: the framework's part of the gap.
@@ -357,8 +398,8 @@ def verdict_of_parts(gap: Part, unexplained: Part, rest: Part, closed: bool) -> 
     assert rest.seconds is not None
     if abs(unexplained.seconds) > MOSTLY * gap.seconds:
         return UNEXPLAINED if unexplained.seconds > 0 else OVER
-    by_operators_alone = abs(unexplained.seconds + rest.seconds) <= MOSTLY * gap.seconds
-    return EXPLAINED if closed and by_operators_alone else PERHAPS
+    by_the_others = abs(unexplained.seconds + rest.seconds) <= MOSTLY * gap.seconds
+    return EXPLAINED if closed and by_the_others else PERHAPS
 
 
 def read(results: Results, floors: Iterable[Path]) -> tuple[list[Row], Measured]:
@@ -370,7 +411,7 @@ def read(results: Results, floors: Iterable[Path]) -> tuple[list[Row], Measured]
     cells, lines, probes = map(results.rows, ("cells", "ceilings", "probes"))
     noise = Noise({floor.host: floor for floor in map(noise_floors.read, floors)})
     points = table_files.rows(results.of_ok_cells())
-    limits, parts = Limits.of(lines, cells), operator_rows.parts(results.operators)
+    limits, parts = Limits.of(lines, cells), step_parts.by_point(results.step_parts)
     return points, Measured.of(points, lines, probes, cells, limits, noise, parts)
 
 

@@ -27,7 +27,7 @@ class Measured:
     clocks: Mapping[tuple, Row]  # key of a cell -> its line of probes.csv
     noise: Noise
     flags: Mapping[tuple, list[str]]  # (*place, workload, precision) -> what to know of its cell
-    parts: Mapping[tuple, Mapping[str, float]]  # key of a training's point -> `operator_rows.parts`
+    parts: Mapping[tuple, Mapping[str, Row]]  # see `step_parts.by_point`
 
     @classmethod
     def of(
@@ -38,7 +38,7 @@ class Measured:
         cells: Sequence[Row],
         limits: Limits,
         noise: Noise,
-        parts: Mapping[tuple, Mapping[str, float]],
+        parts: Mapping[tuple, Mapping[str, Row]],
     ) -> Measured:
         """From rows of the tables.
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from siliconprof.session.timing import PHASES
 from siliconprof.stats import statistics
-from siliconprof.store.table_files import KEY
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-FRAMEWORK = "framework"  # what a phase lasts beyond its operators
+# What a phase lasts beyond its operators, and what of it is known to be something else.
+FRAMEWORK, BLOCKED, WAITING = "framework", "blocked", "waiting for a core"
 OPTIMIZER = "optimizer"
 ELEMENTWISE = "elementwise operators"
 OTHERS = "other operators"
@@ -50,6 +47,8 @@ PARTS = (
     ELEMENTWISE,
     OTHERS,
     OPTIMIZER,
+    BLOCKED,
+    WAITING,
     FRAMEWORK,
 )
 
@@ -66,24 +65,19 @@ def group(kind: str, phase: str) -> str:
     return ELEMENTWISE
 
 
-def parts(frame: pd.DataFrame) -> dict[tuple, dict[str, float]]:
-    """Key of a training's point -> each of `PARTS` that it has -> seconds of a step.
+def part_of(row: Mapping[str, Any]) -> str:
+    """Which of `PARTS` an operator of a record belongs to."""
+    found = group(row["kind"], row["phase"])
+    return found if found in PARTS else OTHERS
 
-    Only of trainings whose operators are timed.
 
-    Args:
-        frame: operators.csv.
-    """
-    found: dict[tuple, dict[str, float]] = {}
-    if frame.empty:
-        return found
-    timed = frame[frame["seconds"].notna()]
-    part = timed["group"].where(timed["group"].isin(PARTS), OTHERS).rename("part")
-    sums = timed.groupby([*KEY, "point", part], sort=False)["seconds"].sum()
-    for name, seconds in sums.items():
-        *place, index, part_name = cast(tuple, name)
-        found.setdefault((*place, int(index)), {})[part_name] = float(seconds)
-    return found
+def timed_phases(point: Mapping[str, Any]) -> dict[str, Sequence[float]]:
+    """Phase -> its seconds in the steps that nobody watched; empty where no operator is timed."""
+    operators = point.get("operators")
+    if operators is None or not any(row["seconds"] for row in operators["rows"]):
+        return {}
+    phases = operators.get("phases") or point["times"]
+    return {phase: phases[phase] for phase in PHASES if phases.get(phase)}
 
 
 def rows(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -108,13 +102,10 @@ def rows(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                     "reason": operators["reason"],
                 }
             )
-        phases = operators.get("phases") or point["times"]
-        for phase in PHASES if spent_s else ():
-            if not phases.get(phase):
-                continue
+        for phase, times in timed_phases(point).items():
             yield {
                 "point": index,
                 "group": FRAMEWORK,
                 "phase": phase,
-                "seconds": statistics.median(phases[phase]) - spent_s[phase],
+                "seconds": statistics.median(times) - spent_s[phase],
             }

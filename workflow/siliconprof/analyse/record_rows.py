@@ -123,14 +123,10 @@ def time_per_step(point: Mapping[str, Any]) -> dict[str, float | None]:
 
     `blocked_per_step_s` is what is left of the wall time: neither on a core nor waiting for one.
     """
-    steps, walls = point.get("steps") or {}, point["times"].get("unsplit_step_s") or []
+    walls = point["times"].get("unsplit_step_s") or []
     row: dict[str, float | None] = {}
     for name in TIME_USE:
-        used = [
-            seconds
-            for kind, seconds in zip(steps.get("kind", ()), steps.get(name, ()), strict=False)
-            if kind == "unsplit" and seconds is not None
-        ]
+        used = of_unsplit_steps(point, name)
         mean = sum(used) / len(used) if used and len(used) == len(walls) else None
         row[f"{name.removesuffix('_s')}_per_step_s"] = mean
     on, waiting = row["cpu_per_step_s"], row["waiting_per_step_s"]
@@ -138,6 +134,16 @@ def time_per_step(point: Mapping[str, Any]) -> dict[str, float | None]:
     left = None if wall is None or on is None or waiting is None else wall - on - waiting
     blocked = None if left is None else max(left, 0.0)
     return row | {"blocked_per_step_s": blocked, "wall_per_step_s": wall}
+
+
+def of_unsplit_steps(point: Mapping[str, Any], name: str) -> list[float]:
+    """One of `TIME_USE` of each unsplit step; fewer where the system did not tell."""
+    steps = point.get("steps") or {}
+    return [
+        seconds
+        for kind, seconds in zip(steps.get("kind", ()), steps.get(name, ()), strict=False)
+        if kind == "unsplit" and seconds is not None
+    ]
 
 
 def summary(name: str, values: Sequence[float]) -> dict[str, float | int | None]:

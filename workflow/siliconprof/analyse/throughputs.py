@@ -116,6 +116,17 @@ class Noise:
         ends = inference.Estimate(math.log(middle), estimate.error, estimate.df).interval()
         return min(low, ends[0]), max(high, ends[1]), basis
 
+    def reach(self, point: Row, stem: str) -> float:
+        """The share by which another process's figure may differ from a point's, at 95 %.
+
+        0 where no noise floor tells it.
+        """
+        deviation = self.deviation(point, f"{stem}_s")
+        if deviation is None:
+            return 0.0
+        estimate, _ = deviation
+        return inference.Estimate(0.0, estimate.error, estimate.df).interval()[1] - 1
+
     def allowance(self, point: Row, series: str) -> tuple[float, str]:
         """(by which share a figure may lie above that of another process, why so much)."""
         deviation = self.deviation(point, series)

@@ -89,13 +89,14 @@ def as_text(found: Sequence[Row]) -> str:
         f"{slow} takes {ms(gap['seconds'])} ms more a step than {fast} "
         f"(both 95 % intervals allow {ms(gap['low_s'])} to {ms(gap['high_s'])}): {gap['verdict']}"
     ]
-    table = [("part", "faster, ms", "slower, ms", "more, ms", "of the gap", "basis")]
+    table = [("part", "faster, ms", "slower, ms", "more, ms", "range, ms", "of the gap", "basis")]
     for line in found:
         if line["kind"] in (CAUSE, LEFT):
             hows = dict.fromkeys(filter(None, (line["fast_how"], line["slow_how"], line["reason"])))
             share = "-" if line["share"] is None else f"{line['share']:.0%}"
-            sides = (ms(line["fast_s"]), ms(line["slow_s"]), ms(line["seconds"]))
-            table.append((line["part"], *sides, share, "; ".join(hows)))
+            numbers = [ms(line[name]) for name in ("fast_s", "slow_s", "seconds")]
+            ends = "-" if line["low_s"] is None else f"{ms(line['low_s'])} to {ms(line['high_s'])}"
+            table.append((line["part"], *numbers, ends, share, "; ".join(hows)))
     widths = [max(len(row[i]) for row in table) for i in range(len(table[0]) - 1)]
     for name, *numbers, basis in table:
         cells = [n.rjust(width) for n, width in zip(numbers, widths[1:], strict=True)]

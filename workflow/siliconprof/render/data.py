@@ -315,6 +315,7 @@ def load(
             curves=results.frame("curves"),
             evaluations=results.frame("evaluations"),
             operators=results.frame("operators"),
+            step_parts=results.frame("step_parts"),
         ),
         outside=results.rows("outside"),
         registry=registry.load(registry_),

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from siliconprof import words
-from siliconprof.analyse.operator_rows import FRAMEWORK, PARTS
-from siliconprof.render import training
+from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
+from siliconprof.render import hover, training
 from siliconprof.render.book import Book, told_parts
 from siliconprof.render.data import Data
 from siliconprof.render.tables import Column, Table, count, number, told
@@ -17,7 +17,8 @@ from siliconprof.render.variants import Row, family_order, label
 from siliconprof.store import table_files
 
 # Steps of the backend's colour; neighbours in the stack must differ.
-STEP_OF = dict(zip(PARTS, (100, 45, 80, 80, 25, 60, 12, 12), strict=True))
+STEP_OF = dict(zip(PARTS, (100, 45, 80, 80, 25, 60, 12, 45, 25, 12), strict=True))
+HATCH = {BLOCKED: "......", WAITING: "xxxxxx", FRAMEWORK: "//////"}
 MOST_ROWS = 12
 NOT_TIMED = "the framework's own time, which is no operator's"
 NO_FORMULA = "no product, convolution or attention: its operations are not counted"
@@ -25,7 +26,7 @@ NO_FORMULA = "no product, convolution or attention: its operations are not count
 
 def add(data: Data, book: Book, prefix: str = "") -> None:
     """Bars of every family whose operators were timed, and the longest operators of its first."""
-    known = data.traces.step_parts
+    known = data.traces.parts_of_steps
     for kind, (points, _) in data.families().items():
         told_apart = sorted((p for p in points if point_key(p) in known), key=family_order)
         if not told_apart:
@@ -52,17 +53,22 @@ def add(data: Data, book: Book, prefix: str = "") -> None:
 
 def draw(data: Data, rows: Sequence[Row], narrow: bool) -> Any:
     """Stacked times and shares of the groups of operators; see `training.draw`."""
-    known = data.traces.step_parts
+    known = data.traces.parts_of_steps
 
     def seconds(row: Row, part: str) -> float | None:
-        return known[point_key(row)].get(part)
+        line = known[point_key(row)].get(part)
+        return None if line is None else line["seconds"]
+
+    def hover_text(row: Row, part: str) -> str:
+        line = known[point_key(row)][part]
+        return hover.seconds(line["seconds"], line["low_s"], line["high_s"])
 
     parts = training.Parts(
         "parts",
         STEP_OF,
         seconds,
-        lambda row, part: words.duration(seconds(row, part) or 0.0),
-        hatch={FRAMEWORK: "//////"},
+        hover_text,
+        hatch=HATCH,
     )
     return training.draw(data, rows, narrow, parts=parts)
 

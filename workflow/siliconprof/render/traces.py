@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from siliconprof.analyse import operator_rows
-from siliconprof.store.table_files import KEY, key, point_key
+from siliconprof.analyse import step_parts
+from siliconprof.store.table_files import KEY, Row, key, point_key
 
 SERIES_OF_KIND = {
     "compile": "compile_step_s",
@@ -31,6 +31,7 @@ class Traces:
     curves: pd.DataFrame = field(default_factory=pd.DataFrame)
     evaluations: pd.DataFrame = field(default_factory=pd.DataFrame)
     operators: pd.DataFrame = field(default_factory=pd.DataFrame)
+    step_parts: pd.DataFrame = field(default_factory=pd.DataFrame)
     _timed: dict[tuple, pd.DataFrame] = field(default_factory=dict)  # courses made so far
 
     @cached_property
@@ -57,9 +58,9 @@ class Traces:
         return _by_point(self.evaluations)
 
     @cached_property
-    def step_parts(self) -> dict[tuple, dict[str, float]]:
-        """See `operator_rows.parts`."""
-        return operator_rows.parts(self.operators)
+    def parts_of_steps(self) -> dict[tuple, dict[str, Row]]:
+        """See `step_parts.by_point`."""
+        return step_parts.by_point(self.step_parts)
 
     @cached_property
     def _operators(self) -> dict[tuple, pd.DataFrame]:

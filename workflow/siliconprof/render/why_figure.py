@@ -23,7 +23,7 @@ from siliconprof.analyse.attribution_costs import (
 from siliconprof.analyse.operator_rows import FRAMEWORK, PARTS
 from siliconprof.render import marks, style
 from siliconprof.render.variants import Row
-from siliconprof.render.why_gaps import MS, NAMES, Gap, milliseconds
+from siliconprof.render.why_gaps import MS, NAMES, Gap, ends_text, milliseconds
 
 ESTIMATED = (LAUNCHES, MEMORY, PRODUCTS, PAGE_FAULTS, OFFLOAD, CLOCKS)
 PHASE_STEP = {"forward": 60, "backward": 100, "optimizer": 25, "rest": 12}
@@ -46,9 +46,9 @@ def draw(gaps: Sequence[Gap], narrow: bool) -> Any:
     """One pair below the other, each on an axis of its own in ms."""
     width = style.width_in(narrow)
     left = max(map(style.text_in, ROWS)) + 0.1
-    phases = [p for p in PHASE_STEP if any(_seconds(g, PHASE, p) for g in gaps)]
+    phases = [p for p in PHASE_STEP if any(_line(g, PHASE, p)["seconds"] for g in gaps)]
     known = PARTS if gaps[0].timed else ESTIMATED
-    causes = [c for c in known if any(_seconds(g, CAUSE, c) for g in gaps)]
+    causes = [c for c in known if any(_line(g, CAUSE, c)["seconds"] for g in gaps)]
     coloured = [c for c in causes if c != FRAMEWORK]
     inks = {c: style.ramp(index, len(coloured)) for index, c in enumerate(coloured)}
     if FRAMEWORK in causes:
@@ -89,32 +89,35 @@ def _title(gap: Gap, width: float) -> str:
     return f"{slow}\nagainst {fast}:\n{gap_text}"
 
 
-def _seconds(gap: Gap, kind: str, part: str) -> float:
-    """A part of a gap, 0 where it is unknown."""
-    return next((p["seconds"] or 0.0 for p in gap.parts(kind) if p["part"] == part), 0.0)
+def _line(gap: Gap, kind: str, part: str) -> Row:
+    """A part of a gap; of 0 seconds where it is unknown."""
+    known = (p for p in gap.parts(kind) if p["part"] == part and p["seconds"] is not None)
+    return next(known, {"seconds": 0.0, "low_s": None, "high_s": None})
 
 
 def _pair(ax: Any, gap: Gap, phases: Sequence[str], inks: Mapping[str, str]) -> None:
     left = gap.left
     rows = (
         [
-            (p, _seconds(gap, PHASE, p), style.shade(gap.slow["backend"], PHASE_STEP[p]))
+            (p, _line(gap, PHASE, p), style.shade(gap.slow["backend"], PHASE_STEP[p]))
             for p in phases
         ],
         [
-            *((NAMES[c], _seconds(gap, CAUSE, c), inks[c]) for c in inks),
-            (NAMES[left["part"]], left["seconds"], UNKNOWN),
+            *((NAMES[c], _line(gap, CAUSE, c), inks[c]) for c in inks),
+            (NAMES[left["part"]], left, UNKNOWN),
         ],
     )
-    low = min(sum(min(s, 0.0) for _, s, _ in row) for row in rows)
-    high = max(*(sum(max(s, 0.0) for _, s, _ in row) for row in rows), gap.gap["high_s"] or 0.0)
+    lengths = [[line["seconds"] for _, line, _ in row] for row in rows]
+    low = min(sum(min(s, 0.0) for s in row) for row in lengths)
+    high = max(*(sum(max(s, 0.0) for s in row) for row in lengths), gap.gap["high_s"] or 0.0)
     reach = high - low or 1.0
     for y, row in enumerate(rows):
         ends = {True: 0.0, False: 0.0}  # of what is stacked to the right, and to the left
-        for name, seconds, ink in row:
-            start = ends[seconds >= 0]
-            ends[seconds >= 0] += seconds
-            _part(ax, y, gap, name, start, seconds, ink, reach)
+        for name, line, ink in row:
+            forward = line["seconds"] >= 0
+            start = ends[forward]
+            ends[forward] += line["seconds"]
+            _part(ax, y, gap, name, start, line, ink, reach)
     line = gap.gap
     hover_text = (
         f"{gap.name(gap.slow)} against {gap.name(gap.fast)}: {milliseconds(line['seconds'])}"
@@ -138,17 +141,23 @@ def _pair(ax: Any, gap: Gap, phases: Sequence[str], inks: Mapping[str, str]) -> 
     ax.set_xlabel("of the gap / ms a step", size=style.SMALL_PT)
 
 
+def _range(line: Row) -> str:
+    """`; 3.91 to 5.02 ms` where a part has a range."""
+    return "" if line["low_s"] is None else f"; {ends_text(line)} ms"
+
+
 def _part(
-    ax: Any, y: int, gap: Gap, name: str, start: float, seconds: float, ink: str, reach: float
+    ax: Any, y: int, gap: Gap, name: str, start: float, line: Row, ink: str, reach: float
 ) -> None:
     """One part of a bar, with its number where there is room."""
+    seconds = line["seconds"]
     if not seconds:
         return
     of: list[Row] = gap.of
     share = seconds / gap.gap["seconds"] if gap.gap["seconds"] else 0.0
     hover_text = (
         f"{gap.name(gap.slow)} against {gap.name(gap.fast)}: {name} {milliseconds(seconds)} "
-        f"({words.whole_percent(share)} of the gap)"
+        f"({words.whole_percent(share)} of the gap{_range(line)})"
     )
     marks.tag(
         ax.barh(

@@ -19,7 +19,7 @@ from siliconprof.analyse.attribution_costs import (
     PRODUCTS,
     SWAP,
 )
-from siliconprof.analyse.operator_rows import FRAMEWORK, OPTIMIZER, PARTS
+from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, OPTIMIZER, PARTS
 from siliconprof.render.data import Data, sides
 from siliconprof.render.traces import point_key
 from siliconprof.render.variants import Family, Row, family, precision, variant
@@ -36,6 +36,7 @@ NAMES = {
     LEFT: "unexplained",
     **{part: part for part in PARTS if part != PRODUCTS},
     OPTIMIZER: "the optimizer",
+    BLOCKED: "being blocked",
     FRAMEWORK: "the framework and the rest",
 }
 WORTH_A_WORD = 0.02  # of a gap
@@ -164,7 +165,7 @@ def sentence(gap: Gap) -> str:
     """A gap and its causes in words with numbers; a gap within noise has none."""
     line = gap.gap
     more = milliseconds(line["seconds"])
-    allow = f"both 95 % intervals allow {_ends(line)} ms"
+    allow = f"both 95 % intervals allow {ends_text(line)} ms"
     if gap.verdict == NO_GAP:
         return (
             f"{gap.name(gap.slow)} takes {more} more a step than {gap.name(gap.fast)} ({allow}): no "
@@ -183,7 +184,7 @@ def sentence(gap: Gap) -> str:
     return f"{head}: {'; '.join(texts)}; {_left(gap)}{_untimed(gap)}."
 
 
-def _ends(line: Row) -> str:
+def ends_text(line: Row) -> str:
     """`10.1 to 11.0`, of ms."""
     return " to ".join(words.significant(line[end] / MS) for end in ("low_s", "high_s"))
 
@@ -238,7 +239,7 @@ def _range(line: Row) -> str:
     if line["low_s"] is None or line["high_s"] is None or _up_to(line):
         return ""
     wide = line["high_s"] - line["low_s"] > WIDE * abs(line["seconds"])
-    return f"; {_ends(line)}" if wide else ""
+    return f"; {ends_text(line)}" if wide else ""
 
 
 def _range_of_less(line: Row) -> str:
@@ -262,7 +263,7 @@ def _left(gap: Gap) -> str:
             for side, row in (("slow", gap.slow), ("fast", gap.fast))
         )
         return f"the parts {sums}; they leave {of_sides}"
-    ends = f" (with every range at its worst {_ends(left)})"
+    ends = f" (with every range at its worst {ends_text(left)})"
     if left["seconds"] < 0:
         text = (
             f"the estimates give {milliseconds(-left['seconds'])} "

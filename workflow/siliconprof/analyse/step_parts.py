@@ -1,0 +1,195 @@
+"""The parts of a training's step, with their intervals, as lines of step_parts.csv.
+
+Of what phases last beyond their operators, the time use of the measuring thread tells some:
+
+- Blocked counts where no thread of the process was on a core: what a step's blocked time exceeds
+  the time that its other threads had on cores, at most what phases last beyond their operators. A
+  thread that waits for others inside of an operator is blocked too, so where several threads are at
+  work a sleep stays in the framework's part.
+- Waiting for a core counts as far as it exceeds the time that the thread was blocked while others
+  worked: what it waits for then may cost nothing. It comes out of what phases last beyond their
+  operators, since a median leaves out what strikes an operator in few of the steps. What does not
+  fit in there comes out of the operators in proportion to their time, as a scheduler takes the core
+  from whatever runs.
+- Time in the kernel falls into operators, which touch new memory, as well as between them: nothing
+  tells how much, and it is no part of its own.
+
+Intervals are percentile bootstraps (Efron and Tibshirani, An Introduction to the Bootstrap, 1993,
+chapter 13) over whole steps: the operators of one step are fast together and slow together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from siliconprof import words
+from siliconprof.analyse import record_rows
+from siliconprof.analyse.operator_rows import (
+    BLOCKED,
+    FRAMEWORK,
+    PARTS,
+    WAITING,
+    part_of,
+    timed_phases,
+)
+from siliconprof.store import table_files
+from siliconprof.store.table_files import Row, point_key
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+DRAWS = 200
+WATCHED, BETWEEN = 0, 1  # seeds: of the steps whose operators are timed, and of those between
+ENDS = (0.025, 0.975)
+TIMED = "its operators, timed inside of steps"
+BEYOND = "what phases last beyond their operators"
+UNTOLD = "what of it is blocked or waits for a core is not known"
+WORTH_TOLD = 0.01  # of a step
+
+
+class TimeUse(NamedTuple):
+    """Seconds of an unsplit step."""
+
+    blocked: np.ndarray  # the measuring thread; medians of all steps, then of steps drawn from them
+    waiting: np.ndarray
+    others: float  # mean of the other threads on cores: the kernel counts some of it in ticks
+
+
+class Lost(NamedTuple):
+    """Seconds of a step in which the measuring thread surely did nothing."""
+
+    blocked: np.ndarray  # beyond operators
+    waiting: np.ndarray  # for a core, beyond operators
+    waiting_inside: np.ndarray  # of operators
+
+
+def lines(source: str, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The lines of a record."""
+    for index, point in enumerate(data["points"]):
+        for line in of_point(point):
+            yield record_rows.key(source, data) | {"point": index} | line
+
+
+def by_point(frame: pd.DataFrame) -> dict[tuple, dict[str, Row]]:
+    """Key of a training's point -> each of `PARTS` that it has -> its line.
+
+    Args:
+        frame: step_parts.csv.
+    """
+    found: dict[tuple, dict[str, Row]] = {}
+    for row in table_files.rows(frame):
+        found.setdefault(point_key(row), {})[row["part"]] = row
+    return found
+
+
+def of_point(point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What a step of a training whose operators are timed is made of.
+
+    The parts sum to the medians of the phases, as the lines of operators.csv do.
+    """
+    import numpy as np
+
+    phases = timed_phases(point)
+    if not phases:
+        return
+    rows = [row for row in point["operators"]["rows"] if row["seconds"]]
+    seconds = medians([row["seconds"] for row in rows], WATCHED)  # (operators, 1 + DRAWS)
+    own, within = (
+        np.array([name(row) for row in rows])
+        for name in (part_of, lambda row: row["phase"] in phases)
+    )
+    operators = seconds.sum(axis=0)
+    beyond = sum(medians(times, BETWEEN) for times in phases.values()) - seconds[within].sum(axis=0)
+    use = time_use(point)
+    lost = apart(beyond, operators, use) if use else Lost(*[np.zeros_like(beyond)] * 3)
+    at_work = 1 - lost.waiting_inside / operators
+    values = {part: at_work * seconds[own == part].sum(axis=0) for part in PARTS if part in own}
+    values[BLOCKED] = lost.blocked
+    values[WAITING] = lost.waiting + lost.waiting_inside
+    values[FRAMEWORK] = beyond - lost.blocked - lost.waiting
+    hows = _hows(point, use, lost)
+    for part in PARTS:
+        if part in own or part == FRAMEWORK or (part in values and values[part][0] > 0):
+            middle, *drawn = values[part]
+            low, high = np.quantile(drawn, ENDS)
+            yield {
+                "part": part,
+                "seconds": middle,
+                "low_s": min(low, middle),
+                "high_s": max(high, middle),
+                "how": hows.get(part, TIMED),
+            }
+
+
+def medians(values: Any, seed: int) -> np.ndarray:
+    """(..., steps) -> (..., 1 + DRAWS): medians of all steps, then of steps drawn from them."""
+    import numpy as np
+
+    steps = np.asarray(values)
+    n = steps.shape[-1]
+    drawn = steps[..., np.random.default_rng(seed).integers(n, size=(DRAWS, n))]
+    middle = np.median(steps, axis=-1, keepdims=True)
+    return np.concatenate([middle, np.median(drawn, axis=-1)], axis=-1)
+
+
+def time_use(point: Mapping[str, Any]) -> TimeUse | None:
+    """Of the measuring thread and the others; None where the system does not tell."""
+    import numpy as np
+
+    walls = point["times"].get("unsplit_step_s") or []
+    used = [
+        record_rows.of_unsplit_steps(point, name)
+        for name in ("cpu_s", "waiting_s", "all_threads_cpu_s")
+    ]
+    if not walls or any(len(values) != len(walls) for values in used):
+        return None
+    cpu, waiting, all_threads = map(np.array, used)
+    blocked = np.maximum(medians(np.array(walls) - cpu - waiting, BETWEEN), 0.0)
+    others = max(float(np.mean(all_threads - cpu)), 0.0)
+    return TimeUse(blocked, medians(waiting, BETWEEN), others)
+
+
+def apart(beyond: np.ndarray, operators: np.ndarray, use: TimeUse) -> Lost:
+    """What of a step is surely blocked, and waiting for a core; see this module.
+
+    Args:
+        beyond: what phases last beyond their operators.
+        operators: what these take.
+    """
+    import numpy as np
+
+    room = np.maximum(beyond, 0.0)
+    blocked = np.clip(use.blocked - use.others, 0.0, room)
+    for_others = np.minimum(use.blocked, use.others)
+    waiting = np.clip(use.waiting - for_others, 0.0, room - blocked + operators)
+    of_beyond = np.minimum(waiting, room - blocked)
+    return Lost(blocked, of_beyond, waiting - of_beyond)
+
+
+def _hows(point: Mapping[str, Any], use: TimeUse | None, lost: Lost) -> dict[str, str]:
+    """Part -> what its number rests on; of the framework, what else may lie in it."""
+    if use is None:
+        return {FRAMEWORK: f"{BEYOND}; {UNTOLD}"}
+    walls = point["times"]["unsplit_step_s"]
+    system = record_rows.of_unsplit_steps(point, "system_s")
+    besides = {
+        "blocked while other threads had cores": use.blocked[0] - lost.blocked[0],
+        "waiting for a core": use.waiting[0] - lost.waiting[0] - lost.waiting_inside[0],
+        "in the kernel": sum(system) / len(walls) if len(system) == len(walls) else 0.0,
+    }
+    told = [
+        f"{1e3 * seconds:.3g} ms {what}"
+        for what, seconds in besides.items()
+        if seconds >= WORTH_TOLD * sum(walls) / len(walls)
+    ]
+    where = f"; of the step {words.listing(told)}, in operators or not" if told else ""
+    others = f", its other threads are on cores {1e3 * use.others:.3g} ms"
+    inside = f", {1e3 * lost.waiting_inside[0]:.3g} ms of it inside of operators, in proportion"
+    inside = inside if lost.waiting_inside[0] > 0 else ""
+    return {
+        BLOCKED: f"the measuring thread is blocked {1e3 * use.blocked[0]:.3g} ms a step{others}",
+        WAITING: f"the measuring thread waits {1e3 * use.waiting[0]:.3g} ms a step{inside}",
+        FRAMEWORK: BEYOND + where,
+    }
