@@ -60,8 +60,8 @@ def draw(data: Data, rows: Sequence[Row], narrow: bool) -> Any:
         return None if line is None else line["seconds"]
 
     def hover_text(row: Row, part: str) -> str:
-        line = known[point_key(row)][part]
-        return hover.seconds(line["seconds"], line["low_s"], line["high_s"])
+        line = known[point_key(row)].get(part)
+        return hover.seconds(line["seconds"], line["low_s"], line["high_s"]) if line else ""
 
     parts = training.Parts(
         "parts",
