@@ -207,6 +207,12 @@ PLANTS: Mapping[str, Plant] = {
         "gpt2-tiny 4 x 128",
         lambda training: before_update(training, lambda: time.sleep(PLANTED_S)),
         (BLOCKED,),
+        most_threads=1,
+    ),
+    "a sleep, in all that is no operator": Plant(
+        "gpt2-tiny 4 x 128",
+        lambda training: before_update(training, lambda: time.sleep(PLANTED_S)),
+        BEYOND,
     ),
     "another process on the same core": Plant(
         "gpt2-tiny 4 x 128", lambda _: other_process(), (WAITING,), most_threads=1
