@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from siliconprof.advice.advise import question_of
 from siliconprof.analyse import prediction
-from siliconprof.analyse.operator_rows import PARTS, group
+from siliconprof.analyse.operator_rows import BLOCKED, PARTS, WAITING, group
 from siliconprof.analyse.prediction import PLACE, Prediction, Timed, Training
 from siliconprof.cells.advice_question import CLIP_SECONDS
 from siliconprof.compare import explain
@@ -35,6 +35,7 @@ from siliconprof.store.validation import nearest
 DATA_OF = {"whisper": "speech"}  # workload -> kind of its data, where it is not text
 SPEECH = {"dataset_clip_seconds": CLIP_SECONDS, "dataset_n_mels": 80}
 MS = 1e-3
+PREDICTED = tuple(part for part in PARTS if part not in (BLOCKED, WAITING))
 
 
 class Asked(NamedTuple):
@@ -112,10 +113,10 @@ def faster(asked: Sequence[str]) -> dict[str, float]:
     factors = {}
     for text in asked:
         part, _, number = text.partition("=")
-        if part not in PARTS:
+        if part not in PREDICTED:
             raise UserError(
-                f"--faster: {part!r} is no part of a step; expected one of: {', '.join(PARTS)}"
-                f"{nearest(part, PARTS)}"
+                f"--faster: {part!r} is no part of a step; expected one of: {', '.join(PREDICTED)}"
+                f"{nearest(part, PREDICTED)}"
             )
         try:
             factors[part] = float(number)
@@ -206,7 +207,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", help="only this one")
     parser.add_argument("--backend", help="only this one")
     parser.add_argument(
-        "--faster", nargs="+", default=[], metavar="PART=TIMES", help=f"of: {', '.join(PARTS)}"
+        "--faster", nargs="+", default=[], metavar="PART=TIMES", help=f"of: {', '.join(PREDICTED)}"
     )
     parser.add_argument("--results", type=Path, default=Path("results"), help="of a run")
     parser.add_argument("--json", action="store_true", help="print JSON")
