@@ -6,8 +6,8 @@
 its device with its backend and threads predict, and the one that was measured. An operator that
 others have too, of the same kind on the same shapes, takes what it took there; any other one what
 the line of its kind says: a call's seconds over its bytes and operations, nearby sizes first. The
-framework takes what it took beside as many operators, in trainings of the same model where there
-are some. One factor, how much longer the others' unsplit steps last than their own parts, closes
+framework takes what a line over calls and bytes of a step says, of trainings of the same model where
+there are some. One factor, how much longer the others' unsplit steps last than their own parts, closes
 the sum. Trainings that other processes
 disturbed predict nothing. Where kinds that no line covers take more than a little of the step, nothing is predicted.
 """
@@ -39,7 +39,7 @@ UNSEEN_AT_MOST = 0.05  # of the predicted time
 FEWEST_SIZES = 2  # of a kind, that make a line
 REACH = 8.0  # as many times larger or smaller than any size that was timed, a line says nothing
 NEAR = 4.0  # a size so many times another weighs exp(-1/2) in its estimate
-LEAST_S = 1e-7  # what a call takes at least: MLX's are what is left of them, see `_mlx_operators`
+SHORT_S = 5e-6  # errors count relative to a call's time; to this of shorter ones, which is noise
 ALONE = "no other training on its device has operators that were timed"
 
 
@@ -59,11 +59,6 @@ class Training(NamedTuple):
     def step_s(self) -> float:
         """Its unsplit step."""
         return float(self.point["unsplit_step_median_s"])
-
-    @property
-    def calls(self) -> int:
-        """Operators of a step."""
-        return calls(self.operators)
 
     @property
     def model(self) -> tuple[Any, ...]:
@@ -140,9 +135,13 @@ def trainings(results: Results) -> list[Training]:
     return found
 
 
-def calls(rows: Iterable[Row]) -> int:
-    """How many operators a step has."""
-    return int(sum(row["count"] for row in rows))
+def _work(rows: Iterable[Row]) -> tuple[float, float]:
+    """(calls of a step, bytes that they read and write)."""
+    rows = list(rows)
+    return (
+        sum(row["count"] for row in rows),
+        sum(row["count"] * row["bytes"] for row in rows),
+    )
 
 
 class Line:
@@ -157,7 +156,7 @@ class Line:
         import numpy as np
 
         self.features = np.array(features, dtype=float)
-        self.seconds = np.maximum(np.array(seconds, dtype=float), LEAST_S)
+        self.seconds = np.array(seconds, dtype=float)
 
     def at(self, features: Sequence[float]) -> tuple[float, float]:
         """(seconds, how many times larger or smaller the nearest call is).
@@ -172,8 +171,9 @@ class Line:
         weight = np.exp(-((distance / math.log(NEAR)) ** 2) / 2) + 1e-4
         scale = np.maximum(asked, 1.0)
         ones = np.ones((len(self.seconds), 1))
-        relative = np.hstack([ones, self.features / scale]) / self.seconds[:, None]
-        coefficients, _ = nnls(relative * weight[:, None], weight)
+        weight /= np.maximum(self.seconds, SHORT_S)
+        calls = np.hstack([ones, self.features / scale])
+        coefficients, _ = nnls(calls * weight[:, None], self.seconds * weight)
         return float(coefficients @ [1.0, *(asked / scale)]), math.exp(distance.min())
 
     def _distance(self, asked: np.ndarray) -> np.ndarray:
@@ -227,18 +227,19 @@ class Timed:
             return seconds, BY_LINE if reach <= REACH else UNSEEN
         return self._any_kind.at(_size(row))[0], UNSEEN
 
-    def framework_s(self, model: tuple[Any, ...], n_calls: int) -> float:
+    def framework_s(self, model: tuple[Any, ...], rows: Iterable[Row]) -> float:
         """Seconds of a step beyond its operators.
+
+        They grow with the number of calls, and with the memory that is given back between them.
 
         Args:
             model: see `Training.model`.
-            n_calls: operators of the step.
+            rows: the step's operators.
         """
-        same = [training for training in self.of if training.model == model]
-        if same:
-            return statistics.median([t.framework_s * n_calls / t.calls for t in same])
-        alike = [t for t in self.of if t.model[1] == model[1]] or list(self.of)
-        return Line([[t.calls] for t in alike], [t.framework_s for t in alike]).at([n_calls])[0]
+        alike = [training for training in self.of if training.model == model]
+        alike = alike or [t for t in self.of if t.model[1] == model[1]] or list(self.of)
+        line = Line([_work(t.operators) for t in alike], [t.framework_s for t in alike])
+        return line.at(_work(rows))[0]
 
     @cached_property
     def closure(self) -> float:
@@ -265,7 +266,7 @@ class Timed:
             if how == UNSEEN:
                 unseen[row["kind"]] = unseen.get(row["kind"], 0.0) + seconds
         whole = sum(hows.values())
-        parts[FRAMEWORK] = self.framework_s(model, calls(rows))
+        parts[FRAMEWORK] = self.framework_s(model, rows)
         shares = {how: seconds / whole if whole else 0.0 for how, seconds in hows.items()}
         return Prediction(parts, shares, self.closure, unseen)
 
