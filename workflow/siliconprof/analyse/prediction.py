@@ -39,6 +39,9 @@ UNSEEN_AT_MOST = 0.05  # of the predicted time
 FEWEST_SIZES = 2  # of a kind, that make a line
 REACH = 8.0  # as many times larger or smaller than any size that was timed, a line says nothing
 NEAR = 4.0  # a size so many times another weighs exp(-1/2) in its estimate
+# Fits of a line; in the first, errors count relative to the times themselves, and where these scatter
+# it lies too low; in the others they count relative to the fit before.
+FITS = 3
 SHORT_S = 5e-6  # errors count relative to a call's time; to this of shorter ones, which is noise
 ALONE = "no other training on its device has operators that were timed"
 
@@ -171,9 +174,12 @@ class Line:
         weight = np.exp(-((distance / math.log(NEAR)) ** 2) / 2) + 1e-4
         scale = np.maximum(asked, 1.0)
         ones = np.ones((len(self.seconds), 1))
-        weight /= np.maximum(self.seconds, SHORT_S)
         calls = np.hstack([ones, self.features / scale])
-        coefficients, _ = nnls(calls * weight[:, None], self.seconds * weight)
+        fitted = self.seconds
+        for _ in range(FITS):
+            relative = weight / np.maximum(fitted, SHORT_S)
+            coefficients, _ = nnls(calls * relative[:, None], self.seconds * relative)
+            fitted = calls @ coefficients
         return float(coefficients @ [1.0, *(asked / scale)]), math.exp(distance.min())
 
     def _distance(self, asked: np.ndarray) -> np.ndarray:
