@@ -122,7 +122,7 @@ def test_a_training_that_was_never_run_is_predicted_on_the_terminal(
     assert cli.dispatch(["predict", "b4s64", "--results", str(results)]) == 0
     head, first, *_ = capsys.readouterr().out.splitlines()
     assert head == "the operators of b4s64/torch-cpu/fp32"
-    told = re.search(r": ([\d.]+) ms a step, .*in the median of 4, at worst", first)
+    told = re.search(r": ([\d.]+) ms a step, .*in the median of 4 steps, at worst", first)
     assert told and float(told[1]) == pytest.approx(1e3 * step_s(rows_of(4, 64)), rel=HARDLY)
 
 

@@ -41,6 +41,14 @@ def test_the_fastest_way_is_the_answer_and_the_others_are_held_against_it(tmp_pa
         assert numbers == [*range(1, len(numbers) + 1)] and numbers
 
 
+def test_the_cause_is_that_of_the_way_which_is_named_first(tmp_path: Path) -> None:
+    """Whatever drives the fastest way: the other backend has no counterpart of it here."""
+    own = [training(0.010, trainer="hf"), training(0.012), training(0.025, backend="mlx")]
+    text = report(make(tmp_path, own)).of("answer")
+    assert "2.50 × faster than mlx · plain · fp32" in text
+    assert "no other backend did equal work" not in text and "unexplained" in text
+
+
 def test_no_answer_rests_on_what_other_processes_disturbed(tmp_path: Path) -> None:
     """Unless there is no other, and then it is marked; a command that mends it is named."""
     own = [disturbed(training(0.010)), training(0.020, backend="mlx")]

@@ -24,10 +24,10 @@ from siliconprof.analyse import attribution_costs, step_parts
 from siliconprof.analyse.attribution_costs import Cost
 from siliconprof.analyse.attribution_inputs import Measured
 from siliconprof.analyse.ceilings import Limits
-from siliconprof.analyse.equal_work import by_phases, compiles, has_no_speed, work
+from siliconprof.analyse.equal_work import by_phases, compiles, flagged, has_no_speed, work
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
 from siliconprof.analyse.record_rows import KEY
-from siliconprof.analyse.throughputs import Noise, device_of
+from siliconprof.analyse.throughputs import Noise, device_of, place
 from siliconprof.errors import stage
 from siliconprof.store import left_out, noise_floors, table_files
 from siliconprof.store.records import HERE
@@ -65,7 +65,8 @@ def pairs(points: Iterable[Row]) -> Iterator[Pair]:
     """The pairs that matter, each once, of trainings that did the same work.
 
     Of one host: its fastest cell of the plain loop in fp32 (else of any trainer in fp32, else of
-    all) against each other one; every two backends of one device, and the fastest backend of every
+    all) against each other one; its fastest of all against other devices and backends in that one's
+    precision; every two backends of one device, and the fastest backend of every
     device against that of the fastest device, under one workload, scenario and precision. Of two
     hosts: the fastest plain fp32 cell of this one against that of each other. A check of a
     mechanism has no speed and is in no pair; nor is a compiled training, whose operators are not
@@ -98,6 +99,7 @@ def _all_pairs(points: Iterable[Row]) -> Iterator[Pair]:
             baseline = baselines[where]
             yield from (ordered(baseline, p, _rule(baseline)) for p in rows if p is not baseline)
             yield from _alike(rows)
+            yield from _fastest(rows)
         here = [baseline for where, baseline in baselines.items() if where[0] == HERE]
         others = [baseline for where, baseline in baselines.items() if where[0] != HERE]
         yield from (ordered(a, b, ELSEWHERE) for a in here for b in others)
@@ -129,6 +131,15 @@ def _alike(rows: Sequence[Row]) -> Iterator[Pair]:
             yield from (ordered(a, b, ALIKE) for a, b in combinations(of_device, 2))
         best = sorted((min(of_device, key=_step_s) for of_device in devices.values()), key=_step_s)
         yield from (ordered(best[0], other, ALIKE) for other in best[1:])
+
+
+def _fastest(rows: Sequence[Row]) -> Iterator[Pair]:
+    """A host's fastest undisturbed cell against other devices and backends in its precision."""
+    fastest = min(rows, key=lambda row: (flagged(row, "contended"), _step_s(row)))
+    for row in rows:
+        alike = all(row[axis] == fastest[axis] for axis in ("scenario", "precision"))
+        if alike and place(row) != place(fastest):
+            yield ordered(fastest, row, FASTEST_OF_ALL)
 
 
 def _step_s(row: Row) -> float:

@@ -22,6 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from siliconprof import words
 from siliconprof.analyse.equal_work import flagged
 from siliconprof.analyse.operator_rows import FRAMEWORK, OTHERS, PARTS
 from siliconprof.errors import stage
@@ -103,8 +104,8 @@ class Errors(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.median_size:.0%} too long or too short in the median of {self.trainings}, at worst "
-            f"{self.worst:+.0%}"
+            f"{words.whole_percent(self.median_size)} off in the median of "
+            f"{words.count(self.trainings, 'step')}, at worst {words.change(self.worst)}"
         )
 
 

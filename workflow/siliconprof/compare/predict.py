@@ -172,7 +172,11 @@ def as_text(answer: Answer) -> str:
     if predicted.refusal:
         return f"{where}: not predicted: {predicted.refusal}"
     whole = sum(predicted.parts.values())
-    off = f"measured steps there are predicted {answer.errors}" if answer.errors else "never tried"
+    off = (
+        f"such predictions of measured trainings there are {answer.errors}"
+        if answer.errors
+        else "never tried"
+    )
     text = [
         f"{where}: {predicted.seconds / MS:.4g} ms a step, "
         f"{answer.samples / predicted.seconds:.4g} samples/s ({off})"

@@ -54,7 +54,7 @@ def fact(rows: Sequence[Row]) -> str:
         return f"no undisturbed step predicted{refused}"
     disturbed = len(rows) - len(sound)
     left_out = f"; {disturbed} that other processes disturbed not counted" if disturbed else ""
-    return f"steps predicted {errors}{refused}{left_out}"
+    return f"predictions are {errors}{refused}{left_out}"
 
 
 def draw(places: Mapping[str, Sequence[Row]], narrow: bool) -> Any:

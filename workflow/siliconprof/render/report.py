@@ -75,7 +75,7 @@ def answers(data: Data) -> list[Answer]:
             best, *others = fastest.values()
             others.sort(key=lambda step: _distance(best.row, step))
             ahead = None if best is leaders[0] else leaders[0]
-            gap, name = _gap(gaps, family, best), data.device_name(best.row)
+            gap, name = _gap(gaps, best, others), data.device_name(best.row)
             found.append(Answer(family, best, others, gap, ahead, None if ahead else after, name))
     return found
 
@@ -86,12 +86,12 @@ def _distance(best: Row, other: Step) -> tuple[bool, int, float]:
     return best["backend"] == other.row["backend"], apart, other.middle
 
 
-def _gap(gaps: Sequence[why_gaps.Gap], family: Family, best: Step) -> why_gaps.Gap | None:
-    """The gap from the fastest way to another device or backend, all else alike."""
-    for gap in gaps:
-        path = gap.apart & {"backend"}
-        if gap.family == family and gap.fast is best.row and path == gap.apart:
-            return None if gap.verdict == NO_GAP else gap
+def _gap(gaps: Sequence[why_gaps.Gap], best: Step, others: Sequence[Step]) -> why_gaps.Gap | None:
+    """The gap beyond noise from the fastest way to the most alike one of another backend."""
+    for other in others:
+        if other.row["backend"] != best.row["backend"]:
+            pair = (gap for gap in gaps if gap.fast is best.row and gap.slow is other.row)
+            return next((gap for gap in pair if gap.verdict != NO_GAP), None)
     return None
 
 
@@ -124,7 +124,7 @@ def _ways(answer: Answer) -> Value:
 def _cause(answer: Answer) -> Value:
     """The largest estimated cause of the gap to another backend, with its share."""
     if answer.gap is None:
-        return missing("no other backend did it the same way and differs beyond noise")
+        return missing("no other backend did equal work and differs beyond noise")
     left = answer.gap.left["share"] or 0.0
     if left < -EXCESS and not answer.gap.timed:
         return missing("the estimates of its causes add up to more than the difference")
