@@ -65,6 +65,10 @@ def test_no_answer_rests_on_what_other_processes_disturbed(tmp_path: Path) -> No
 
     alone = report(make(tmp_path / "other", [disturbed(training(0.010))]))
     assert "disturbed" in alone.of("answer") and "400 samples/s" in alone.of("answer")
+    figure = alone.html[alone.html.index('id="figure-training-') :]
+    words = dict(re.findall(r'<text class="(\w+)"[^>]*>(\d\d)</text>', figure))
+    inks = {re.search(rf"\.{name}{{[^}}]*fill: ([^;}}]*)", alone.html)[1] for name in words}
+    assert inks and "var(--paper)" not in inks  # on bars that are hollow
 
 
 def test_devices_of_all_hosts_are_held_against_each_other(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from siliconprof import words
+from siliconprof.analyse.equal_work import flagged
 from siliconprof.render import chart, hover, style, uncertainty
 from siliconprof.render.book import Book, told_parts
 from siliconprof.render.chart import Chart, Mark, Panel, Scale
@@ -196,7 +197,8 @@ def _shares(y: int, row: Row, used: Sequence[str], name: Name, parts: Parts) -> 
         )
         yield from _segment(y, row, part, start, share, text, parts)
         if share >= LABELLED_SHARE:
-            ink = style.readable(style.shade(row["backend"], parts.steps[part]))
+            fill = style.shade(row["backend"], parts.steps[part])
+            ink = style.readable(style.PAPER if flagged(row, chart.DISTURBED) else fill)
             middle, whole = start + share / 2, f"{100 * share:.0f}"
             yield chart.note(middle, y, whole, row, (0, 0), ha="center", color=ink)
         start += share
