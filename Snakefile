@@ -25,6 +25,7 @@ localrules:
     expected,
     attribution,
     prediction,
+    published_gaps,
     claims,
     draw,
     render,
