@@ -62,7 +62,8 @@ def _pool(path: str) -> dict[str, Any]:
     except ImportError:
         return {}
     pools = threadpoolctl.threadpool_info()
-    return next((pool for pool in pools if pool["filepath"] == path), {})
+    real = os.path.realpath(path)  # an environment may be a link
+    return next((pool for pool in pools if os.path.realpath(pool["filepath"]) == real), {})
 
 
 def name_of(path: str) -> str:
