@@ -91,7 +91,8 @@ class Prediction(NamedTuple):
         kinds = sorted(self.unseen, key=self.unseen.__getitem__, reverse=True)
         return (
             f"operators of which no training tells, such as {', '.join(kinds[:3])}, may take "
-            f"{self.shares[UNSEEN]:.0%} of its operators' time, more than {UNSEEN_AT_MOST:.0%}"
+            f"{words.whole_percent(self.shares[UNSEEN])} of its operators' time, more than "
+            f"{words.whole_percent(UNSEEN_AT_MOST)}"
         )
 
 
