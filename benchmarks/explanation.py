@@ -195,11 +195,13 @@ def other_process() -> Iterator[None]:
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
     other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    time.sleep(0.2)
-    yield
-    other.kill()
-    other.wait()
-    os.sched_setaffinity(0, cores)
+    try:
+        time.sleep(0.2)
+        yield
+    finally:
+        other.kill()
+        other.wait()
+        os.sched_setaffinity(0, cores)
 
 
 PLANTS: Mapping[str, Plant] = {

@@ -26,7 +26,7 @@ from siliconprof.analyse.operator_rows import (
 )
 from siliconprof.errors import UserError
 from siliconprof.pipeline import cli
-from siliconprof.session import operators, step_shapes
+from siliconprof.session import inventory, operators
 from siliconprof.session.timing import PhaseClock
 from siliconprof.store import table_files
 from synthetic_results import CPU, make, render, training
@@ -53,12 +53,8 @@ def trained(module: str, name: str = "torch-cpu", **more: Any) -> tuple[Any, Pha
     defaults = {key: schema.get("default") for key, schema in plugin.PARAMETERS.items()}
     data = {"dataset_vocab_size": 512, "dataset_clip_seconds": 2, "dataset_n_mels": 80}
     parameters = {**defaults, **data, **own, **more}
-    workload = plugin(parameters)
-    backend = plugins.load("backends", name)()
-    backend.import_framework()
-    backend.open("cpu", 0, 1, "fp32")
-    batch = next(iter(workload.batches(step_shapes.blank_data(kind, parameters), 0)))
-    return backend.stepper(workload, 0), PhaseClock(backend), batch
+    made = inventory.Training(plugin(parameters), kind, parameters, name, "fp32", 1)
+    return made.stepper, made.clock, made.batch
 
 
 def watched(backend: Any, step: Callable[[], Any], clock: PhaseClock) -> dict[str, Any]:

@@ -6,10 +6,10 @@
 its device with its backend and threads predict, and the one that was measured. An operator that
 others have too, of the same kind on the same shapes, takes what it took there; any other one what
 the line of its kind says: a call's seconds over its bytes and operations, nearby sizes first. The
-framework takes what a line over calls and bytes of a step says, of trainings of the same model where
-there are some. One factor, how much longer the others' unsplit steps last than their own parts, closes
-the sum. Trainings that other processes
-disturbed predict nothing. Where kinds that no line covers take more than a little of the step, nothing is predicted.
+framework takes what a line over calls and bytes of a step says, of trainings of the same model
+where there are some. One factor, how much longer the others' unsplit steps last than their own
+parts, closes the sum. Trainings that other processes disturbed predict nothing. Where kinds that no
+line covers take more than a little of the step, nothing is predicted.
 """
 
 from __future__ import annotations
