@@ -10,6 +10,8 @@ import pytest
 import siliconprof
 from conftest import ROOT, Checkout
 from siliconprof.errors import UserError
+from siliconprof.render import data as data_
+from siliconprof.render import report
 from siliconprof.store import column_docs, columns, table_files
 from synthetic_results import CPU, energy_source, kernel_launch, make, matmul, probed, training
 
@@ -22,6 +24,9 @@ UNITS = {
     "c": "°C",
     "gib": "GiB",
     "percent": "%",
+    "ms": "ms",
+    "mib": "MiB",
+    "usd": "USD",
 }
 
 
@@ -53,7 +58,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tables(results: Path) -> dict[str, list[pd.DataFrame]]:
     """The tables in a folder of results by the name of their declaration."""
     frames: dict[str, list[pd.DataFrame]] = {}
-    for path in sorted((results / "tables").glob("*.csv")):
+    for path in [results / "results.csv", *sorted((results / "tables").glob("*.csv"))]:
         frames.setdefault(table_files.table_of(path), []).append(table_files.read(path))
     return frames
 
@@ -105,6 +110,43 @@ def test_points_have_the_columns_of_their_cells(results: Path) -> None:
     assert joined["batch_size"].equals(
         joined["batch_size"].combine_first(read.points["batch_size"])
     )
+
+
+def test_results_csv_has_the_numbers_of_the_answer(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """A line per training and operation, and one for a cell without; at most 25 columns."""
+    odd = training(0.4, workload="gpt2-odd", trainer="hf")
+    odd["flags"] = [{"code": "contended", "detail": "another process"}]
+    failed = training(0.2, workload="gpt2-failed") | {
+        "status": "failed",
+        "reason": "it broke",
+        "points": [],
+    }
+    own = [training(0.1), odd, failed, training(0.3, backend="mlx"), matmul(), kernel_launch()]
+    results = make(tmp_path_factory.mktemp("spreadsheet"), own)
+    read = siliconprof.load(results)
+    assert len(read.results.columns) <= 25
+    assert len(read.results) == len(read.points) + 1
+    lines = {(*map(row.get, table_files.KEY), row["point"]): row for row in read.rows("results")}
+    data = data_.load(
+        results / "matrix.json", read, ROOT / "config/published", ROOT / "config/devices.yaml"
+    )
+    (answer,) = report.answers(data)
+    for step in (answer.best, *answer.others):
+        line = lines[table_files.point_key(step.row)]
+        shown = (step.middle, step.low, step.high)
+        assert [line[f"step{end}_ms"] for end in ("", "_low", "_high")] == [
+            pytest.approx(1e3 * seconds) for seconds in shown
+        ]
+        assert line["samples_per_s"] == step.row["samples_per_s"]
+        share = step.row["flop_per_s"] / data.best_product(step.row)
+        assert line["share_of_ceiling"] == pytest.approx(share)
+        assert (line["flags"] or "") == (step.row["flags"] or "")
+    product = max(r["gflop_per_s"] for r in lines.values() if r["workload"] == "matmul-small")
+    assert product == pytest.approx(read.points["flop_per_s"].max() / 1e9)
+    (missing,) = [row for row in lines.values() if row["workload"] == "gpt2-failed"]
+    assert (missing["status"], missing["step_ms"], missing["point"]) == ("failed", None, None)
 
 
 def test_cells_that_are_left_out_are_in_no_table(results: Path) -> None:

@@ -2,15 +2,16 @@
 # actual time, why one training takes longer than another, how long each should take, what can explain
 # published gaps, and what these results say of published claims.
 #
-# in:   results/tables/{cells,points,operators,probes,curves,evaluations}.csv, results/matrix.json,
-#       config/{devices,claims}.yaml, config/published/*.csv,
+# in:   results/tables/{cells,points,energy,operators,probes,curves,evaluations}.csv,
+#       results/matrix.json, config/{devices,claims}.yaml, config/published/*.csv,
 #       results/noise-floor/{host}.json of the hosts that have one
 # out:  results/tables/{ceilings,checks,expected,scaling,attribution,predicted,published_gaps,claims}.csv,
+#       results/results.csv,
 #       and of each stage that reads records left_out_{stage}.csv: those that it was done without
 
 
 rule ceilings:
-    """Find the measured ceilings, and hold every throughput against them."""
+    """Find the measured ceilings, hold every throughput against them, and sum up in results.csv."""
     input:
         code=FLOW.code("analyse.ceilings"),
         registry="config/devices.yaml",
@@ -18,8 +19,10 @@ rule ceilings:
         matrix="results/matrix.json",
         cells="results/tables/cells.csv",
         points="results/tables/points.csv",
+        energy="results/tables/energy.csv",
         floors=FLOW.noise_floors,
     output:
+        "results/results.csv",
         "results/tables/ceilings.csv",
         "results/tables/checks.csv",
         "results/tables/left_out_ceilings.csv",

@@ -6,7 +6,8 @@
 `ceilings.csv`: for every device, backend and dtype the fastest product, the bandwidth of memory
 and caches, transfers, page faults and launches, each with the record that it is from and, where
 the registry has one, the data sheet's figure. Other stages look them up in `Limits`. `checks.csv`:
-every throughput held against both, see `throughputs`.
+every throughput held against both, see `throughputs`. `results.csv`, beside the folder of tables:
+what all of it comes to for each training and operation, see `results_table`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from siliconprof.analyse import ceilings, throughputs
+from siliconprof.analyse import ceilings, results_table, throughputs
 from siliconprof.analyse.throughputs import (
     BYTE,
     FLOP,
@@ -357,7 +358,7 @@ def _source(line: Row) -> str | None:
 
 
 def write(results: Results, arguments: argparse.Namespace) -> None:
-    """Compute and write: both tables."""
+    """Compute and write: all three tables."""
     matrix = matrix_file.read(arguments.matrix)
     floors = {floor.host: floor for floor in map(noise_floors.read, arguments.noise_floors)}
     sheets = DataSheets(registry.load(arguments.registry), matrix["host"])
@@ -368,10 +369,17 @@ def write(results: Results, arguments: argparse.Namespace) -> None:
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
     table_files.write(arguments.output_dir / "ceilings.csv", lines)
     table_files.write(arguments.output_dir / "checks.csv", checks)
+    prices = matrix["experiment"].get("report", {}).get("prices") or {}
+    products = [line for line in lines if line["quantity"] == "matmul"]
+    listed = results_table.Table(products, checks, results.rows("energy"), sheets, noise, prices)
+    table_files.write(
+        table_files.path(arguments.output_dir, "results"),
+        list(listed.rows(results.rows("cells"), points)),
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write both tables."""
+    """Write the tables."""
     parser = argparse.ArgumentParser(
         prog="siliconprof.analyse.ceilings",
         description=__doc__,

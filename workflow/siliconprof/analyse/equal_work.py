@@ -60,3 +60,42 @@ def as_usual(row: Mapping[str, Any]) -> bool:
 def work(row: Mapping[str, Any]) -> tuple:
     """What a step of a training computes: equal for equal work."""
     return tuple(row.get(name) for name in WORK)
+
+
+def stem(row: Mapping[str, Any]) -> str:
+    """A training workload's name without its trainer: `gpt2-nano` of `gpt2-nano-hf`."""
+    return row["workload"].removesuffix(f"-{row['trainer']}")
+
+
+def zero_stage(row: Mapping[str, Any]) -> str:
+    """The ZeRO stage of an offloaded cell as ` stage 2`; empty when not recorded."""
+    return f" stage {int(row['zero_stage'])}" if row.get("zero_stage") else ""
+
+
+def variant(row: Mapping[str, Any]) -> list[str]:
+    """What sets a training cell apart from the plain training of its model."""
+    parts = []
+    if row.get("lora_rank"):
+        parts.append(f"LoRA {int(row['lora_rank'])}")
+    applied = row.get("scenario_applied") or row["scenario"]
+    if applied == "offload":
+        parts.append(f"offload{zero_stage(row)}")
+    elif applied == "near-capacity":
+        batch = row.get("batch_size") if row.get("batch_size_found") else None
+        parts.append("near capacity" + (f", batch {int(batch)}" if batch else ""))
+    if row["scenario"] not in ("auto", applied):
+        parts.append(f"asked for {row['scenario']}")
+    if row.get("gradient_checkpointing"):
+        parts.append("checkpointed")
+    if compiles(row):
+        parts.append("compiled")
+    for name, title in (("attention", "attention"), ("adamw", "AdamW"), ("allocator", "allocator")):
+        if row.get(name) not in (None, "default"):
+            parts.append(f"{title}: {row[name]}")
+    if row.get("weights") not in (None, "random"):
+        parts.append(str(row["weights"]))
+    if row.get("probes_off"):
+        parts.append("no probes")
+    if row.get("twin"):
+        parts.append(stem(row))
+    return parts

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from siliconprof.analyse.record_rows import KEY
+from siliconprof.hosts.datasheet import DataSheets
 
 Row = Mapping[str, Any]
 J_PER_KWH = 3.6e6
@@ -53,6 +54,17 @@ def price_of(entry: Row | None, ids: Iterable[str], prices: Mapping[str, float])
     note = f"; {listed['note']}" if listed.get("note") else ""
     source = f"{listed['source']}, {listed.get('date') or 'no date'}{note}"
     return Price(float(listed["value"]), whole, source)
+
+
+def price(sheets: DataSheets, row: Row, prices: Mapping[str, float]) -> Price:
+    """What the device of a row of any table costs: as paid, else as listed.
+
+    Args:
+        prices: see `price_of`; by the device's own id or by that of the registry.
+    """
+    entry = sheets.entry(row)
+    listed = [name for name, other in sheets.registry["devices"].items() if other is entry]
+    return price_of(entry, [row["device"], *listed], prices)
 
 
 def electricity_usd(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -135,6 +135,27 @@ class Noise:
         estimate, basis = deviation
         reach = inference.student_quantile((1 + inference.CONFIDENCE) / 2, estimate.df)
         return math.expm1(reach * math.sqrt(2) * estimate.error), basis
+
+
+def fastest_product(lines: Iterable[Row], row: Mapping[str, Any]) -> float | None:
+    """FLOP/s of the fastest product that a training of a row may use.
+
+    Of its device by any backend, in its number format or in fp32: a backend that multiplies
+    slowly, or in a format that its device lacks, is no measure of what a step could reach.
+    None where no product of its own format was measured, which may be the faster one.
+
+    Args:
+        lines: of ceilings.csv.
+    """
+    own = PEAK_OF_PRECISION[row["precision"]]
+    of_device = [
+        line
+        for line in lines
+        if line["quantity"] == "matmul" and line["value"] and device_of(line) == device_of(row)
+    ]
+    if all(line["precision"] != own for line in of_device):
+        return None
+    return max(line["value"] for line in of_device if line["precision"] in (own, "fp32"))
 
 
 class Ceiling(NamedTuple):

@@ -136,7 +136,8 @@ def remake_damaged(results: Path) -> None:
     Raises:
         CannotWrite: one line.
     """
-    tables = [path for path in results.glob("tables/*.csv") if temporary.sealed(path)]
+    written = [results / "results.csv", *results.glob("tables/*.csv")]
+    tables = [path for path in written if temporary.sealed(path)]
     pages = [results / name for name in PAGES]
     derived = [results / "matrix.json", *pages, *tables]
     bad = [path for path in derived if temporary.damaged(path)]
@@ -233,6 +234,7 @@ DERIVED = (
     "tables/expected.csv",
     "tables/scaling.csv",
     "tables/left_out_expected.csv",
+    "results.csv",
     "tables/ceilings.csv",
     "tables/checks.csv",
     "tables/left_out_ceilings.csv",

@@ -16,7 +16,7 @@ from typing import Any
 from siliconprof import words
 from siliconprof.analyse import published_values, record_rows
 from siliconprof.analyse.equal_work import by_phases
-from siliconprof.analyse.throughputs import FLAG_OF_VERDICT, device_of
+from siliconprof.analyse.throughputs import FLAG_OF_VERDICT, device_of, fastest_product
 from siliconprof.errors import UserError
 from siliconprof.hosts import registry
 from siliconprof.hosts.datasheet import DataSheets
@@ -191,19 +191,8 @@ class Data:
         return words.number(line[column]) if line else None
 
     def best_product(self, row: Mapping[str, Any]) -> float | None:
-        """FLOP/s of the fastest product that a training of a row may use.
-
-        Of its device by any backend, in its number format or in fp32: a backend that multiplies
-        slowly, or in a format that its device lacks, is no measure of what a step could reach.
-        None where no product of its own format was measured, which may be the faster one.
-        """
-        own = registry.PEAK_OF_PRECISION[row["precision"]]
-        lines = [
-            line for line in self._ceilings.get((*device_of(row), "matmul"), []) if line["value"]
-        ]
-        if all(line["precision"] != own for line in lines):
-            return None
-        return max(line["value"] for line in lines if line["precision"] in (own, "fp32"))
+        """FLOP/s of the fastest product that a training of a row may use, or None."""
+        return fastest_product(self._ceilings.get((*device_of(row), "matmul"), []), row)
 
     def cache_bytes(self, row: Mapping[str, Any]) -> float | None:
         """The last-level cache of a row's device; None where its size is unknown."""

@@ -12,6 +12,7 @@ from matplotlib.patches import Rectangle
 from siliconprof import words
 from siliconprof.analyse import money
 from siliconprof.analyse.money import Offer, Price
+from siliconprof.hosts.datasheet import DataSheets
 from siliconprof.render import chart, strokes, style
 from siliconprof.render.book import Book
 from siliconprof.render.chart import ROW_IN, Chart, Mark, Panel, Scale
@@ -80,11 +81,7 @@ def _ids(data: Data) -> set[str]:
 
 def price(data: Data, row: Row, prices: Mapping[str, float]) -> Price:
     """What the device of a row costs: as paid, else as listed."""
-    entry = data.device(row)
-    registry_ids = [
-        key for key, candidate in data.registry["devices"].items() if candidate is entry
-    ]
-    return money.price_of(entry, [row["device"], *registry_ids], prices)
+    return money.price(DataSheets(data.registry, data.host), row, prices)
 
 
 # -- what training costs -------------------------------------------------------------------------

@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from siliconprof import words
-from siliconprof.analyse.equal_work import CHOICES, WORK, compiles
+from siliconprof.analyse.equal_work import CHOICES, WORK
 from siliconprof.analyse.equal_work import as_usual as as_usual
 from siliconprof.analyse.equal_work import flagged as flagged  # the page asks here
 from siliconprof.analyse.equal_work import has_no_speed as has_no_speed
+from siliconprof.analyse.equal_work import stem as stem
+from siliconprof.analyse.equal_work import variant as variant
 from siliconprof.store.records import HERE
 
 Row = dict[str, Any]
@@ -82,11 +84,6 @@ class Family(NamedTuple):
         return (unknown, numbers[0] or 0, self.near_capacity, *(n or 0 for n in numbers), self.name)
 
 
-def stem(row: Mapping[str, Any]) -> str:
-    """A training workload's name without its trainer: `gpt2-nano` of `gpt2-nano-hf`."""
-    return row["workload"].removesuffix(f"-{row['trainer']}")
-
-
 def model(row: Mapping[str, Any]) -> str:
     """Module and size of a training cell: `gpt2-nano`; the workload's name where it has none."""
     return f"{row['module']}-{row['size']}" if row.get("size") else stem(row)
@@ -116,40 +113,6 @@ def precision(row: Mapping[str, Any]) -> str:
     name = str(row["precision"])
     manual = MANUAL_AMP.get(row["backend"]) if name.startswith("amp-") else None
     return f"{name} {manual}" if manual else name
-
-
-def zero_stage(row: Mapping[str, Any]) -> str:
-    """The ZeRO stage of an offloaded cell as ` stage 2`; empty when not recorded."""
-    return f" stage {int(row['zero_stage'])}" if row.get("zero_stage") else ""
-
-
-def variant(row: Mapping[str, Any]) -> list[str]:
-    """What sets a training cell apart from the plain training of its model."""
-    parts = []
-    if row.get("lora_rank"):
-        parts.append(f"LoRA {int(row['lora_rank'])}")
-    applied = row.get("scenario_applied") or row["scenario"]
-    if applied == "offload":
-        parts.append(f"offload{zero_stage(row)}")
-    elif applied == "near-capacity":
-        batch = row.get("batch_size") if row.get("batch_size_found") else None
-        parts.append("near capacity" + (f", batch {int(batch)}" if batch else ""))
-    if row["scenario"] not in ("auto", applied):
-        parts.append(f"asked for {row['scenario']}")
-    if row.get("gradient_checkpointing"):
-        parts.append("checkpointed")
-    if compiles(row):
-        parts.append("compiled")
-    for name, title in (("attention", "attention"), ("adamw", "AdamW"), ("allocator", "allocator")):
-        if row.get(name) not in (None, "default"):
-            parts.append(f"{title}: {row[name]}")
-    if row.get("weights") not in (None, "random"):
-        parts.append(str(row["weights"]))
-    if row.get("probes_off"):
-        parts.append("no probes")
-    if row.get("twin"):
-        parts.append(stem(row))
-    return parts
 
 
 def as_slug(text: str) -> str:

@@ -15,8 +15,8 @@ from siliconprof.store.columns import Column
 INTRODUCTION = """\
 # Columns of the tables
 
-A run writes these tables to `results/tables/`, as CSV files; [notebook.md](notebook.md) reads them
-as pandas frames. An empty value is a missing one. Every line about a cell begins with the columns
+A run writes these tables to `results/tables/`, as CSV files, and `results.csv` beside that folder;
+[notebook.md](notebook.md) reads them as pandas frames. An empty value is a missing one. Every line about a cell begins with the columns
 that name the cell. This page is made from `workflow/siliconprof/store/columns.yaml` and the
 plug-ins by `make docs`.
 """

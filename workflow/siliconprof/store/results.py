@@ -49,7 +49,7 @@ class Results:
             UserError: the file is missing or not a table.
         """
         if name not in self._frames:
-            self._frames[name] = self._kept(table_files.read(self.tables / f"{name}.csv"))
+            self._frames[name] = self._kept(table_files.read(table_files.path(self.tables, name)))
         return self._frames[name]
 
     def rows(self, name: str) -> list[Row]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 Block = tuple[Row, Mapping[str, Sequence[Any]]]  # what lines share; columns of the rest
 KEY = ("source", *AXES)  # the columns that name a cell
+RESULTS = "results"  # the table that lies beside the folder of all others
 LEFT_OUT = "left_out"  # how the files begin that say what a stage leaves out
 
 
@@ -79,6 +80,11 @@ def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
 def point_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """What names a point: its cell and the point's index."""
     return (*key(row), int(row["point"]))
+
+
+def path(tables: Path, name: str) -> Path:
+    """The file of a table: in the folder of tables, but for the one that readers open first."""
+    return (tables.parent if name == RESULTS else tables) / f"{name}.csv"
 
 
 def table_of(path: Path) -> str:
