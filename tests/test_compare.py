@@ -121,7 +121,8 @@ def test_what_was_planted_is_found_and_nothing_else(tmp_path):
     done = command("compare", tmp_path / "a", tmp_path / "b", "--cells", "*/matmul-small/*")
     assert done.returncode == 1
     assert "slower" in done.stdout and "gpt2" not in done.stdout
-    assert done.stdout.splitlines()[-1].startswith("2 points: 2 slower, 0 faster, 0 same")
+    assert done.stdout.count("10 pairs of processes measured in turn") == 1
+    assert done.stdout.splitlines()[-1].startswith("2 points: 2 slower; 0 without")
 
 
 def test_no_difference_is_said_to_be_none(tmp_path):
@@ -177,15 +178,26 @@ def one_each(folder: Path, ratio: float) -> None:
     put(folder / "new", process(matmul(), ratio, 60))
 
 
-def test_single_processes_decide_nothing(tmp_path):
+def test_single_processes_decide_nothing_and_say_what_is_probable(tmp_path):
     one_each(tmp_path, 1.5)
     status, document = compared(tmp_path / "old", tmp_path / "new")
     assert status == 3
     for point in document["points"]:
-        assert point["verdict"] == "ambiguous" and point["low"] is None
+        assert point["verdict"] == "probably slower" and point["low"] is None
         assert point["ratio"] == pytest.approx(1.5)
         assert "1 and 1 processes" in point["reason"]
         assert "siliconprof replicate" in point["reason"]
+    done = command("compare", tmp_path / "old", tmp_path / "new")
+    assert done.stdout.count("probably slower, 1.5 ×, single runs") == 2
+    assert done.stdout.count("1 and 1 processes") == 1  # a reason stands once
+    put(tmp_path / "near", process(matmul(), 1.2, 60))  # as far as processes are assumed to differ
+    status, document = compared(tmp_path / "old", tmp_path / "near")
+    assert (status, verdicts(document)) == (3, {"matmul-small": {"ambiguous"}})
+    odd = matmul() | {"flags": [{"code": "contended", "detail": "another process"}]}
+    put(tmp_path / "odd", process(odd, 2.0, 90))
+    status, document = compared(tmp_path / "old", tmp_path / "odd")
+    assert (status, verdicts(document)) == (3, {"matmul-small": {"ambiguous"}})
+    assert "other processes disturbed it" in document["points"][0]["reason"]
 
 
 def test_a_noise_floor_lets_single_processes_decide(tmp_path):
@@ -268,6 +280,22 @@ def test_two_devices_of_one_host(tmp_path):
     status, document = compared(tmp_path, *where)
     assert (status, verdicts(document)) == (0, {"matmul-small": {"faster"}})
     assert document["points"][0]["reason"] == "6 pairs of processes measured in turn"
+
+
+def test_across_devices_each_workload_is_compared_whatever_runs_it(tmp_path):
+    """A pair for each two devices, in one folder once; what one device alone has is listed."""
+    gpu = {"device": "gpu-x", "device_kind": "gpu", "backend": "torch-mps"}
+    put(tmp_path, process(matmul(), 1.0, 0))
+    put(tmp_path, process(matmul(backend="mlx"), 0.9, 10))
+    put(tmp_path, process(matmul(**gpu), 0.1, 20))
+    put(tmp_path, process(training(0.1), 1.0, 30))
+    status, document = compared(tmp_path, "--across-devices")
+    assert status == 3
+    pairs = {(p["cell_a"].split("/")[2], p["cell_b"].split("/")[2]) for p in document["points"]}
+    assert pairs == {("torch-cpu", "torch-mps"), ("mlx", "torch-mps")}
+    assert verdicts(document) == {"matmul-small": {"probably faster"}}
+    (alone,) = document["unmatched"]
+    assert "gpt2-nano-plain" in alone["path"] and alone["reason"] == "no other device has it"
 
 
 def test_versions_and_commits_of_one_history(tmp_path):

@@ -3,6 +3,7 @@
     siliconprof compare A B                               two folders or bundles
     siliconprof compare results/replicates/NAME           both sides of `siliconprof replicate`
     siliconprof compare results@desk results@laptop       two hosts of one folder
+    siliconprof compare results --across-devices          each device with each other
     siliconprof compare results results --where-a torch=2.12.0 --where-b torch=2.13.0
     siliconprof compare results results --where-a commit=1c21c74 --where-b commit=844646c
 
@@ -11,14 +12,15 @@ is B's time over A's, so that above 1 B is slower; its interval is a 95 % one.
 
 The interval of one process does not cover the difference to the next process. So a verdict needs
 at least five processes a side, measured in turn; or, on two hosts, five on each; or the noise floor
-of the host (`siliconprof noise-floor`). Without any of these it is ambiguous.
+of the host (`siliconprof noise-floor`). Without any of these it is at best `probably slower` or
+`probably faster`: beyond the 25 % by which processes are assumed to differ, and undisturbed.
 
 `slower` and `faster`: the ratio is beyond the threshold and its whole interval beyond 1; if A and B
 were equal, at most 2 of 100 comparisons would report this for any of their points. `same`: the
-whole interval is within the threshold. Everything else is `ambiguous`.
+whole interval is within the threshold. Everything else is `ambiguous`. Each reason stands once.
 
 Exit status: 0 nothing is slower; 1 something is slower, or was measured in A and failed in B;
-2 bad input, or nothing to compare; 3 every point is ambiguous.
+2 bad input, or nothing to compare; 3 no point is decided: all are ambiguous or probable.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ def as_text(comparison: Comparison) -> str:
         "ratio: B's over A's, above 1 is slower; 95 % interval; threshold "
         f"{100 * comparison.threshold:g} %"
     )
-    lines = [("cell", "point", "metric", "A", "B", "n", "ratio", "interval", "verdict", "reason")]
+    lines = [("cell", "point", "metric", "A", "B", "n", "ratio", "interval", "verdict")]
+    reasons = list(dict.fromkeys(row.reason for row in comparison.rows))
     for row in comparison.rows:
         same_path = row.cell_a.split("/")[1:] == row.cell_b.split("/")[1:]
         lines.append(
@@ -83,15 +86,15 @@ def as_text(comparison: Comparison) -> str:
                 f"{len(row.figures_a)}+{len(row.figures_b)}",
                 "-" if row.ratio is None else f"{row.ratio:.3f}",
                 "-" if row.low is None else f"{row.low:.3f} to {row.high:.3f}",
-                row.verdict,
-                row.reason,
+                row.text + (f" [{1 + reasons.index(row.reason)}]" if len(reasons) > 1 else ""),
             )
         )
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]) - 1)]
-    if comparison.rows:
-        for line in lines:
-            cells = [word.ljust(width) for word, width in zip(line, widths, strict=False)]
-            text.append("  ".join([*cells, line[-1]]).rstrip())
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines if comparison.rows else ():
+        cells = [word.ljust(width) for word, width in zip(line, widths, strict=True)]
+        text.append("  ".join(cells).rstrip())
+    for number, reason in enumerate(reasons, 1):
+        text.append(f"[{number}] {reason}" if len(reasons) > 1 else f"why: {reason}")
     for path, notes in {row.cell_a: row.notes for row in comparison.rows}.items():
         if notes:
             text.append(f"note: {path}: {'; '.join(notes)}")
@@ -100,7 +103,7 @@ def as_text(comparison: Comparison) -> str:
         text.append(f"{word}: {entry.path}: {entry.reason}")
     text += [f"left out: {line}" for line in (*comparison.a.left_out, *comparison.b.left_out)]
     broken = sum(entry.broken for entry in comparison.unmatched)
-    counts = ", ".join(f"{count} {word}" for word, count in comparison.counts.items())
+    counts = ", ".join(f"{count} {word}" for word, count in comparison.counts.items() if count)
     text.append(
         f"{len(comparison.rows)} points: {counts}; {len(comparison.unmatched)} without a counterpart"
         + (f", {broken} of them failed in B" if broken else "")
@@ -201,6 +204,12 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="PERCENT",
         help="smallest change that counts (default: 3)",
     )
+    parser.add_argument(
+        "--across-devices",
+        action="store_true",
+        help="compare cells of different devices that do the same work by any backend; "
+        "without B, those of A with each other",
+    )
     parser.add_argument("--memory", action="store_true", help="compare the peak of memory too")
     parser.add_argument(
         "--noise-floor",
@@ -218,7 +227,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Compare and print; see the module for the exit status."""
     arguments = arguments_of(argv)
     path_a, host_a = split_host(arguments.a)
-    selects_b = arguments.host_b or arguments.where_b
+    selects_b = arguments.host_b or arguments.where_b or arguments.across_devices
     both = result_sets.sides(path_a)
     if arguments.b is not None:
         path_b, host_b = split_host(arguments.b)
@@ -235,7 +244,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     ):
         sides.append(result_sets.load(path, conditions(option, words, host), arguments.cells))
     floors = read_floors([path_a, path_b], arguments.noise_floor)
-    comparison = compare(sides[0], sides[1], arguments.threshold, floors, arguments.memory)
+    comparison = compare(
+        sides[0],
+        sides[1],
+        arguments.threshold,
+        floors,
+        arguments.memory,
+        arguments.across_devices,
+    )
     print(json.dumps(comparison.document(), indent=1) if arguments.json else as_text(comparison))
     return comparison.exit_status
 

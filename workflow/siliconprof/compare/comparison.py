@@ -9,15 +9,21 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from siliconprof.analyse import other_methods
+from siliconprof.analyse.throughputs import NOISE_ASSUMED
 from siliconprof.compare import matching
-from siliconprof.compare.matching import Figures, Unmatched
-from siliconprof.compare.result_sets import Measured, ResultSet
+from siliconprof.compare.matching import Unmatched
+from siliconprof.compare.result_sets import Figures, Measured, ResultSet
 from siliconprof.errors import UserError
 from siliconprof.stats import inference
 from siliconprof.stats.inference import AMBIGUOUS, FASTER, LEAST_PROCESSES, SAME, SLOWER
 from siliconprof.store.noise_floors import Floor
 
 NOTHING_SLOWER, SOMETHING_SLOWER, NOTHING_DECIDED = 0, 1, 3
+PROBABLY_SLOWER, PROBABLY_FASTER = f"probably {SLOWER}", f"probably {FASTER}"
+DECIDED = (SLOWER, FASTER, SAME)
+VERDICTS = (*DECIDED, PROBABLY_SLOWER, PROBABLY_FASTER, AMBIGUOUS)
+DISTURBED = "contended"  # the flag: other processes used the processor
+ASSUMED = f"the {NOISE_ASSUMED:.0%} by which processes are assumed to differ"
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,17 @@ class Row:
     reason: str
     notes: Sequence[str]
 
+    @property
+    def text(self) -> str:
+        """`probably slower, 1.32 ×, single runs`: the verdict, and by how much."""
+        if self.ratio is None or self.verdict in (SAME, AMBIGUOUS):
+            return self.verdict
+        text = f"{self.verdict}, {max(self.ratio, 1 / self.ratio):.3g} ×"
+        if self.verdict in DECIDED:
+            return text
+        single = len(self.figures_a) == len(self.figures_b) == 1
+        return f"{text}, {'single runs' if single else 'few processes'}"
+
 
 # -- one point ---------------------------------------------------------------------------------
 
@@ -50,53 +67,42 @@ def estimate(
 ) -> tuple[inference.Estimate | None, str]:
     """(the ratio b / a with its error, or None; the ratio's basis, or why there is none).
 
+    A side that has the error of its host's A/A runs has that of one process, however many it is:
+    the processes of one session share the state of the host.
+
     Args:
         floors: the noise floor of each side's host for this point, with its basis.
     """
     if any(value <= 0 for _, value in [*a, *b]):
         return None, "a figure is 0: too short for the clock"
-    sides = [[math.log(value) for _, value in side] for side in (a, b)]
     counts = f"{len(a)} and {len(b)} processes"
-    if one_machine:
-        pairs = inference.neighbours(a, b)
-        if len(pairs) >= LEAST_PROCESSES:
-            location = inference.location([math.log(two / one) for one, two in pairs])
-            basis = f"{len(pairs)} pairs of processes measured in turn"
-            return replace(location, basis=basis), basis
-        if floors[0] is None:
-            return None, f"{counts}, {_remedy(a, b)}"
-        return _by_floor(sides, floors[0], counts)
-    means = []
-    bases = []
-    for name, logs, floor in zip("AB", sides, floors, strict=True):
-        if len(logs) >= LEAST_PROCESSES:
+    pairs = inference.neighbours(a, b) if one_machine else []
+    if len(pairs) >= LEAST_PROCESSES:
+        location = inference.location([math.log(two / one) for one, two in pairs])
+        basis = f"{len(pairs)} pairs of processes measured in turn"
+        return replace(location, basis=basis), basis
+    means, bases = [], []
+    for name, side, floor in zip("AB", (a, b), floors, strict=True):
+        logs = [math.log(value) for _, value in side]
+        if len(logs) >= LEAST_PROCESSES and not one_machine:
             means.append(inference.location(logs))
             bases.append(f"{len(logs)} processes of {name}")
         elif floor is not None:
             means.append(replace(floor[0], log=math.fsum(logs) / len(logs)))
-            bases.append(f"{name}: {floor[1]}")
+            bases.append(floor[1] if one_machine else f"{name}: {floor[1]}")
+        elif one_machine:
+            return None, f"{counts}, {_remedy(a, b)}"
         else:
             return None, (
                 f"{counts}: {name} needs at least {LEAST_PROCESSES}, or its host's noise floor "
                 "(`siliconprof noise-floor` there)"
             )
-    basis = "; ".join(bases)
-    return inference.difference(means[0], means[1], basis), basis
-
-
-def _by_floor(
-    sides: Sequence[Sequence[float]], floor: tuple[inference.Estimate, str], counts: str
-) -> tuple[inference.Estimate, str]:
-    """A ratio on one host, with the error that its A/A runs show.
-
-    A side of any number of processes has the error of one process, since the processes of one
-    session share the state of the host.
-    """
-    deviation, basis = floor
-    means = [math.fsum(logs) / len(logs) for logs in sides]
-    basis = f"{counts}; {basis}"
-    error = math.sqrt(2) * deviation.error
-    return inference.Estimate(means[1] - means[0], error, deviation.df, basis), basis
+    basis = "; ".join(dict.fromkeys(bases))
+    ratio = inference.difference(means[0], means[1], basis)
+    if one_machine:  # both errors are of the same processes
+        basis = f"{counts}; {basis}"
+        ratio = replace(ratio, df=min(mean.df for mean in means), basis=basis)
+    return ratio, basis
 
 
 def _remedy(a: Figures, b: Figures) -> str:
@@ -113,6 +119,22 @@ def _plain_ratio(a: Figures, b: Figures) -> float | None:
         return None
     means = [math.fsum(math.log(value) for _, value in side) / len(side) for side in (a, b)]
     return math.exp(means[1] - means[0])
+
+
+def without_error(ratio: float | None, reason: str, disturbed: bool) -> tuple[str, str]:
+    """(verdict, why) of a ratio without an error: at most a probable one.
+
+    Args:
+        reason: why it has no error.
+        disturbed: whether other processes used the processor while a side was measured.
+    """
+    if ratio is None:
+        return AMBIGUOUS, reason
+    if disturbed:
+        return AMBIGUOUS, f"other processes disturbed it; {reason}"
+    if 1 / (1 + NOISE_ASSUMED) <= ratio <= 1 + NOISE_ASSUMED:
+        return AMBIGUOUS, f"within {ASSUMED}; {reason}"
+    return (PROBABLY_SLOWER if ratio > 1 else PROBABLY_FASTER), f"beyond {ASSUMED}; {reason}"
 
 
 def _no_verdict_reason(a: Measured, b: Measured) -> str | None:
@@ -142,14 +164,15 @@ class Comparison:
     def counts(self) -> dict[str, int]:
         """Points by verdict."""
         verdicts = [row.verdict for row in self.rows]
-        return {word: verdicts.count(word) for word in (SLOWER, FASTER, SAME, AMBIGUOUS)}
+        return {word: verdicts.count(word) for word in VERDICTS}
 
     @property
     def exit_status(self) -> int:
         """See `siliconprof.compare.compare`."""
         if self.counts[SLOWER] or any(entry.broken for entry in self.unmatched):
             return SOMETHING_SLOWER
-        return NOTHING_DECIDED if self.counts[AMBIGUOUS] == len(self.rows) else NOTHING_SLOWER
+        decided = any(self.counts[word] for word in DECIDED)
+        return NOTHING_SLOWER if decided else NOTHING_DECIDED
 
     def document(self) -> dict[str, Any]:
         """The comparison as a JSON document."""
@@ -168,7 +191,12 @@ class Comparison:
 
 
 def compare(
-    a: ResultSet, b: ResultSet, threshold: float, floors: Mapping[str, Floor], memory: bool = False
+    a: ResultSet,
+    b: ResultSet,
+    threshold: float,
+    floors: Mapping[str, Floor],
+    memory: bool = False,
+    across_devices: bool = False,
 ) -> Comparison:
     """Compare two result sets.
 
@@ -176,15 +204,17 @@ def compare(
         floors: host -> its noise floor.
         threshold: the smallest change that counts, as a share of 1.
         memory: whether the peak of memory is compared too.
+        across_devices: whether cells of different devices are compared, see `matching.across`.
 
     Raises:
         UserError: they have nothing in common.
     """
-    pairs, unmatched = matching.cells(a, b)
+    pairs, unmatched = (matching.across if across_devices else matching.cells)(a, b)
     rows: list[Row] = []
     estimates: list[inference.Estimate | None] = []
     for left, right in pairs:
         veto, notes = _no_verdict_reason(left, right), matching.notes(left, right)
+        disturbed = any(side.flags(DISTURBED) for side in (left, right))
         shared_points, missing = matching.points(left, right, memory)
         unmatched += missing
         for point, metric, figures_a, figures_b in shared_points:
@@ -195,24 +225,24 @@ def compare(
                 for side in (left, right)
                 for floor in [floors.get(side.cell["host"])]
             ]
+            ratio, low, high = _plain_ratio(figures_a, figures_b), None, None
             result, reason = estimate(figures_a, figures_b, left.machine == right.machine, noise)
+            verdict = AMBIGUOUS
             if veto:
                 result, reason = None, veto
-            low, high = result.interval() if result else (None, None)
+            elif result:
+                ratio, (low, high) = result.ratio, result.interval()
+            elif metric.endswith("_s"):
+                verdict, reason = without_error(ratio, reason, disturbed)
             estimates.append(result)
+            values_a, values_b = ([value for _, value in side] for side in (figures_a, figures_b))
             rows.append(
                 Row(
-                    left.path,
-                    right.path,
-                    point,
-                    metric,
-                    [value for _, value in figures_a],
-                    [value for _, value in figures_b],
-                    result.ratio if result else _plain_ratio(figures_a, figures_b),
-                    low,
-                    high,
-                    None,
-                    AMBIGUOUS,
+                    *(left.path, right.path, point, metric),
+                    values_a,
+                    values_b,
+                    *(ratio, low, high, None),
+                    verdict,
                     reason,
                     notes,
                 )

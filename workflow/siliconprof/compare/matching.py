@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from siliconprof import plugins
-from siliconprof.compare.result_sets import Measured, ResultSet
+from siliconprof.compare.result_sets import Figures, Measured, ResultSet
 
 SHARED_AXES = ("workload", "scenario", "precision", "module", "trainer")
-Figures = list[tuple[str, float]]  # (start time, figure) of each process
 
 
 @dataclass(frozen=True)
@@ -93,6 +92,28 @@ def cells(a: ResultSet, b: ResultSet) -> tuple[list[tuple[Measured, Measured]], 
     return pairs, unmatched
 
 
+def across(a: ResultSet, b: ResultSet) -> tuple[list[tuple[Measured, Measured]], list[Unmatched]]:
+    """Pairs of cells of different devices that do the same work by any backend, and all others.
+
+    Where both sides are the same cells, a pair stands once.
+    """
+    once = (a.source, a.conditions) == (b.source, b.conditions)
+    pairs, unmatched = [], []
+    for left in a.cells:
+        for right in b.cells:
+            same_work = all(left.cell[axis] == right.cell[axis] for axis in SHARED_AXES)
+            apart = left.device != right.device and not (once and left.path > right.path)
+            if same_work and apart:
+                problem = _refusal(left, right)
+                unmatched += [problem] if problem else []
+                pairs += [] if problem else [(left, right)]
+    seen = {cell.path for pair in pairs for cell in pair} | {entry.path for entry in unmatched}
+    for side, cells_ in (("A", a.cells), ("B", () if once else b.cells)):
+        lone = (cell for cell in cells_ if cell.path not in seen)
+        unmatched += [Unmatched(side, cell.path, "no other device has it") for cell in lone]
+    return pairs, unmatched
+
+
 def _refusal(a: Measured, b: Measured) -> Unmatched | None:
     """Why two matching cells cannot be compared; None where they can."""
     if not a.processes or not b.processes:
@@ -113,7 +134,8 @@ def _differences(a: Measured, b: Measured) -> Iterator[str]:
     A parameter that only one side has came with another version, and is in the notes instead. The
     values that a workload sweeps, and a kernel's lists, are points, which are matched one by one.
     """
-    if a.machine == b.machine and a.cell["threads"] != b.cell["threads"]:
+    alike = a.machine == b.machine and a.device == b.device
+    if alike and a.cell["threads"] != b.cell["threads"]:
         yield f"threads {a.cell['threads']} against {b.cell['threads']}"
     params_a, params_b = a.cell["parameters"], b.cell["parameters"]
     try:
@@ -141,9 +163,9 @@ def notes(a: Measured, b: Measured) -> list[str]:
         total = len(side.records)
         if total > len(side.processes):
             lines.append(f"{total - len(side.processes)} of {total} processes of {name} are not ok")
-        flags = [{flag["code"] for flag in data["flags"]} for data in side.processes]
-        for code in sorted(set().union(*flags)):
-            lines.append(f"{code} in {sum(code in f for f in flags)} of {len(flags)} of {name}")
+        codes = {flag["code"] for data in side.processes for flag in data["flags"]}
+        for code in sorted(codes):
+            lines.append(f"{code} in {side.flags(code)} of {len(side.processes)} of {name}")
     return lines
 
 

@@ -21,6 +21,7 @@ from siliconprof.store import documents, migration, record
 from siliconprof.store.cell import AXES, canonical_json
 from siliconprof.store.validation import nearest
 
+Figures = list[tuple[str, float]]  # (start time, figure) of each process
 WHOLE = ("unsplit_step_s", "step_s")  # the first of these that a point has is its time
 BESIDE = ("warmup_step_s", "forward_only_s", "free_running_step_s")
 ENVIRONMENT = ("system", "packages", "declared", "python", "power_source")
@@ -54,12 +55,12 @@ class Measured:
         """Hex SHA-256 of what the records of a group have in common."""
         return hashlib.sha256(_group(self.newest).encode()).hexdigest()
 
-    def figures(self, memory: bool = False) -> dict[tuple[str, str], list[tuple[str, float]]]:
+    def figures(self, memory: bool = False) -> dict[tuple[str, str], Figures]:
         """(point, metric) -> (start time, figure) of every process, see `point_figures`.
 
         The point is its parameters as canonical JSON.
         """
-        figures: dict[tuple[str, str], list[tuple[str, float]]] = {}
+        figures: dict[tuple[str, str], Figures] = {}
         for data in self.processes:
             for point in data["points"]:
                 params = {k: v for k, v in point["params"].items() if k not in record.WORDS}
@@ -67,6 +68,15 @@ class Measured:
                     key = canonical_json(params), metric
                     figures.setdefault(key, []).append((data["started_at"], value))
         return figures
+
+    def flags(self, code: str) -> int:
+        """How many of the processes have a flag."""
+        return sum(any(flag["code"] == code for flag in data["flags"]) for data in self.processes)
+
+    @property
+    def device(self) -> tuple[str, str]:
+        """Label of the host and id of the device."""
+        return self.cell["host"], self.cell["device"]
 
     @property
     def machine(self) -> tuple[str, str | None]:
