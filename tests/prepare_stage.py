@@ -10,11 +10,26 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import ROOT
-from siliconprof.datasets import dataset_spec, prepare
+from siliconprof.datasets import data_folder, dataset_spec, prepare, prepared
 
 WORKFLOW = ROOT / "workflow"
+# The keys of dataset.json, in their order.
+FACTS = {
+    "text": "name kind source path subset split text_column asked_revision vocab_size tokenizer"
+    " max_bytes revision licence synthetic n_documents n_bytes n_tokens vocab_size_actual"
+    " tokenizer_revision text_sha256 tokens_sha256 tokenizer_sha256 sha256 tokenizers_version",
+    "speech": "name kind source path subset split text_column audio_column asked_revision vocab_size"
+    " tokenizer clip_seconds max_clips n_mels revision licence synthetic n_clips sampling_rate_hz"
+    " audio_s left_out n_bytes n_tokens label_length vocab_size_actual tokenizer_revision"
+    " text_sha256 audio_sha256 features_sha256 decoder_input_ids_sha256 labels_sha256"
+    " tokenizer_sha256 sha256 tokenizers_version transformers_version",
+    "images": "name kind source path subset image_column label_column asked_revision n_train"
+    " n_validation n_test revision licence synthetic n_images n_classes images_sha256 labels_sha256"
+    " sha256",
+}
 
 
 def run_stage(
@@ -40,6 +55,29 @@ def run_stage(
 def prepare_here(dataset: dict[str, Any], output: Path, **more: str) -> dict[str, Any]:
     """The same in this process; the content of dataset.json."""
     return prepare.prepare(dataset_spec.parse(json.dumps(dataset)), output, **more)
+
+
+def made(output: Path, run: subprocess.CompletedProcess[str] | None = None) -> tuple[Any, Any]:
+    """(dataset.json, data) of a prepared folder; its files, facts and checksums are checked."""
+    facts = json.loads((output / "dataset.json").read_text(encoding="utf-8"))
+    if run is not None:
+        assert (run.returncode, run.stderr) == (0, ""), run.stderr
+        assert facts["sha256"] in run.stdout and facts["name"] in run.stdout
+    kind = facts["kind"]
+    names = {path.name for path in output.glob("[!.]*")}
+    assert names == {*dataset_spec.files(kind), "sources.json"}
+    decoders = ("soundfile_version", "soxr_version")  # of speech that is not generated
+    assert [key for key in facts if key not in decoders] == FACTS[kind].split()
+    for name in dataset_spec.ARRAYS[kind]:
+        values = np.load(output / name)
+        assert facts[f"{name.removesuffix('.npy')}_sha256"] == prepared.array_sha256(values)
+    data = data_folder.load(output)
+    assert (data.name, data.sha256) == (facts["name"], facts["sha256"])
+    if kind in dataset_spec.TOKENISED:
+        tokenizer = (output / "tokenizer.json").read_bytes()
+        assert facts["tokenizer_sha256"] == prepare.preparing.sha256(tokenizer)
+        assert data.vocab_size == facts["vocab_size"] >= facts["vocab_size_actual"]
+    return facts, data
 
 
 def refused(run: subprocess.CompletedProcess[str], *words: str) -> None:
@@ -73,3 +111,12 @@ def loaded_by(program: str, *arguments: str) -> set[str]:
         check=True,
     )
     return set(run.stdout.split()) & set(packages_distributions()) - {"siliconprof"}
+
+
+def write_parquet(path: Path, **columns: list[Any]) -> None:
+    """A parquet file as the hub holds it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)

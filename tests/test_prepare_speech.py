@@ -17,17 +17,16 @@ from typing import Any
 
 import hub_server
 import numpy as np
+import prepare_stage
 import pytest
-import yaml
 from conftest import ROOT, Checkout
 from hub_server import COMMIT
-from prepare_stage import loaded_by, objection, prepare_here, refused, run_stage
+from prepare_stage import objection, prepare_here, refused, run_stage
 from siliconprof.cells import config, matrix
 from siliconprof.datasets import (
     data_folder,
     dataset_spec,
     log_mel,
-    prepare,
     prepare_speech,
     prepared,
     preparing,
@@ -43,14 +42,6 @@ WORKFLOW = ROOT / "workflow"
 RATE = 16_000
 BUILTIN = {"name": "words", "kind": "speech", "source": "builtin", "vocab_size": 512}
 ARRAYS = ("features", "decoder_input_ids", "labels")
-FILES = ("dataset.json", "sources.json", "tokenizer.json", *(f"{array}.npy" for array in ARRAYS))
-FACTS = (
-    "name kind source path subset split text_column audio_column asked_revision vocab_size"
-    " tokenizer clip_seconds max_clips n_mels revision licence synthetic n_clips sampling_rate_hz"
-    " audio_s left_out n_bytes n_tokens label_length vocab_size_actual tokenizer_revision"
-    " text_sha256 audio_sha256 features_sha256 decoder_input_ids_sha256 labels_sha256"
-    " tokenizer_sha256 sha256 tokenizers_version transformers_version"
-).split()
 PROMPT = "<|en|><|transcribe|><|notimestamps|>"
 END = "<|endoftext|>"
 
@@ -58,21 +49,13 @@ END = "<|endoftext|>"
 def made(
     run: subprocess.CompletedProcess[str], output: Path
 ) -> tuple[dict[str, Any], speech_data.SpeechData, list[str]]:
-    """Check a successful run, its files and checksums; (dataset.json, data, transcripts)."""
+    """(dataset.json, data, transcripts) of a successful run."""
     from tokenizers import Tokenizer
 
-    assert run.returncode == 0, run.stderr
-    assert run.stderr == ""
-    assert sorted(path.name for path in output.glob("[!.]*")) == sorted(FILES)
-    facts = json.loads((output / "dataset.json").read_text(encoding="utf-8"))
-    assert [key for key in facts if key not in ("soundfile_version", "soxr_version")] == FACTS
-    data = data_folder.load(output)
-    assert isinstance(data, speech_data.SpeechData)
-    assert data.sha256 == facts["sha256"] and data.sha256 in run.stdout
+    facts, data = prepare_stage.made(output, run)
     shape = (facts["n_clips"], facts["n_mels"], 100 * facts["clip_seconds"])
-    assert data.features.shape == shape and data.features.dtype == np.float32
-    assert data.labels.shape == data.decoder_input_ids.shape == (shape[0], facts["label_length"])
-    assert data.labels.dtype == data.decoder_input_ids.dtype == np.int32
+    assert data.features.shape == shape
+    assert data.labels.shape == (shape[0], facts["label_length"])
     tokenizer = Tokenizer.from_file(str(output / "tokenizer.json"))
     start, end = tokenizer.token_to_id("<|startoftranscript|>"), tokenizer.token_to_id(END)
     texts = []
@@ -105,15 +88,34 @@ def whisper_features(samples: np.ndarray, clip_seconds: int, n_mels: int = 80) -
 # -- the built-in speech ---------------------------------------------------------------------------
 
 
-def test_builtin_speech(tmp_path: Path) -> None:
-    output = tmp_path / "data"
-    asked = BUILTIN | {"max_clips": 40}
-    facts, data, texts = made(run_stage(asked, output, tmp_path), output)
-    assert facts["synthetic"] is True and facts["licence"] == "MIT"
-    assert facts["n_clips"] == 40 and facts["left_out"] == {}
-    assert 40 < facts["audio_s"] < 80
+def test_builtin_speech_is_the_same_on_every_host(tmp_path: Path) -> None:
+    # Pinned: another computer, BLAS or NumPy must give these bytes, or losses do not compare.
+    from numpy._core._multiarray_umath import __cpu_dispatch__ as dispatched
+
+    threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
+    plain = dict.fromkeys(threads, "1") | {
+        "OPENBLAS_CORETYPE": "Prescott",  # kernels of 2004, without AVX or FMA
+        "NPY_DISABLE_CPU_FEATURES": " ".join(dispatched),  # NumPy's sines and logarithms as well
+        "PYTHONWARNINGS": "ignore",  # it names the features that this processor lacks
+        "PYTHONHASHSEED": "7",
+    }
+    files = []
+    for name, environment in (("here", dict.fromkeys(threads, "2")), ("plain", plain)):
+        output = tmp_path / name
+        run = run_stage(BUILTIN | {"max_clips": 24}, output, tmp_path, **environment)
+        facts, data, texts = made(run, output)
+        names = (*dataset_spec.files("speech"), "sources.json")
+        files.append([(output / name).read_bytes() for name in names])
+        assert facts["audio_sha256"] == (
+            "16250ed0ab625d98422514edcc09ec68f744ac1e6a38811696c73504e84da253"
+        )
+        assert facts["features_sha256"] == (
+            "3b78235dcedcb59fdf5deb26b242342e1b7ad857df00f635a5b6c801f24c7409"
+        )
+    assert files[0] == files[1]
+    assert (facts["synthetic"], facts["licence"], facts["left_out"]) == (True, "MIT", {})
+    assert 24 < facts["audio_s"] < 48 and len(set(texts)) == facts["n_clips"] == 24
     assert all(set(text.split()) <= set(speech_synthesis.WORDS) and text for text in texts)
-    assert len(set(texts)) == 40
     # Whisper's special tokens come first, in a fixed order.
     tokens = json.loads((output / "tokenizer.json").read_text())["added_tokens"]
     assert [(token["id"], token["content"]) for token in tokens] == [
@@ -128,40 +130,9 @@ def test_builtin_speech(tmp_path: Path) -> None:
         assert text == texts[number] and samples.dtype == np.int16
         assert np.abs(whisper_features(samples, 2) - data.features[number]).max() < 1e-3
     # More clips are other clips beside the same ones.
-    fewer, few, _ = made(
-        run_stage(asked | {"max_clips": 8}, tmp_path / "few", tmp_path), tmp_path / "few"
-    )
+    fewer = prepare_here(BUILTIN | {"max_clips": 8}, tmp_path / "few")
     assert fewer["sha256"] != facts["sha256"]
-    assert np.array_equal(few.features, data.features[:8])
-
-
-def test_builtin_speech_is_the_same_on_every_host(tmp_path: Path) -> None:
-    # Pinned: another computer, BLAS or NumPy must give these bytes, or losses do not compare.
-    from numpy._core._multiarray_umath import __cpu_dispatch__ as dispatched
-
-    here = {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "RAYON_NUM_THREADS": "2"}
-    plain = {
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "OPENBLAS_CORETYPE": "Prescott",  # kernels of 2004, without AVX or FMA
-        "NPY_DISABLE_CPU_FEATURES": " ".join(dispatched),  # NumPy's sines and logarithms as well
-        "PYTHONWARNINGS": "ignore",  # it names the features that this processor lacks
-        "PYTHONHASHSEED": "7",
-        "RAYON_NUM_THREADS": "1",
-    }
-    asked = BUILTIN | {"max_clips": 24}
-    files = []
-    for name, environment in (("here", here), ("plain", plain)):
-        output = tmp_path / name
-        facts, _, _ = made(run_stage(asked, output, tmp_path, **environment), output)
-        files.append([(output / file).read_bytes() for file in FILES])
-        assert facts["audio_sha256"] == (
-            "16250ed0ab625d98422514edcc09ec68f744ac1e6a38811696c73504e84da253"
-        )
-        assert facts["features_sha256"] == (
-            "3b78235dcedcb59fdf5deb26b242342e1b7ad857df00f635a5b6c801f24c7409"
-        )
-    assert files[0] == files[1]
+    assert np.array_equal(data_folder.load(tmp_path / "few").features, data.features[:8])
 
 
 def test_no_entry_of_the_sine_hangs_on_the_last_bits_of_a_library() -> None:
@@ -222,30 +193,16 @@ def recordings() -> list[bytes]:
 @pytest.fixture(scope="module")
 def common_voice(tmp_path_factory: pytest.TempPathFactory, recordings: list[bytes]) -> Path:
     """Common Voice as the hub had it: parquet, audio as bytes and path, a sixth row damaged."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    from datasets import Audio, Features, Value
-
-    root = tmp_path_factory.mktemp("cv")
     rows = [{"bytes": data, "path": f"c{i}.mp3"} for i, data in enumerate(recordings)]
     rows += [{"bytes": b"no audio at all", "path": "c5.mp3"}]
-    table = {
-        "client_id": ["x"] * 6,
-        "path": [row["path"] for row in rows],
-        "audio": rows,
-        "sentence": [*SENTENCES, "Damaged."],
-        "up_votes": [2] * 6,
-    }
-    strings = {key: Value("string") for key in ("client_id", "path", "sentence")}
-    features = Features(strings | {"audio": Audio(48_000), "up_votes": Value("int64")})
-    schema = features.reorder_fields_as(Features({key: features[key] for key in table}))
-    (root / "en").mkdir()
-    arrow = pa.table(table, schema=schema.arrow_schema)
-    pq.write_table(arrow, root / "en" / "validated-00000-of-00001.parquet")
-    card = {"config_name": "en"}
-    card |= {"data_files": [{"split": "validated", "path": "en/validated-*"}]}
-    front = yaml.safe_dump({"license": "cc0-1.0", "configs": [card]})
-    (root / "README.md").write_text(f"---\n{front}---\n# Common Voice\n")
+    root = tmp_path_factory.mktemp("cv")
+    sentences = [*SENTENCES, "Damaged."]
+    file = root / "en" / "validated-00000-of-00001.parquet"
+    prepare_stage.write_parquet(file, audio=rows, sentence=sentences, up_votes=[2] * 6)
+    card = "license: cc0-1.0\nconfigs:\n- config_name: en\n  data_files:\n  - split: validated\n"
+    features = "dataset_info:\n  config_name: en\n  features:\n  - {name: audio, dtype: audio}\n"
+    features += "  - {name: sentence, dtype: string}\n  - {name: up_votes, dtype: int64}\n"
+    (root / "README.md").write_text(f"---\n{card}    path: en/validated-*\n{features}---\n# CV\n")
     return root
 
 
@@ -362,16 +319,17 @@ def test_common_voice_as_mozilla_gives_it_out(mozilla: Path, tmp_path: Path) -> 
     (mozilla / "dev.tsv").write_text((mozilla / "validated.tsv").read_text().splitlines()[0] + "\n")
 
     none = tmp_path / "none"
-    said = objection(by_language | {"split": "train"}, none)
-    assert "no train.tsv" in said and "set split to one of: dev, validated" in said
-    said = objection(by_language | {"subset": None}, none)
-    assert "holds Common Voice by language; set subset to one of: en" in said
-    said = objection(by_language | {"path": str(mozilla)}, none)
-    assert "has no folder 'en'; leave subset out" in said
-    said = objection(by_language | {"text_column": "text"}, none)
-    assert "no column 'text'; set text_column to one of: client_id, path, sentence" in said
-    assert "can be used: it is empty" in objection(by_language | {"split": "dev"}, none)
-    assert "no folder" in objection(by_language | {"path": str(tmp_path / "no")}, none)
+    (mozilla / "test.tsv").write_bytes(b"path\tsentence\n\xff\xfe\tx\n")
+    for changes, words in (
+        ({"split": "train"}, "Bad split: train. Available splits: ['dev', 'test', 'validated']"),
+        ({"split": "test"}, "UnicodeDecodeError"),
+        ({"split": "dev"}, "can be used: it is empty"),
+        ({"subset": None}, "holds Common Voice by language; set subset to one of: en"),
+        ({"path": str(mozilla)}, "has no folder 'en'; leave subset out"),
+        ({"text_column": "text"}, "no column 'text'; set text_column to one of: client_id, path"),
+        ({"path": str(tmp_path / "no")}, "no folder"),
+    ):
+        assert words in objection(by_language | changes, none), changes
 
 
 # -- audio files beside a metadata.csv -------------------------------------------------------------
@@ -458,34 +416,15 @@ def test_a_transcript_longer_than_the_decoder_is_left_out(
     assert data_folder.load(tmp_path).labels.shape[1] == 4 + len("fits too") < 448
 
 
-# -- refusals ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"clip_seconds": 31}, "at most 30"),
-        ({"clip_seconds": 0}, "at least 1"),
-        ({"clip_seconds": 2.5}, "expected int"),
-        ({"n_mels": 81}, "80, 128"),
-        ({"max_bytes": 1000}, "belongs to kind text"),
-        ({"vocab_size": 260}, "at least 261"),
-        ({"split": "train[:10%]"}, "whole splits"),
-    ],
-)
-def test_wrong_dataset_is_refused(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(dataset_spec.PrepareError, match=words) as error:
-        dataset_spec.parse(json.dumps(BUILTIN | changes))
-    assert "\n" not in str(error.value)
+# -- config ------------------------------------------------------------------------------------
 
 
 def test_config_tells_all_mistakes_of_data_sets_and_resolves_by_kind() -> None:
-    asked = {
+    speech = {"kind": "speech", "source": "builtin", "vocab_size": 512}
+    text = {"source": "builtin", "vocab_size": 512}
+    asked: dict[str, Any] = {
         "workloads": {"p": {"module": "matmul", "shapes": [[1, 8, 8, 8]]}},
-        "datasets": {
-            "good": {"kind": "speech", "source": "builtin", "vocab_size": 512, "clip_seconds": 3},
-            "text": {"source": "builtin", "vocab_size": 512},
-        },
+        "datasets": {"good": speech | {"clip_seconds": 3}, "text": text},
     }
     resolved = config.resolve(asked)
     assert resolved["datasets"]["good"]["max_clips"] == 128
@@ -496,24 +435,17 @@ def test_config_tells_all_mistakes_of_data_sets_and_resolves_by_kind() -> None:
     for name, entry in resolved["datasets"].items():  # what the rule hands to its stage
         assert dataset_spec.parse(json.dumps({"name": name} | entry)).name == name
 
+    beyond = {"source": "hub", "path": "x", "n_mels": 64, "clip_seconds": 31, "split": "a+b"}
     asked["datasets"] = {
-        "a": {"kind": "speach", "source": "builtin", "vocab_size": 512},
-        "b": {"source": "builtin", "vocab_size": 512, "clip_seconds": 3, "n_mels": 80},
-        "c": {"kind": "speech", "source": "folder", "vocab_size": 260, "revision": "main"},
-        "d": {"kind": "speech", "source": "builtin", "vocab_size": 512, "max_bytes": 5000},
-        "e": {
-            "kind": "speech",
-            "source": "hub",
-            "path": "x",
-            "vocab_size": 512,
-            "n_mels": 64,
-            "clip_seconds": 31,
-            "split": "train+test",
-        },
+        "a": speech | {"kind": "speach"},
+        "b": text | {"clip_seconds": 3, "n_mels": 80},
+        "c": speech | {"source": "folder", "vocab_size": 260, "revision": "main"},
+        "d": speech | {"max_bytes": 5000},
+        "e": speech | beyond,
     }
     lines = dict(line.split(": ", 1) for line in config.check(asked))
-    assert "did you mean 'speech'" in lines.pop("datasets.a.kind")
     for where, what in (
+        ("a.kind", "did you mean 'speech'"),
         ("b.clip_seconds", "belongs to kind speech; this data set is of kind text"),
         ("b.n_mels", "belongs to kind speech"),
         ("c.path", "is missing; expected a folder"),
@@ -531,33 +463,17 @@ def test_config_tells_all_mistakes_of_data_sets_and_resolves_by_kind() -> None:
 # -- what the measured process reads ------------------------------------------------------------
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A prepared folder of 10 clips of 1 s whose features and tokens are their number."""
+def test_batches_visit_every_clip_once_an_epoch() -> None:
     numbers = np.arange(10)
-    arrays = {
-        "features": np.broadcast_to(numbers[:, None, None], (10, 80, 100)).astype(np.float32),
-        "decoder_input_ids": np.stack([numbers, numbers + 1], axis=1).astype(np.int32),
-        "labels": np.stack([numbers + 1, np.full(10, -100)], axis=1).astype(np.int32),
-    }
-    facts = {"name": "ten", "kind": "speech", "vocab_size": 300, "n_clips": 10}
-    facts |= {"clip_seconds": 1, "n_mels": 80}
-    facts |= {f"{name}_sha256": prepared.array_sha256(array) for name, array in arrays.items()}
-    facts["sha256"] = speech_data.combined_sha256(facts)
-    files = {f"{name}.npy": array for name, array in arrays.items()}
-    prepare.write_folder("ten", tmp_path, files, b"{}", facts, {})
-    return tmp_path
-
-
-def test_batches_visit_every_clip_once_an_epoch(folder: Path) -> None:
-    data = data_folder.load(folder)
-    assert (data.name, data.vocab_size, data.clip_seconds, data.n_mels) == ("ten", 300, 1, 80)
+    features = np.broadcast_to(numbers[:, None, None], (10, 80, 100)).astype(np.float32)
+    inputs = np.stack([numbers, numbers + 1], axis=1).astype(np.int32)
+    labels = np.stack([numbers + 1, np.full(10, -100)], axis=1).astype(np.int32)
+    data = speech_data.SpeechData(features, inputs, labels, "0" * 64, 300, 1, 80, "ten")
     batches = list(itertools.islice(data.batches(3, seed=7), 6))
     for batch in batches:
         assert list(batch) == ["input_features", "decoder_input_ids", "labels"]
         numbers = batch["decoder_input_ids"][:, 0]
         assert batch["input_features"].shape == (3, 80, 100)
-        assert type(batch["input_features"]) is np.ndarray  # and no view of the file
         assert (batch["input_features"] == numbers[:, None, None]).all()
         assert (batch["labels"] == np.stack([numbers + 1, [-100] * 3], axis=1)).all()
     orders = [
@@ -569,49 +485,8 @@ def test_batches_visit_every_clip_once_an_epoch(folder: Path) -> None:
     keys = np.random.PCG64([7, 1]).random_raw(10)
     assert orders[1] == np.argsort(keys, kind="stable")[:9].tolist()
     assert next(data.batches(10, seed=0))["labels"].shape == (10, 2)
-    with pytest.raises(prepared.DataError, match="10 clips, fewer than one batch of 11") as error:
+    with pytest.raises(prepared.DataError, match=r"10 clips, fewer than one batch of 11[^\n]*\Z"):
         data.batches(11, seed=0)
-    assert "\n" not in str(error.value)
-
-
-def test_damage_is_noticed(folder: Path, tmp_path: Path) -> None:
-    for array in ARRAYS:
-        file = folder / f"{array}.npy"
-        whole = file.read_bytes()
-        damaged = bytearray(whole)
-        damaged[-1] ^= 1
-        file.write_bytes(damaged)
-        with pytest.raises(prepared.DataError, match=f"'ten'.*{array}.npy is damaged: SHA-256"):
-            data_folder.load(folder)
-        file.write_bytes(whole[:-4])
-        with pytest.raises(prepared.DataError, match=f"cannot read {array}.npy"):
-            data_folder.load(folder)
-        # The same bytes in another shape are other data.
-        other = np.load(io.BytesIO(whole))
-        np.save(file, other.reshape(other.shape[0] // 2, -1))
-        with pytest.raises(prepared.DataError, match="the arrays have shapes"):
-            data_folder.load(folder)
-        file.write_bytes(whole)
-    facts = json.loads((folder / "dataset.json").read_text())
-    for change in ({"sha256": "0" * 64}, {"n_clips": "many"}, {"n_mels": None}, {"name": None}):
-        (folder / "dataset.json").write_text(json.dumps(facts | change))
-        if change != {"name": None}:
-            with pytest.raises(prepared.DataError, match=r"dataset\.json is damaged"):
-                data_folder.load(folder)
-    (folder / "dataset.json").write_text(json.dumps(facts | {"kind": "video"}))
-    with pytest.raises(prepared.DataError, match="is of kind 'video'; expected one of: text"):
-        data_folder.load(folder)
-    (folder / "dataset.json").unlink()
-    with pytest.raises(prepared.DataError, match=r"no dataset\.json"):
-        data_folder.load(folder)
-
-
-def test_reading_needs_numpy_only(folder: Path) -> None:
-    program = """
-from siliconprof.datasets import data_folder
-next(data_folder.load(sys.argv[1]).batches(2, seed=0))
-"""
-    assert loaded_by(program, str(folder)) == {"numpy"}
 
 
 # -- the pipeline --------------------------------------------------------------------------------
@@ -619,21 +494,12 @@ next(data_folder.load(sys.argv[1]).batches(2, seed=0))
 
 def test_a_cell_knows_the_shape_of_its_data() -> None:
     nano = {"module": "gpt2", "trainer": "plain", "size": "nano", "batch_size": 2}
+    speech_set = {"kind": "speech", "source": "builtin", "vocab_size": 512}
+    speech_set |= {"clip_seconds": 3, "n_mels": 128}
+    datasets = {"speech": speech_set, "text": {"source": "builtin", "vocab_size": 300}}
+    workloads = {"reads": nano | {"dataset": "text"}}
     experiment = config.resolve(
-        {
-            "backends": ["torch-cpu"],
-            "datasets": {
-                "speech": {
-                    "kind": "speech",
-                    "source": "builtin",
-                    "vocab_size": 512,
-                    "clip_seconds": 3,
-                    "n_mels": 128,
-                },
-                "text": {"source": "builtin", "vocab_size": 300},
-            },
-            "workloads": {"reads": nano | {"dataset": "text"}},
-        }
+        {"backends": ["torch-cpu"], "datasets": datasets, "workloads": workloads}
     )
 
     def planned(dataset: str) -> matrix.PlannedCell:

@@ -46,8 +46,9 @@ SHAPES: dict[str, tuple[str, ...]] = {
 MIN_VOCAB_SIZE = {"text": 257, "speech": 261}
 N_MELS = (80, 128)  # Whisper's; 128 are large-v3's
 MAX_CLIP_SECONDS = 30  # Whisper's own
-_INTEGERS = {"vocab_size": 257, "max_bytes": 1, "clip_seconds": 1, "max_clips": 1, "n_mels": 80}
-_INTEGERS |= {"n_train": 1, "n_validation": 1, "n_test": 1}
+_LEAST = {"vocab_size": 257, "max_bytes": 1, "clip_seconds": 1, "max_clips": 1, "n_mels": 80}
+_LEAST |= {"n_train": 1, "n_validation": 1, "n_test": 1}
+_CHOICES: dict[str, tuple[Any, ...]] = {"kind": KINDS, "source": SOURCES, "n_mels": N_MELS}
 
 
 class PrepareError(UserError):
@@ -82,6 +83,10 @@ class DatasetSpec:
     n_test: int = 10_000
     image_column: str = "image"
     label_column: str = "label"
+
+    def error(self, message: str) -> PrepareError:
+        """The error whose line names this data set."""
+        return PrepareError(f"dataset '{self.name}': {message}")
 
 
 def requested_facts(spec: DatasetSpec) -> dict[str, Any]:
@@ -166,22 +171,19 @@ def parse(text: str) -> DatasetSpec:
             raise PrepareError(f"{where}: '{key}' is missing")
     entry = {key: value for key, value in entry.items() if value is not None}
     for key, value in entry.items():
-        expected_type = int if key in _INTEGERS else str
-        if not isinstance(value, expected_type) or isinstance(value, bool):
+        expected_type: Any = int if key in _LEAST else str
+        choices = _CHOICES.get(key)
+        if type(value) is not expected_type:
             raise PrepareError(f"{where}: '{key}' is {value!r}; expected {expected_type.__name__}")
-        if isinstance(value, int) and value < _INTEGERS[key]:
-            raise PrepareError(f"{where}: {key} is {value}; expected at least {_INTEGERS[key]}")
-    spec = DatasetSpec(**entry)
-    for key, allowed in (("kind", KINDS), ("source", SOURCES), ("n_mels", N_MELS)):
-        if getattr(spec, key) not in allowed:
-            raise PrepareError(
-                f"{where}: {key} is '{getattr(spec, key)}'; expected one of: "
-                f"{', '.join(map(str, allowed))}"
-            )
-    if spec.clip_seconds > MAX_CLIP_SECONDS:
-        raise PrepareError(
-            f"{where}: clip_seconds is {spec.clip_seconds}; expected at most {MAX_CLIP_SECONDS}"
-        )
+        if choices and value not in choices:
+            expected = f"one of: {', '.join(map(str, choices))}"
+        elif key in _LEAST and value < _LEAST[key]:
+            expected = f"at least {_LEAST[key]}"
+        elif key == "clip_seconds" and value > MAX_CLIP_SECONDS:
+            expected = f"at most {MAX_CLIP_SECONDS}"
+        else:
+            continue
+        raise PrepareError(f"{where}: {key} is {value}; expected {expected}")
     for key, problem in problems(entry):
         raise PrepareError(f"{where}: '{key}': {problem}")
-    return spec
+    return DatasetSpec(**entry)

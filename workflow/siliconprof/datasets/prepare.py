@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from siliconprof.datasets import dataset_spec, preparing, source_files
-from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
+from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.errors import stage
 from siliconprof.store import temporary
 
@@ -56,45 +56,33 @@ def prepare(
         **made.facts,
     }
     sources = source_files.read(spec, origin.files, origin.whole_folder, sources_state)
-    write_folder(spec.name, output_dir, made.arrays, made.tokenizer_json, facts, sources)
+    files = {**made.files, source_files.FILE: json.dumps(sources, indent=1).encode() + b"\n"}
+    try:
+        write_folder(output_dir, files, facts)
+    except OSError as error:
+        raise spec.error(
+            f"cannot write {output_dir}: {error.strerror}; choose another --output-dir or make room"
+        ) from None
     return facts
 
 
 def write_folder(
-    name: str,
-    output_dir: Path,
-    arrays: Mapping[str, np.ndarray],
-    tokenizer_json: bytes | None,
-    facts: Mapping[str, Any],
-    sources: Mapping[str, Any],
+    output_dir: Path, files: Mapping[str, bytes | np.ndarray], facts: Mapping[str, Any]
 ) -> None:
     """Write a prepared folder.
 
     Call it when everything is computed. `dataset.json` is deleted first and written last, and a
     folder without it counts as not prepared, so a crash leaves no mixture of old and new.
 
-    Args:
-        tokenizer_json: None for data without tokens.
-        sources: from `source_files.read`.
-
     Raises:
-        PrepareError, CannotWrite: the folder or a file in it cannot be written.
+        OSError, CannotWrite: the folder or a file in it cannot be written.
     """
+    output_dir.mkdir(parents=True, exist_ok=True)
+    (output_dir / "dataset.json").unlink(missing_ok=True)
+    for file, content in files.items():
+        replace(output_dir / file, content)
     facts_json = json.dumps(facts, indent=2, ensure_ascii=False).encode("utf-8") + b"\n"
-    try:
-        output_dir.mkdir(parents=True, exist_ok=True)
-        (output_dir / "dataset.json").unlink(missing_ok=True)
-        for file, array in arrays.items():
-            replace(output_dir / file, array)
-        if tokenizer_json is not None:
-            replace(output_dir / "tokenizer.json", tokenizer_json)
-        replace(output_dir / source_files.FILE, json.dumps(sources, indent=1).encode() + b"\n")
-        replace(output_dir / "dataset.json", facts_json)
-    except OSError as error:
-        raise PrepareError(
-            f"dataset '{name}': cannot write {output_dir}: {error.strerror}; "
-            "choose another --output-dir or make room"
-        ) from None
+    replace(output_dir / "dataset.json", facts_json)
 
 
 def replace(path: Path, content: bytes | np.ndarray) -> None:

@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.datasets import image_data, image_synthesis, prepared, preparing, repository
-from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
+from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.datasets.image_data import N_CLASSES, SHAPE
+from siliconprof.errors import in_one_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,7 +81,7 @@ def read_images(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
         parts = [image_synthesis.images(number, n) for number, n in enumerate(counts)]
         return _joined(parts), preparing.Origin(SYNTHETIC_LICENCE, synthetic=True)
     folder = repository.existing_folder(spec) if spec.source == "folder" else None
-    if folder and any(file.is_file() for files in _idx_files(folder) for file in files):
+    if folder and any(file.is_file() for file in _idx_files(folder)):
         return _of_idx_files(spec, folder)
     return _of_repository(spec)
 
@@ -93,20 +94,16 @@ def _joined(pieces: Sequence[Labelled]) -> Labelled:
 
 
 def _rows(spec: DatasetSpec, n_train: int, n_test: int) -> tuple[list[int], list[int]]:
-    """The rows of the source's train part (training, then validation) and test part to use.
-
-    Raises:
-        PrepareError: there are too few rows.
-    """
+    """The rows of the source's train part (training, then validation) and test part to use."""
     n_from_train = spec.n_train + spec.n_validation
     for part, available, needed, keys in (
         ("train", n_train, n_from_train, "n_train and n_validation"),
         ("test", n_test, spec.n_test, "n_test"),
     ):
         if available < needed:
-            raise PrepareError(
-                f"dataset '{spec.name}': {spec.source} '{spec.path}' has {available} images in "
-                f"{part}, {needed} are needed; lower {keys}"
+            raise spec.error(
+                f"{spec.source} '{spec.path}' has {available} images in {part}, {needed} are "
+                f"needed; lower {keys}"
             )
     validation = range(n_train - spec.n_validation, n_train)
     return [*range(spec.n_train), *validation], [*range(spec.n_test)]
@@ -115,18 +112,18 @@ def _rows(spec: DatasetSpec, n_train: int, n_test: int) -> tuple[list[int], list
 # -- the four IDX files ----------------------------------------------------------------------------
 
 
-def _idx_files(folder: Path) -> list[tuple[Path, Path]]:
-    """(plain, .gz) paths of each of the four files."""
+def _idx_files(folder: Path) -> list[Path]:
+    """The four files, plain and packed."""
     names = [name for pair in IDX_FILES for name in pair]
-    return [(folder / name, folder / f"{name}.gz") for name in names]
+    return [folder / f"{name}{suffix}" for name in names for suffix in ("", ".gz")]
 
 
 def _of_idx_files(spec: DatasetSpec, folder: Path) -> tuple[Labelled, preparing.Origin]:
     """The images of a folder that has IDX files."""
     if spec.subset:
-        raise PrepareError(
-            f"dataset '{spec.name}': folder '{spec.path}' holds IDX files and has no subset "
-            f"'{spec.subset}'; leave subset out"
+        raise spec.error(
+            f"folder '{spec.path}' holds IDX files and has no subset '{spec.subset}'; leave subset "
+            "out"
         )
     train, test = (_idx_part(spec, folder, *names) for names in IDX_FILES)
     chosen = zip((train, test), _rows(spec, len(train[1]), len(test[1])), strict=True)
@@ -136,29 +133,25 @@ def _of_idx_files(spec: DatasetSpec, folder: Path) -> tuple[Labelled, preparing.
     if card.is_file():
         repository.quiet_libraries(spec)
         licence = repository.licence(card)
-    files = [card, *(file for pair in _idx_files(folder) for file in pair)]
-    return _joined(pieces), preparing.Origin(licence, files=files)
+    return _joined(pieces), preparing.Origin(licence, files=[card, *_idx_files(folder)])
 
 
 def _idx_part(spec: DatasetSpec, folder: Path, images_name: str, labels_name: str) -> Labelled:
     """All images and labels of one part."""
     images = _idx_array(spec, folder, images_name, 3)
     labels = _idx_array(spec, folder, labels_name, 1)
-    if len(images) != len(labels):
-        raise PrepareError(
-            f"dataset '{spec.name}': {images_name} in {folder} has {len(images)} images, "
-            f"{labels_name} {len(labels)} labels; take both from one download"
-        )
-    if images.shape[1:] != SHAPE:
-        raise PrepareError(
-            f"dataset '{spec.name}': {images_name} in {folder} has images of "
-            f"{' x '.join(map(str, images.shape[1:]))}; expected {SHAPE[0]} x {SHAPE[1]}"
+    if len(images) != len(labels) or images.shape[1:] != SHAPE:
+        shape = " x ".join(map(str, images.shape[1:]))
+        raise spec.error(
+            f"{images_name} in {folder} has {len(images)} images of {shape}, {labels_name} "
+            f"{len(labels)} labels; expected as many images of {SHAPE[0]} x {SHAPE[1]} as labels, "
+            "from one download"
         )
     if len(labels) and labels.max() >= N_CLASSES:
         row = int((labels >= N_CLASSES).argmax())
-        raise PrepareError(
-            f"dataset '{spec.name}': {labels_name} in {folder} has label {labels[row]} at "
-            f"{row}; expected 0 to {N_CLASSES - 1}"
+        raise spec.error(
+            f"{labels_name} in {folder} has label {labels[row]} at {row}; expected 0 to "
+            f"{N_CLASSES - 1}"
         )
     return images, labels
 
@@ -171,35 +164,22 @@ def _idx_array(spec: DatasetSpec, folder: Path, name: str, n_dimensions: int) ->
     """
     import numpy as np
 
-    def wrong(what: str) -> PrepareError:
-        return PrepareError(f"dataset '{spec.name}': {file} {what}; download it again")
-
-    file = folder / name
-    if not file.is_file():
-        file = folder / f"{name}.gz"
+    plain, packed = folder / name, folder / f"{name}.gz"
     try:
-        data = file.read_bytes() if file.suffix != ".gz" else gzip.decompress(file.read_bytes())
-    except FileNotFoundError:
-        raise PrepareError(
-            f"dataset '{spec.name}': no {name} or {name}.gz in {folder}; put it beside the others"
-        ) from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise wrong(f"cannot be read ({repository.line(error)})") from error
-    magic, length = bytes((0, 0, 8, n_dimensions)), 4 + 4 * n_dimensions
-    if data[:4] != magic:
-        raise wrong(
-            f"begins with {data[:4].hex(' ') or 'nothing'}, but an IDX file of bytes in "
-            f"{n_dimensions} dimension{'s' if n_dimensions > 1 else ''} begins with {magic.hex(' ')}"
-        )
-    if len(data) < length:
-        raise wrong(f"is truncated: it has {len(data)} bytes, but its header alone has {length}")
-    shape = tuple(int(n) for n in np.frombuffer(data, ">u4", n_dimensions, 4))
-    if len(data) != length + math.prod(shape):
-        problem = "is truncated" if len(data) < length + math.prod(shape) else "is too long"
-        raise wrong(
-            f"{problem}: its header says {length + math.prod(shape)} bytes, but it has {len(data)}"
-        )
-    return np.frombuffer(data, np.uint8, offset=length).reshape(shape)
+        data = plain.read_bytes() if plain.is_file() else gzip.decompress(packed.read_bytes())
+        magic = bytes((0, 0, 8, n_dimensions))
+        if not data.startswith(magic):
+            begins = data[:4].hex(" ") or "nothing"
+            raise ValueError(f"it begins with {begins}, but an IDX file with {magic.hex(' ')}")
+        shape = tuple(map(int, np.frombuffer(data, ">u4", n_dimensions, offset=4)))
+        values = np.frombuffer(data, np.uint8, offset=4 + 4 * n_dimensions)
+        if values.size != math.prod(shape):
+            raise ValueError(f"it has {values.size} values; its header says {math.prod(shape)}")
+        return values.reshape(shape)
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise spec.error(
+            f"cannot read {name} or {name}.gz in {folder}: {in_one_line(error)}; download it again"
+        ) from error
 
 
 # -- the hub's layouts -----------------------------------------------------------------------------
@@ -208,32 +188,23 @@ def _idx_array(spec: DatasetSpec, folder: Path, name: str, n_dimensions: int) ->
 def _of_repository(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
     """The images of a data set that `datasets` reads."""
     opened = repository.open_repository(spec)
-    train, test = replace(spec, split="train"), replace(spec, split="test")
+    parts = (replace(spec, split="train"), None), (replace(spec, split="test"), spec.n_test)
     # Undecoded rows take a few bytes each, so all are held until the last ones are known.
-    cells = [_cells(train, opened, None), _cells(test, opened, spec.n_test)]
+    cells = [
+        [*islice(repository.rows(opened, part, "image_column", "label_column"), limit)]
+        for part, limit in parts
+    ]
     chosen = _rows(spec, *map(len, cells))
     pieces = [
         _decoded(part, part_cells, rows)
-        for part, part_cells, rows in zip((train, test), cells, chosen, strict=True)
+        for (part, _), part_cells, rows in zip(parts, cells, chosen, strict=True)
     ]
     origin = opened.origin()
     origin.files += [Path(file) for part in cells for file, _ in part if isinstance(file, str)]
     return _joined(pieces), origin
 
 
-def _cells(
-    spec: DatasetSpec, opened: repository.Repository, limit: int | None
-) -> list[tuple[Any, Any]]:
-    """(stored bytes of the image or its path, label) of a split's first `limit` rows."""
-    columns = {"image_column": spec.image_column, "label_column": spec.label_column}
-    cells = []
-    for row in islice(repository.records(opened.builder, spec, columns), limit):
-        image = repository.stored(spec, row, "image_column", "an image")
-        cells.append((image, row[spec.label_column]))
-    return cells
-
-
-def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, Any]], rows: Sequence[int]) -> Labelled:
+def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, ...]], rows: Sequence[int]) -> Labelled:
     """The images and labels of some rows.
 
     Raises:
@@ -247,25 +218,20 @@ def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, Any]], rows: Sequence
     images, labels = np.empty((len(rows), *SHAPE), np.uint8), np.empty(len(rows), np.uint8)
     for to, row in enumerate(rows):
         file, label = cells[row]
-        where = f"dataset '{spec.name}': row {row} of {repository.place(spec)}"
+        where = f"row {row} of {repository.place(spec)}"
         if type(label) is not int or not 0 <= label < N_CLASSES:
-            raise PrepareError(
+            raise spec.error(
                 f"{where}: label is {label!r}; expected 0 to {N_CLASSES - 1}; correct label_column"
             )
         try:
             with Image.open(io.BytesIO(repository.content(file))) as image:
-                actual = (image.mode, image.height, image.width)
-                if actual == ("L", *SHAPE):
-                    images[to] = np.asarray(image)
+                if (image.mode, image.height, image.width) != ("L", *SHAPE):
+                    raise ValueError(f"it is {image.height} x {image.width} of mode {image.mode}")
+                images[to] = np.asarray(image)
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise PrepareError(
-                f"{where}: cannot be read as an image ({repository.line(error)}); correct "
-                "image_column, or copy the data set again"
+            raise spec.error(
+                f"{where}: is no grey image of {SHAPE[0]} x {SHAPE[1]} ({in_one_line(error)}); "
+                "correct image_column, or copy the data set again"
             ) from error
-        if actual != ("L", *SHAPE):
-            raise PrepareError(
-                f"{where}: is {actual[1]} x {actual[2]} of mode {actual[0]}; expected "
-                f"{SHAPE[0]} x {SHAPE[1]} of mode L, grey"
-            )
         labels[to] = label
     return images, labels

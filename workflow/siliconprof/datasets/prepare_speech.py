@@ -23,12 +23,11 @@ parquet files with an `audio` column as on the hub, and audio files beside a met
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +40,9 @@ from siliconprof.datasets import (
     speech_synthesis,
     tokenizer,
 )
-from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
+from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.datasets.log_mel import SAMPLING_RATE_HZ
+from siliconprof.errors import in_one_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,9 +85,9 @@ def make(spec: DatasetSpec) -> preparing.Material:
     sequences = [[*prompt, *ids, end] for ids in dataset_tokenizer.encode(clips.texts)]
     usable_rows = [row for row, sequence in enumerate(sequences) if len(sequence) - 1 <= MAX_TOKENS]
     if not usable_rows:
-        raise PrepareError(
-            f"dataset '{spec.name}': all transcripts have more than {MAX_TOKENS} tokens; raise "
-            "vocab_size, or correct text_column"
+        raise spec.error(
+            f"all transcripts have more than {MAX_TOKENS} tokens; raise vocab_size, or correct "
+            "text_column"
         )
     if len(usable_rows) < len(sequences):
         clips.left_out[TOO_MANY_TOKENS] = len(sequences) - len(usable_rows)
@@ -113,8 +113,13 @@ def make(spec: DatasetSpec) -> preparing.Material:
     }
     shape = {"n_mels": spec.n_mels, "clip_seconds": spec.clip_seconds}
     facts |= {"sha256": speech_data.combined_sha256(facts | shape), **versions}
-    arrays = {"features.npy": features, "decoder_input_ids.npy": inputs, "labels.npy": labels}
-    return preparing.Material(origin, arrays, facts, dataset_tokenizer.json)
+    files: dict[str, bytes | np.ndarray] = {
+        "features.npy": features,
+        "decoder_input_ids.npy": inputs,
+        "labels.npy": labels,
+    }
+    files[tokenizer.FILE] = dataset_tokenizer.json
+    return preparing.Material(origin, files, facts)
 
 
 def summary(facts: Mapping[str, Any]) -> str:
@@ -150,14 +155,45 @@ def read_speech(spec: DatasetSpec) -> tuple[Rows, preparing.Origin]:
         clips = speech_synthesis.clips(spec.clip_seconds)
         origin = preparing.Origin(SYNTHETIC_LICENCE, synthetic=True)
         return ((text, samples) for samples, text in clips), origin
-    repository.quiet_libraries(spec)
-    unpacked = _mozilla_folder(spec) if spec.source == "folder" else None
-    if unpacked is None:
+    language = _language_folder(spec) if spec.source == "folder" else None
+    if language is None:
         opened = repository.open_repository(spec)
-        return _repository_rows(spec, opened), opened.origin()
-    card = unpacked / "README.md"
-    files = [card, unpacked / f"{spec.split}.tsv"]
-    return _mozilla_rows(spec, unpacked), preparing.Origin(repository.licence(card), files=files)
+        return repository.rows(opened, spec, "text_column", "audio_column"), opened.origin()
+    spec = replace(spec, audio_column="path")
+    opened = repository.open_lists(spec, language)
+    listed = repository.rows(opened, spec, "text_column", "audio_column")
+    files = [language / "README.md", language / f"{spec.split}.tsv"]
+    origin = preparing.Origin(repository.licence(files[0]), files=files)
+    return ((text, _clip_file(language, name)) for text, name in listed), origin
+
+
+def _language_folder(spec: DatasetSpec) -> Path | None:
+    """The folder of one language in Mozilla's layout (clips/, lists beside it), or None.
+
+    Raises:
+        PrepareError: there is no folder, or it holds several languages and `subset` names none.
+    """
+    folder = repository.existing_folder(spec)
+    lists = [*folder.glob("*.tsv"), *folder.glob("*/*.tsv")]
+    languages = {path.parent for path in lists if (path.parent / "clips").is_dir()}
+    if not languages:
+        return None
+    if (chosen := folder / (spec.subset or "")) in languages:
+        return chosen
+    if folder in languages:
+        mend = f"one language of Common Voice and has no folder '{spec.subset}'; leave subset out"
+    else:
+        names = ", ".join(sorted(path.name for path in languages))
+        mend = f"Common Voice by language; set subset to one of: {names}"
+    raise spec.error(f"folder '{spec.path}' holds {mend}")
+
+
+def _clip_file(folder: Path, name: str | None) -> Path | None:
+    """The file of a clip; the releases of 2019 list it without its suffix."""
+    if not name:
+        return None
+    file = folder / "clips" / Path(name).name
+    return file if file.suffix else file.with_suffix(".mp3")
 
 
 @dataclass
@@ -189,16 +225,15 @@ def usable_clips(spec: DatasetSpec, rows: Rows, origin: preparing.Origin) -> Cli
         if not transcript:
             clips.left_out[NO_TEXT] += 1
             continue
-        samples = audio if isinstance(audio, np.ndarray) else None
-        if samples is None:
-            if audio and not isinstance(audio, bytes) and "://" not in str(audio):
-                origin.files.append(Path(audio))
-            try:
-                samples = decode(audio, spec.clip_seconds)
-            except (OSError, ValueError, RuntimeError) as error:  # soundfile's is a RuntimeError
-                clips.left_out[UNREADABLE] += 1
-                clips.example = clips.example or repository.line(error)
-                continue
+        if isinstance(audio, str | Path) and "://" not in str(audio):
+            origin.files.append(Path(audio))
+        try:
+            decoded = isinstance(audio, np.ndarray)
+            samples = audio if decoded else decode(audio, spec.clip_seconds)
+        except (OSError, ValueError, RuntimeError) as error:  # soundfile's is a RuntimeError
+            clips.left_out[UNREADABLE] += 1
+            clips.example = clips.example or in_one_line(error)
+            continue
         if samples is None:
             clips.left_out[TOO_LONG] += 1
             continue
@@ -211,9 +246,9 @@ def usable_clips(spec: DatasetSpec, rows: Rows, origin: preparing.Origin) -> Cli
     if not clips.texts:
         reasons = ", ".join(f"{n} {why}" for why, n in clips.left_out.items()) or "it is empty"
         example = f" ({clips.example})" if clips.example else ""
-        raise PrepareError(
-            f"dataset '{spec.name}': no clip of {repository.place(spec)} can be used: "
-            f"{reasons}{example}; raise clip_seconds, or correct text_column or split"
+        raise spec.error(
+            f"no clip of {repository.place(spec)} can be used: {reasons}{example}; raise "
+            "clip_seconds, or correct text_column or split"
         )
     return clips
 
@@ -241,76 +276,3 @@ def decode(audio: Any, clip_seconds: int) -> np.ndarray | None:
     samples = soxr.resample(channels.mean(axis=1), rate, SAMPLING_RATE_HZ)
     rounded = np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)
     return rounded[: clip_seconds * SAMPLING_RATE_HZ]  # resampling may add a sample
-
-
-# -- the hub's layouts ---------------------------------------------------------------------------
-
-
-def _repository_rows(spec: DatasetSpec, opened: repository.Repository) -> Rows:
-    """(transcript, audio) of a data set that `datasets` reads."""
-    columns = {"text_column": spec.text_column, "audio_column": spec.audio_column}
-    for row in repository.records(opened.builder, spec, columns):
-        yield row[spec.text_column], repository.stored(spec, row, "audio_column", "audio")
-
-
-# -- Mozilla's layout ----------------------------------------------------------------------------
-
-
-def _mozilla_folder(spec: DatasetSpec) -> Path | None:
-    """The folder of one language with clips/ and its .tsv lists, or None for another layout.
-
-    Raises:
-        PrepareError: there is no folder, or it holds several languages and `subset` names none.
-    """
-    folder = repository.existing_folder(spec)
-    subset_folder = folder / (spec.subset or "")
-    if _is_mozilla(subset_folder):
-        return subset_folder
-    if _is_mozilla(folder):
-        raise PrepareError(
-            f"dataset '{spec.name}': folder '{spec.path}' holds one language of Common Voice and "
-            f"has no folder '{spec.subset}'; leave subset out"
-        )
-    languages = sorted(path.parent.name for path in folder.glob("*/clips") if path.is_dir())
-    languages = [name for name in languages if _is_mozilla(folder / name)]
-    if languages:
-        raise PrepareError(
-            f"dataset '{spec.name}': folder '{spec.path}' holds Common Voice by language; set "
-            f"subset to one of: {', '.join(languages)}"
-        )
-    return None
-
-
-def _is_mozilla(folder: Path) -> bool:
-    return (folder / "clips").is_dir() and any(folder.glob("*.tsv"))
-
-
-def _mozilla_rows(spec: DatasetSpec, folder: Path) -> Rows:
-    """(transcript, file) of the clips that {split}.tsv lists, in its order."""
-    clip_list = folder / f"{spec.split}.tsv"
-    if not clip_list.is_file():
-        names = sorted(path.stem for path in folder.glob("*.tsv"))
-        raise PrepareError(
-            f"dataset '{spec.name}': no {spec.split}.tsv in {folder}; set split to one of: "
-            f"{', '.join(names)}"
-        )
-    try:
-        with open(clip_list, encoding="utf-8", newline="") as stream:
-            # Quotation marks are part of a sentence: they quote no field.
-            for row in csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE):
-                repository.check_column(spec, row, "text_column", spec.text_column)
-                repository.check_column(spec, row, "split", "path")
-                yield row[spec.text_column], _clip_file(folder, row["path"] or "")
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise PrepareError(
-            f"dataset '{spec.name}': cannot read {clip_list}: {repository.line(error)}; unpack "
-            "the archive again"
-        ) from error
-
-
-def _clip_file(folder: Path, name: str) -> Path | None:
-    """The file of a clip; the releases of 2019 list it without its suffix."""
-    file = folder / "clips" / Path(name).name
-    if not name:
-        return None
-    return file if file.suffix else file.with_suffix(".mp3")

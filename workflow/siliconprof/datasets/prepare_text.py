@@ -10,12 +10,12 @@ with a token END_OF_TEXT between documents. `token_data.py` reads them back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siliconprof.datasets import prepared, preparing, repository, tokenizer
-from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
+from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.datasets.tokenizer import END_OF_TEXT
 
 if TYPE_CHECKING:
@@ -49,7 +49,11 @@ def make(spec: DatasetSpec) -> preparing.Material:
         "sha256": tokens_sha256,
         **versions,
     }
-    return preparing.Material(origin, {"tokens.npy": tokens}, facts, dataset_tokenizer.json)
+    files: dict[str, bytes | np.ndarray] = {
+        "tokens.npy": tokens,
+        tokenizer.FILE: dataset_tokenizer.json,
+    }
+    return preparing.Material(origin, files, facts)
 
 
 def summary(facts: Mapping[str, Any]) -> str:
@@ -70,20 +74,11 @@ def read_documents(spec: DatasetSpec) -> tuple[list[str], preparing.Origin]:
         documents = limited([BUILTIN_TEXT.read_text(encoding="utf-8")], spec.max_bytes)
         return documents, preparing.Origin(BUILTIN_LICENCE)
     opened = repository.open_repository(spec)
-    documents = limited(_stored_documents(opened, spec), spec.max_bytes)
+    texts = (text for (text,) in repository.rows(opened, spec, "text_column") if text)
+    documents = limited(texts, spec.max_bytes)
     if not documents:
-        raise PrepareError(
-            f"dataset '{spec.name}': column '{spec.text_column}' of {repository.place(spec)} "
-            "holds no text"
-        )
+        raise spec.error(f"column '{spec.text_column}' of {repository.place(spec)} holds no text")
     return documents, opened.origin()
-
-
-def _stored_documents(opened: repository.Repository, spec: DatasetSpec) -> Iterator[str]:
-    """Yield the split's documents in order, reading no further than the caller asks."""
-    for row in repository.records(opened.builder, spec, {"text_column": spec.text_column}):
-        if row[spec.text_column]:
-            yield row[spec.text_column]
 
 
 def limited(documents: Iterable[str], max_bytes: int) -> list[str]:

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
+from siliconprof.datasets.dataset_spec import DatasetSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,9 +38,8 @@ class Material:
     """What a data set becomes."""
 
     origin: Origin
-    arrays: Mapping[str, np.ndarray]  # file -> array
+    files: Mapping[str, bytes | np.ndarray]  # the arrays, and tokenizer.json of data with tokens
     facts: Mapping[str, Any]  # what its kind adds to dataset.json
-    tokenizer_json: bytes | None = None  # None for data without tokens
 
 
 def versions(spec: DatasetSpec, *libraries: str) -> dict[str, str]:
@@ -52,9 +51,8 @@ def versions(spec: DatasetSpec, *libraries: str) -> dict[str, str]:
     try:
         modules = {name: import_module(name) for name in libraries}
     except ImportError as error:
-        raise PrepareError(
-            f"dataset '{spec.name}': preparing needs the package '{error.name}'; "
-            "install the pins in envs/"
+        raise spec.error(
+            f"preparing needs the package '{error.name}'; install the pins in envs/"
         ) from None
     return {f"{name}_version": module.__version__ for name, module in modules.items()}
 

@@ -6,6 +6,8 @@ becomes one line here, which includes the message of `datasets`.
 
 from __future__ import annotations
 
+import csv
+import glob
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from typing import Any
 
 from siliconprof.datasets import preparing
 from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
+from siliconprof.errors import in_one_line
 
 # The hub has a parquet copy of a data set on this branch, also of a data set that is a script,
 # which `datasets` no longer runs. It is laid out SUBSET/SPLIT/0000.parquet (partial-SPLIT where a
@@ -23,6 +26,22 @@ CONVERTED_FILE = re.compile(
     r"(?P<subset>[^/]+)/(?:(?:partial-)?(?P<split>[^/]+)/\d+|"
     r"[^/]+?-(?P<old>[A-Za-z_.]+)(?:-\d+-of-\d+)?)\.parquet"
 )
+# Part of an error of `datasets` -> how to mend it.
+MENDS = {
+    "scripts are no longer supported": f"set revision: {CONVERTED}, the hub's parquet copy, and "
+    "subset: its folder there",
+    # Such as Common Voice since October 2025, which Mozilla distributes itself.
+    "EmptyDatasetError": "set source: folder and path: a copy that holds them",
+    "gated": "log in by `hf auth login`, or set source: folder and path: a copy",
+    "": "correct path, subset or split",
+}
+# Key that names a column -> what the column must hold, for code and for an error line.
+HOLDS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "text_column": (str, "text"),
+    "audio_column": ((bytes, str), "audio"),
+    "image_column": ((bytes, str), "an image"),
+    "label_column": (object, "a label"),
+}
 
 
 @dataclass(frozen=True)
@@ -31,7 +50,7 @@ class Repository:
 
     builder: Any  # of `datasets`
     card: Path | None  # its README.md, None where unknown
-    revision: str | None  # the hub's commit, None where unknown
+    revision: str | None = None  # the hub's commit, None where unknown
 
     def origin(self) -> preparing.Origin:
         """Where the data came from, with the files on disk but clips that are files of their own."""
@@ -50,7 +69,27 @@ def open_repository(spec: DatasetSpec) -> Repository:
         PrepareError: a library is missing, or the data set cannot be opened.
     """
     quiet_libraries(spec)
-    return _open_hub(spec) if spec.source == "hub" else _open_folder(spec)
+    if spec.source == "hub":
+        return _open_hub(spec)
+    folder = existing_folder(spec)
+    # Absolute: `datasets` takes a relative 'a/b' without data for a name on the hub.
+    builder = _builder(spec, str(folder.resolve()), spec.subset)
+    return Repository(builder, folder / "README.md")
+
+
+def open_lists(spec: DatasetSpec, folder: Path) -> Repository:
+    """Open a folder of .tsv lists, each of them a split, in which quotation marks quote nothing.
+
+    Raises:
+        PrepareError: a library is missing, or a list cannot be read.
+    """
+    quiet_libraries(spec)
+    lists = {path.stem: glob.escape(str(path.resolve())) for path in folder.glob("*.tsv")}
+    texts = {spec.text_column: str, spec.audio_column: str}  # `12` and `NA` are texts, too
+    builder = _builder(
+        spec, "csv", data_files=lists, sep="\t", quoting=csv.QUOTE_NONE, converters=texts
+    )
+    return Repository(builder, folder / "README.md")
 
 
 def quiet_libraries(spec: DatasetSpec) -> None:
@@ -59,14 +98,10 @@ def quiet_libraries(spec: DatasetSpec) -> None:
     Raises:
         PrepareError: one of the two is not installed.
     """
-    try:
-        import datasets
-        import huggingface_hub
-    except ImportError as error:
-        raise PrepareError(
-            f"dataset '{spec.name}': source '{spec.source}' needs the package '{error.name}'; "
-            "install the pins in envs/, or set source: builtin"
-        ) from None
+    preparing.versions(spec, "datasets", "huggingface_hub")
+    import datasets
+    import huggingface_hub
+
     datasets.config.TORCH_AVAILABLE = False  # else iterating imports torch: 1.6 s, for plain rows
     datasets.disable_progress_bars()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)
@@ -81,12 +116,6 @@ def place(spec: DatasetSpec) -> str:
     return f"{spec.source} '{spec.path}'{subset}{revision}, split '{spec.split}'"
 
 
-def line(error: BaseException) -> str:
-    """An exception in one line of bounded length."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text if len(text) <= 300 else text[:297] + '...'}"
-
-
 def existing_folder(spec: DatasetSpec) -> Path:
     """The folder that the spec names.
 
@@ -95,24 +124,82 @@ def existing_folder(spec: DatasetSpec) -> Path:
     """
     folder = Path(spec.path or "").expanduser()
     if not folder.is_dir():
-        raise PrepareError(
-            f"dataset '{spec.name}': no folder '{spec.path}' (relative to {Path.cwd()}); put the "
-            "dataset there in the hub's layout, or set source: builtin"
+        raise spec.error(
+            f"no folder '{spec.path}' (relative to {Path.cwd()}); put the dataset there in the "
+            "hub's layout, or set source: builtin"
         )
     return folder
 
 
-def _open_folder(spec: DatasetSpec) -> Repository:
-    """Open a dataset repository on disk."""
+def _builder(spec: DatasetSpec, path: str, subset: str | None = None, **options: Any) -> Any:
+    """The builder by which `datasets` reads a data set."""
     from datasets import load_dataset_builder
 
-    folder = existing_folder(spec)
     try:
-        # Absolute: `datasets` takes a relative 'a/b' without data for a name on the hub.
-        builder = load_dataset_builder(str(folder.resolve()), spec.subset)
+        return load_dataset_builder(path, subset, **options)
     except Exception as error:
         raise _unreadable(spec, error) from error
-    return Repository(builder, folder / "README.md", None)
+
+
+def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
+    """The error for an exception of `datasets`, whose message lists subsets or splits."""
+    message = in_one_line(error)
+    mend = next(mend for part, mend in MENDS.items() if part in message)
+    return spec.error(f"cannot read {place(spec)}: {message}; {mend}")
+
+
+# -- the hub ---------------------------------------------------------------------------------------
+
+
+def _open_hub(spec: DatasetSpec) -> Repository:
+    """Open a dataset on the hub, or in the hub's cache when the hub cannot be reached."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+
+    path = where = spec.path or ""
+    if Path(path).expanduser().exists():  # `datasets` would read it instead of the hub
+        raise spec.error(f"'{path}' is a file or folder here; set source: folder")
+    try:
+        info = HfApi().dataset_info(path, revision=spec.revision)
+        commit = revision = info.sha
+        names = [file.rfilename for file in info.siblings or ()]
+    except (RepositoryNotFoundError, RevisionNotFoundError) as error:
+        with_revision = f" with revision '{spec.revision}'" if spec.revision else ""
+        raise spec.error(
+            f"the hub has no dataset '{path}'{with_revision}, or it needs a login "
+            "(`hf auth login`); correct path, or set source: builtin"
+        ) from error
+    except Exception as error:  # which one depends on the HTTP library of the hub's client
+        folder, names = _cached(spec, error)
+        where, commit, revision = str(folder), folder.name, None
+    if spec.revision == CONVERTED:
+        files = _files_of_copy(spec, names)
+        builder = _builder(spec, where, revision=revision, data_files=files)
+        return Repository(builder, _hub_card(path, None), commit)
+    builder = _builder(spec, where, spec.subset, revision=revision)
+    return Repository(builder, _hub_card(path, commit), commit)
+
+
+def _cached(spec: DatasetSpec, error: Exception) -> tuple[Path, list[str]]:
+    """(folder, files) of what `hf download` left in the hub's cache; `error`: why the hub failed."""
+    from huggingface_hub import snapshot_download
+
+    path, names = spec.path or "", []
+    try:
+        folder = Path(
+            snapshot_download(
+                path, repo_type="dataset", revision=spec.revision, local_files_only=True
+            )
+        )
+        names = [file.relative_to(folder).as_posix() for file in folder.rglob("*.*")]
+    except (OSError, ValueError):  # it is not cached, or the path is no name that the hub has
+        pass
+    if not {*names} - {"README.md", ".gitattributes"}:
+        raise spec.error(
+            f"the hub is not reachable and its cache has no copy of '{path}' "
+            f"({in_one_line(error)}); set source: folder and path: ..., or source: builtin"
+        ) from error
+    return folder, names
 
 
 def _files_of_copy(spec: DatasetSpec, names: Iterable[str]) -> dict[str, list[str]]:
@@ -132,114 +219,60 @@ def _files_of_copy(spec: DatasetSpec, names: Iterable[str]) -> dict[str, list[st
     subset = spec.subset or (next(iter(files_by_subset)) if len(files_by_subset) == 1 else None)
     if subset not in files_by_subset:
         problem = f"has no subset '{subset}'" if subset else "has several subsets"
-        raise PrepareError(
-            f"dataset '{spec.name}': {place(spec)} "
-            f"{problem if files_by_subset else 'holds no parquet file'}; set subset to one of: {', '.join(files_by_subset) or '(none)'}"
+        raise spec.error(
+            f"{place(spec)} {problem if files_by_subset else 'holds no parquet file'}; "
+            f"set subset to one of: {', '.join(files_by_subset) or '(none)'}"
         )
     return files_by_subset[subset]
 
 
-def _open_hub(spec: DatasetSpec) -> Repository:
-    """Open a dataset on the hub, or in the hub's cache when the hub cannot be reached."""
-    from datasets import load_dataset_builder
-    from datasets.exceptions import DatasetNotFoundError
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
-
-    path = spec.path or ""
-    if Path(path).expanduser().exists():  # `datasets` would read it instead of the hub
-        raise PrepareError(
-            f"dataset '{spec.name}': '{path}' is a file or folder here; set source: folder"
-        )
-    try:
-        if spec.revision == CONVERTED:
-            names = HfApi().list_repo_files(path, repo_type="dataset", revision=CONVERTED)
-            files = _files_of_copy(spec, names)
-            builder = load_dataset_builder(path, revision=CONVERTED, data_files=files)
-        else:
-            builder = load_dataset_builder(path, spec.subset, revision=spec.revision)
-    except PrepareError:
-        raise
-    except (DatasetNotFoundError, RepositoryNotFoundError, RevisionNotFoundError) as error:
-        revision = f" with revision '{spec.revision}'" if spec.revision else ""
-        raise PrepareError(
-            f"dataset '{spec.name}': the hub has no dataset '{path}'{revision}, or it needs a "
-            "login (`hf auth login`); correct path, or set source: builtin"
-        ) from error
-    except Exception as error:
-        # `datasets` hides some transport errors in a FileNotFoundError that only names them.
-        # The HTTP library of the hub's client depends on its version, hence the check by name.
-        transport = any(base.__name__ == "TransportError" for base in type(error).__mro__)
-        unreachable = transport or isinstance(error, ConnectionError | HfHubHTTPError)
-        if not unreachable and "LocalEntryNotFoundError" not in str(error):
-            raise _unreadable(spec, error) from error
-        return _open_snapshot(spec, error)
-    commit = builder.hash if re.fullmatch("[0-9a-f]{40}", builder.hash or "") else None
-    return Repository(builder, _hub_card(path, commit), commit)
-
-
 def _hub_card(path: str, commit: str | None) -> Path | None:
-    """The README.md of that commit, or the main branch's: a branch of copies has none."""
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    """The README.md of that commit, or the main branch's, from the cache or the hub."""
+    from huggingface_hub import hf_hub_download
 
-    card = try_to_load_from_cache(path, "README.md", repo_type="dataset", revision=commit)
-    if isinstance(card, str):
-        return Path(card)
     try:
-        return Path(hf_hub_download(path, "README.md", repo_type="dataset"))
+        return Path(hf_hub_download(path, "README.md", repo_type="dataset", revision=commit))
     except Exception:  # no README.md, or the connection is gone: the licence stays unknown
         return None
 
 
-def _open_snapshot(spec: DatasetSpec, error: Exception) -> Repository:
-    """Open the copy that `hf download` left in the hub's cache; `error` is why the hub failed."""
-    from datasets import load_dataset_builder
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+def licence(card: Path | None) -> str | None:
+    """The licence that a dataset's README.md names in its front matter, or None."""
+    from huggingface_hub import DatasetCard
 
-    path = spec.path or ""
+    if card is None or not card.is_file():
+        return None
+    licences = DatasetCard.load(card, ignore_metadata_errors=True).data.get("license")
+    if isinstance(licences, list):
+        return ", ".join(map(str, licences))
+    return None if licences is None else str(licences)
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def rows(opened: Repository, spec: DatasetSpec, *keys: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the values of some columns row by row, reading no further than the caller asks.
+
+    Audio and images are not decoded: a value is the file's bytes, its path, or None.
+
+    Args:
+        keys: of the spec, that name the columns.
+
+    Raises:
+        PrepareError: there is no such split or column, a column holds something else than its key
+            says, or a file is damaged.
+    """
     try:
-        folder = Path(
-            snapshot_download(
-                path, repo_type="dataset", revision=spec.revision, local_files_only=True
-            )
-        )
-        if spec.revision == CONVERTED:
-            names = [file.relative_to(folder).as_posix() for file in folder.rglob("*.parquet")]
-            files = _files_of_copy(spec, names)
-            builder = load_dataset_builder(str(folder), data_files=files)
-        else:
-            builder = load_dataset_builder(str(folder), spec.subset)
+        for row in _undecoded(opened.builder, spec.split):
+            yield tuple(_value(spec, row, key) for key in keys)
     except PrepareError:
         raise
-    except (LocalEntryNotFoundError, FileNotFoundError):  # not cached, or its README alone
-        raise PrepareError(
-            f"dataset '{spec.name}': the hub is not reachable and its cache has no copy of "
-            f"'{path}' ({line(error)}); set source: folder and path: ..., "
-            "or source: builtin"
-        ) from error
-    except Exception as cache_error:
-        raise _unreadable(spec, cache_error) from cache_error
-    card = folder / "README.md"
-    return Repository(builder, card if card.is_file() else _hub_card(path, None), folder.name)
+    except Exception as error:  # no such split, a damaged file, a connection that breaks
+        raise _unreadable(spec, error) from error
 
 
-def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
-    """The error for any other exception of `datasets`, whose message lists subsets or splits."""
-    mend = "correct path, subset or split"
-    if "scripts are no longer supported" in str(error):
-        mend = f"set revision: {CONVERTED}, the hub's parquet copy, and subset: its folder there"
-    elif type(error).__name__ == "EmptyDatasetError":
-        # Such as Common Voice since October 2025, which Mozilla distributes itself.
-        mend = "set source: folder and path: a copy that holds them"
-    return PrepareError(f"dataset '{spec.name}': cannot read {place(spec)}: {line(error)}; {mend}")
-
-
-def _rows(builder: Any, split: str) -> Any:
+def _undecoded(builder: Any, split: str) -> Any:
     """The split as a data set of rows, with audio and images undecoded.
 
     It is streamed, except for a slice, which is read as a whole. `datasets` would decode audio with
@@ -264,51 +297,19 @@ def _rows(builder: Any, split: str) -> Any:
     return rows
 
 
-def records(
-    builder: Any, spec: DatasetSpec, columns: Mapping[str, str]
-) -> Iterator[dict[str, Any]]:
-    """Yield the split's rows in order, reading no further than the caller asks.
-
-    Args:
-        columns: key of the spec -> the column it names, which must be there.
-
-    Raises:
-        PrepareError: there is no such split or column, the text column holds no text, or a file is
-            damaged.
-    """
-    rows: Iterator[dict[str, Any]] | None = None
-    while True:
-        try:
-            rows = rows or iter(_rows(builder, spec.split))
-            row = next(rows, None)
-        except Exception as error:  # no such split, a damaged file, a connection that breaks
-            raise _unreadable(spec, error) from error
-        if row is None:
-            return
-        for key, column in columns.items():
-            check_column(spec, row, key, column)
-        yield row
-
-
-def stored(spec: DatasetSpec, row: Mapping[str, Any], key: str, what: str) -> bytes | str | None:
-    """The undecoded file in a row: its bytes or its path; None where the row has neither.
-
-    Args:
-        key: the key of the spec that names the column.
-        what: what the file should be, for the error line.
-
-    Raises:
-        PrepareError: the column holds something else.
-    """
-    file = row[getattr(spec, key)]
-    if isinstance(file, dict):
-        file = file.get("bytes") or file.get("path")
-    if file is not None and not isinstance(file, bytes | str):
-        raise PrepareError(
-            f"dataset '{spec.name}': column '{getattr(spec, key)}' of {place(spec)} holds "
-            f"{type(file).__name__}, not {what}; set {key} to one of: {', '.join(row)}"
-        )
-    return file
+def _value(spec: DatasetSpec, row: Mapping[str, Any], key: str) -> Any:
+    """The value of the column that a key of the spec names."""
+    column, (types, what) = getattr(spec, key), HOLDS[key]
+    mend = f"set {key} to one of: {', '.join(map(str, row))}"
+    if column not in row:
+        raise spec.error(f"{place(spec)} has no column '{column}'; {mend}")
+    value = row[column]
+    if key in ("audio_column", "image_column") and isinstance(value, dict):
+        value = value.get("bytes") or value.get("path")
+    if value is not None and not isinstance(value, types):
+        problem = f"holds {type(value).__name__}, not {what}"
+        raise spec.error(f"column '{column}' of {place(spec)} {problem}; {mend}")
+    return value
 
 
 def content(file: Any) -> bytes:
@@ -325,34 +326,3 @@ def content(file: Any) -> bytes:
         raise ValueError("the row holds neither the file nor its name")
     with fsspec.open(str(file), "rb") as stream:
         return stream.read()
-
-
-def check_column(spec: DatasetSpec, row: Mapping[str, Any], key: str, column: str) -> None:
-    """Check that a row has a column and that the text column holds text.
-
-    Raises:
-        PrepareError: the row lacks the column, or the text column holds something else.
-    """
-    if column not in row:
-        raise PrepareError(
-            f"dataset '{spec.name}': {place(spec)} has no column '{column}'; "
-            f"set {key} to one of: {', '.join(map(str, row))}"
-        )
-    value = row[column]
-    if key == "text_column" and value is not None and not isinstance(value, str):
-        raise PrepareError(
-            f"dataset '{spec.name}': column '{column}' of {place(spec)} holds "
-            f"{type(value).__name__}, not text; set text_column to one of: {', '.join(row)}"
-        )
-
-
-def licence(card: Path | None) -> str | None:
-    """The licence that a dataset's README.md names in its front matter, or None."""
-    from huggingface_hub import DatasetCard
-
-    if card is None or not card.is_file():
-        return None
-    licences = DatasetCard.load(card, ignore_metadata_errors=True).data.get("license")
-    if isinstance(licences, list):
-        return ", ".join(map(str, licences))
-    return None if licences is None else str(licences)

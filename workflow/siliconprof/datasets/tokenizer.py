@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from siliconprof.datasets import preparing
 from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
+from siliconprof.errors import in_one_line
 
 END_OF_TEXT = "<|endoftext|>"
 FILE = "tokenizer.json"
@@ -72,9 +74,9 @@ def for_dataset(
     pretrained = _read(spec)
     pretrained.ids(special_tokens)
     if pretrained.size > spec.vocab_size:
-        raise PrepareError(
-            f"dataset '{spec.name}': vocab_size is {spec.vocab_size}; tokenizer "
-            f"'{spec.tokenizer}' has {pretrained.size} tokens, expected at least as many"
+        raise spec.error(
+            f"vocab_size is {spec.vocab_size}; tokenizer '{spec.tokenizer}' has {pretrained.size} "
+            "tokens, expected at least as many"
         )
     return pretrained
 
@@ -110,40 +112,26 @@ def _read(spec: DatasetSpec) -> DatasetTokenizer:
 
     name = str(spec.tokenizer)
     folder = Path(name).expanduser()
-    if folder.is_dir():
-        path, revision = folder / FILE, None
-    else:
-        path = _from_hub(spec)
-        revision = path.parent.name  # …/snapshots/COMMIT/tokenizer.json
+    where = f"the tokenizer {folder / FILE}"
     try:
+        if folder.is_dir():
+            path, revision = folder / FILE, None
+        else:
+            preparing.versions(spec, "huggingface_hub")
+            from huggingface_hub import hf_hub_download
+
+            where = f"tokenizer: no folder '{name}' here, and the hub has no {FILE} of that name"
+            path = Path(hf_hub_download(name, FILE))
+            revision = path.parent.name  # …/snapshots/COMMIT/tokenizer.json
         json = path.read_bytes()
         tokenizer = Tokenizer.from_str(json.decode("utf-8"))
-    except Exception as error:  # missing, no text, or whatever the library raises on bad content
-        message = " ".join(str(error).split())[:200]
-        raise PrepareError(
-            f"dataset '{spec.name}': cannot read the tokenizer {path} ({message}); expected a file "
-            "as the `tokenizers` library writes it"
+    except PrepareError:
+        raise
+    except Exception as error:  # no login or network, missing, or whatever bad content raises
+        raise spec.error(
+            f"cannot read {where} ({in_one_line(error)}); correct tokenizer, or leave it out to "
+            "have one trained"
         ) from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return DatasetTokenizer(name, tokenizer, json, revision)
-
-
-def _from_hub(spec: DatasetSpec) -> Path:
-    """The tokenizer.json of a model on the hub, downloaded or from the cache."""
-    try:
-        from huggingface_hub import hf_hub_download
-    except ImportError as error:
-        raise PrepareError(
-            f"dataset '{spec.name}': tokenizer '{spec.tokenizer}' needs the package "
-            f"'{error.name}'; install the pins in envs/, or leave tokenizer out"
-        ) from None
-    try:
-        return Path(hf_hub_download(str(spec.tokenizer), FILE))
-    except Exception as error:  # no such name, no such file, no login, no network and no copy
-        message = " ".join(str(error).split())[:200]
-        raise PrepareError(
-            f"dataset '{spec.name}': no folder '{spec.tokenizer}' here, and the hub has no "
-            f"{FILE} of that name ({type(error).__name__}: {message}); correct tokenizer, or leave "
-            "it out to have one trained"
-        ) from None
