@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from conftest import ROOT
 from siliconprof.analyse import published_gaps
+from siliconprof.cells import advice_question
+from siliconprof.session import inventory
 from siliconprof.store import table_files
+from test_expected import dispatched_by_torch, evaluated_by_mlx
 
 PASSES, LAUNCHES = "table4_pass_time", "table6_kernel_launch"
 ULTRA = {"device": "m2-ultra-76", "backend": "torch-mps", "batch_size": "8"}
@@ -137,6 +140,7 @@ def test_a_planted_division_lies_within_the_bounds(printed: Path, seed: int) -> 
         ({"pass_time_s": ""}, "prints no pass_time_s of M2 Ultra"),
         ({"precision": ""}, "prints no precision of M2 Ultra"),
         ({"batch_size": ""}, None),  # shares nothing with the other row: no pair
+        ({"precision": "bf16"}, "nobody has counted the operators of GPT2-large in bf16"),
         ({"precision": "bf16"}, "no source gives a peak for bf16 on Apple M2 Ultra, 76 GPU cores"),
         ({"device": "t4", "batch_size": "8"}, "Table 6 has no launch of NVIDIA T4, torch-mps"),
         ({"pass_time_s": "0.001"}, "shorter than its products and traffic"),
@@ -173,3 +177,24 @@ def test_a_missing_peak_leaves_the_other_causes(printed: Path) -> None:
         assert "no source gives a peak for fp32 on NVIDIA RTX A6000" in lines[cause]["reason"]
     for cause in ("launches", "bandwidth"):
         assert lines[cause]["most_share"] is not None
+
+
+@pytest.mark.parametrize("backend", ["torch-cpu", "mlx"])
+def test_operators_of_a_pass_are_those_of_a_real_step(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = {"model": "gpt2-nano", "batch_size": 2, "seq_len": 16}
+    question, mistakes = advice_question.read(entry)
+    assert question, mistakes
+    workload = question.workload()
+    step = inventory.Training(workload, "text", workload.parameters, backend, "fp32", 1)
+    step.clock.split = False
+    step.step()
+    found = (
+        evaluated_by_mlx(step.step, tmp_path, monkeypatch)
+        if backend == "mlx"
+        else dispatched_by_torch(step.step)
+    )
+    row = {"workload": "GPT2-nano", "precision": "fp32", "backend": backend}
+    whole = published_gaps.operators(row, updates=True)
+    assert whole == pytest.approx(found.total(), rel=0.03), found  # a version may fuse one more

@@ -70,13 +70,11 @@ rule expected:
 
 
 rule attribution:
-    """Attribute the gaps between trainings of equal work to what was measured beside them."""
+    """Take the gaps between trainings of equal work apart by phase and by part of the step."""
     input:
         code=FLOW.code("analyse.attribution"),
         cells="results/tables/cells.csv",
         points="results/tables/points.csv",
-        probes="results/tables/probes.csv",
-        ceilings="results/tables/ceilings.csv",
         step_parts="results/tables/step_parts.csv",
         floors=FLOW.noise_floors,
     output:

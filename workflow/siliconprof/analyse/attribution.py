@@ -1,13 +1,13 @@
-"""Why one training takes longer than another of equal work, from what was measured beside them.
+"""Why one training takes longer than another of equal work: by phase, and by part of the step.
 
     python -m siliconprof.analyse.attribution --tables results/tables \
         --output-dir results/tables
 
 `attribution.csv`: for each pair of trainings that did the same work a line for the gap in seconds
 per step, one for each phase (they sum to the gap exactly), one for each cause, and one for what no
-cause explains, which may be negative. Where the operators of both steps were timed, the causes are
-the parts of the step, with 95 % intervals, and the last line has what they leave of either side's
-step; elsewhere they are estimates, see `attribution_costs`. Which pairs: see `pairs`.
+cause explains, which may be negative. The causes are the parts of the step, with 95 % intervals, and
+the last line has what they leave of either side's step. Where the operators of a step were not timed,
+the gap has phases and no causes, and the last line says so. Which pairs: see `pairs`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from siliconprof.analyse import attribution_costs, step_parts
-from siliconprof.analyse.attribution_costs import Cost
-from siliconprof.analyse.attribution_inputs import Measured
-from siliconprof.analyse.ceilings import Limits
+from siliconprof import words
+from siliconprof.analyse import step_parts
 from siliconprof.analyse.equal_work import by_phases, compiles, flagged, has_no_speed, work
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
 from siliconprof.analyse.record_rows import KEY
@@ -42,6 +40,7 @@ FASTEST, FASTEST_OF_ALL = "against the fastest plain fp32 cell", "against the fa
 ALIKE, ELSEWHERE = "same workload and precision", "fastest of two hosts"
 NO_GAP, EXPLAINED, PERHAPS = "no gap beyond noise", "explained mostly", "perhaps explained"
 UNEXPLAINED, OVER = "unexplained mostly", "over-explained"
+NOT_TIMED = "not taken apart"
 MOSTLY = 0.5  # of the gap
 CLOSED_WITHIN = 0.1  # of a step, that its operators and the framework leave of it
 NOT_TOLD = "none that can be told from its operators and the framework"
@@ -69,8 +68,7 @@ def pairs(points: Iterable[Row]) -> Iterator[Pair]:
     precision; every two backends of one device, and the fastest backend of every
     device against that of the fastest device, under one workload, scenario and precision. Of two
     hosts: the fastest plain fp32 cell of this one against that of each other. A check of a
-    mechanism has no speed and is in no pair; nor is a compiled training, whose operators are not
-    those that are counted.
+    mechanism has no speed and is in no pair; nor is a compiled training, whose step has no phases.
     """
     seen = set()
     for pair in _all_pairs(points):
@@ -154,107 +152,88 @@ def ordered(a: Row, b: Row, rule: str) -> Pair:
 # -- lines -----------------------------------------------------------------------------------------
 
 
-class Part(NamedTuple):
-    """A part of a gap in seconds per step, with its range; None where nobody knows."""
+class Measured(NamedTuple):
+    """What a gap is taken apart with."""
 
-    seconds: float | None
-    low: float | None = None
-    high: float | None = None
-
-    def ends(self) -> tuple[float, float]:
-        """The range, or the number twice."""
-        assert self.seconds is not None
-        low = self.seconds if self.low is None else self.low
-        return low, self.seconds if self.high is None else self.high
+    noise: Noise
+    parts: Mapping[tuple, Mapping[str, Row]]  # see `step_parts.by_point`
 
 
-def explained(fast: Cost, slow: Cost) -> Part:
-    """What a cause explains: the difference of both sides' costs.
+class Amount(NamedTuple):
+    """Seconds of a step, or of a gap, with their 95 % interval."""
 
-    Costs that rest on the same measurement are low together and high together, and equal ones
-    differ by nothing; other costs are independent, and the range takes the worst of both.
-    """
-    if fast.seconds is None or slow.seconds is None:
-        return Part(None)
+    seconds: float
+    low: float
+    high: float
+    how: str = ""  # what it rests on
+
+
+def difference(fast: Amount, slow: Amount) -> Amount:
+    """What a part of the step takes longer: both sides' intervals in quadrature."""
     seconds = slow.seconds - fast.seconds
-    if fast.rests_on is not None and fast.rests_on == slow.rests_on and seconds == 0.0:
-        return Part(0.0)
-    if fast.low is fast.high is slow.low is slow.high is None:
-        return Part(seconds)
-    (fast_low, fast_high), (slow_low, slow_high) = fast.ends(), slow.ends()
-    ends = [slow_low - fast_high, slow_high - fast_low]
-    if fast.rests_on is not None and fast.rests_on == slow.rests_on:
-        ends = [slow_low - fast_low, slow_high - fast_high]
-    return Part(seconds, min(*ends, seconds), max(*ends, seconds))
-
-
-def difference(fast: Cost, slow: Cost) -> Part:
-    """What a part of the step takes longer, with its 95 % interval: both sides' in quadrature."""
-    assert fast.seconds is not None and slow.seconds is not None
-    (fast_low, fast_high), (slow_low, slow_high) = fast.ends(), slow.ends()
-    seconds = slow.seconds - fast.seconds
-    return Part(
+    return Amount(
         seconds,
-        seconds - math.hypot(slow.seconds - slow_low, fast_high - fast.seconds),
-        seconds + math.hypot(slow_high - slow.seconds, fast.seconds - fast_low),
+        seconds - math.hypot(slow.seconds - slow.low, fast.high - fast.seconds),
+        seconds + math.hypot(slow.high - slow.seconds, fast.seconds - fast.low),
     )
 
 
 def rows_of(index: int, pair: Pair, inputs: Measured) -> Iterator[Row]:
     """The lines of one pair."""
-    gap, basis = _gap(pair, inputs.noise)
-    assert gap.seconds is not None and gap.low is not None and gap.high is not None
-    lines = [_line(GAP, GAP, gap, _step_s(pair.fast), _step_s(pair.slow), basis)]
+    gap = _gap(pair, inputs.noise)
+    lines = [_line(GAP, GAP, gap, (_step_s(pair.fast), _step_s(pair.slow)), (gap.how, ""))]
     lines += _phases(pair, gap.seconds)
-    explained_s, low, high, unmeasured = 0.0, 0.0, 0.0, []
-    below, above = [gap.seconds - gap.low], [gap.high - gap.seconds]
-    timed = by_operators(pair, inputs)
-    costs = timed or attribution_costs.of_pair(pair.fast, pair.slow, inputs)
-    for cause, (fast, slow) in costs.items():
-        part = difference(fast, slow) if timed else explained(fast, slow)
-        line = _line(CAUSE, cause, part, fast.seconds, slow.seconds, fast.how, slow.how)
-        lines.append(line)
-        if part.seconds is None:
-            unmeasured.append(cause)
-            line["reason"] = _reasons(pair, fast, slow)
-            continue
-        explained_s += part.seconds
-        part_low, part_high = part.ends()
-        low, high = low + part_low, high + part_high
-        below.append(part_high - part.seconds)
-        above.append(part.seconds - part_low)
-    left_s = gap.seconds - explained_s
-    unexplained = Part(left_s, gap.low - high, gap.high - low)
-    if timed:
-        unexplained = Part(left_s, left_s - math.hypot(*below), left_s + math.hypot(*above))
-    left = _left_of_sides(pair, timed) if timed else None
-    last_line = _line(LEFT, LEFT, unexplained, *(left or (None, None)))
-    if unmeasured:
-        last_line["reason"] = f"it includes what nobody measured: {', '.join(unmeasured)}"
-    at_the_middle = Part(unexplained.seconds, gap.seconds - high, gap.seconds - low)
-    found = verdict(gap, at_the_middle)
-    if left and found != NO_GAP:
-        rest = timed[FRAMEWORK]
-        found = verdict_of_parts(gap, at_the_middle, difference(*rest), closes(pair, rest, left))
-    last_line["verdict"] = lines[0]["verdict"] = found
-    for line in [*lines, last_line]:
+    costs = by_operators(pair, inputs)
+    if costs:
+        lines += _causes(pair, gap, costs)
+        verdict = _verdict(pair, costs, gap.seconds, lines[-1]["seconds"])
+    else:
+        lines.append(_line(LEFT, LEFT, None, reason=_untimed(pair, inputs)))
+        verdict = NOT_TIMED
+    lines[-1]["verdict"] = lines[0]["verdict"] = verdict if gap.low > 0 else NO_GAP
+    for line in lines:
         named = {
             f"{side}_{axis}": row[axis]
             for side, row in zip(SIDES, (pair.fast, pair.slow), strict=True)
             for axis in (*KEY, "point")
         }
-        share = (
-            line["seconds"] / gap.seconds if line["seconds"] is not None and gap.seconds else None
-        )
+        known = line["seconds"] is not None and gap.seconds
+        share = line["seconds"] / gap.seconds if known else None
         yield {"pair": index, "rule": pair.rule} | named | line | {"share": share}
 
 
-def by_operators(pair: Pair, inputs: Measured) -> dict[str, tuple[Cost, Cost]]:
+def _causes(pair: Pair, gap: Amount, costs: Mapping[str, tuple[Amount, Amount]]) -> Iterator[Row]:
+    """A line for each part of the step, and one for what they leave of the gap."""
+    parts = {cause: difference(fast, slow) for cause, (fast, slow) in costs.items()}
+    for cause, (fast, slow) in costs.items():
+        sides, hows = (fast.seconds, slow.seconds), (fast.how, slow.how)
+        yield _line(CAUSE, cause, parts[cause], sides, hows)
+    seconds = gap.seconds - sum(part.seconds for part in parts.values())
+    below = (gap.seconds - gap.low, *(part.high - part.seconds for part in parts.values()))
+    above = (gap.high - gap.seconds, *(part.seconds - part.low for part in parts.values()))
+    left = Amount(seconds, seconds - math.hypot(*below), seconds + math.hypot(*above))
+    yield _line(LEFT, LEFT, left, _left_of_sides(pair, costs))
+
+
+def _untimed(pair: Pair, inputs: Measured) -> str:
+    """Whose operators were not timed."""
+    names = dict.fromkeys(
+        "/".join(str(row[axis]) for axis in ("workload", "backend", "precision"))
+        for row in (pair.fast, pair.slow)
+        if point_key(row) not in inputs.parts
+    )
+    return f"the operators of {words.listing(names)} are not timed, so the gap is not taken apart"
+
+
+def by_operators(pair: Pair, inputs: Measured) -> dict[str, tuple[Amount, Amount]]:
     """Part of a step -> what either side spends on it; empty where operators were not timed in both."""
     fast, slow = (_costs_of_parts(row, inputs) for row in (pair.fast, pair.slow))
     if not fast or not slow:
         return {}
-    none = {part: Cost(0.0, how=NOT_TOLD if part in (BLOCKED, WAITING) else "") for part in PARTS}
+    none = {
+        part: Amount(0.0, 0.0, 0.0, NOT_TOLD if part in (BLOCKED, WAITING) else "")
+        for part in PARTS
+    }
     return {
         part: (fast.get(part, none[part]), slow.get(part, none[part]))
         for part in PARTS
@@ -262,7 +241,7 @@ def by_operators(pair: Pair, inputs: Measured) -> dict[str, tuple[Cost, Cost]]:
     }
 
 
-def _costs_of_parts(row: Row, inputs: Measured) -> dict[str, Cost]:
+def _costs_of_parts(row: Row, inputs: Measured) -> dict[str, Amount]:
     """Part of a side's step -> what it takes, its interval joined with the noise between processes.
 
     A noise floor is of whole steps: a part is taken to differ between processes in proportion.
@@ -274,19 +253,17 @@ def _costs_of_parts(row: Row, inputs: Measured) -> dict[str, Cost]:
         between = reach * seconds
         low = seconds - math.hypot(seconds - line["low_s"], between)
         high = seconds + math.hypot(line["high_s"] - seconds, between)
-        costs[part] = Cost(seconds, low, high, line["how"])
+        costs[part] = Amount(seconds, low, high, line["how"])
     return costs
 
 
-def _left_of_sides(pair: Pair, costs: Mapping[str, tuple[Cost, Cost]]) -> tuple[float, float]:
+def _left_of_sides(pair: Pair, costs: Mapping[str, tuple[Amount, Amount]]) -> tuple[float, float]:
     """What the parts leave of the faster side's step, and of the slower one's."""
-    fast, slow = (
-        sum(cost.seconds or 0.0 for cost in side) for side in zip(*costs.values(), strict=True)
-    )
+    fast, slow = (sum(cost.seconds for cost in side) for side in zip(*costs.values(), strict=True))
     return _step_s(pair.fast) - fast, _step_s(pair.slow) - slow
 
 
-def closes(pair: Pair, rest: tuple[Cost, Cost], left: tuple[float, float]) -> bool:
+def closes(pair: Pair, rest: tuple[Amount, Amount], left: tuple[float, float]) -> bool:
     """Whether the parts of either side add up to its step, `CLOSED_WITHIN` of it apart.
 
     Args:
@@ -295,7 +272,7 @@ def closes(pair: Pair, rest: tuple[Cost, Cost], left: tuple[float, float]) -> bo
         left: what the parts leave of either step.
     """
     return all(
-        abs(seconds) + max(-(cost.seconds or 0.0), 0.0) <= CLOSED_WITHIN * _step_s(row)
+        abs(seconds) + max(-cost.seconds, 0.0) <= CLOSED_WITHIN * _step_s(row)
         for row, seconds, cost in zip((pair.fast, pair.slow), left, rest, strict=True)
     )
 
@@ -303,30 +280,37 @@ def closes(pair: Pair, rest: tuple[Cost, Cost], left: tuple[float, float]) -> bo
 def _line(
     kind: str,
     part: str,
-    value: Part,
-    fast_s: float | None = None,
-    slow_s: float | None = None,
-    fast_how: str | None = None,
-    slow_how: str | None = None,
+    amount: Amount | float | None,
+    sides_s: tuple[float | None, float | None] = (None, None),
+    hows: tuple[str, str] = ("", ""),
+    reason: str | None = None,
 ) -> Row:
+    """A line of the table.
+
+    Args:
+        amount: of the gap, where it is known.
+        sides_s: what the faster side and the slower one spend.
+        hows: what either number rests on.
+    """
+    seconds, low, high = amount[:3] if isinstance(amount, Amount) else (amount, None, None)
     return {
         "kind": kind,
         "part": part,
-        "seconds": value.seconds,
-        "low_s": value.low,
-        "high_s": value.high,
+        "seconds": seconds,
+        "low_s": low,
+        "high_s": high,
         "share": None,
-        "fast_s": fast_s,
-        "slow_s": slow_s,
-        "fast_how": fast_how or None,
-        "slow_how": slow_how or None,
-        "reason": None,
+        "fast_s": sides_s[0],
+        "slow_s": sides_s[1],
+        "fast_how": hows[0] or None,
+        "slow_how": hows[1] or None,
+        "reason": reason,
         "verdict": None,
     }
 
 
-def _gap(pair: Pair, noise: Noise) -> tuple[Part, str]:
-    """The difference of both unsplit steps with what both 95 % intervals allow, and their basis.
+def _gap(pair: Pair, noise: Noise) -> Amount:
+    """The difference of both unsplit steps with what both 95 % intervals allow.
 
     The ends are the worst of both intervals, as in every ratio of the page: wider than a 95 %
     interval of the difference.
@@ -339,9 +323,8 @@ def _gap(pair: Pair, noise: Noise) -> tuple[Part, str]:
         bases.append(basis or "the interval within its own process")
     (fast_low, fast_high), (slow_low, slow_high) = ends
     seconds = _step_s(pair.slow) - _step_s(pair.fast)
-    return Part(seconds, slow_low - fast_high, slow_high - fast_low), "; ".join(
-        dict.fromkeys(bases)
-    )
+    how = "; ".join(dict.fromkeys(bases))
+    return Amount(seconds, slow_low - fast_high, slow_high - fast_low, how)
 
 
 def _phases(pair: Pair, gap_s: float) -> Iterator[Row]:
@@ -350,80 +333,48 @@ def _phases(pair: Pair, gap_s: float) -> Iterator[Row]:
     for phase in PHASES:
         fast_s, slow_s = (row.get(f"{phase}_median_s") for row in (pair.fast, pair.slow))
         if fast_s is None or slow_s is None:
-            line = _line(PHASE, phase, Part(None), fast_s, slow_s)
-            yield line | {"reason": "not timed apart on both sides; it is in the rest"}
+            why = "not timed apart on both sides; it is in the rest"
+            yield _line(PHASE, phase, None, (fast_s, slow_s), reason=why)
             continue
         rest_s -= slow_s - fast_s
-        yield _line(PHASE, phase, Part(slow_s - fast_s), fast_s, slow_s)
+        yield _line(PHASE, phase, slow_s - fast_s, (fast_s, slow_s))
     parts = []
     for name in BESIDES:
         fast_s, slow_s = (row.get(f"{name}_median_s") or 0.0 for row in (pair.fast, pair.slow))
         if slow_s != fast_s:
             parts.append(f"{name} {1e3 * (slow_s - fast_s):+.3g} ms")
-    how = f"of it {', '.join(parts)}, and what splitting a step changes" if parts else None
-    yield _line(PHASE, REST, Part(rest_s), fast_how=how)
+    how = f"of it {', '.join(parts)}, and what splitting a step changes" if parts else ""
+    yield _line(PHASE, REST, rest_s, hows=(how, ""))
 
 
-def _reasons(pair: Pair, fast: Cost, slow: Cost) -> str:
-    """Why a cause is empty, by side where they differ."""
-    if fast.reason == slow.reason:
-        return fast.reason
-    sides = ((pair.fast, fast), (pair.slow, slow))
-    return "; ".join(
-        f"{row['backend']} on {row['device']}, {row['precision']}: {cost.reason}"
-        for row, cost in sides
-        if cost.reason
-    )
-
-
-def verdict(gap: Part, unexplained: Part) -> str:
-    """How much of a gap the causes explain, in two words.
-
-    A gap is explained, or over-explained, only where the whole range of the estimates says so.
-
-    Args:
-        unexplained: what the causes leave of the gap's middle, with their ranges.
-    """
-    assert gap.seconds is not None and gap.low is not None
-    assert unexplained.seconds is not None and unexplained.high is not None
-    if gap.low <= 0:
-        return NO_GAP
-    if unexplained.high < 0:
-        return OVER
-    if unexplained.seconds > MOSTLY * gap.seconds:
-        return UNEXPLAINED
-    return EXPLAINED if unexplained.high <= MOSTLY * gap.seconds else PERHAPS
-
-
-def verdict_of_parts(gap: Part, unexplained: Part, rest: Part, closed: bool) -> str:
-    """The same of a gap beyond noise whose causes are the parts of both steps, as they were timed.
+def _verdict(
+    pair: Pair, costs: Mapping[str, tuple[Amount, Amount]], gap_s: float, left_s: float
+) -> str:
+    """How much of a gap beyond noise the parts explain, in two words.
 
     The framework's part explains nothing, as it is what the others leave: where it takes that, the gap
     is perhaps explained.
 
     Args:
-        rest: the framework's part of the gap.
-        closed: whether the parts of either side add up to its step, see `closes`.
+        left_s: what all parts leave of the gap.
     """
-    assert gap.seconds is not None and unexplained.seconds is not None
-    assert rest.seconds is not None
-    if abs(unexplained.seconds) > MOSTLY * gap.seconds:
-        return UNEXPLAINED if unexplained.seconds > 0 else OVER
-    by_the_others = abs(unexplained.seconds + rest.seconds) <= MOSTLY * gap.seconds
+    if abs(left_s) > MOSTLY * gap_s:
+        return UNEXPLAINED if left_s > 0 else OVER
+    fast, slow = rest = costs[FRAMEWORK]
+    by_the_others = abs(left_s + slow.seconds - fast.seconds) <= MOSTLY * gap_s
+    closed = closes(pair, rest, _left_of_sides(pair, costs))
     return EXPLAINED if closed and by_the_others else PERHAPS
 
 
 def read(results: Results, floors: Iterable[Path]) -> tuple[list[Row], Measured]:
-    """(points of cells that are ok, what was measured beside them).
+    """(points of cells that are ok, what their gaps are taken apart with).
 
     Args:
         floors: files of noise floors, of any hosts.
     """
-    cells, lines, probes = map(results.rows, ("cells", "ceilings", "probes"))
     noise = Noise({floor.host: floor for floor in map(noise_floors.read, floors)})
     points = table_files.rows(results.of_ok_cells())
-    limits, parts = Limits.of(lines, cells), step_parts.by_point(results.step_parts)
-    return points, Measured.of(points, lines, probes, cells, limits, noise, parts)
+    return points, Measured(noise, step_parts.by_point(results.step_parts))
 
 
 def write(results: Results, arguments: argparse.Namespace) -> None:
@@ -443,7 +394,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--tables", type=Path, required=True, help="of aggregate and of ceilings")
+    parser.add_argument("--tables", type=Path, required=True, help="of aggregate")
     parser.add_argument("--noise-floors", type=Path, nargs="*", default=[], help="of any hosts")
     parser.add_argument("--output-dir", type=Path, required=True)
     left_out.guarded("attribution", write, parser.parse_args(argv))

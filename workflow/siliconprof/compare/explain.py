@@ -5,8 +5,8 @@
 
 A training is named by words that it alone has, in any order, with `/` between: its workload,
 backend, precision, scenario, trainer, device, host. Both must have done the same work a step. Where
-the operators of both were timed, the causes are the parts of the steps; else they are estimates.
-Nothing is measured: the numbers are those of results/tables.
+the operators of a step were not timed, its gap is split by phase alone. Nothing is measured: the
+numbers are those of results/tables.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from siliconprof.analyse import attribution
-from siliconprof.analyse.attribution import CAUSE, GAP, LEFT
+from siliconprof.analyse.attribution import CAUSE, GAP, LEFT, PHASE
 from siliconprof.analyse.equal_work import WORK, work
 from siliconprof.errors import UserError, stage
 from siliconprof.store import results
@@ -75,7 +75,7 @@ def lines(folder: Path, names: Sequence[str]) -> list[Row]:
 
 
 def as_text(found: Sequence[Row]) -> str:
-    """A table of the causes, in ms a step, and what each number rests on."""
+    """A table of the causes, else of the phases, in ms a step, and what each number rests on."""
 
     def ms(seconds: float | None) -> str:
         return "-" if seconds is None else f"{1e3 * seconds:.4g}"
@@ -90,8 +90,9 @@ def as_text(found: Sequence[Row]) -> str:
         f"(both 95 % intervals allow {ms(gap['low_s'])} to {ms(gap['high_s'])}): {gap['verdict']}"
     ]
     table = [("part", "faster, ms", "slower, ms", "more, ms", "range, ms", "of the gap", "basis")]
+    parts = CAUSE if any(line["kind"] == CAUSE for line in found) else PHASE
     for line in found:
-        if line["kind"] in (CAUSE, LEFT):
+        if line["kind"] in (parts, LEFT):
             hows = dict.fromkeys(filter(None, (line["fast_how"], line["slow_how"], line["reason"])))
             share = "-" if line["share"] is None else f"{line['share']:.0%}"
             numbers = [ms(line[name]) for name in ("fast_s", "slow_s", "seconds")]

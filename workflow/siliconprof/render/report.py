@@ -25,7 +25,6 @@ from siliconprof.store.records import HERE
 MOST_ROWS = 12  # of the largest models
 FINDINGS = 3
 MOST_REMEDIES = 4
-EXCESS = 0.1  # of a difference, by which the estimates of its causes may exceed it
 AGAIN = f"siliconprof remeasure --flagged {DISTURBED}"
 
 
@@ -122,15 +121,15 @@ def _ways(answer: Answer) -> Value:
 
 
 def _cause(answer: Answer) -> Value:
-    """The largest estimated cause of the gap to another backend, with its share."""
+    """The largest cause of the gap to another backend, with its share."""
     if answer.gap is None:
         return missing("no other backend did equal work and differs beyond noise")
+    if not answer.gap.timed:
+        return missing(answer.gap.left["reason"])
     left = answer.gap.left["share"] or 0.0
-    if left < -EXCESS and not answer.gap.timed:
-        return missing("the estimates of its causes add up to more than the difference")
     causes = [line for line in answer.gap.parts(CAUSE) if (line["share"] or 0.0) >= 0.02]
     unexplained = f"{words.whole_percent(max(left, 0.0))} unexplained"
-    if answer.gap.timed and left < 0:
+    if left < 0:
         unexplained = f"all parts: {words.whole_percent(1 - left)}"
     if not causes:
         return Value(unexplained, below="by no known cause", mark="prose")
@@ -229,8 +228,7 @@ def end(data: Data, book: Book, again: str) -> None:
     for answer in with_gap[:1]:
         gap = answer.gap
         assert gap
-        kind = "why-parts" if gap.timed else "why"
-        if _seen(book, "reason", f"figure-{kind}-{answer.family.slug}"):
+        if _seen(book, "reason", f"figure-why-parts-{answer.family.slug}"):
             book.note(f"{answer.family.name}: {why_gaps.sentence(gap)}")
     largest = (_named(book, f"figure-{kind}-")[-1:] for kind in ("training", "operators"))
     _seen(book, "speed", *chain.from_iterable(largest))

@@ -122,8 +122,7 @@ def counted(row: Row) -> Least | None:
 def by_parts(row: Row, kept_bytes: float | None) -> Least | None:
     """AdamW's passes over what is trained, and the kept activations written and read once.
 
-    Less than `counted` would give: reading the weights and all gradients are left out. As the gap's
-    explanation counts it (`attribution_costs.memory`).
+    Less than `counted` would give: reading the weights and all gradients are left out.
     """
     everything = words.number(row["n_parameters"])
     trained = words.number(row["n_trainable_parameters"])

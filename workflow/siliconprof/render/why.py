@@ -7,17 +7,6 @@ from functools import partial
 
 from siliconprof import words
 from siliconprof.analyse.attribution import CAUSE, PHASE
-from siliconprof.analyse.attribution_costs import (
-    CAUSES,
-    CLOCKS,
-    COARSER,
-    LAUNCHES,
-    MEMORY,
-    OFFLOAD,
-    PAGE_FAULTS,
-    PRODUCTS,
-    SWAP,
-)
 from siliconprof.analyse.equal_work import compiles
 from siliconprof.analyse.operator_rows import PARTS
 from siliconprof.render import why_figure, why_gaps
@@ -33,23 +22,6 @@ from siliconprof.render.why_gaps import MOST_SHOWN, MS, NAMES, Gap
 
 FOLD_ABOVE = 8
 NOT_LISTED = "not among the lines of attribution.csv"
-METHODS = {  # what a side spends; the numbers behind each stand in the tables and in the CSV file
-    PRODUCTS: "the products of a real step as they were timed in bursts on both sides in {timed} of "
-    "{of}, shapes that were not timed at the mean rate of those that were; in {rest} coarser, the "
-    "step's operations over the fastest product of each side, a lower bound; the upper bound is the "
-    "whole step",
-    MEMORY: "the optimizer's passes and kept activations, by the memory model, over the bandwidth "
-    "of memory and caches measured with the side's backend. What products read counts as theirs and "
-    "may include kept activations, so the range begins with the optimizer alone",
-    LAUNCHES: "operators of a step by formula, counted in torch and MLX, times one launch of many; "
-    "products that were timed include their own launches. Where a backend queues, the number is what "
-    "launches cost if nothing hides them, and the range begins at 0",
-    PAGE_FAULTS: "minor faults of a step times the cost of a first touch on that host",
-    SWAP: "known only where there was no major fault: the cost of one is not measured",
-    OFFLOAD: "gradients to the host and weights back, over the measured copies",
-    CLOCKS: "where the hardware reports that it held its clock down, how far the clock's median "
-    "lies below its highest",
-}
 
 
 def add(data: Data, book: Book, everyone: Data) -> None:
@@ -65,13 +37,12 @@ def add(data: Data, book: Book, everyone: Data) -> None:
             "Nothing to explain: no two trainings of equal work were measured on this host. Two "
             "backends, devices, precisions or trainers of one training workload are needed."
         )
-    for (kind, rank, timed), family_gaps in why_gaps.by_family(gaps).items():
+    for (kind, rank), family_gaps in why_gaps.by_family(gaps).items():
         shown = family_gaps[:MOST_SHOWN]
         lora = f", LoRA {rank}" if rank else ""
-        key = "why-parts" if timed else "why"
         book.figure(
-            f"{key}-{kind.slug}{as_slug(lora)}",
-            key,
+            f"why-parts-{kind.slug}{as_slug(lora)}",
+            "why-parts",
             partial(why_figure.draw, shown),
             family=f"{kind.label}{lora}",
             shown=f"the {len(shown)} most telling of {words.count(len(family_gaps), 'pair')}"
@@ -82,7 +53,7 @@ def add(data: Data, book: Book, everyone: Data) -> None:
         book.listing(sentences[:1], f"{kind.name}{lora}, in words:", more=sentences[1:])
     if gaps:
         _tables(book, gaps, "")
-        _besides(data, book, gaps)
+        _unpaired(data, book, gaps)
     used = [row for row in data.training() if row.get("cpu_per_step_s") is not None]
     if used:
         fold = words.count(len(used), "training") if len(used) > FOLD_ABOVE else ""
@@ -95,14 +66,14 @@ def add(data: Data, book: Book, everyone: Data) -> None:
 def _tables(book: Book, gaps: Sequence[Gap], prefix: str) -> None:
     """Causes and phases of all pairs."""
     shared = {"folded": words.count(len(gaps), "pair")} if prefix or len(gaps) > FOLD_ABOVE else {}
-    for timed, key, causes in ((True, "why-parts", PARTS), (False, "why", CAUSES)):
-        if own := [gap for gap in gaps if gap.timed == timed]:
-            book.table(
-                f"{prefix}{key}",
-                f"{key}-others" if prefix else key,
-                causes_table(own, causes),
-                **shared,
-            )
+    if timed := [gap for gap in gaps if gap.timed]:
+        key = "why-parts-others" if prefix else "why-parts"
+        book.table(f"{prefix}why-parts", key, causes_table(timed), **shared)
+    if untimed := len(gaps) - len(timed):
+        book.note(
+            f"{words.count(untimed, 'pair')} of {len(gaps)}: split by phase alone, as the operators of "
+            "a side are not timed."
+        )
     book.table(
         f"{prefix}why-phases",
         "why-phases",
@@ -111,22 +82,8 @@ def _tables(book: Book, gaps: Sequence[Gap], prefix: str) -> None:
     )
 
 
-def _besides(data: Data, book: Book, gaps: Sequence[Gap]) -> None:
-    """How each cause was estimated, what was not available, and which cells are in no pair."""
-    estimated = [gap for gap in gaps if not gap.timed]
-    swept = sum(_by_sweep(gap) for gap in estimated)
-    of = words.count(len(estimated), "pair")
-    if estimated:
-        book.facts(
-            [
-                (
-                    NAMES[cause].capitalize(),
-                    how.format(timed=swept, rest=len(estimated) - swept, of=of),
-                )
-                for cause, how in METHODS.items()
-            ]
-        )
-    lacking = why_gaps.lacking(gaps)
+def _unpaired(data: Data, book: Book, gaps: Sequence[Gap]) -> None:
+    """Which trainings are in no pair, and why."""
     in_pairs = {point_key(row) for gap in gaps for row in gap.of}
     unpaired: dict[str, list[str]] = {}
     for point in data.training():
@@ -135,25 +92,13 @@ def _besides(data: Data, book: Book, gaps: Sequence[Gap]) -> None:
             if has_no_speed(point):
                 why = "a mechanism check has no speed"
             elif compiles(point):
-                why = "the operators of a compiled step are not those that are counted"
+                why = "a compiled step has no phases"
             unpaired.setdefault(why, []).append(f"{point['workload']}/{point['backend']}")
-    lacking += [
-        f"{words.listing(dict.fromkeys(names))}: in no pair, {why}."
-        for why, names in unpaired.items()
-    ]
-    if lacking:
-        book.listing(lacking, "Not available, and so part of what is unexplained, or in no pair:")
-    rests_on = why_gaps.flagged_inputs(gaps)
-    if rests_on:
-        book.note(
-            f"Estimates rest on cells that are flagged themselves: {words.listing(rests_on)}."
+    if unpaired:
+        book.listing(
+            [f"{words.listing(dict.fromkeys(n))}: {why}." for why, n in unpaired.items()],
+            "In no pair:",
         )
-
-
-def _by_sweep(gap: Gap) -> bool:
-    """Whether the products of its step were timed on both sides."""
-    (line,) = (line for line in gap.parts(CAUSE) if line["part"] == PRODUCTS)
-    return bool(line["fast_how"]) and not line["fast_how"].startswith(COARSER)
 
 
 def _cautioned(gap: Gap) -> str:
@@ -212,10 +157,10 @@ def _part(line: Row | None) -> Value:
     )
 
 
-def causes_table(gaps: Sequence[Gap], causes: Sequence[str]) -> Table:
-    """Every pair: the gap, what each cause explains, and what is left."""
+def causes_table(gaps: Sequence[Gap]) -> Table:
+    """Every pair: the gap, what each part of the step explains, and what is left."""
     listed = {line["part"] for gap in gaps for line in gap.parts(CAUSE)}
-    shown = [cause for cause in causes if cause in listed]
+    shown = [part for part in PARTS if part in listed]
     result = Table(
         [
             *HEAD,

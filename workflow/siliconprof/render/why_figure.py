@@ -1,6 +1,6 @@
-"""Gaps drawn: for each pair of trainings one bar by phase and one by cause, both as long.
+"""Gaps drawn: for each pair of trainings one bar by phase and one by part of the step, both as long.
 
-The pairs of a figure are all timed, or all estimated.
+Where the operators of a step were not timed, there is the bar by phase alone.
 """
 
 from __future__ import annotations
@@ -12,20 +12,11 @@ from matplotlib.patches import Rectangle
 
 from siliconprof import words
 from siliconprof.analyse.attribution import CAUSE, PHASE
-from siliconprof.analyse.attribution_costs import (
-    CLOCKS,
-    LAUNCHES,
-    MEMORY,
-    OFFLOAD,
-    PAGE_FAULTS,
-    PRODUCTS,
-)
 from siliconprof.analyse.operator_rows import FRAMEWORK, PARTS
 from siliconprof.render import marks, style
 from siliconprof.render.variants import Row
 from siliconprof.render.why_gaps import MS, NAMES, Gap, ends_text, milliseconds
 
-ESTIMATED = (LAUNCHES, MEMORY, PRODUCTS, PAGE_FAULTS, OFFLOAD, CLOCKS)
 PHASE_STEP = {"forward": 60, "backward": 100, "optimizer": 25, "rest": 12}
 BAR_IN, TITLE_IN, FOOT_IN = 0.2, 0.34, 0.4
 LABELLED = 0.1  # of the axis: a part so wide holds its number
@@ -47,8 +38,7 @@ def draw(gaps: Sequence[Gap], narrow: bool) -> Any:
     width = style.width_in(narrow)
     left = max(map(style.text_in, ROWS)) + 0.1
     phases = [p for p in PHASE_STEP if any(_line(g, PHASE, p)["seconds"] for g in gaps)]
-    known = PARTS if gaps[0].timed else ESTIMATED
-    causes = [c for c in known if any(_line(g, CAUSE, c)["seconds"] for g in gaps)]
+    causes = [c for c in PARTS if any(_line(g, CAUSE, c)["seconds"] for g in gaps)]
     coloured = [c for c in causes if c != FRAMEWORK]
     inks = {c: style.ramp(index, len(coloured)) for index, c in enumerate(coloured)}
     if FRAMEWORK in causes:
@@ -56,23 +46,24 @@ def draw(gaps: Sequence[Gap], narrow: bool) -> Any:
     entries = [
         *((style.swatch(style.shade("grey", PHASE_STEP[p])), p) for p in phases),
         *((style.swatch(inks[c]), NAMES[c]) for c in causes),
-        (_empty_box, "unexplained"),
+        *([(_empty_box, "unexplained")] if causes else []),
         (style.sample("|", "-", color=style.INK, markersize=6), "gap, by both 95 % intervals"),
     ]
     head = style.legend_height(entries, width) + 0.02
     titles = [_title(gap, width) for gap in gaps]
     tops = [TITLE_IN + 0.13 * (title.count("\n")) for title in titles]
-    figure = style.canvas(width, head + sum(tops) + len(gaps) * (2 * BAR_IN + FOOT_IN))
+    bars = [BAR_IN * (1 + gap.timed) for gap in gaps]
+    figure = style.canvas(width, head + sum(tops) + sum(bars) + len(gaps) * FOOT_IN)
     style.legend(figure, entries, 0.0)
     top = head
-    for gap, title, room in zip(gaps, titles, tops, strict=True):
+    for gap, title, room, height in zip(gaps, titles, tops, bars, strict=True):
         marks.tag(
             style.write(figure, 0, top + room - 0.08, title, va="bottom", linespacing=1.15), gap.of
         )
         top += room
-        ax = style.axes(figure, left, top, width - left - 0.12, 2 * BAR_IN)
+        ax = style.axes(figure, left, top, width - left - 0.12, height)
         _pair(ax, gap, phases, inks)
-        top += 2 * BAR_IN + FOOT_IN
+        top += height + FOOT_IN
     return figure
 
 
@@ -96,20 +87,14 @@ def _line(gap: Gap, kind: str, part: str) -> Row:
 
 
 def _pair(ax: Any, gap: Gap, phases: Sequence[str], inks: Mapping[str, str]) -> None:
-    left = gap.left
-    rows = (
-        [
-            (p, _line(gap, PHASE, p), style.shade(gap.slow["backend"], PHASE_STEP[p]))
-            for p in phases
-        ],
-        [
-            *((NAMES[c], _line(gap, CAUSE, c), inks[c]) for c in inks),
-            (NAMES[left["part"]], left, UNKNOWN),
-        ],
-    )
+    backend, left = gap.slow["backend"], gap.left
+    rows = [[(p, _line(gap, PHASE, p), style.shade(backend, PHASE_STEP[p])) for p in phases]]
+    if gap.timed:
+        causes = [(NAMES[c], _line(gap, CAUSE, c), inks[c]) for c in inks]
+        rows.append([*causes, (NAMES[left["part"]], left, UNKNOWN)])
     lengths = [[line["seconds"] for _, line, _ in row] for row in rows]
     low = min(sum(min(s, 0.0) for s in row) for row in lengths)
-    high = max(*(sum(max(s, 0.0) for s in row) for row in lengths), gap.gap["high_s"] or 0.0)
+    high = max([*(sum(max(s, 0.0) for s in row) for row in lengths), gap.gap["high_s"] or 0.0])
     reach = high - low or 1.0
     for y, row in enumerate(rows):
         ends = {True: 0.0, False: 0.0}  # of what is stacked to the right, and to the left
@@ -132,8 +117,8 @@ def _pair(ax: Any, gap: Gap, phases: Sequence[str], inks: Mapping[str, str]) -> 
     )
     ax.axvline(0, color=style.MUTED, linewidth=0.5)
     ax.set_xlim(low - 0.01 * reach * (low < 0), high + 0.02 * reach)
-    ax.set_ylim(1.5, -0.5)
-    ax.set_yticks(range(2), ROWS)
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.set_yticks(range(len(rows)), ROWS[: len(rows)])
     ax.tick_params(axis="y", length=0, labelsize=style.SMALL_PT, labelcolor=style.INK)
     ax.spines["left"].set_visible(False)
     ax.grid(axis="x")

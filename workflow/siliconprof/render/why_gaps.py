@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from siliconprof import words
-from siliconprof.analyse.attribution import CAUSE, GAP, LEFT, NO_GAP, OVER, PHASE, UNEXPLAINED
-from siliconprof.analyse.attribution_costs import (
-    CLOCKS,
-    COARSER,
-    LAUNCHES,
-    MEMORY,
-    OFFLOAD,
-    PAGE_FAULTS,
-    PRODUCTS,
-    SWAP,
-)
+from siliconprof.analyse.attribution import CAUSE, GAP, LEFT, NO_GAP, PHASE
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, OPTIMIZER, PARTS
 from siliconprof.render.data import Data, sides
 from siliconprof.render.traces import point_key
@@ -26,21 +15,15 @@ from siliconprof.render.variants import Family, Row, family, precision, variant
 
 MS = 1e-3
 NAMES = {
-    PRODUCTS: "matrix products",
-    MEMORY: "memory traffic",
-    LAUNCHES: "kernel launches",
-    PAGE_FAULTS: "page faults",
-    SWAP: "swap",
-    OFFLOAD: "offload traffic",
-    CLOCKS: "clocks",
+    **{part: part for part in PARTS},
     LEFT: "unexplained",
-    **{part: part for part in PARTS if part != PRODUCTS},
+    "products": "matrix products",
     OPTIMIZER: "the optimizer",
     BLOCKED: "being blocked",
     FRAMEWORK: "the framework and the rest",
 }
 WORTH_A_WORD = 0.02  # of a gap
-WIDE = 0.1  # of an estimate: a range so much wider is given with it
+WIDE = 0.1  # of a part: an interval so much wider is given with it
 MOST_SHOWN = 4  # pairs of a family that have a sentence and a bar
 
 
@@ -79,8 +62,8 @@ class Gap:
 
     @property
     def timed(self) -> bool:
-        """Whether its causes are parts of the steps of both sides, not estimates."""
-        return any(line["part"] == FRAMEWORK for line in self.parts(CAUSE))
+        """Whether the operators of both sides were timed, so that it has causes."""
+        return bool(self.parts(CAUSE))
 
     @property
     def verdict(self) -> str:
@@ -142,18 +125,24 @@ def read(data: Data, everyone: bool = False) -> list[Gap]:
     return sorted(gaps, key=lambda gap: (gap.family.order, gap.telling))
 
 
-def by_family(gaps: Iterable[Gap]) -> dict[tuple[Family, Any, bool], list[Gap]]:
-    """(family, what else sets its work apart, whether timed) -> its gaps, in their order."""
-    grouped: dict[tuple[Family, Any, bool], list[Gap]] = {}
+def by_family(gaps: Iterable[Gap]) -> dict[tuple[Family, Any], list[Gap]]:
+    """(family, what else sets its work apart) -> its gaps, in their order."""
+    grouped: dict[tuple[Family, Any], list[Gap]] = {}
     for gap in gaps:
         rank = gap.fast.get("lora_rank")
-        grouped.setdefault((gap.family, int(rank) if rank else None, gap.timed), []).append(gap)
+        grouped.setdefault((gap.family, int(rank) if rank else None), []).append(gap)
     return grouped
 
 
 def milliseconds(seconds: float) -> str:
     """`47.3 ms`, negative ones with a minus."""
     return f"{words.significant(seconds / MS)}{words.THIN}ms"
+
+
+def ends_text(line: Row, sign: int = 1) -> str:
+    """`10.1 to 11.0`, of ms; with a sign of -1 of what the slower side spends less."""
+    ends = sorted(sign * line[end] / MS for end in ("low_s", "high_s"))
+    return " to ".join(map(words.significant, ends))
 
 
 def share(part: Row) -> str:
@@ -175,105 +164,47 @@ def sentence(gap: Gap) -> str:
         f"{gap.name(gap.fast)} is {words.significant(gap.ratio)} × faster than "
         f"{gap.name(gap.slow)}, which takes {more} more a step ({allow})"
     )
+    if not gap.timed:
+        return f"{head}; {gap.left['reason']}."
     longer, shorter = _causes(gap)
     texts = [
         f"{words.listing(parts)}{suffix}"
         for parts, suffix in ((longer, ""), (shorter, " less by the slower side"))
         if parts
-    ] or [f"no cause has 2 % of it{_blind(gap)}"]
-    return f"{head}: {'; '.join(texts)}; {_left(gap)}{_untimed(gap)}."
-
-
-def ends_text(line: Row) -> str:
-    """`10.1 to 11.0`, of ms."""
-    return " to ".join(words.significant(line[end] / MS) for end in ("low_s", "high_s"))
-
-
-def _blind(gap: Gap) -> str:
-    """Why no estimate could tell both sides apart, where that is so."""
-    if gap.apart == {"trainer"} and not gap.timed:
-        return " (estimates depend on device, backend, precision and model, not on the trainer)"
-    return ""
-
-
-def _untimed(gap: Gap) -> str:
-    """What makes a range wide: products of which only a least time is known."""
-    for line in gap.parts(CAUSE):
-        coarse = (line["fast_how"] or "").startswith(COARSER)
-        if line["part"] == PRODUCTS and coarse and line["high_s"] is not None:
-            return ", as products of this step were not timed in these formats on both sides"
-    return ""
+    ] or ["no cause has 2 % of it"]
+    return f"{head}: {'; '.join(texts)}; {_left(gap)}."
 
 
 def _causes(gap: Gap) -> tuple[list[str], list[str]]:
     """Causes worth a word, the largest first: what the slower side spends more, and less."""
-    estimated = [line for line in gap.parts(CAUSE) if line["seconds"] is not None]
     worth = sorted(
-        (line for line in estimated if abs(line["share"] or 0.0) >= WORTH_A_WORD),
+        (line for line in gap.parts(CAUSE) if abs(line["share"] or 0.0) >= WORTH_A_WORD),
         key=lambda line: -abs(line["seconds"]),
     )
-    longer = [
-        f"{_up_to(line)}{milliseconds(line['seconds'])} ({share(line)}{_range(line)}) in "
-        f"{NAMES[line['part']]}"
-        for line in worth
-        if line["seconds"] > 0
-    ]
-    shorter = [
-        f"{milliseconds(-line['seconds'])}{_range_of_less(line)} in {NAMES[line['part']]}"
-        for line in worth
-        if line["seconds"] < 0
-    ]
+    longer, shorter = [], []
+    for line in worth:
+        name, seconds = NAMES[line["part"]], line["seconds"]
+        wide = line["high_s"] - line["low_s"] > WIDE * abs(seconds)
+        if seconds > 0:
+            ends = f"; {ends_text(line)}" if wide else ""
+            longer.append(f"{milliseconds(seconds)} ({share(line)}{ends}) in {name}")
+        else:
+            ends = f" ({ends_text(line, -1)})" if wide else ""
+            shorter.append(f"{milliseconds(-seconds)}{ends} in {name}")
     return longer, shorter
 
 
-def _up_to(line: Row) -> str:
-    """`up to ` an estimate that may be far less and hardly more."""
-    low, high, seconds = line["low_s"], line["high_s"], line["seconds"]
-    if low is None or high is None:
-        return ""
-    return "up to " if low < 0.5 * seconds and high < 1.1 * seconds else ""
-
-
-def _range(line: Row) -> str:
-    """`; −3.10 to 4.30` where an estimate may be far off in a way that `up to` does not say."""
-    if line["low_s"] is None or line["high_s"] is None or _up_to(line):
-        return ""
-    wide = line["high_s"] - line["low_s"] > WIDE * abs(line["seconds"])
-    return f"; {ends_text(line)}" if wide else ""
-
-
-def _range_of_less(line: Row) -> str:
-    """The same of what the slower side spends less."""
-    less = {"seconds": -line["seconds"], "low_s": None, "high_s": None}
-    if line["low_s"] is not None and line["high_s"] is not None:
-        less |= {"low_s": -line["high_s"], "high_s": -line["low_s"]}
-    text = _range(less)
-    return f" ({text.removeprefix('; ')})" if text else ""
-
-
 def _left(gap: Gap) -> str:
-    """What is left, whether that is most of it, and what the ranges allow."""
+    """What the parts leave of the gap, and of either side."""
     left = gap.left
-    if gap.timed:
-        size = f"{milliseconds(abs(left['seconds']))} ({words.whole_percent(abs(left['share']))})"
-        less = left["seconds"] < 0
-        sums = f"give {size} more than there is" if less else f"leave {size} unexplained"
-        of_sides = ", ".join(
-            f"{milliseconds(left[f'{side}_s'])} of the step of {gap.name(row)}"
-            for side, row in (("slow", gap.slow), ("fast", gap.fast))
-        )
-        return f"the parts {sums}; they leave {of_sides}"
-    ends = f" (with every range at its worst {ends_text(left)})"
-    if left["seconds"] < 0:
-        text = (
-            f"the estimates give {milliseconds(-left['seconds'])} "
-            f"({words.whole_percent(-left['share'])}) more than there is{ends}"
-        )
-        return text if gap.verdict == OVER else f"{text}, within their ranges"
-    if left["share"] > 1.01:
-        return f"{milliseconds(left['seconds'])}, more than the gap itself, unexplained{ends}"
-    mostly = ", most of it," if gap.verdict == UNEXPLAINED else ""
-    return f"{milliseconds(left['seconds'])} ({share(left)}){mostly} unexplained{ends}"
+    size = f"{milliseconds(abs(left['seconds']))} ({words.whole_percent(abs(left['share']))})"
+    less = left["seconds"] < 0
+    sums = f"give {size} more than there is" if less else f"leave {size} unexplained"
+    of_sides = ", ".join(
+        f"{milliseconds(left[f'{side}_s'])} of the step of {gap.name(row)}"
+        for side, row in (("slow", gap.slow), ("fast", gap.fast))
+    )
+    return f"the parts {sums}; they leave {of_sides}"
 
 
 def by_phase(gap: Gap) -> str:
@@ -286,30 +217,3 @@ def by_phase(gap: Gap) -> str:
         if line["seconds"] is not None
     ]
     return f" By phase, in ms: {', '.join(parts)}."
-
-
-def lacking(gaps: Sequence[Gap]) -> list[str]:
-    """What was not available, in how many gaps, and why."""
-    reasons: dict[tuple[str, str], int] = {}
-    for gap in gaps:
-        for line in gap.parts(CAUSE):
-            if line["seconds"] is None:
-                name = (NAMES[line["part"]], str(line["reason"]))
-                reasons[name] = reasons.get(name, 0) + 1
-    return [
-        f"{name[0].upper()}{name[1:]}, in {n} of {words.count(len(gaps), 'pair')}: {why}."
-        for (name, why), n in reasons.items()
-    ]
-
-
-def flagged_inputs(gaps: Iterable[Gap]) -> list[str]:
-    """Cells that the estimates rest on and that are flagged: `bandwidth flagged noisy`."""
-    methods = [
-        how
-        for gap in gaps
-        for line in gap.parts(CAUSE)
-        for how in (line["fast_how"], line["slow_how"])
-        if how
-    ]
-    names = (name for how in methods for name in re.findall(r"\(([^()]* flagged [^()]*)\)", how))
-    return list(dict.fromkeys(names))
