@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT / "workflow") not in sys.path:
@@ -32,6 +36,8 @@ from siliconprof.store import record  # noqa: E402
 from siliconprof.store.results import Results  # noqa: E402
 
 PUBLISH = figures.publish
+CONFIG = ROOT / "config"
+STAGES = [aggregate, ceilings, expected, attribution, prediction, published_gaps, judge]
 SHA = "ab" * 32
 CPU = {
     "id": "cpu-x",
@@ -388,6 +394,7 @@ class Page(HTMLParser):
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.problems: list[str] = []
         self.text: dict[str, list[str]] = {}
+        self.figures: list[str] = []  # their names
         self.cells: list[tuple[str, str, list[str]]] = []  # section, class, text
         self.tables: dict[str, list[list[str]]] = {}
         self._section = self._table = ""
@@ -401,6 +408,8 @@ class Page(HTMLParser):
             self._section = values["id"] or ""
         if tag == "figure" and values.get("class") == "table":
             self._table = values["id"] or ""
+        elif tag == "figure":
+            self.figures.append((values["id"] or "").removeprefix("figure-"))
         if tag == "tr":
             self.tables.setdefault(self._table, []).append([])
         if tag in ("td", "th"):
@@ -443,9 +452,15 @@ def make(
     foreign: Sequence[dict[str, Any]] = (),
     reference: Sequence[dict[str, Any]] = (),
     devices: Sequence[Mapping[str, Any]] = (CPU,),
+    last: ModuleType = judge,
     **more: Any,
 ) -> Path:
-    """Records, matrix and tables as the pipeline leaves them; the results folder."""
+    """Records, matrix and tables as the pipeline leaves them; the results folder.
+
+    Args:
+        last: the stage after which nothing is looked at.
+        more: parts of the matrix.
+    """
     results = folder / "results"
     cells = []
     for kind, group in (
@@ -466,63 +481,40 @@ def make(
         "cells": cells,
         "not_measured": [],
     } | more
-    matrix = results / "matrix.json"
+    matrix, tables = results / "matrix.json", results / "tables"
     matrix.parent.mkdir(parents=True, exist_ok=True)
     matrix.write_text(json.dumps(document), encoding="utf-8")
-    bundles = ["--reference", str(results / "reference/lab")] if reference else []
-    aggregate.main(
-        [
-            "--matrix",
-            str(matrix),
-            "--results",
-            str(results),
-            "--output-dir",
-            str(results / "tables"),
-            *bundles,
-        ]
-    )
-    for stage in (ceilings, expected):
-        stage.main(
-            [
-                "--matrix",
-                str(matrix),
-                "--tables",
-                str(results / "tables"),
-                "--registry",
-                str(ROOT / "config/devices.yaml"),
-                "--output-dir",
-                str(results / "tables"),
-            ]
-        )
-    for stage in (attribution, prediction):
-        tables = str(results / "tables")
-        stage.main(["--tables", tables, "--output-dir", tables])
-    printed = ["--published", str(ROOT / "config/published")]
-    published_gaps.main(
-        [
-            *printed,
-            "--registry",
-            str(ROOT / "config/devices.yaml"),
-            "--output-dir",
-            str(results / "tables"),
-        ]
-    )
-    judge.main(
-        [
-            "--matrix",
-            str(matrix),
-            "--tables",
-            str(results / "tables"),
-            "--registry",
-            str(ROOT / "config/devices.yaml"),
-            "--claims",
-            str(ROOT / "config/claims.yaml"),
-            *printed,
-            "--output-dir",
-            str(results / "tables"),
-        ]
-    )
+    for stage in STAGES[: STAGES.index(last) + 1]:
+        if stage is published_gaps:
+            (tables / "published_gaps.csv").write_bytes(gaps())
+            continue
+        options = {"tables": tables, "output-dir": tables}
+        if stage is aggregate:
+            options = {"results": results, "output-dir": tables}
+            options |= {"reference": results / "reference/lab"} if reference else {}
+        if stage not in (attribution, prediction):
+            options["matrix"] = matrix
+        if stage in (ceilings, expected, judge):
+            options["registry"] = CONFIG / "devices.yaml"
+        if stage is judge:
+            options |= {"claims": CONFIG / "claims.yaml", "published": CONFIG / "published"}
+        stage.main(words(**options))
     return results
+
+
+@cache
+def gaps() -> bytes:
+    """The table of published gaps: of printed numbers alone, so in all results the same."""
+    with tempfile.TemporaryDirectory() as folder:
+        registry = CONFIG / "devices.yaml"
+        options = {"published": CONFIG / "published", "registry": registry, "output-dir": folder}
+        published_gaps.main(words(**options))
+        return (Path(folder) / "published_gaps.csv").read_bytes()
+
+
+def words(**options: Any) -> list[str]:
+    """A command line of options."""
+    return [word for name, value in options.items() for word in (f"--{name}", str(value))]
 
 
 def drawing(results: Path) -> list[str]:
@@ -536,7 +528,7 @@ def drawing(results: Path) -> list[str]:
         "figures": results / "figures",
         "page": results / "report.html",
     }
-    return [word for name, value in values.items() for word in (f"--{name}", str(value))]
+    return words(**values)
 
 
 def writing(results: Path, template: Path = ROOT / "report") -> list[str]:
@@ -547,7 +539,7 @@ def writing(results: Path, template: Path = ROOT / "report") -> list[str]:
         "figures": results / "figures",
         "output": results / "report.html",
     }
-    return [word for name, value in values.items() for word in (f"--{name}", str(value))]
+    return words(**values)
 
 
 def make_page(results: Path, *more: str) -> None:
@@ -556,9 +548,23 @@ def make_page(results: Path, *more: str) -> None:
     assert page.main(writing(results)) == 0
 
 
-def render(results: Path) -> Page:
-    """Run the stages and read the page; where a test watches the drawing, nobody else draws."""
-    make_page(results, "--jobs", "2" if figures.publish is PUBLISH else "1")
+def render(results: Path, drawn: tuple[str, ...] = ("",)) -> Page:
+    """Run the stages and read the page; where a test watches the drawing, nobody else draws.
+
+    Args:
+        drawn: how the names of figures begin that are drawn, which takes most of the time; of the
+            others the captions stand alone.
+    """
+    if drawn == ("",):
+        make_page(results, "--jobs", "2" if figures.publish is PUBLISH else "1")
+    else:
+        real = figures.publish
+
+        def publish(name: str, *rest: Any) -> figures.Drawn:
+            return real(name, *rest) if name.startswith(drawn) else ("", "")
+
+        with patch.object(figures, "publish", publish):
+            make_page(results, "--jobs", "1")
     return Page((results / "study.html").read_text(encoding="utf-8"))
 
 

@@ -11,18 +11,19 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from siliconprof import plugins
-from siliconprof.analyse import expected, step_work
+from siliconprof.analyse import aggregate, expected, step_work
 from siliconprof.session import quality
 from siliconprof.session.timing import PhaseClock
 from siliconprof.stats import line_fit
 from siliconprof.store import columns, noise_floors, table_files
-from synthetic_results import CPU, H200, ROOT, base_record, kernel_launch, make, training
+from synthetic_results import CPU, H200, ROOT, base_record, kernel_launch, make, training, words
 from test_ceilings import bandwidth, matmul, product
 
 GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
@@ -82,6 +83,9 @@ def beside(launch_s: float | None = 2e-6, memory: float | None = MEMORY, **axes:
     return cells
 
 
+analysed = partial(make, last=expected)
+
+
 def table(results: Path, name: str) -> list[dict[str, Any]]:
     """Lines of a table as the later stages read them."""
     return table_files.rows(table_files.read(results / f"tables/{name}.csv"))
@@ -102,7 +106,7 @@ def scaled(results: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 def test_expected_is_operations_over_peak_and_over_the_measured_ceiling(tmp_path: Path) -> None:
     on_gpu = point(SMALL, 4, 5e-3)
     cells = [*beside(**GPU), grid([on_gpu], **GPU), grid([point(SMALL, 4, 2e-3)])]
-    results = make(tmp_path, cells, devices=(CPU, H200))
+    results = analysed(tmp_path, cells, devices=(CPU, H200))
     gpu, cpu = table(results, "expected")
     flops = on_gpu["flops"]
     assert gpu["expected_datasheet_s"] == pytest.approx(flops / PEAK)
@@ -124,7 +128,7 @@ def test_number_format_decides_which_ceiling_counts(tmp_path: Path) -> None:
     narrow = matmul([product((1, 512, 512, 512), 3e12)], precision="bf16", **GPU)
     cells = [*beside(**GPU), narrow]
     cells += [grid([point(SMALL, 4, 5e-3)], precision=p, **GPU) for p in ("fp32", "amp-bf16")]
-    results = make(tmp_path, cells, devices=(CPU, H200))
+    results = analysed(tmp_path, cells, devices=(CPU, H200))
     fp32, amp = table(results, "expected")
     assert fp32["ceiling_flop_per_s"] == pytest.approx(PRODUCTS, rel=0.01)
     assert amp["ceiling_flop_per_s"] == pytest.approx(3e12, rel=0.01)
@@ -146,80 +150,93 @@ MOVED_S = 3.8e9 / MEMORY
 UNSURE = [point(SMALL, 1, 1.5 * FEW), point(SMALL, 2, 2.2 * FEW)]
 
 
-@pytest.mark.parametrize(
-    ("points", "cells", "verdict", "says"),
-    [
-        (steps(SMALL, 1.5 * FEW, 1e-5), beside(), "launch-bound", "Launch-bound in 1 of 1"),
-        # The same steps, and launches that cost next to nothing.
-        (steps(SMALL, 1.5 * FEW, 1e-5), beside(launch_s=1e-8), "neither", "Launch-bound in 0 of 1"),
-        # A quarter of the cost, and bytes cannot explain the rest; then a memory that can.
-        (steps(SMALL, 1.5 * FEW, 1e-5), beside(launch_s=5e-7), "launch-bound", "1 of 1"),
-        (
-            steps(SMALL, 1.5 * FEW, 1e-5),
-            beside(launch_s=5e-7, memory=MEMORY / 3),
-            "inconclusive",
-            "undecided in 1",
-        ),
-        # The same launches, in steps that grow with the batch.
-        (steps(SMALL, FEW / 50, FEW), beside(), "neither", "not grow with the batch"),
-        # Two batch sizes so close that the line's fixed part may be a tenth or all of the step.
-        (UNSURE, beside(), "inconclusive", "undecided in 1"),
-        # One shape says no, the other nothing.
-        (
-            [*UNSURE, *steps(SMALL | {"n_layer": 3}, FEW / 50, FEW)],
-            beside(),
-            "inconclusive",
-            "Launch-bound in 0 of 2 model shapes, undecided in 1",
-        ),
-        # Launches dearer than the step: they say nothing.
-        (steps(SMALL, 1.5 * FEW, 1e-5), beside(launch_s=2e-5), "inconclusive", "undecided in 1"),
-        (steps(SMALL, 1.5 * FEW, 1e-5), beside(launch_s=None), "inconclusive", "no kernel_launch"),
-        ([point(SMALL, 4, 1.5 * FEW)], beside(), "inconclusive", "one batch size only, 4"),
-        (steps(LARGE, 1.5 * MOVED_S, 1e-2), beside(), "memory-bound", "Memory-bound in 1 of 1"),
-        # The same steps on a memory a hundred times as fast.
-        (steps(LARGE, 1.5 * MOVED_S, 1e-2), beside(memory=100 * MEMORY), "neither", "0 of 1"),
-        # Four times as fast: too little to be sure, too much to deny it.
-        (
-            steps(LARGE, 1.5 * MOVED_S, 1e-2),
-            beside(memory=4 * MEMORY),
-            "inconclusive",
-            "Memory-bound in 0 of 1 model shapes, undecided in 1",
-        ),
-        (steps(LARGE, 1.5 * MOVED_S, 1e-2), beside(memory=None), "inconclusive", "no bandwidth"),
-        # A memory so slow that the step could not have been: the estimate says nothing.
-        (steps(LARGE, 1.5 * MOVED_S, 1e-2), beside(memory=MEMORY / 10), "inconclusive", "0 of 1"),
-        (
-            [*steps(SMALL, 1.5 * FEW, 1e-5), *steps(LARGE, 1.5 * MOVED_S, 1e-2)],
-            beside(),
-            "both",
-            "Launch-bound in 1 of 2",
-        ),
-        (steps(SMALL, 1.5 * FEW, 1e-5), [], "inconclusive", "no kernel_launch"),
-    ],
-)
-def test_verdict_follows_the_numbers(
-    tmp_path: Path, points: list[Any], cells: list[Any], verdict: str, says: str
-) -> None:
-    _, backend = scaled(make(tmp_path, [*cells, grid(points)]))
-    assert (backend["verdict"], says in backend["says"]) == (verdict, True), backend["says"]
-    assert "33%" in backend["how"]
+VERDICTS: list[tuple[list[Any], dict[str, Any] | None, str, str]] = [
+    # points, what is known of launches and memory, the verdict, a part of its words
+    (steps(SMALL, 1.5 * FEW, 1e-5), {}, "launch-bound", "Launch-bound in 1 of 1"),
+    # The same steps, and launches that cost next to nothing.
+    (steps(SMALL, 1.5 * FEW, 1e-5), {"launch_s": 1e-8}, "neither", "Launch-bound in 0 of 1"),
+    # A quarter of the cost, and bytes cannot explain the rest; then a memory that can.
+    (steps(SMALL, 1.5 * FEW, 1e-5), {"launch_s": 5e-7}, "launch-bound", "1 of 1"),
+    (
+        steps(SMALL, 1.5 * FEW, 1e-5),
+        {"launch_s": 5e-7, "memory": MEMORY / 3},
+        "inconclusive",
+        "undecided in 1",
+    ),
+    # The same launches, in steps that grow with the batch.
+    (steps(SMALL, FEW / 50, FEW), {}, "neither", "not grow with the batch"),
+    # Two batch sizes so close that the line's fixed part may be a tenth or all of the step.
+    (UNSURE, {}, "inconclusive", "undecided in 1"),
+    # One shape says no, the other nothing.
+    (
+        [*UNSURE, *steps(SMALL | {"n_layer": 3}, FEW / 50, FEW)],
+        {},
+        "inconclusive",
+        "Launch-bound in 0 of 2 model shapes, undecided in 1",
+    ),
+    # Launches dearer than the step: they say nothing.
+    (steps(SMALL, 1.5 * FEW, 1e-5), {"launch_s": 2e-5}, "inconclusive", "undecided in 1"),
+    (steps(SMALL, 1.5 * FEW, 1e-5), {"launch_s": None}, "inconclusive", "no kernel_launch"),
+    ([point(SMALL, 4, 1.5 * FEW)], {}, "inconclusive", "one batch size only, 4"),
+    (steps(LARGE, 1.5 * MOVED_S, 1e-2), {}, "memory-bound", "Memory-bound in 1 of 1"),
+    # The same steps on a memory a hundred times as fast.
+    (steps(LARGE, 1.5 * MOVED_S, 1e-2), {"memory": 100 * MEMORY}, "neither", "0 of 1"),
+    # Four times as fast: too little to be sure, too much to deny it.
+    (
+        steps(LARGE, 1.5 * MOVED_S, 1e-2),
+        {"memory": 4 * MEMORY},
+        "inconclusive",
+        "Memory-bound in 0 of 1 model shapes, undecided in 1",
+    ),
+    (steps(LARGE, 1.5 * MOVED_S, 1e-2), {"memory": None}, "inconclusive", "no bandwidth"),
+    # A memory so slow that the step could not have been: the estimate says nothing.
+    (steps(LARGE, 1.5 * MOVED_S, 1e-2), {"memory": MEMORY / 10}, "inconclusive", "0 of 1"),
+    (
+        [*steps(SMALL, 1.5 * FEW, 1e-5), *steps(LARGE, 1.5 * MOVED_S, 1e-2)],
+        {},
+        "both",
+        "Launch-bound in 1 of 2",
+    ),
+    (steps(SMALL, 1.5 * FEW, 1e-5), None, "inconclusive", "no kernel_launch"),
+]
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The backend's line of each of those, which are devices of one host."""
+    cells, devices = [], []
+    for index, (points, known, *_) in enumerate(VERDICTS):
+        device = {"device": f"cpu-{index}"}
+        devices.append(CPU | {"id": device["device"]})
+        cells += [grid(points, **device), *([] if known is None else beside(**known, **device))]
+    results = analysed(tmp_path_factory.mktemp("verdicts"), cells, devices=devices)
+    lines = [line for line in table(results, "scaling") if line["about"] == "backend"]
+    return {line["device"]: line for line in lines}
+
+
+@pytest.mark.parametrize("index", range(len(VERDICTS)))
+def test_verdict_follows_the_numbers(verdicts: dict[str, dict[str, Any]], index: int) -> None:
+    _, _, verdict, says = VERDICTS[index]
+    line = verdicts[f"cpu-{index}"]
+    assert (line["verdict"], says in line["says"]) == (verdict, True), line["says"]
+    assert "33%" in line["how"]
 
 
 def test_no_shape_is_named_where_nothing_weighs(tmp_path: Path) -> None:
     """Without a launch cost and a bandwidth the part that does not grow with the batch weighs."""
     deeper = SMALL | {"n_layer": 3}
     single = [point(shape, 4, 1e-3) for shape in (SMALL, deeper)]
-    _, flat = scaled(make(tmp_path / "one", [grid(single)]))
+    _, flat = scaled(analysed(tmp_path / "one", [grid(single)]))
     assert flat["says"].startswith("Launch-bound in 0 of 2 model shapes, undecided in 2; one batch")
     assert "weighs" not in flat["says"]
     lines = [*steps(SMALL, 2e-3, 1e-3), *steps(deeper, 5e-3, 1e-3)]
-    _, sloped = scaled(make(tmp_path / "two", [grid(lines)]))
+    _, sloped = scaled(analysed(tmp_path / "two", [grid(lines)]))
     assert "undecided in 2; where it weighs most (3 layers of 64, 64 tokens): " in sloped["says"]
     assert "Memory-bound in 0 of 2 model shapes, undecided in 2; no bandwidth" in sloped["says"]
 
 
 def test_points_are_named_by_what_tells_them_apart(tmp_path: Path) -> None:
-    results = make(tmp_path, [*beside(), grid([point(SMALL, 4, 2e-3)])])
+    results = analysed(tmp_path, [*beside(), grid([point(SMALL, 4, 2e-3)])])
     hows = [line["how"] for line in table(results, "checks") if line["workload"] == "grid"]
     assert set(hows) == {"2 layers of width 64, batch 4"}
     flags: list[tuple[str, str]] = []
@@ -247,13 +264,13 @@ def test_points_are_named_by_what_tells_them_apart(tmp_path: Path) -> None:
 
 def test_steps_off_the_line_decide_nothing(tmp_path: Path) -> None:
     crooked = [point(SMALL, b, s) for b, s in ((1, 1e-3), (2, 4e-3), (4, 1e-3), (8, 5e-3))]
-    (shape,), backend = scaled(make(tmp_path, [*beside(), grid(crooked)]))
+    (shape,), backend = scaled(analysed(tmp_path, [*beside(), grid(crooked)]))
     assert shape["residual"] > 0.25 and "off a straight line" in shape["fit_reason"]
     assert shape["fixed_share_smallest"] is None and backend["verdict"] == "inconclusive"
 
 
 def test_line_over_batch_sizes_and_what_explains_it(tmp_path: Path) -> None:
-    results = make(
+    results = analysed(
         tmp_path, [*beside(), grid([*steps(SMALL, 2e-3, 1e-4), *steps(LARGE, 0.1, 0.02)])]
     )
     (small, large), backend = scaled(results)
@@ -277,7 +294,7 @@ def test_line_over_batch_sizes_and_what_explains_it(tmp_path: Path) -> None:
 
 
 def test_noise_floor_of_the_host_widens_or_narrows_the_line(tmp_path: Path) -> None:
-    results = make(tmp_path, [*beside(), grid(steps(SMALL, 2e-3, 1e-3))])
+    results = analysed(tmp_path, [*beside(), grid(steps(SMALL, 2e-3, 1e-3))])
     (assumed,), _ = scaled(results)
     floor = tmp_path / "desk.json"
     name = "desk/cpu-x/torch-cpu/grid/auto/fp32"
@@ -295,20 +312,9 @@ def test_noise_floor_of_the_host_widens_or_narrows_the_line(tmp_path: Path) -> N
     floor.write_text(
         json.dumps({"floor_version": noise_floors.VERSION, "host": "desk", "runs": [run]})
     )
-    expected.main(
-        [
-            "--matrix",
-            str(results / "matrix.json"),
-            "--tables",
-            str(results / "tables"),
-            "--registry",
-            str(ROOT / "config/devices.yaml"),
-            "--noise-floors",
-            str(floor),
-            "--output-dir",
-            str(results / "tables"),
-        ]
-    )
+    folder = {"tables": results / "tables", "output-dir": results / "tables"}
+    where = {"matrix": results / "matrix.json", "registry": ROOT / "config/devices.yaml"}
+    expected.main(words(**where, **folder, **{"noise-floors": floor}))
     (known,), _ = scaled(results)
     assert "assumed" in assumed["noise_basis"] and "noisiest of 1 points" in known["noise_basis"]
     assert known["fixed_s"] == pytest.approx(assumed["fixed_s"])
@@ -337,7 +343,7 @@ def test_error_of_the_line_is_that_of_repeated_draws() -> None:
 
 
 def test_no_grid_gives_empty_tables(tmp_path: Path) -> None:
-    results = make(tmp_path, [training(0.1)])
+    results = analysed(tmp_path, [training(0.1)])
     for name in ("expected", "scaling"):
         with open(results / f"tables/{name}.csv", encoding="utf-8") as stream:
             assert next(csv.reader(stream)) == list(columns.own(name)) and not list(stream)
@@ -348,7 +354,7 @@ def test_no_grid_gives_empty_tables(tmp_path: Path) -> None:
 def test_points_without_times_keep_their_status_and_reason(tmp_path: Path) -> None:
     killed = point(LARGE, 64, None, status="oom", reason="killed: out of memory")
     skipped = point(LARGE, 512, None, status="skipped", reason="predicted 90 GiB of 16 GiB")
-    results = make(tmp_path, [*beside(), grid([killed, skipped])])
+    results = analysed(tmp_path, [*beside(), grid([killed, skipped])])
     assert table(results, "expected") == []
     (shape,), backend = scaled(results)
     assert (shape["points_ok"], shape["points_oom"], shape["points_skipped"]) == (0, 1, 1)
@@ -364,7 +370,7 @@ def test_points_without_times_keep_their_status_and_reason(tmp_path: Path) -> No
 
 def test_failed_cell_is_no_part_of_it(tmp_path: Path) -> None:
     failed = grid(steps(SMALL, 2e-3, 1e-4)) | {"status": "timeout", "reason": "after 60 s"}
-    results = make(tmp_path, [*beside(), failed])
+    results = analysed(tmp_path, [*beside(), failed])
     assert table(results, "expected") == table(results, "scaling") == []
 
 
@@ -413,7 +419,9 @@ def test_whole_trainings_in_tables(tmp_path: Path) -> None:
     sweep = base_record(
         "optimizer_sweep", "sweep", parameters={"sweep": {"learning_rate": [1e-3, 1e-2]}}
     )
-    results = make(tmp_path, [run | {"points": [whole]}, sweep | {"points": swept}])
+    results = analysed(
+        tmp_path, [run | {"points": [whole]}, sweep | {"points": swept}], last=aggregate
+    )
     curve = of_cell(results, "curves", "deep")
     assert len(curve) == 40 and curve[39]["loss"] is None and curve[3]["loss"] == losses[3]
     assert curve[3]["tokens_per_s"] == pytest.approx(512 / times[3])
@@ -467,7 +475,7 @@ def test_solved_sizes_are_those_of_the_model_that_was_trained(tmp_path: Path) ->
         | {"points": [trained]}
         for name, more in (("deep", {}), ("of-another-version", {"n_head": 997}))
     ]
-    results = make(tmp_path, cells)
+    results = analysed(tmp_path, cells)
     (row,) = of_cell(results, "points", "deep")
     n_layer, d, ff = row["n_layer"], row["n_embd"], row["d_ff"]
     assert n_layer != plugin.PARAMETERS["n_layer"]["default"] and row["head_dim"] == d / 4
@@ -490,7 +498,7 @@ def test_a_quiet_run_has_no_unusual_steps(tmp_path: Path) -> None:
     }
     partly = quiet | {"times": {"unsplit_step_s": times[:30]}}  # not every step's time is known
     run = base_record("transformer_lm", "deep", trainer="training_run")
-    results = make(tmp_path, [run | {"points": [quiet, partly]}])
+    results = analysed(tmp_path, [run | {"points": [quiet, partly]}], last=aggregate)
     lines = table(results, "curves")
     assert [line["unusual"] for line in lines] == [False] * 40 + [None] * 40
     assert lines[40]["step_s"] is None and lines[40]["tokens_per_s"] is None
@@ -513,7 +521,7 @@ def test_epochs_and_both_timings_in_points(tmp_path: Path) -> None:
     )
     trained["params"]["network"] = "mlp"
     classic = base_record("mlp", "mlp", trainer="epochs") | {"points": [trained]}
-    results = make(tmp_path, [grid([timed, in_mlx]), classic])
+    results = analysed(tmp_path, [grid([timed, in_mlx]), classic], last=aggregate)
     torchs, mlxs = of_cell(results, "points", "grid")
     assert torchs["autorange_median_s"] == 0.3 and torchs["autorange_blocks"] == 1
     assert torchs["autorange_over_ours"] == pytest.approx(0.3 / 0.25)

@@ -12,7 +12,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,17 @@ import pytest
 from siliconprof import words
 from siliconprof.analyse import aggregate
 from siliconprof.errors import UserError
-from siliconprof.render import book, draw, figures, peaks, published, strokes, style, tables
+from siliconprof.render import (
+    book,
+    draw,
+    figures,
+    page,
+    peaks,
+    published,
+    strokes,
+    style,
+    tables,
+)
 from siliconprof.render import summary as summary_
 from siliconprof.render import svg as svg_
 from siliconprof.store import record
@@ -33,6 +42,7 @@ from synthetic_results import (
     ROOT,
     SHA,
     Page,
+    base_record,
     course,
     drawing,
     energy_source,
@@ -47,6 +57,7 @@ from synthetic_results import (
     without_result,
     writing,
 )
+from synthetic_results import words as options
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 LATEX = shutil.which("xelatex") or shutil.which("lualatex")
@@ -100,7 +111,6 @@ def full_page(full: Path) -> Page:
 # -- the page as a document ---------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_html_is_well_formed(full_page: Page) -> None:
     assert full_page.problems == []
     assert full_page.stack == []
@@ -196,45 +206,6 @@ def test_findings_give_ratios_with_their_intervals(full_page: Page) -> None:
 
 
 @pytest.mark.slow
-def test_overlapping_intervals_are_no_difference(tmp_path: Path) -> None:
-    said = render(make(tmp_path, [training(0.0100), training(0.010002, backend="mlx")]))
-    assert "no difference beyond noise between torch-cpu and mlx" in said.of("summary")
-    assert not re.search(r"faster than (mlx|torch)", said.of("summary"))
-
-
-@pytest.mark.slow
-def test_points_of_a_cell_that_failed_are_no_result(tmp_path: Path) -> None:
-    wrong = training(0.001, backend="mlx")
-    wrong |= {"status": "failed", "reason": "asked for fp32, but the arithmetic was tf32"}
-    said = render(make(tmp_path, [training(0.010), wrong]))
-    assert "Backends" not in said.of("summary")
-    assert "the arithmetic was tf32" in said.of("summary")
-    assert said.column("table-training-times", "unsplit")["gpt2-nano-plain/mlx/fp32"] == "–d"
-
-
-@pytest.mark.slow
-def test_losses_are_compared_at_equal_checksums_only(tmp_path: Path) -> None:
-    ours, theirs = training(0.01), training(0.02, (6.0, 5.5, 5.2505), backend="mlx")
-    said = render(make(tmp_path / "equal", [ours, theirs]))
-    assert "differ by at most 9.5 × 10⁻⁵" in said.of("summary")
-    theirs["dataset"]["data_sha256"] = "cd" * 32
-    said = render(make(tmp_path / "unequal", [ours, theirs]))
-    assert "losses" not in said.of("summary")
-    assert not [name for name in (tmp_path / "unequal/results/figures").glob("loss-*")]
-
-
-@pytest.mark.slow
-def test_devices_of_one_host_are_compared(tmp_path: Path) -> None:
-    gpu = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
-    own = [training(0.010), training(0.030, backend="mlx"), training(0.001, **gpu)]
-    said = render(make(tmp_path, own, devices=(H200, CPU))).of("summary")
-    assert re.search(
-        r"h200 \(torch-cuda\) is 10\.0 × \[\S+ \S+\] faster than cpu-x \(torch-cpu\)", said
-    )
-    assert "gpt2-nano (cpu-x, plain, fp32): torch-cpu is 3.00 ×" in said
-
-
-@pytest.mark.slow
 def test_records_that_are_used_in_nothing_are_listed(tmp_path: Path) -> None:
     results = make(tmp_path, [training(0.01)])
     stray = results / "records/desk/cpu-x/torch-cpu/old/auto/fp32.json"
@@ -243,48 +214,37 @@ def test_records_that_are_used_in_nothing_are_listed(tmp_path: Path) -> None:
     damaged = results / "damaged/desk/cpu-x/fp32.0123456789ab.json"
     damaged.parent.mkdir(parents=True)
     damaged.write_text("{", encoding="utf-8")
-    aggregate.main(
-        [
-            "--matrix",
-            str(results / "matrix.json"),
-            "--results",
-            str(results),
-            "--output-dir",
-            str(results / "tables"),
-        ]
-    )
-    quality = render(results).of("quality")
+    gathered = {"results": results, "output-dir": results / "tables"}
+    aggregate.main(options(matrix=results / "matrix.json", **gathered))
+    quality = render(results, drawn=()).of("quality")
     assert f"{stray.as_posix()}: not in this experiment" in quality
     assert "1 damaged record set aside, used in nothing: " + damaged.as_posix() in quality
 
 
-def test_what_was_not_measured_is_said_with_its_reason(full_page: Page) -> None:
-    said = full_page.of("summary")
-    assert "1 cell oom: Unable to allocate <8 GB>" in said
-    assert "Backend torch-cuda: no NVIDIA GPU or driver. To mend: install a driver." in said
-    assert "Apple M2 Max, 38 GPU cores: host 'desk' has no such device" in said
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("summary", "1 cell oom: Unable to allocate <8 GB>"),
+        ("summary", "Backend torch-cuda: no NVIDIA GPU or driver. To mend: install a driver."),
+        ("summary", "Apple M2 Max, 38 GPU cores: host 'desk' has no such device"),
+        ("training", "oom: Unable to allocate"),  # in the figure itself
+        ("quality", "this cell oom this time (Unable to allocate <8 GB>)"),
+        ("quality", "Other processes used the processor while this was measured"),
+        ("energy", "No energy was measured."),
+    ],
+)
+def test_what_is_absent_or_odd_is_said(full_page: Page, section: str, said: str) -> None:
+    assert said in full_page.of(section)
 
 
-def test_failed_cells_stay_in_sight(full_page: Page) -> None:
+def test_states_and_flags_of_cells_stand_in_tables(full_page: Page) -> None:
     statuses = full_page.column("table-cells", "Status")
     assert statuses["mlx/gpt2-nano-plain/amp-bf16"] == "oom"
     assert statuses["mlx/gpt2-nano-hf/fp32"] == "unsupported"
-    assert "oom: Unable to allocate" in full_page.of("training")  # in the figure itself
-    quality = full_page.of("quality")
-    assert "this cell oom this time (Unable to allocate <8 GB>)" in quality
-    assert re.search(
-        r"an earlier record with status ok is kept at \S*history/desk/cpu-x/mlx", quality
-    )
-
-
-def test_flags_are_explained(full_page: Page) -> None:
-    quality = full_page.of("quality")
-    assert "Other processes used the processor while this was measured" in quality
-    seen = [line for line in full_page.tables["table-flags"] if line[1].endswith("hf/fp32")]
-    assert {line[2]: line[3] for line in seen} == {
-        "noisy": "step_s has an IQR of 15% of its median; odd",
-        "contended": "other processes used 0.50 cores",
-    }
+    kept = r"an earlier record with status ok is kept at \S*history/desk/cpu-x/mlx"
+    assert re.search(kept, full_page.of("quality"))
+    flags = [line[2] for line in full_page.tables["table-flags"] if line[1].endswith("hf/fp32")]
+    assert flags == ["noisy", "contended"]
 
 
 def test_a_missing_number_is_a_dash_with_its_reason(full_page: Page) -> None:
@@ -468,23 +428,13 @@ def near_capacity(backend: str, limit: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def study_page(study: Path) -> Page:
-    return render(study)
-
-
-@pytest.mark.slow
-def test_the_study_is_one_sound_page(study_page: Page) -> None:
-    assert study_page.problems == [] and study_page.stack == []
-    ids = [values["id"] for _, values in study_page.tags if values.get("id")]
-    assert len(ids) == len(set(ids))
-    said = {" ".join(text).strip() for _, _, text in study_page.cells}
-    assert not said & {"nan", "None", "inf", "NaN"}
+    return render(study, drawn=())
 
 
 def test_adapters_are_told_apart_and_compared_with_the_full_training(study_page: Page) -> None:
     said = study_page.of("summary")
     assert "gpt2-nano on torch-cpu (plain, fp32), LoRA 8: it is 1.50 ×" in said
     assert "optimizer −93" in said  # 1/10 of the time in 2/3 of the step
-    assert "torch-cpu · plain · fp32 · LoRA 8" in study_page.of("training")
     (ratio,) = study_page.column("table-lora", "full / LoRA").values()
     (trained,) = study_page.column("table-lora", "trained").values()
     assert ratio.startswith("1.50") and trained == "4.13"  # per cent, 8192 of 198 400
@@ -502,7 +452,7 @@ def test_offloading_on_a_cpu_is_in_no_statement_about_speed(study_page: Page) ->
     )
 
 
-def test_scenarios_say_how_the_limit_was_kept(study: Path, study_page: Page) -> None:
+def test_scenarios_say_how_the_limit_was_kept(study_page: Page) -> None:
     rows = {line[1] + line[0][:9]: line for line in study_page.tables["table-scenarios"][1:]}
     head = study_page.tables["table-scenarios"][0]
     limit, outcome = head.index("Limit"), head.index("Outcome")
@@ -512,8 +462,8 @@ def test_scenarios_say_how_the_limit_was_kept(study: Path, study_page: Page) -> 
     assert skipped[outcome].startswith("skipped")
     predicted = next(i for i, name in enumerate(head) if name.startswith("predicted"))
     assert skipped[predicted].startswith("17")  # MiB, in thousands
-    drawn = [path.name for path in (study / "figures").glob("near-capacity-*.svg")]
-    assert drawn == ["near-capacity-cpu-x-torch-cpu.svg"]
+    drawn = [name for name in study_page.figures if name.startswith("near-capacity")]
+    assert drawn == ["near-capacity-cpu-x-torch-cpu"]
     rebuilt = {line[0]: line[1] for line in study_page.tables["table-paper-index"]}
     assert rebuilt["Figure 4"] == "figure"
     assert 'href="#figure-near-capacity-cpu-x-torch-cpu"' in study_page.html
@@ -524,60 +474,46 @@ def test_scenarios_say_how_the_limit_was_kept(study: Path, study_page: Page) -> 
     assert "near capacity, batch 87" in memory
 
 
-def test_predictions_stand_beside_measured_peaks(study_page: Page) -> None:
-    verdicts = study_page.column("table-memory", "Verdict")
-    assert verdicts["gpt2-nano-plain/torch-cpu/fp32"] == f"within 15{words.THIN}%".replace(
-        words.THIN, " "
-    )
-    assert verdicts["gpt2-nano-hf/torch-cpu/fp32"].startswith("missed, −50")
-    assert "1 of 2 cells of nano, for which it promises nothing" in study_page.of("summary")
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("summary", "1 of 2 cells of nano, for which it promises nothing"),
+        ("energy", "rapl-package (cpu-package): permission denied"),
+        ("energy", "seen in 1 cell (gpt2-nano-hf/torch-cpu/fp32); not seen in 1 cell"),
+        ("energy", "2900 to 3100 MHz"),
+        ("energy", "0.030 cores by other processes"),
+        ("cost", "Flagged: gpt2-nano torch-cpu · plain · fp32 · offload stage 2."),
+        ("cost", "takes 1.25 times as long as a free-running one, the median of"),
+    ],
+)
+def test_what_the_study_says(study_page: Page, section: str, said: str) -> None:
+    assert said in study_page.of(section)
 
 
-def test_page_faults_are_told_by_step_and_by_allocator(study_page: Page) -> None:
-    counts = study_page.column("table-faults", "minor faults")
-    assert counts["gpt2-nano-plain/torch-cpu/fp32"] == "40"
-    touched = study_page.column("table-faults", "touched by them")
-    assert touched["gpt2-nano-plain/torch-cpu/fp32"] == "160"  # KiB, in pages of 4
-    (pair,) = study_page.tables["table-allocators"][1:]
-    assert "retain" in " ".join(pair) or "Allocator, all rows: retain" in study_page.of("memory")
-    assert [cell for cell in pair if cell in ("40", "0")] == ["40", "0"]
+PLAIN, ON_CPU = "gpt2-nano-plain/torch-cpu/fp32", "gpt2-nano-plain/cpu-x/torch-cpu"
 
 
-def test_energy_carries_its_source_and_the_assumption_its_name(study_page: Page) -> None:
-    (line,) = study_page.tables["table-energy"][1:]
-    head = [" ".join(cell.split()) for cell in study_page.tables["table-energy"][0]]
-    row = dict(zip(head, line, strict=True))
-    assert (row["Source"], row["Scope"], row["Quality"]) == ("nvml-counter", "gpu", "counter")
-    assert row["energyJ per step"] == "20.00" and row["above idleJ per step"] == "14.50"
-    assert row["with 70 W assumedJ per step"] == "27.00"  # and 70 W × 0.1 s
-    assert "rapl-package (cpu-package): permission denied" in study_page.of("energy")
-
-
-def test_no_energy_is_one_line_with_its_reasons(full_page: Page) -> None:
-    assert "table-energy" not in full_page.tables
-    assert "No energy was measured." in full_page.of("energy")
-
-
-def test_throttling_is_seen_either_way(study_page: Page) -> None:
-    said = study_page.of("energy")
-    assert "seen in 1 cell (gpt2-nano-hf/torch-cpu/fp32); not seen in 1 cell" in said
-    assert "2900 to 3100 MHz" in said and "0.030 cores by other processes" in said
-
-
-def test_what_measuring_costs_is_told(study_page: Page) -> None:
-    assert study_page.column("table-probes", "one sample")[
-        "memory/torch-cpu/reads memory"
-    ].startswith("20")
-    without = study_page.tables["table-probes-paired"][1]
-    assert without[-1].startswith("+0.33") and "to" in without[-1]
-    assert "Flagged: gpt2-nano torch-cpu · plain · fp32 · offload stage 2." in study_page.of("cost")
-    assert "takes 1.25 times as long as a free-running one, the median of" in study_page.of("cost")
-
-
-def test_every_model_size_has_its_theoretical_memory(study_page: Page) -> None:
-    large = next(line for line in study_page.tables["table-models"] if line[1] == "large")
-    assert large[2].replace(words.THIN, "") == "774030080"
-    assert large[4:6] == ["11.53", "12.09"] and large[6].startswith("12.094")
+@pytest.mark.parametrize(
+    ("table", "head", "row", "begins"),
+    [
+        ("memory", "Verdict", PLAIN, "within 15"),
+        ("memory", "Verdict", "gpt2-nano-hf/torch-cpu/fp32", "missed, −50"),
+        ("faults", "minor faults", PLAIN, "40"),
+        ("faults", "touched by them", PLAIN, "160"),  # KiB, in pages of 4
+        ("allocators", "minor faults, kept", ON_CPU, "0"),
+        ("energy", "Scope", ON_CPU, "gpu"),
+        ("energy", "energyJ per step", ON_CPU, "20.00"),
+        ("energy", "above idleJ per step", ON_CPU, "14.50"),
+        ("energy", "with 70 W assumedJ per step", ON_CPU, "27.00"),  # and 70 W × 0.1 s
+        ("probes", "one sample", "memory/torch-cpu/reads memory", "20"),
+        ("models", "printed in Table 2", "gpt2/large/774 030 080", "12.094"),
+    ],
+)
+def test_what_the_tables_of_the_study_have(
+    study_page: Page, table: str, head: str, row: str, begins: str
+) -> None:
+    found = study_page.column(f"table-{table}", head)
+    assert found[row].startswith(begins), found
 
 
 def test_the_papers_energy_is_compared_with_the_same_training_and_scope_only(
@@ -700,7 +636,8 @@ def test_the_assumed_host_is_that_of_an_nvidia_gpu_only(tmp_path: Path) -> None:
         "reason": None,
         "sources": sources,
     }
-    with open(make(tmp_path, [made]) / "tables/energy.csv", encoding="utf-8") as stream:
+    results = make(tmp_path, [made], last=aggregate)
+    with open(results / "tables/energy.csv", encoding="utf-8") as stream:
         rows = {row["name"]: row for row in csv.DictReader(stream)}
     watts = {name: row["assumed_host_w"] for name, row in rows.items()}
     assert {name for name, value in watts.items() if value} == {"nvml-counter", "nvml-power"}
@@ -709,7 +646,6 @@ def test_the_assumed_host_is_that_of_an_nvidia_gpu_only(tmp_path: Path) -> None:
     assert joules["apple-gpu"] == joules["apple-soc"] == joules["another-gpu"] == ""
 
 
-@pytest.mark.slow
 def test_what_is_offloaded_is_compared_like_with_like(tmp_path: Path) -> None:
     """On a GPU with what was to stay on it; on a CPU with nothing, in memory and in energy."""
     place = {"scenario": "offload", "parameters": {"zero_stage": 2}}
@@ -737,7 +673,7 @@ def test_what_is_offloaded_is_compared_like_with_like(tmp_path: Path) -> None:
             "reason": None,
             "sources": [energy_source("nvml-counter", "gpu", "counter", joules)],
         }
-    said = render(make(tmp_path, [check, gpu, plain], devices=(H200, CPU)))
+    said = render(make(tmp_path, [check, gpu, plain], devices=(H200, CPU)), drawn=())
 
     def row(table: str, workload: str) -> dict[str, str]:
         head, *lines = said.tables[table]
@@ -763,76 +699,60 @@ def test_what_is_offloaded_is_compared_like_with_like(tmp_path: Path) -> None:
     assert energy["with 70 W assumedJ per step"] == "37.00"
 
 
-OFFLOADED = {"scenario": "offload", "device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
+WHISPER, MLX = {"module": "whisper"}, {"backend": "mlx"}
+GPU = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
+OFFLOADED = GPU | {"scenario": "offload"}
+HF, TARGET = {"trainer": "hf"}, "target_len"
+NOISE = "no difference beyond noise between torch-cpu and mlx"
+FASTER, LOSSES, OF_HF = "faster than mlx,", "differ by at most", "hf changes a step"
+DEVICES = "h200 (torch-cuda) is 3.00 × "
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("said", "alike", "other", "axes"),
+    ("said", "alike", "other", "axes", "twin"),
     [
-        ("faster than mlx,", {"target_len": 32}, {"target_len": 448}, {"module": "whisper"}),
-        ("differ by at most", {"target_len": 32}, {"target_len": 448}, {"module": "whisper"}),
-        ("hf changes a step", {"zero_stage": 2}, {"zero_stage": 3}, OFFLOADED),
-        (
-            "faster than mlx,",
-            {"gradient_checkpointing": False},
-            {"gradient_checkpointing": True},
-            {},
-        ),
-        ("differ by at most", {"learning_rate": 1e-3}, {"learning_rate": 3e-4}, {}),
-        ("differ by at most", {"lora_alpha": 16}, {"lora_alpha": 32}, {}),
+        (FASTER, {TARGET: 32}, {TARGET: 448}, WHISPER, MLX),
+        (LOSSES, {TARGET: 32}, {TARGET: 448}, WHISPER, MLX),
+        (OF_HF, {"zero_stage": 2}, {"zero_stage": 3}, OFFLOADED, HF),
+        (LOSSES, {"learning_rate": 1e-3}, {"learning_rate": 3e-4}, {}, MLX),
+        (LOSSES, {"lora_alpha": 16}, {"lora_alpha": 32}, {}, MLX),
+        (DEVICES, {}, {"lora_alpha": 32}, GPU, {"device": "cpu-x", "backend": "torch-cpu"}),
     ],
-    ids=[
-        "target_len",
-        "target_len losses",
-        "zero_stage",
-        "checkpointing",
-        "learning_rate",
-        "lora_alpha",
-    ],
+    ids=str,
 )
 def test_only_equal_work_is_compared(
-    tmp_path: Path, said: str, alike: dict[str, Any], other: dict[str, Any], axes: dict[str, Any]
+    tmp_path: Path, said: str, alike: Any, other: Any, axes: Any, twin: Any
 ) -> None:
     """A statement that two cells give, and do not give once they differ in a parameter."""
-    rank = {"lora_rank": 8 if "lora_alpha" in alike else 0}
-    twin = {"trainer": "hf"} if "h200" in axes.values() else {"backend": "mlx"}
-
-    def sentences(folder: Path, theirs: dict[str, Any]) -> str:
+    rank = {"lora_rank": 8 if "lora_alpha" in other else 0}
+    for folder, theirs in (("alike", alike), ("other", other)):
         own = [
             training(0.010, parameters=alike | rank, **axes),
             training(0.030, (6.0, 5.5, 5.2505), parameters=theirs | rank, **axes | twin),
         ]
         for made in own:
             made["scenario"]["applied"] = axes.get("scenario", "fits")
-        found = summary_.findings(load(make(folder, own, devices=(H200, CPU))))
-        return " ".join(line for f in found for line in (f.sentence, *f.rows))
-
-    assert said in sentences(tmp_path / "alike", alike)
-    assert said not in sentences(tmp_path / "other", other)
-
-
-@pytest.mark.slow
-def test_groups_of_losses_that_differ_in_a_setting_have_figures_of_their_own(
-    tmp_path: Path,
-) -> None:
-    own = [
-        training(
-            0.01, parameters={"learning_rate": rate}, workload=f"gpt2-{rate:g}", backend=backend
+        assert (said in found(make(tmp_path / folder, own, devices=(H200, CPU)))) == (
+            folder == "alike"
         )
-        for rate in (1e-3, 3e-4)
-        for backend in ("torch-cpu", "mlx")
-    ]
-    said = render(make(tmp_path, own))
-    drawn = {
-        path.stem.rpartition("-cpu-x")[0]
-        for path in (tmp_path / "results/figures").glob("loss-*.svg")
-    }
-    assert drawn == {
-        "loss-gpt2-nano-4-256-learningrate0.001",
-        "loss-gpt2-nano-4-256-learningrate0.0003",
-    }
-    assert "learning rate 0.0003" in said.of("training")
+
+
+def found(results: Path) -> str:
+    """All findings of the summary."""
+    every = summary_.findings(load(results))
+    return " ".join(line for f in every for line in (f.sentence, *f.rows))
+
+
+def test_neither_noise_nor_what_failed_nor_other_data_is_a_difference(tmp_path: Path) -> None:
+    same = found(make(tmp_path / "same", [training(0.0100), training(0.010002, **MLX)]))
+    assert NOISE in same and "faster" not in same
+    wrong = training(0.001, **MLX)
+    wrong |= {"status": "failed", "reason": "asked for fp32, but the arithmetic was tf32"}
+    assert "mlx" not in found(make(tmp_path / "failed", [training(0.010), wrong]))
+    others = training(0.02, **MLX)
+    others["dataset"]["data_sha256"] = "cd" * 32
+    assert "losses" not in found(make(tmp_path / "unequal", [training(0.01), others]))
 
 
 def test_what_the_paper_printed_of_a_model_is_read_from_its_table(tmp_path: Path) -> None:
@@ -868,7 +788,7 @@ def test_captures_are_linked_or_say_why_there_is_none(tmp_path: Path, full_page:
     kept = results / "captures" / path
     kept.parent.mkdir(parents=True)
     kept.write_text("{}", encoding="utf-8")
-    said = render(results)
+    said = render(results, drawn=())
     (link,) = [
         values["href"]
         for tag, values in said.tags
@@ -888,39 +808,42 @@ def test_captures_are_linked_or_say_why_there_is_none(tmp_path: Path, full_page:
 # -- other machines -------------------------------------------------------------------------------
 
 
-def test_no_cell_was_measured(tmp_path: Path) -> None:
-    said = render(
-        make(
-            tmp_path,
-            [
-                without_result(training(1), "failed", "ValueError: broken"),
-                without_result(matmul(), "timeout", "still running after its limit of 9 s"),
-                without_result(kernel_launch(), "oom", "killed"),
-            ],
-        )
-    )
-    assert said.problems == []
-    assert "There is nothing to compare" in said.of("summary")
-    assert "0 of 3 cells measured" in said.html
-    assert "ValueError: broken" in said.of("training")
-    assert "still running after its limit of 9 s" in said.of("matmul")
-    assert "killed" in said.of("launch")
-    drawn = {path.stem for path in (tmp_path / "results/figures").glob("*.svg")}
-    drawn = {name for name in drawn if not OF_NO_CELL.fullmatch(f"figure-{name}")}
-    assert not drawn
-
-
-def test_an_experiment_without_any_cell(tmp_path: Path) -> None:
-    said = render(make(tmp_path, []))
-    assert "The experiment has no cell on this host." in said.of("setting")
-    assert said.problems == []
+def test_what_is_not_part_of_the_results_is_said(tmp_path: Path) -> None:
+    refused = base_record("bandwidth", "bandwidth") | {"status": "unsupported", "reason": "no way"}
+    for name, own, expected in (
+        (
+            "nothing",
+            [],
+            {
+                "setting": "The experiment has no cell on this host.",
+                "ceilings": "No ceilings: no cell is part of these results.",
+                "classic": "No MLP, CNN or LSTM is part of these results.",
+                "grid": "no whole training and no optimizer sweep is part of the experiment",
+                "paper": "No figure: no GPT-2 or Whisper training",
+                "why": "Nothing to explain",
+            },
+        ),
+        (
+            "one",
+            [refused, training(0.01)],
+            {
+                "summary": "There is nothing to compare",
+                "ceilings": "no memory bandwidth was measured (unsupported: no way)",
+                "operations": "no vjp cell is part of these results",
+                "why": "Nothing to explain",
+            },
+        ),
+    ):
+        said = render(make(tmp_path / name, own), drawn=())
+        assert said.problems == []
+        for section, words_ in expected.items():
+            assert words_ in said.of(section), section
 
 
 def test_a_gpu_host_with_products_only(tmp_path: Path) -> None:
     gpu = {"device": "h200", "backend": "torch-cuda", "device_kind": "gpu"}
-    said = render(
-        make(tmp_path, [matmul(**gpu), matmul(**gpu, precision="tf32")], devices=(H200, CPU))
-    )
+    own = [matmul(**gpu), matmul(**gpu, precision="tf32")]
+    said = render(make(tmp_path, own, devices=(H200, CPU)), drawn=())
     assert "torch-cuda on h200, fp32" in said.of("summary")
     share = said.column("table-matmul", "of peak")["512³/torch-cuda/fp32"]
     assert float(share) == pytest.approx(100 * 2 * 512**3 / 0.0051 / 67e12, rel=0.05)
@@ -971,53 +894,44 @@ def test_two_hundred_cells_stay_readable(tmp_path: Path, monkeypatch: pytest.Mon
 # ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
+def test_damaged_input_is_one_line(tmp_path: Path) -> None:
+    results = make(tmp_path, [])
+    for name, text, said in (
         ("matrix.json", None, "matrix.json: no such file"),
         ("matrix.json", "{", "matrix.json: damaged"),
         ("matrix.json", "{}", "matrix.json: damaged (no "),
         ("tables/points.csv", None, "points.csv: no such file"),
         ("tables/cells.csv", "a,b\n1,2\n", "cells.csv: no column source"),
-    ],
-)
-def test_damaged_input_is_one_line(tmp_path: Path, name: str, text: str | None, said: str) -> None:
-    results = make(tmp_path, [])
-    (results / name).unlink()
-    if text is not None:
-        (results / name).write_text(text, encoding="utf-8")
-    with pytest.raises(UserError) as stopped:
-        draw.main(drawing(results))
-    assert said in str(stopped.value) and "\n" not in str(stopped.value)
+    ):
+        whole = (results / name).read_bytes()
+        (results / name).unlink()
+        if text is not None:
+            (results / name).write_text(text, encoding="utf-8")
+        with pytest.raises(UserError) as stopped:
+            draw.main(drawing(results))
+        assert said in str(stopped.value) and "\n" not in str(stopped.value)
+        (results / name).write_bytes(whole)
 
 
 def test_a_broken_template_is_one_line(tmp_path: Path) -> None:
     results = make(tmp_path, [matmul()])
-    assert draw.main(drawing(results)) == 0
+    render(results, drawn=())
     template = tmp_path / "report"
     shutil.copytree(ROOT / "report", template)
-    (template / "page.html.j2").write_text("{% for %}", encoding="utf-8")
-    assert "page.html.j2: line 1" in fails(results, template=template)
-    shutil.copy(ROOT / "report/page.html.j2", template)
     captions = (template / "captions.yaml").read_text(encoding="utf-8")
-    (template / "captions.yaml").write_text(captions.replace("  cells: >-", "  cells_: >-"))
-    said = fails(results, template=template)
-    assert said.endswith("captions.yaml: no text tables.cells\n")
-
-
-def fails(results: Path, template: Path) -> str:
-    """What the stage says on its standard error when it stops."""
-    done = subprocess.run(
-        [sys.executable, "-m", "siliconprof.render.page", *writing(results, template)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=results,
-        env={"PYTHONPATH": str(ROOT / "workflow"), "PATH": "", "PYTHONDONTWRITEBYTECODE": "1"},
-    )
-    assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stderr
+    for name, text, said in (
+        ("page.html.j2", "{% for %}", "page.html.j2: line 1"),
+        (
+            "captions.yaml",
+            captions.replace("  cells: >-", "  cells_: >-"),
+            "captions.yaml: no text tables.cells",
+        ),
+    ):
+        (template / name).write_text(text, encoding="utf-8")
+        with pytest.raises(UserError) as stopped:
+            page.main(writing(results, template))
+        assert said in str(stopped.value) and "\n" not in str(stopped.value)
+        shutil.copy(ROOT / "report" / name, template)
 
 
 # -- words, numbers, drawing

@@ -131,7 +131,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(folder: Path) -> Page:
-    return render(folder)
+    return render(folder, drawn=("paper-",))
 
 
 def hover(made: Page) -> list[str]:
@@ -158,7 +158,6 @@ def number_after(text: str, word: str) -> float:
     return float(found[1].replace("\u2009", ""))
 
 
-@pytest.mark.slow
 def test_figure3_is_by_sample_and_names_the_papers_workloads(folder: Path, whole: Page) -> None:
     fast = said_at(whole, "whisper-medium, NVIDIA RTX A6000 [other host: gpu-box]", "forward")
     slow = said_at(whole, "whisper-medium, Apple M2 Ultra", "[other host: mac]", "forward")
@@ -304,17 +303,6 @@ def test_index_leads_to_what_is_there(whole: Page) -> None:
     assert launch[1].startswith("–") and launch[4].strip() == "none"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("own", [[], [training(0.010)]], ids=["nothing", "one device"])
-def test_little_was_measured(tmp_path: Path, own: list[dict[str, Any]]) -> None:
-    made = render(make(tmp_path, own))
-    section = made.of("paper")
-    assert section.count("Quadro RTX 4000 / M2 Pro: not measured on any host here") == 3
-    assert len([said for said in hover(made) if said.startswith("published, Table 4")]) == 7
-    assert ("No figure: no GPT-2 or Whisper training" in section) == (not own)
-
-
-@pytest.mark.slow
 def test_the_papers_gaps_are_bounded_beside_table_4(whole: Page) -> None:
     """From printed numbers alone: what was measured on these devices changes nothing."""
     head, *lines = whole.tables["table-paper-gaps"]

@@ -33,6 +33,7 @@ from synthetic_results import (
     training,
     without_result,
 )
+from test_render import OF_NO_CELL
 from test_render_classic import network
 from test_render_grid import grid, run, small_grid, sweep
 
@@ -160,34 +161,6 @@ def test_a_record_that_lacks_things_harms_nobody(kind: int, tmp_path: Path, draw
     assert "nan" not in re.findall(r"[a-z]+", page.of("training", "memory", "grid").lower())
 
 
-@pytest.mark.slow
-def test_what_is_missing_is_a_dash_with_a_reason(tmp_path: Path) -> None:
-    untimed = training(0.01, workload="gpt2-untimed")
-    untimed["points"][0]["times"] = {}
-    bare = training(0.01, workload="gpt2-bare")
-    bare["points"][0] |= {"flops": None, "loss": [], "memory": {}}
-    del bare["points"][0]["steps"]
-    bare |= {"samples": [], "probes": {}, "method": {}}
-    bare["environment"] |= {"git_commit": None, "backend": None, "declared": {}}
-    page = render(make(tmp_path, [untimed, bare, training(0.02, workload="gpt2-healthy")]))
-    assert page.problems == []
-    found = page.tables["table-training-times"]
-    lines = {line[0].strip(): " ".join(line) for line in found[1:]}
-    assert any(name.startswith("gpt2-bare") for name in lines), lines
-    assert "–" in " ".join(lines.values())
-    notes = re.findall(r'<p class="footnotes">.*?</p>', page.html, re.S)
-    assert any("no " in note or "not " in note for note in notes)
-
-
-@pytest.mark.slow
-def test_one_device_and_one_cell(tmp_path: Path) -> None:
-    page = render(make(tmp_path, [training(0.01)]))
-    assert page.problems == []
-    assert "There is nothing to compare" in page.of("summary")
-    assert page.html.count('<figure id="figure-') >= 3
-    assert len(page.column("table-cells", "Status")) == 1
-
-
 def test_no_cell_came_to_be_measured(tmp_path: Path) -> None:
     own = [
         without_result(named(made, f"lost-{i}-{made['cell']['module']}"), status, f"{status}, alas")
@@ -201,6 +174,9 @@ def test_no_cell_came_to_be_measured(tmp_path: Path) -> None:
     ]
     page = render(make(tmp_path, own))
     assert page.problems == []
+    assert "There is nothing to compare" in page.of("summary")
+    drawn = {path.stem for path in (tmp_path / "results/figures").glob("*.svg")}
+    assert not {name for name in drawn if not OF_NO_CELL.fullmatch(f"figure-{name}")}
     assert "0 of 8 cells measured" in page.html
     said = page.of("summary")
     for status in ("oom", "failed", "timeout", "unsupported", "skipped"):
@@ -261,6 +237,7 @@ def many(devices: int) -> tuple[list[Made], list[Made], list[Mapping[str, Any]]]
             training(0.002 * (i + 5), precision="bf16", **axes),
             matmul(**axes),
             kernel_launch(**axes),
+            grid(small_grid(), **axes),
         ]
         (own if i < 2 else foreign).extend(cells)
     return own, foreign, here
@@ -284,12 +261,12 @@ def test_forty_devices_over_several_hosts(tmp_path: Path) -> None:
 
 
 def test_long_tables_are_cut_on_the_page_and_whole_in_the_files(
-    tmp_path: Path, drawn: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(book, "MOST_ROWS", 10)
     monkeypatch.setattr(book, "FOLD_ABOVE", 5)
     own = [named(kernel_launch(), f"launch-{i:02}") for i in range(14)]
-    page = render(make(tmp_path, own))
+    page = render(make(tmp_path, own), drawn=())
     assert len(page.tables["table-kernel-launch"]) == 1 + 10
     assert "The first 10 of 14 rows; the files have all" in page.html
     assert "<summary>14 rows</summary>" in page.html
@@ -345,11 +322,6 @@ def test_paths_become_steps_of_tenths(written: str, short: str) -> None:
 EVIL = '<img src=x onerror="alert(1)">&amp; $x_1^2$ \\input{/etc/passwd} | ``` %'
 
 
-def hostile() -> tuple[Path_, ...]:
-    """Where a record may hold any words at all."""
-    return (("reason",), ("environment", "node"), ("environment", "backend", "device_name"))
-
-
 @pytest.mark.slow
 def test_words_of_records_are_words_everywhere(tmp_path: Path) -> None:
     lost = without_result(training(0.01, workload="gpt2-lost"), "failed", EVIL)
@@ -388,13 +360,13 @@ def test_words_of_records_are_words_everywhere(tmp_path: Path) -> None:
 FORMULAS = ("=cmd|'/c calc'!A0", "+1+1", "-2+3", "@SUM(1)", "\t=1", '=HYPERLINK("x")')
 
 
-def test_a_spreadsheet_computes_nothing_of_a_record(tmp_path: Path, drawn: Any) -> None:
+def test_a_spreadsheet_computes_nothing_of_a_record(tmp_path: Path) -> None:
     own: Sequence[Made] = [
         without_result(training(0.01, workload=f"gpt2-{i}"), "failed", formula)
         for i, formula in enumerate(FORMULAS)
     ]
     results = make(tmp_path, [*own, training(0.01)])
-    render(results)
+    render(results, drawn=())
     seen = 0
     for path in (results / "figures").glob("*.csv"):
         for line in csv.reader(io.StringIO(path.read_text(encoding="utf-8"))):
