@@ -1,7 +1,7 @@
 """Work done beside the process that asks for it: figures are drawn on every processor.
 
-A worker is a fork of the process as it is when work is handed out, so what it draws needs no
-description that could be sent to another process, and is the same as without any worker.
+A worker is a fork of the process as it is when the first result is asked for, so what it draws
+needs no description that could be sent to another process, and is the same as without any worker.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ import gc
 import multiprocessing
 import os
 import sys
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from siliconprof.errors import UserError
 from siliconprof.lifetime import end_with
 
-PIECES = 4  # for each process: a fork of a large process takes a tenth of a second
+_handed_out: list[Callable[[], Any]] = []  # a fork has what its parent had
 
 
 def most_workers(wanted: int | None = None) -> int:
@@ -50,110 +49,49 @@ def rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-@dataclass(frozen=True)
-class _Failed:
-    """What stands in the place of a result where work raised an error."""
-
-    error: Exception
-
-
 class Crew:
-    """Hands out work, a few pieces to each process, at most so many processes at a time."""
+    """Takes work, and does it in so many processes once a result is asked for."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self._waiting: list[tuple[int, Callable[[], Any]]] = []
-        self._running: dict[Connection, tuple[multiprocessing.process.BaseProcess, list[int]]] = {}
-        self._results: list[Any] = []
+        self._works: list[Callable[[], Any]] = []
+        self._begun: list[Future[Any]] = []
 
     def do(self, work: Callable[[], Any]) -> int:
-        """Begin some work; it is done here and now where there is one worker alone.
-
-        Returns:
-            the index that `result` takes.
-
-        Raises:
-            UserError: earlier work ended without a word.
-        """
-        index = len(self._results)
-        if self.workers < 2:
-            try:
-                self._results.append(work())
-            except Exception as error:
-                self._results.append(_Failed(error))
-            return index
-        self._results.append(None)
-        self._waiting.append((index, work))
-        if len(self._waiting) == PIECES:
-            self._hand_out()
-        return index
-
-    def _hand_out(self) -> None:
-        """Begin what waits."""
-        while len(self._running) >= self.workers:
-            self._collect()
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()  # or the worker would write it again
-        context = multiprocessing.get_context("fork")
-        ours, theirs = context.Pipe(duplex=False)
-        indices, works = map(list, zip(*self._waiting, strict=True))
-        self._waiting.clear()
-        worker = context.Process(target=_work, args=(works, theirs, os.getpid()), daemon=True)
-        worker.start()
-        theirs.close()
-        self._running[ours] = worker, indices
+        """Take some work, and return the index that `result` takes."""
+        self._works.append(work)
+        return len(self._works) - 1
 
     def result(self, index: int) -> Any:
-        """What the work came to, waited for.
+        """What the work came to, waited for; all of it is handed out before the first is.
 
         Raises:
-            UserError: it, or other work, ended without a word; or whatever this work raised.
+            UserError: a process ended without a word; or whatever this work raised.
         """
-        if self._waiting:
-            self._hand_out()
-        while any(index in pending for _, pending in self._running.values()):
-            self._collect()
-        result = self._results[index]
-        if isinstance(result, _Failed):
-            raise result.error
-        return result
-
-    def _collect(self) -> None:
-        """Wait until something is done, and take it in."""
-        for ready in wait(list(self._running)):
-            assert isinstance(ready, Connection)
-            worker, indices = self._running[ready]
-            try:
-                result, error, where = ready.recv()
-            except EOFError:
-                self._end(ready)
-                raise UserError(
-                    f"a process that drew a figure ended with status {worker.exitcode}; memory may "
-                    "be short: `--jobs 1` draws in one process"
-                ) from None
-            if error is not None:
-                error.add_note(f"in a process that drew a figure:\n{where}")
-                result = _Failed(error)
-            self._results[indices.pop(0)] = result
-            if not indices:
-                self._end(ready)
-
-    def _end(self, connection: Connection) -> None:
-        """Wait for the end of a process that has nothing left to do."""
-        worker, _ = self._running.pop(connection)
-        connection.close()
-        worker.join()
-
-
-def _work(works: Sequence[Callable[[], Any]], answer: Connection, parent: int) -> None:
-    end_with(parent)
-    gc.disable()  # it ends before there is much to collect
-    for work in works:
+        if self.workers < 2:
+            return self._works[index]()
+        if not self._begun:
+            self._begin()
         try:
-            done: tuple[Any, ...] = work(), None, ""
-        except Exception as error:
-            done = None, error, traceback.format_exc()
-        try:
-            answer.send(done)
-        except Exception as error:  # what was raised cannot be sent
-            answer.send((None, RuntimeError(repr(error)), done[2]))
+            return self._begun[index].result()
+        except BrokenProcessPool:
+            raise UserError(
+                "a process that drew a figure ended without a word; memory may be short: "
+                "`--jobs 1` draws in one process"
+            ) from None
+
+    def _begin(self) -> None:
+        """Fork the workers, which end when nothing is left to do."""
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()  # or a worker would write it again
+        _handed_out[:] = self._works
+        context = multiprocessing.get_context("fork")
+        workers = ProcessPoolExecutor(
+            min(self.workers, len(self._works)), context, end_with, (os.getpid(),)
+        )
+        self._begun = [workers.submit(_work, index) for index in range(len(self._works))]
+        workers.shutdown(wait=False)
+
+
+def _work(index: int) -> Any:
+    return _handed_out[index]()

@@ -8,7 +8,7 @@ measured in the way that its cell names is no result.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,9 @@ PUBLISHED = (
     "daniel2023_speedups",
 )
 ADDED = ("flags", "flag_details", "offloads", "probes_off")  # to what cells.csv says of a cell
+# Tables whose lines are shown as they are: those of a cell each, and others.
+OF_CELLS = ("energy", "captures", "ceilings", "checks", "expected", "scaling", "predicted")
+OTHERS = ("outside", "models", "published_gaps", "attribution", "claims", "other_methods")
 SWITCHED_OFF = "switched off for this cell"  # what the sampler says of a probe left out on purpose
 
 
@@ -60,19 +63,17 @@ class Data:
     probes: list[Row] = field(default_factory=list)  # one per probe of a cell
     captures: list[Row] = field(default_factory=list)  # one per file of a tool, or its reason
     models: list[Row] = field(default_factory=list)
-    ceilings: list[Row] = field(default_factory=list)  # see `siliconprof.analyse.ceilings`
+    # The stages' own: see `ceilings`, `expected`, `attribution` (of everybody), `prediction` and
+    # `other_methods` of `siliconprof.analyse`, and `siliconprof.claims.judge`.
+    ceilings: list[Row] = field(default_factory=list)
     checks: list[Row] = field(default_factory=list)  # one per throughput
-    expected: list[Row] = field(default_factory=list)  # see `siliconprof.analyse.expected`
+    expected: list[Row] = field(default_factory=list)
     scaling: list[Row] = field(default_factory=list)
     published_gaps: list[Row] = field(default_factory=list)  # nothing in it is measured
-    attribution: list[Row] = field(
-        default_factory=list
-    )  # of everybody, see `siliconprof.analyse.attribution`
-    predicted: list[Row] = field(default_factory=list)  # see `siliconprof.analyse.prediction`
-    claims: list[Row] = field(default_factory=list)  # see `siliconprof.claims.judge`
-    other_methods: list[Row] = field(
-        default_factory=list
-    )  # see `siliconprof.analyse.other_methods`
+    attribution: list[Row] = field(default_factory=list)
+    predicted: list[Row] = field(default_factory=list)
+    claims: list[Row] = field(default_factory=list)
+    other_methods: list[Row] = field(default_factory=list)
     floors: Mapping[str, noise_floors.Floor] = field(default_factory=dict)  # host -> noise floor
     damaged: list[Path] = field(default_factory=list)
     _only: dict[tuple, Data] = field(default_factory=dict, init=False)  # see `only`
@@ -102,20 +103,12 @@ class Data:
         return replace(self._selected(selected), other_methods=kept)
 
     def _selected(self, selected: Callable[[Mapping[str, Any]], bool]) -> Data:
-        return replace(
-            self,
-            cells=[row for row in self.cells if selected(row)],
-            points=[row for row in self.points if selected(row)],
-            energy=[row for row in self.energy if selected(row)],
-            probes=[row for row in self.probes if selected(row)],
-            captures=[row for row in self.captures if selected(row)],
-            ceilings=[row for row in self.ceilings if selected(row)],
-            checks=[row for row in self.checks if selected(row)],
-            expected=[row for row in self.expected if selected(row)],
-            scaling=[row for row in self.scaling if selected(row)],
-            predicted=[row for row in self.predicted if selected(row)],
-            attribution=[row for row in self.attribution if all(map(selected, sides(row)))],
-        )
+        kept: dict[str, Any] = {
+            name: [row for row in getattr(self, name) if selected(row)]
+            for name in ("cells", "points", "probes", *OF_CELLS)
+        }
+        kept["attribution"] = [row for row in self.attribution if all(map(selected, sides(row)))]
+        return replace(self, **kept)
 
     def hosts(self) -> list[tuple[str, str]]:
         """(source, host) of the records that are not this host's."""
@@ -209,11 +202,7 @@ class Data:
 
     @cached_property
     def _ceilings(self) -> dict[tuple, list[Row]]:
-        lines: dict[tuple, list[Row]] = {}
-        for line in self.ceilings:
-            name = (*device_of(line), line["quantity"])
-            lines.setdefault(name, []).append(line)
-        return lines
+        return grouped(self.ceilings, lambda line: (*device_of(line), line["quantity"]))
 
     @cached_property
     def _checks(self) -> dict[tuple, Row]:
@@ -287,61 +276,41 @@ def load(
     document = matrix_file.read(matrix)
     probes = rows(results.frame("probes"))  # these two get more columns, so they are no shared rows
     cells = sorted(rows(results.frame("cells")), key=order)
-    checks = results.rows("checks")
     _circumstances(cells, probes)
-    _flag_impossible(cells, checks)
+    _flag_impossible(cells, results.rows("checks"))
     points = _measured(results, cells)
     noise = {floor.host: floor for floor in map(noise_floors.read, floors)}
     uncertainty.rest_on(points, noise)
+    as_they_are: dict[str, Any] = {name: results.rows(name) for name in (*OF_CELLS, *OTHERS)}
     return Data(
         matrix=document,
         cells=cells,
         points=points,
-        traces=Traces(
-            steps=results.frame("steps"),
-            samples=results.frame("samples"),
-            training_steps=results.frame("training_steps"),
-            curves=results.frame("curves"),
-            evaluations=results.frame("evaluations"),
-            operators=results.frame("operators"),
-            step_parts=results.frame("step_parts"),
-        ),
-        outside=results.rows("outside"),
+        traces=Traces(**{table.name: results.frame(table.name) for table in fields(Traces)}),
         registry=registry.load(registry_),
         published=read_published(published),
         results=results.tables.parent,
-        energy=results.rows("energy"),
         probes=probes,
-        captures=results.rows("captures"),
-        models=results.rows("models"),
-        ceilings=results.rows("ceilings"),
-        checks=checks,
-        expected=results.rows("expected"),
-        scaling=results.rows("scaling"),
-        published_gaps=results.rows("published_gaps"),
-        attribution=results.rows("attribution"),
-        predicted=results.rows("predicted"),
-        claims=results.rows("claims"),
-        other_methods=results.rows("other_methods"),
         floors=noise,
         damaged=sorted((results.tables.parent / "damaged").glob("**/*.json")),
+        **as_they_are,
     )
 
 
-def _circumstances(cells: Sequence[Row], probes: Iterable[Row]) -> None:
+def _circumstances(cells: Sequence[Row], probes: Sequence[Row]) -> None:
     """Add to each cell whether it was offloaded, and whether its probes were all switched off.
 
     Each probe gets what its cell multiplied with, which the page shows with the backend's name.
     """
-    means: dict[tuple, set[str]] = {}
     by_key = {key(cell): cell for cell in cells}
     for probe in probes:
         own_cell = by_key.get(key(probe), {})
         probe |= {name: own_cell.get(name) for name in ("device_kind", "blas")}
-        means.setdefault(key(probe), set()).add(probe["means"] or "")
+    of_cell = grouped(probes, key)
     for cell in cells:
         cell["offloads"] = cell.get("scenario_applied") == "offload"
-        cell["probes_off"] = means.get(key(cell)) == {SWITCHED_OFF}
+        means = {probe["means"] for probe in of_cell.get(key(cell), ())}
+        cell["probes_off"] = means == {SWITCHED_OFF}
 
 
 def _flag_impossible(cells: Iterable[Row], checks: Iterable[Row]) -> None:
@@ -374,10 +343,10 @@ def _measured(results: Results, cells: Iterable[Row]) -> list[Row]:
 
 def _tell_twins_apart(points: Iterable[Row]) -> None:
     """Mark training points that a family's labels would not tell apart."""
-    groups: dict[tuple, list[Row]] = {}
-    for point in points:
-        place = (point["source"], point["host"], point["device"])
-        groups.setdefault((family(point), *place, label(point)), []).append(point)
-    for twins in groups.values():
+
+    def name(point: Row) -> tuple:
+        return (family(point), point["source"], point["host"], point["device"], label(point))
+
+    for twins in grouped(points, name).values():
         for point in twins:
             point["twin"] = len(twins) > 1

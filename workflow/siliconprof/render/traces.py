@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ import pandas as pd
 from siliconprof.analyse import step_parts
 from siliconprof.store.table_files import KEY, Row, key, point_key
 
+POINT = (*KEY, "point")
 SERIES_OF_KIND = {
     "compile": "compile_step_s",
     "warm-up": "warmup_step_s",
@@ -32,30 +33,29 @@ class Traces:
     evaluations: pd.DataFrame = field(default_factory=pd.DataFrame)
     operators: pd.DataFrame = field(default_factory=pd.DataFrame)
     step_parts: pd.DataFrame = field(default_factory=pd.DataFrame)
-    _timed: dict[tuple, pd.DataFrame] = field(default_factory=dict)  # courses made so far
+
+    def __post_init__(self) -> None:
+        self._courses_with_times: dict[tuple, pd.DataFrame] = {}  # made so far
 
     @cached_property
     def _series(self) -> dict[tuple, pd.DataFrame]:
-        columns = [*KEY, "point", "series"]
-        if self.steps.empty:
-            return {}
-        return {tuple(name): part for name, part in self.steps.groupby(columns, sort=False)}
+        return _split(self.steps, [*KEY, "point", "series"])
 
     @cached_property
     def _samples(self) -> dict[tuple, pd.DataFrame]:
-        return _by_cell(self.samples)
+        return _split(self.samples, KEY)
 
     @cached_property
     def _courses(self) -> dict[tuple, pd.DataFrame]:
-        return _by_cell(self.training_steps)
+        return _split(self.training_steps, KEY)
 
     @cached_property
     def _curves(self) -> dict[tuple, pd.DataFrame]:
-        return _by_point(self.curves)
+        return _split(self.curves, POINT, "step")
 
     @cached_property
     def _evaluations(self) -> dict[tuple, pd.DataFrame]:
-        return _by_point(self.evaluations)
+        return _split(self.evaluations, POINT, "step")
 
     @cached_property
     def parts_of_steps(self) -> dict[tuple, dict[str, Row]]:
@@ -64,7 +64,7 @@ class Traces:
 
     @cached_property
     def _operators(self) -> dict[tuple, pd.DataFrame]:
-        return _by_point(self.operators, "seconds")
+        return _split(self.operators, POINT, "seconds")
 
     def step_operators(self, point: Mapping[str, Any]) -> pd.DataFrame | None:
         """The operators of a training's step, short ones first, or None; see operators.csv."""
@@ -104,30 +104,25 @@ class Traces:
         is in no series.
         """
         name = key(point)
-        if name in self._timed or name not in self._courses:
-            return self._timed.get(name)
+        if name in self._courses_with_times or name not in self._courses:
+            return self._courses_with_times.get(name)
         frame = self._courses[name].sort_values("iteration").reset_index(drop=True)
         frame["step_s"] = float("nan")
         for kind, series in SERIES_OF_KIND.items():
             times = self.series(point, series)
             places = frame.index[frame["kind"] == kind][: len(times)]
             frame.loc[places, "step_s"] = times[: len(places)]
-        self._timed[name] = frame
+        self._courses_with_times[name] = frame
         return frame
 
 
-def _by_point(frame: pd.DataFrame, order: str = "step") -> dict[tuple, pd.DataFrame]:
+def _split(
+    frame: pd.DataFrame, columns: Sequence[str], order: str | None = None
+) -> dict[tuple, pd.DataFrame]:
+    """The lines of each cell, point or series, by what names it; in order of a column."""
     if frame.empty:
         return {}
-    frames = {}
-    for name, part in frame.groupby([*KEY, "point"], sort=False):
-        names: tuple[Any, ...] = tuple(name)
-        ordered = part.sort_values(order, kind="stable").reset_index(drop=True)
-        frames[(*names[:-1], int(names[-1]))] = ordered
-    return frames
-
-
-def _by_cell(frame: pd.DataFrame) -> dict[tuple, pd.DataFrame]:
-    if frame.empty:
-        return {}
-    return {tuple(name): part for name, part in frame.groupby(list(KEY), sort=False)}
+    if order:
+        frame = frame.sort_values(order, kind="stable")
+    groups = frame.groupby(list(columns), sort=False)
+    return {tuple(name): part.reset_index(drop=True) for name, part in groups}
