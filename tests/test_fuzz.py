@@ -38,7 +38,6 @@ from siliconprof.analyse import aggregate, cell_columns, published_values, recor
 from siliconprof.backends import _saved
 from siliconprof.cells import config, matrix
 from siliconprof.claims import claims_file
-from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.compare import noise_floor, result_sets
 from siliconprof.datasets import source_files, token_data
 from siliconprof.errors import UserError
@@ -533,7 +532,7 @@ CLAIMS = {
 def claimed(path: Path) -> None:
     """The claims of a file."""
     tables = published_values.Published(ROOT / "config" / "published", DEVICES)
-    claims_file.load(path, DEVICES, tables, QUANTITIES)
+    claims_file.load(path, DEVICES, tables)
 
 
 def registered() -> dict[str, Any]:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from siliconprof.analyse.equal_work import CHOICES
-from siliconprof.analyse.record_rows import KEY
-from siliconprof.analyse.throughputs import device_of
-from siliconprof.claims import words
-from siliconprof.claims.claims_file import Question
-from siliconprof.claims.evidence import OPERATION, Evidence, Figure
-from siliconprof.stats import inference, training_course
-from siliconprof.store.table_files import Row
+from siliconprof.analyse.throughputs import PLACE, device_of, place
+from siliconprof.claims.claims_file import Claim, Question, Side
+from siliconprof.claims.evidence import OPERATION, Evidence, Missing
+from siliconprof.claims.figures import Figure, difference, ratio
+from siliconprof.claims.quantities import QUANTITIES
+from siliconprof.stats import training_course
+from siliconprof.store.records import HERE
+from siliconprof.store.table_files import KEY, Row
 
 SHAPE = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "vocab_size")
+OF_THE_BATCH = ("batch_size", "samples_per_step", "epoch_steps")
 # The columns in which two compared rows must agree, less those that distinguish their sides.
 WORK = (
     "module",
@@ -27,9 +28,7 @@ WORK = (
     "n_trainable_parameters",
     "target_len",
     "clip_seconds",
-    "batch_size",
-    "samples_per_step",
-    "epoch_steps",
+    *OF_THE_BATCH,
     "precision",
     "method_version",
     "model",
@@ -37,18 +36,7 @@ WORK = (
     *CHOICES,
     *OPERATION,
 )
-OF_THE_BATCH = ("batch_size", "samples_per_step", "epoch_steps")
-ACROSS_SETTINGS = (
-    "source",
-    "host",
-    "device",
-    "backend",
-    "precision",
-    "module",
-    *SHAPE,
-    "n_parameters",
-    "batch_size",
-)
+ACROSS_SETTINGS = (*PLACE, "precision", "module", *SHAPE, "n_parameters", "batch_size")
 # The columns that are fixed along a trend in a parameter.
 FIXED = {
     "batch_size": SHAPE,
@@ -57,38 +45,23 @@ FIXED = {
 }
 WHICH_DEVICE = ("device", "device_kind", "vendor")
 OF_A_DEVICE = (*WHICH_DEVICE, "backend", "framework", "like")
-WORD_LEVEL = ("model", "shape_size")  # of a point, and of no cell
 
 
 @dataclass(frozen=True)
 class Case:
-    """One comparison of measured rows, with a figure or, for a finding, a word."""
+    """One comparison of measured rows."""
 
     label: str
     rows: Sequence[Row]
     figure: Figure
-    word: str = ""
 
 
-@dataclass
-class QuestionResult:
-    """The cases that answer a question, and the reasons why there are no more."""
-
-    cases: list[Case]
-    reasons: list[str]
-
-
-Keep = Callable[[Sequence[Row]], bool]  # whether rows may form a case
-
-
-def fits(row: Row, side: Mapping[str, Any]) -> bool:
+def fits(row: Row, side: Side) -> bool:
     """Whether a row or cell belongs to a side."""
     return all(
-        row["device"] == expected or row["registry_id"] == expected
+        expected in (row["device"], row["registry_id"])
         if name == "device"
-        else str(row.get(name)) in map(str, expected)
-        if isinstance(expected, list)
-        else str(row.get(name)) == str(expected)
+        else str(row.get(name)) in map(str, expected if isinstance(expected, list) else [expected])
         for name, expected in side.items()
         if name != "like"
     )
@@ -99,177 +72,118 @@ def batch_of(row: Row) -> Any:
     return row.get("batch_size") or row.get("batch")
 
 
-def analogous(side: Mapping[str, Any]) -> dict[str, Any] | None:
+def analogous(side: Side) -> Side | None:
     """The side that cells of other devices belong to; None where the claim does not describe it.
 
     The keys of `like` replace the device, its backend, and the same keys of the side; a key that is
     null there may have any value.
     """
     if "like" not in side:
-        return None if "device" in side else dict(side)
+        return None if "device" in side else side
     other_side = {k: v for k, v in side.items() if k not in OF_A_DEVICE} | dict(side["like"])
     return {name: value for name, value in other_side.items() if value is not None}
 
 
 def of(
     evidence: Evidence,
-    compare: Mapping[str, Any],
+    claim: Claim,
     question: Question,
-    sources: Callable[[Row], bool],
-    keep: Keep,
-) -> QuestionResult:
-    """The cases of a question.
+    counts: Callable[[Row], bool],
+    keep: Callable[[Sequence[Row]], bool] = lambda rows: True,
+) -> tuple[list[Case], list[str]]:
+    """The cases of a question, and the reasons why there are no more.
 
     Args:
-        sources: whether a row may be used, by its source.
+        counts: whether a row may be used, by its source.
         keep: whether rows may form a case.
     """
-    kind = compare["kind"]
-    quantity = evidence.quantities[compare["quantity"]]
+    quantity = QUANTITIES[claim.quantity]
     rows = [
         row
         for row in evidence.rows(quantity)
         if row["module"] in question.workloads
-        and sources(row)
+        and counts(row)
         and (not question.batch_sizes or batch_of(row) in question.batch_sizes)
     ]
     reasons: dict[str, None] = {}
-    name = compare["quantity"]
 
     def figure(row: Row) -> Figure | None:
-        measured = evidence.figure(name, row)
-        if isinstance(measured, str):
-            reasons[measured] = None
+        try:
+            measured = evidence.figure(claim.quantity, quantity, row)
+        except Missing as reason:
+            reasons[str(reason)] = None
             return None
-        if question.printed is not None:
-            return measured.over(question.printed, compare["over_printed"]["table"])
-        return measured
+        if question.printed is None:
+            return measured
+        return measured.over(question.printed, f"over the printed {claim.over_printed}")
 
-    if "of" in question.sides:
-        matching = [row for row in rows if fits(row, question.sides["of"]) and keep([row])]
-        if kind == "finding":
-            cases = list(_findings(evidence, compare["quantity"], matching, reasons))
-        else:
-            cases = list(_single(kind, compare, matching, figure))
+    if len(question.sides) > 1:
+        cases = list(_paired(claim, question, rows, figure, keep, reasons))
     else:
-        cases = list(
-            _paired(kind, compare, question, rows, figure, keep, quantity.fastest, reasons)
-        )
-    return QuestionResult(cases, list(reasons))
+        rows = [row for row in rows if fits(row, question.sides[0]) and keep([row])]
+        if claim.along:
+            cases = list(_trends(claim.along, rows, figure))
+        else:
+            cases = [Case(label(row), [row], value) for row in rows if (value := figure(row))]
+    return cases, list(reasons)
 
-
-# -- one side --------------------------------------------------------------------------------------
 
 Read = Callable[[Row], Figure | None]
-
-
-def _single(
-    kind: str, compare: Mapping[str, Any], rows: Sequence[Row], figure: Read
-) -> Iterator[Case]:
-    if kind == "trend":
-        yield from _trends(compare["along"], rows, figure)
-    elif kind == "share":
-        measured = [(row, value) for row in rows if (value := figure(row))]
-        if measured:
-            yield _share(measured)
-    else:
-        yield from (Case(words.label(row), [row], value) for row in rows if (value := figure(row)))
-
-
-def _findings(
-    evidence: Evidence, name: str, rows: Sequence[Row], reasons: dict[str, None]
-) -> Iterator[Case]:
-    """One case for each row whose finding, a word, is known."""
-    quantity = evidence.quantities[name]
-    for row in rows:
-        word = quantity.word(evidence, row) if quantity.word else None
-        if word:
-            yield Case(words.label(row), [row], Figure(math.nan), word)
-        else:
-            reasons[f"{quantity.words} could not be determined"] = None
 
 
 def _trends(along: str, rows: Sequence[Row], figure: Read) -> Iterator[Case]:
     """Last over first of the rows that differ only in one parameter."""
     for group in _grouped(rows, (*KEY, *FIXED[along])):
         ordered = sorted((row for row in group if row.get(along)), key=lambda row: row[along])
-        if len(ordered) < 2 or ordered[0][along] == ordered[-1][along]:
+        if not ordered or ordered[0][along] == ordered[-1][along]:
             continue
         first, last = figure(ordered[0]), figure(ordered[-1])
         if first and last:
             ends = f"{along} {ordered[0][along]:g} to {ordered[-1][along]:g}"
-            yield Case(f"{words.label(ordered[0], along)}, {ends}", ordered, ratio(last, first))
+            yield Case(f"{label(ordered[0], along)}, {ends}", ordered, ratio(last, first))
 
 
-def _share(measured: Sequence[tuple[Row, Figure]]) -> Case:
-    """The share of rows above 1; its ends are those that certainly are and those that may be."""
-    n = len(measured)
-    ends = [value.interval(1 - (1 - inference.CONFIDENCE) / n) for _, value in measured]
-    low, high = (sum(end[i] > 1 for end in ends) / n for i in (0, 1))
-    middle = sum(value.middle > 1 for _, value in measured) / n
-    sizes = sorted(value.middle for _, value in measured)
-    label = f"{n} points, from {sizes[0]:.2g} to {sizes[-1]:.2g} times"
-    basis = "; ".join(dict.fromkeys(value.basis for _, value in measured))
-    return Case(label, [row for row, _ in measured], Figure(middle, None, low, high, basis))
-
-
-# -- two sides -------------------------------------------------------------------------------------
-
-
-def alike(compare: Mapping[str, Any], a: Mapping[str, Any], b: Mapping[str, Any]) -> Sequence[str]:
+def _alike(claim: Claim, a: Side, b: Side, two_devices: bool) -> Sequence[str]:
     """The columns in which two compared rows must agree, given what distinguishes their sides."""
     if a.get("model") != b.get("model"):
         return training_course.SAME
     if a.get("gradient_checkpointing") != b.get("gradient_checkpointing"):
         return ACROSS_SETTINGS
-    own = {*a, *b} | ({"network"} if "module" in {*a, *b} else set())
-    if "framework" in own or "backend" in own:
-        own.add("backend")
-    if compare.get("any_batch"):
-        own |= set(OF_THE_BATCH)
-    names = compare.get("same") or [name for name in WORK if name not in own]
-    if across_devices(a, b):
-        return names
-    place = ("source", "host", "device", *(() if "backend" in own else ("backend",)))
-    return [*place, *(name for name in names if name not in place)]
-
-
-def across_devices(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """Whether two sides are of two devices, as equal sides must be."""
-    unlike = [name for name in WHICH_DEVICE if a.get(name) != b.get(name)]
-    settings = [{k: v for k, v in side.items() if k != "like"} for side in (a, b)]
-    return bool(unlike) or settings[0] == settings[1]
+    own = {*a, *b, *(OF_THE_BATCH if claim.any_batch else ())}
+    own |= {"network"} if "module" in own else set()
+    own |= {"backend"} if "framework" in own else set()
+    names = claim.same or [name for name in WORK if name not in own]
+    return names if two_devices else [*(n for n in PLACE if n not in own), *names]
 
 
 def _paired(
-    kind: str,
-    compare: Mapping[str, Any],
+    claim: Claim,
     question: Question,
     rows: Sequence[Row],
     figure: Read,
-    keep: Keep,
-    fastest: bool,
+    keep: Callable[[Sequence[Row]], bool],
     reasons: dict[str, None],
 ) -> Iterator[Case]:
-    a, b = question.sides["a"], question.sides["b"]
-    names, two_devices = alike(compare, a, b), across_devices(a, b)
-    combine = difference if kind == "difference" else ratio
-    factor = compare.get("similar_price")
-    for group in _grouped(rows, names):
+    """a over or minus b of all rows that did the same work."""
+    a, b = question.sides
+    two_devices = any(a.get(name) != b.get(name) for name in WHICH_DEVICE)
+    two_devices |= a | {"like": None} == b | {"like": None}
+    combine = difference if claim.kind == "difference" else ratio
+    for group in _grouped(rows, _alike(claim, a, b, two_devices)):
         sides = []
         for side in (a, b):
             measured = [(row, value) for row in group if fits(row, side) if (value := figure(row))]
-            sides.append(_fastest(measured) if fastest else measured)
+            sides.append(_fastest(measured) if QUANTITIES[claim.quantity].fastest else measured)
         for one, first in sides[0]:
             for other, second in sides[1]:
                 if one is other or (two_devices and not _apart(one, other, question)):
                     continue
-                if factor and not _similar_price(one, other, factor):
-                    reasons[f"no two devices have prices within {factor:g} times"] = None
-                    continue
-                if keep([one, other]):
-                    figures = (_signed(one, first), _signed(other, second))
-                    yield Case(words.pair_label(one, other), [one, other], combine(*figures))
+                if claim.similar_price and not _similar_price(one, other, claim.similar_price):
+                    none = f"no two devices have prices within {claim.similar_price:g} times"
+                    reasons[none] = None
+                elif keep([one, other]):
+                    figures = _of_workload(one, first), _of_workload(other, second)
+                    yield Case(_pair_label(one, other), [one, other], combine(*figures))
 
 
 def _similar_price(one: Row, other: Row, factor: float) -> bool:
@@ -278,11 +192,9 @@ def _similar_price(one: Row, other: Row, factor: float) -> bool:
     return bool(low) and high <= factor * low
 
 
-def _signed(row: Row, figure: Figure) -> Figure:
+def _of_workload(row: Row, figure: Figure) -> Figure:
     """A figure whose remark names its workload."""
-    if not figure.remark:
-        return figure
-    return replace(figure, remark=f"of {row['workload']} {figure.remark}")
+    return replace(figure, remark=figure.remark and f"of {row['workload']} {figure.remark}")
 
 
 def _apart(one: Row, other: Row, question: Question) -> bool:
@@ -308,53 +220,41 @@ def _grouped(rows: Iterable[Row], columns: Sequence[str]) -> list[list[Row]]:
     return list(groups.values())
 
 
-def _quotient(upper: float, lower: float) -> float:
-    return upper / lower if lower else math.inf
+# -- labels ----------------------------------------------------------------------------------------
+
+SIZES = {
+    "n_layer": "{:g} layers",
+    "n_embd": "of width {:g}",
+    "seq_len": "{:g} tokens",
+    "batch_size": "batch {:g}",
+}
 
 
-def ratio(a: Figure, b: Figure) -> Figure:
-    """a over b, with the uncertainty of both."""
-    basis = "; ".join(dict.fromkeys(filter(None, (a.basis, b.basis))))
-    remark = "; ".join(dict.fromkeys(filter(None, (a.remark, b.remark))))
-    middle = _quotient(a.middle, b.middle)
-    if a.estimate and b.estimate:
-        estimate = inference.difference(b.estimate, a.estimate, basis)
-        return Figure(middle, estimate, basis=basis, remark=remark)
-    (a_low, a_high), (b_low, b_high) = (x.interval(inference.CONFIDENCE) for x in (a, b))
-    return Figure(middle, None, _quotient(a_low, b_high), _quotient(a_high, b_low), basis, remark)
+def where(row: Row) -> str:
+    """`cpu-x (torch-cpu)`, with host and source where it is another host."""
+    away = "" if row["source"] == HERE else f", {row['host']}, {row['source']}"
+    return f"{row['device']} ({row['backend']}{away})"
 
 
-def difference(a: Figure, b: Figure) -> Figure:
-    """a minus b, with the uncertainty of both."""
-    basis = "; ".join(dict.fromkeys(filter(None, (a.basis, b.basis))))
-    remark = "; ".join(dict.fromkeys(filter(None, (a.remark, b.remark))))
-    (a_low, a_high), (b_low, b_high) = (x.interval(inference.CONFIDENCE) for x in (a, b))
-    if not any((a_low, a_high, b_low, b_high)):
-        return Figure(0.0, None, -math.inf, math.inf, basis, "nothing to compare: both are 0")
-    return Figure(a.middle - b.middle, None, a_low - b_high, a_high - b_low, basis, remark)
+def label(row: Row, without: str = "") -> str:
+    """The label of one row with its size, without the parameter `without`."""
+    sizes = [SIZES[n].format(row[n]) for n in SIZES if row.get(n) and n != without]
+    size = ", ".join(sizes).replace(" layers, of", " layers of")
+    return ", ".join(filter(None, (f"{row['workload']} on {where(row)}", size, _shape(row))))
 
 
-def reduced(cases: Sequence[Case], how: str) -> Case:
-    """The largest (most), smallest (least) or geometric mean (mean) of several cases as one."""
-    if len(cases) == 1:
-        return cases[0]
-    ends = [case.figure.interval(inference.CONFIDENCE) for case in cases]
-    lows, highs = [end[0] for end in ends], [end[1] for end in ends]
-    middles = [case.figure.middle for case in cases]
-    combine: Any = {"most": max, "least": min, "mean": _geometric}[how]
-    rows = list({id(row): row for case in cases for row in case.rows}.values())
-    basis = "; ".join(dict.fromkeys(case.figure.basis for case in cases))
-    remark = "; ".join(dict.fromkeys(filter(None, (case.figure.remark for case in cases))))
-    names = {"most": "largest", "least": "smallest", "mean": "geometric mean"}
-    label = f"{names[how]} of {len(cases)} cases"
-    if how != "mean":
-        chosen = combine(middles)
-        label += f", {next(c.label for c in cases if c.figure.middle == chosen)}"
-    middle, low, high = combine(middles), combine(lows), combine(highs)
-    return Case(label, rows, Figure(middle, None, low, high, basis, remark))
+def _shape(row: Row) -> str:
+    """`8×2000×2000` of an operation; empty for anything else."""
+    sizes = [row.get(name) for name in ("batch", "m", "k", "n")]
+    return "×".join(f"{size:g}" for size in sizes if size) if row.get("m") else ""
 
 
-def _geometric(values: Sequence[float]) -> float:
-    if any(value <= 0 for value in values):
-        return 0.0
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
+def _pair_label(one: Row, other: Row) -> str:
+    """The label of two compared rows; what both share comes once."""
+    if place(one) == place(other):
+        names = " against ".join(dict.fromkeys((one["workload"], other["workload"])))
+        formats = " against ".join(dict.fromkeys((one["precision"], other["precision"])))
+        return ", ".join(filter(None, (f"{names} on {where(one)}", formats, _shape(one))))
+    size = f"batch {one['batch_size']:g}" if one.get("batch_size") else _shape(one)
+    sides = f"{where(one)} against {where(other)}"
+    return ", ".join(filter(None, (one["workload"], size, sides)))

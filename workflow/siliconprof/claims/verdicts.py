@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from siliconprof.claims.cases import Case, reduced
-from siliconprof.claims.evidence import Figure
-from siliconprof.claims.region import AGAINST, AGREES, OPEN, Region, shown
+from siliconprof.claims.cases import Case
+from siliconprof.claims.claims_file import Claim
+from siliconprof.claims.figures import (
+    AGAINST,
+    AGREES,
+    OPEN,
+    Figure,
+    reduced,
+    share_above_1,
+    shown,
+)
 from siliconprof.stats import inference
 from siliconprof.store.table_files import Row
 
 REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
 INCONCLUSIVE, NOT_TESTABLE = "inconclusive", "not testable here"
 VERDICTS = (REPRODUCED, CONTRADICTED, INCONCLUSIVE, NOT_TESTABLE)
-ALL, TYPICAL, REDUCTIONS = "all", "typical", ("most", "least", "mean")
+UNDECIDED = "inconclusive"  # the word of an analysis that came to nothing
+MULTIPLES = {"most": "largest", "least": "smallest", "mean": "geometric mean"}  # of several cases
+MOST_SHOWN = 4  # cases of a finding that its reason lists
 
 
 @dataclass(frozen=True)
@@ -24,181 +34,136 @@ class Outcome:
 
     verdict: str
     reason: str
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    basis: str = ""
+    figure: Figure | None = None  # with the interval that decides
     label: str = ""
-    word: str = ""
     rows: Sequence[Row] = ()
-    counts: tuple[int, int, int] = (0, 0, 0)  # cases that agree, are against it, are open
+    answers: Sequence[str] = ()  # of the cases that are counted
 
 
-def interval_words(figure: Figure, low: float, high: float) -> str:
-    """`1.24 [1.1, 1.4]`."""
-    return f"{shown(figure.middle)} [{shown(low)}, {shown(high)}]"
-
-
-def judge(
-    compare: Mapping[str, Any], value: float | None, cases: Sequence[Case], missing: Sequence[str]
-) -> Outcome:
+def judge(claim: Claim, cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
     """The verdict on a claim.
 
     Args:
-        value: the claim's number, None where it has none.
         missing: why the answer is not complete; where there are no cases, why not.
     """
     if not cases:
         return Outcome(NOT_TESTABLE, "; ".join(missing))
-    kind, how = compare["kind"], compare.get("cases", ALL)
-    if kind == "finding":
-        return _finding(compare, cases, missing)
-    if kind == "largest":
-        return _largest(compare, cases, missing)
-    rows = _rows(cases)
-    if how in REDUCTIONS:
-        cases = [reduced(cases, how)]
-    region = Region.of(compare, value)
-    confidence = 1 - (1 - inference.CONFIDENCE) / len(cases)
-    ends = [case.figure.interval(confidence) for case in cases]
-    answers = [region.answer(*end) for end in ends]
-    verdict = _together(answers, how, missing)
+    rows = list({id(row): row for case in cases for row in case.rows}.values())
+    if claim.kind == "finding":
+        return _finding(claim, cases, missing, rows)
+    if claim.kind == "largest":
+        return _largest(claim, cases, missing, rows)
+    assert claim.region
+    region, cases = claim.region, _reduced(cases, "share" if claim.kind == "share" else claim.cases)
+    figures = _decided([case.figure for case in cases])
+    answers = [region.answer(figure.low, figure.high) for figure in figures]
+    verdict = _together(answers, claim.cases, missing)
     decisive = {CONTRADICTED: AGAINST, INCONCLUSIVE: OPEN}.get(verdict)
     among = [i for i, answer in enumerate(answers) if decisive in (None, answer)]
-    index = min(among or range(len(cases)), key=lambda i: region.favour(cases[i].figure))
-    case, (low, high) = cases[index], ends[index]
-    measured = f"{case.label}: {interval_words(case.figure, low, high)}"
-    counts = _counts(answers)
-    return Outcome(
-        verdict,
-        _reason(verdict, measured, case.figure, region, counts, missing),
-        case.figure.middle,
-        low,
-        high,
-        case.figure.basis,
-        case.label,
-        "",
-        rows,
-        counts,
-    )
+    index = min(among or range(len(cases)), key=lambda i: region.favour(figures[i].middle))
+    figure, label = figures[index], cases[index].label
+    lead = _lead(verdict, answers, figure.remark, missing)
+    reason = f"{lead}{label}: {_interval(figure)}, claimed {region}"
+    return Outcome(verdict, reason, figure, label, rows, answers)
 
 
-def _rows(cases: Sequence[Case]) -> list[Row]:
-    return list({id(row): row for case in cases for row in case.rows}.values())
+def _decided(figures: Sequence[Figure]) -> list[Figure]:
+    """Figures with the intervals that hold together: each at a higher confidence."""
+    confidence = 1 - (1 - inference.CONFIDENCE) / len(figures)
+    ends = [figure.interval(confidence) for figure in figures]
+    return [replace(f, low=low, high=high) for f, (low, high) in zip(figures, ends, strict=True)]
 
 
-def _counts(answers: Sequence[str]) -> tuple[int, int, int]:
-    return answers.count(AGREES), answers.count(AGAINST), answers.count(OPEN)
+def _reduced(cases: Sequence[Case], how: str) -> Sequence[Case]:
+    """Several cases as one where they count together, else as they are."""
+    rows, figures, n = cases[0].rows, [case.figure for case in cases], len(cases)
+    if how == "share":
+        sizes = sorted(figure.middle for figure in figures)
+        label = f"{n} points, from {sizes[0]:.2g} to {sizes[-1]:.2g} times"
+        return [Case(label, rows, share_above_1(figures))]
+    if how not in MULTIPLES or n == 1:
+        return cases
+    figure, label = reduced(figures, how), f"{MULTIPLES[how]} of {n} cases"
+    chosen = [case.label for case in cases if case.figure.middle == figure.middle]
+    return [Case(label if how == "mean" else f"{label}, {chosen[0]}", rows, figure)]
 
 
 def _together(answers: Sequence[str], how: str, missing: Sequence[str]) -> str:
     """The verdict on all cases together."""
-    agree, against, _ = _counts(answers)
-    many = len(answers) / 2
-    if how == TYPICAL:
-        contradicted = against > many and not agree
-        reproduced = agree > many and not against
+    agree, against, many = answers.count(AGREES), answers.count(AGAINST), len(answers) / 2
+    if how == "typical":
+        contradicted, reproduced = against > many and not agree, agree > many and not against
     else:
         # One case against `all` decides, whatever is missing; a mean or a largest may still change.
-        contradicted = against > 0 and (how == ALL or not missing)
+        contradicted = against > 0 and (how == "all" or not missing)
         reproduced = agree == len(answers)
     if contradicted:
         return CONTRADICTED
-    if missing:
-        return NOT_TESTABLE
-    return REPRODUCED if reproduced else INCONCLUSIVE
+    return NOT_TESTABLE if missing else REPRODUCED if reproduced else INCONCLUSIVE
 
 
-def _reason(
-    verdict: str,
-    measured: str,
-    figure: Figure,
-    region: Region,
-    counts: tuple[int, int, int],
-    missing: Sequence[str],
-) -> str:
-    agree, against, open_ = counts
-    n = sum(counts)
-    of_cases = f"{n} cases" if n > 1 else "the case"
+def _interval(figure: Figure) -> str:
+    """`1.24 [1.1, 1.4]`."""
+    return f"{shown(figure.middle)} [{shown(figure.low)}, {shown(figure.high)}]"
+
+
+def _partly(missing: Sequence[str]) -> str:
+    return f"only in part: {'; '.join(missing)}. "
+
+
+def _lead(verdict: str, answers: Sequence[str], remark: str, missing: Sequence[str]) -> str:
+    """How the reason for a verdict begins, before the case that decides."""
+    agree, against, n = answers.count(AGREES), answers.count(AGAINST), len(answers)
     if verdict == NOT_TESTABLE:
-        return f"only in part: {'; '.join(missing)}. So far {measured}, claimed {region}"
+        return f"{_partly(missing)}So far "
     if verdict == REPRODUCED:
-        lead = f"{agree} of {of_cases} agree, the least clearly " if n > 1 else ""
-        return f"{lead}{measured}, claimed {region}"
+        return f"{agree} of {n} cases agree, the least clearly " if n > 1 else ""
     if verdict == CONTRADICTED:
-        lead = f"{against} of {of_cases} against it, the most clearly " if n > 1 else ""
-        return f"{lead}{measured}, claimed {region}"
+        return f"{against} of {n} cases against it, the most clearly " if n > 1 else ""
+    both = f"{agree} agree, {against} are against it"
     if agree and against:
-        return (
-            f"cases differ beyond noise: {agree} agree, {against} are against it, {open_} are open; "
-            f"{measured}, claimed {region}"
-        )
-    if figure.remark:
-        return f"{figure.remark}; {measured}, claimed {region}"
-    lead = f"{agree} of {of_cases} agree, {against} are against it; " if n > 1 else ""
-    if not (agree or against) and n > 1:
-        lead = f"none of {of_cases} decides; "
-    return f"{lead}noise: the interval overlaps the bound: {measured}, claimed {region}"
+        return f"cases differ beyond noise: {both}, {n - agree - against} are open; "
+    if remark:
+        return f"{remark}; "
+    some = f"{agree} of {n} cases agree, {against} are against it; "
+    counted = some if agree or against else f"none of {n} cases decides; "
+    return f"{counted if n > 1 else ''}noise: the interval overlaps the bound: "
 
 
-def _finding(compare: Mapping[str, Any], cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
+def _finding(
+    claim: Claim, cases: Sequence[Case], missing: Sequence[str], rows: Sequence[Row]
+) -> Outcome:
     """The verdict on the words of a finding."""
-    unclear = compare.get("unclear", ())
+    found = [case.figure.word for case in cases]
     answers = [
-        AGREES if c.word in compare["words"] else OPEN if c.word in unclear else AGAINST
-        for c in cases
+        AGREES if word in claim.words else OPEN if word == UNDECIDED else AGAINST for word in found
     ]
-    verdict = _together(answers, compare.get("cases", ALL), missing)
-    words = list(dict.fromkeys(case.word for case in cases))
-    words_by_case = "; ".join(f"{case.label}: {case.word}" for case in cases[:4])
-    more = f" and {len(cases) - 4} more" if len(cases) > 4 else ""
-    lead = f"only in part: {'; '.join(missing)}. " if verdict == NOT_TESTABLE else ""
-    lead = "the analysis is undecided: " if verdict == INCONCLUSIVE else lead
-    return Outcome(
-        verdict,
-        f"{lead}{words_by_case}{more}, claimed {' or '.join(compare['words'])}",
-        word=", ".join(words),
-        rows=_rows(cases),
-        counts=_counts(answers),
-    )
+    verdict = _together(answers, claim.cases, missing)
+    shown_cases = "; ".join(f"{case.label}: {case.figure.word}" for case in cases[:MOST_SHOWN])
+    more = f" and {len(cases) - MOST_SHOWN} more" if len(cases) > MOST_SHOWN else ""
+    leads = {NOT_TESTABLE: _partly(missing), INCONCLUSIVE: "the analysis is undecided: "}
+    reason = f"{leads.get(verdict, '')}{shown_cases}{more}, claimed {' or '.join(claim.words)}"
+    word = Figure(math.nan, word=", ".join(dict.fromkeys(found)))
+    return Outcome(verdict, reason, word, rows=rows, answers=answers)
 
 
-def _largest(compare: Mapping[str, Any], cases: Sequence[Case], missing: Sequence[str]) -> Outcome:
+def _largest(
+    claim: Claim, cases: Sequence[Case], missing: Sequence[str], rows: Sequence[Row]
+) -> Outcome:
     """The verdict on the workload in which a over b is largest, each by its largest case."""
-    by_module: dict[str, list[Case]] = {}
-    for case in cases:
-        by_module.setdefault(case.rows[0]["module"], []).append(case)
-    most = {
-        module: reduced(cases_of_module, "most") for module, cases_of_module in by_module.items()
-    }
-    rows, texts = _rows(cases), []
-    confidence = 1 - (1 - inference.CONFIDENCE) / len(most)
-    ends = {module: case.figure.interval(confidence) for module, case in most.items()}
-    for module, case in most.items():
-        texts.append(f"{module} {interval_words(case.figure, *ends[module])}")
-    measured, target = ", ".join(texts), compare["largest"]
-    others = [module for module in most if module != target]
-    if target not in most or not others:
-        return Outcome(
-            NOT_TESTABLE, f"only in part: {'; '.join(missing)}. So far {measured}", rows=rows
-        )
-    figure, (low, high) = most[target].figure, ends[target]
-    if any(ends[module][0] > high for module in others):
-        verdict, why = CONTRADICTED, ""
-    elif missing:
-        verdict, why = NOT_TESTABLE, f"only in part: {'; '.join(missing)}. So far "
-    elif all(ends[module][1] < low for module in others):
-        verdict, why = REPRODUCED, ""
-    else:
-        verdict, why = INCONCLUSIVE, "overlap of intervals: "
-    return Outcome(
-        verdict,
-        f"{why}{measured}; claimed largest: {target}",
-        figure.middle,
-        low,
-        high,
-        figure.basis,
-        most[target].label,
-        "",
-        rows,
-    )
+    modules = list(dict.fromkeys(case.rows[0]["module"] for case in cases))
+    most = [_reduced([c for c in cases if c.rows[0]["module"] == m], "most")[0] for m in modules]
+    figures = dict(zip(modules, _decided([case.figure for case in most]), strict=True))
+    measured = ", ".join(f"{module} {_interval(figures[module])}" for module in modules)
+    target = figures.get(claim.largest)
+    others = [figures[module] for module in modules if module != claim.largest]
+    if target is None or not others:
+        return Outcome(NOT_TESTABLE, f"{_partly(missing)}So far {measured}", rows=rows)
+    answers = [
+        AGREES if other.high < target.low else AGAINST if other.low > target.high else OPEN
+        for other in others
+    ]
+    verdict = _together(answers, "all", missing)
+    leads = {NOT_TESTABLE: f"{_partly(missing)}So far ", INCONCLUSIVE: "overlap of intervals: "}
+    reason = f"{leads.get(verdict, '')}{measured}; claimed largest: {claim.largest}"
+    return Outcome(verdict, reason, target, most[modules.index(claim.largest)].label, rows)

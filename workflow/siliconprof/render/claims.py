@@ -13,7 +13,7 @@ from typing import Any
 
 from siliconprof import words
 from siliconprof.claims.consistency import CONSISTENT, INCONSISTENT
-from siliconprof.claims.region import shown
+from siliconprof.claims.figures import shown
 from siliconprof.claims.verdicts import NOT_TESTABLE, VERDICTS
 from siliconprof.render.book import Book
 from siliconprof.render.data import Data
