@@ -87,42 +87,31 @@ def _changes(sources: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             continue
         if recorded["names_sha256"] and recorded["names_sha256"] != (names := _names(folder)):
             yield root, names
-        for name, recorded_facts in recorded["files"].items():
-            current = _status(folder / name)
-            if not _same(folder / name, recorded_facts, current):
-                yield str(folder / name), current
+        for name, before in recorded["files"].items():
+            now = _facts(folder / name, hashed=False)
+            if not _same(folder / name, before, now):
+                yield str(folder / name), now
 
 
-def _same(path: Path, recorded: dict[str, Any] | None, current: dict[str, int] | None) -> bool:
-    if recorded is None or current is None:
-        return recorded is None and current is None
-    if recorded["bytes"] != current["bytes"]:
-        return False
-    if recorded["mtime_ns"] == current["mtime_ns"]:
+def _same(path: Path, before: dict[str, Any] | None, now: dict[str, Any] | None) -> bool:
+    if before is None or now is None or before["bytes"] != now["bytes"]:
+        return before is now
+    if before["mtime_ns"] == now["mtime_ns"]:
         return True
-    return recorded["sha256"] is not None and recorded["sha256"] == _sha256(path, current)
+    return before["sha256"] is not None and before["sha256"] == (_facts(path) or {}).get("sha256")
 
 
-def _status(path: Path) -> dict[str, int] | None:
-    """Size and time of the last change of a file; None where there is no file."""
+def _facts(path: Path, hashed: bool = True) -> dict[str, Any] | None:
+    """Size, time of the last change and SHA-256 of a file; None where none can be read.
+
+    The SHA-256 is None where the file is too large, or `hashed` is False.
+    """
     try:
         status = path.stat()
+        digest = closure.sha256(path) if hashed and status.st_size <= SMALL_BYTES else None
     except OSError:
         return None
-    return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
-
-
-def _facts(path: Path) -> dict[str, Any] | None:
-    status = _status(path)
-    return None if status is None else status | {"sha256": _sha256(path, status)}
-
-
-def _sha256(path: Path, status: dict[str, int]) -> str | None:
-    """Hex SHA-256 of a file; None where it is too large or unreadable."""
-    try:
-        return closure.sha256(path) if status["bytes"] <= SMALL_BYTES else None
-    except OSError:
-        return None
+    return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": digest}
 
 
 def _below(folder: Path, files: Iterable[Path]) -> list[str]:
