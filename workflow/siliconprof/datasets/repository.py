@@ -32,7 +32,8 @@ MENDS = {
     "subset: its folder there",
     # Such as Common Voice since October 2025, which Mozilla distributes itself.
     "EmptyDatasetError": "set source: folder and path: a copy that holds them",
-    "gated": "log in by `hf auth login`, or set source: folder and path: a copy",
+    # The hub has it: its owner asks who reads it.
+    "DatasetNotFoundError": "log in by `hf auth login`, or set source: folder and path: a copy",
     "": "correct path, subset or split",
 }
 # Key that names a column -> what the column must hold, for code and for an error line.
@@ -154,7 +155,11 @@ def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
 def _open_hub(spec: DatasetSpec) -> Repository:
     """Open a dataset on the hub, or in the hub's cache when the hub cannot be reached."""
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import (
+        HFValidationError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     path = where = spec.path or ""
     if Path(path).expanduser().exists():  # `datasets` would read it instead of the hub
@@ -163,7 +168,7 @@ def _open_hub(spec: DatasetSpec) -> Repository:
         info = HfApi().dataset_info(path, revision=spec.revision)
         commit = revision = info.sha
         names = [file.rfilename for file in info.siblings or ()]
-    except (RepositoryNotFoundError, RevisionNotFoundError) as error:
+    except (HFValidationError, RepositoryNotFoundError, RevisionNotFoundError) as error:
         with_revision = f" with revision '{spec.revision}'" if spec.revision else ""
         raise spec.error(
             f"the hub has no dataset '{path}'{with_revision}, or it needs a login "
@@ -192,7 +197,7 @@ def _cached(spec: DatasetSpec, error: Exception) -> tuple[Path, list[str]]:
             )
         )
         names = [file.relative_to(folder).as_posix() for file in folder.rglob("*.*")]
-    except (OSError, ValueError):  # it is not cached, or the path is no name that the hub has
+    except OSError:  # it is not cached
         pass
     if not {*names} - {"README.md", ".gitattributes"}:
         raise spec.error(
