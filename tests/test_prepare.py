@@ -31,6 +31,7 @@ from prepare_stage import (
     run_stage,
     write_parquet,
 )
+from siliconprof.cells import config
 from siliconprof.datasets import (
     data_folder,
     dataset_spec,
@@ -299,6 +300,71 @@ def test_a_wrong_data_set_is_one_line(changes: Any, words: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_the_config_tells_all_mistakes_and_resolves_by_kind() -> None:
+    text = {"source": "builtin", "vocab_size": 512}
+    speech = text | {"kind": "speech"}
+    images = {"source": "builtin", "kind": "images"}
+    gpt2 = {"module": "gpt2", "trainer": "plain", "size": "small", "batch_size": 1}
+    asked: dict[str, Any] = {
+        "workloads": {"product": {"module": "matmul", "shapes": [[1, 8, 8, 8]]}},
+        "datasets": {"text": text, "speech": speech | {"clip_seconds": 3}, "images": images},
+    }
+    resolved = config.resolve(asked)
+    for name, own in (
+        ("text", {"max_bytes": 4_000_000}),
+        ("speech", {"clip_seconds": 3, "max_clips": 128, "n_mels": 80, "audio_column": "audio"}),
+        (
+            "images",
+            {"n_train": 50_000, "n_validation": 10_000, "n_test": 10_000}
+            | {"image_column": "image", "label_column": "label"},
+        ),
+    ):
+        entry = resolved["datasets"][name]
+        tokens = {"vocab_size": 512, "tokenizer": None, "text_column": "text", "split": "train"}
+        shared = {"kind": name, "source": "builtin", "path": None, "subset": None, "revision": None}
+        assert entry == shared | own | (tokens if name != "images" else {})
+        # what the rule hands to its stage
+        assert dataset_spec.parse(json.dumps({"name": name} | entry)).kind == name
+    assert config.resolve(resolved) == resolved
+
+    beyond = {"source": "hub", "path": "x", "n_mels": 64, "clip_seconds": 31, "split": "a+b"}
+    asked["datasets"] = {
+        "a": speech | {"kind": "speach"},
+        "b": text | {"clip_seconds": 3, "n_mels": 80},
+        "c": speech | {"source": "folder", "vocab_size": 260, "revision": "main"},
+        "d": speech | {"max_bytes": 5000},
+        "e": speech | beyond,
+        "f": images | {"source": "hub", "vocab_size": 512, "tokenizer": "gpt2", "split": "x"},
+        "g": {"source": "builtin", "n_train": 5},
+    }
+    asked["workloads"]["reads"] = gpt2 | {"dataset": "f"}
+    lines = dict(line.split(": ", 1) for line in config.check(asked))
+    for where, what in (
+        ("datasets.a.kind", "did you mean 'speech'"),
+        ("datasets.b.clip_seconds", "belongs to kind speech; this data set is of kind text"),
+        ("datasets.b.n_mels", "belongs to kind speech"),
+        ("datasets.c.path", "is missing; expected a folder"),
+        ("datasets.c.revision", "a folder has one revision"),
+        ("datasets.c.vocab_size", "expected at least 261"),
+        ("datasets.d.max_bytes", "belongs to kind text"),
+        ("datasets.e.n_mels", "expected one of: 80, 128"),
+        ("datasets.e.clip_seconds", "expected at most 30"),
+        ("datasets.e.split", "whole splits"),
+        (
+            "datasets.f.vocab_size",
+            "belongs to kind text or speech; this data set is of kind images",
+        ),
+        ("datasets.f.tokenizer", "belongs to kind text or speech"),
+        ("datasets.f.split", "belongs to kind text or speech"),
+        ("datasets.f.path", "is missing; expected a name on the hub"),
+        ("datasets.g.n_train", "belongs to kind images; this data set is of kind text"),
+        ("datasets.g.vocab_size", "is missing; expected integer"),
+        ("workloads.reads.dataset", "is of kind images; GPT-2 trains on text"),
+    ):
+        assert what in lines.pop(where), where
+    assert lines == {}
+
+
 def test_the_stage_says_one_line_and_leaves_old_files_alone(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     small = BUILTIN | {"max_bytes": 5000}
@@ -556,6 +622,7 @@ def test_reading_needs_numpy_only_and_so_does_drawing_images(kind: str, tmp_path
     prepare_here(SMALL[kind], tmp_path / "data")
     program = """
 from pathlib import Path
+from siliconprof.cells import config
 from siliconprof.datasets import data_folder, dataset_spec, prepare
 next(data_folder.load(sys.argv[1]).batches(2, **{"seq_len": 8} if "text" in sys.argv else {}, seed=0))
 if "images" in sys.argv:

@@ -115,7 +115,10 @@ def test_only_whole_and_own_data_are_taken_over(tmp_path: Path, monkeypatch: Any
     """Before a record counts: the same question, today's code, nothing damaged."""
     output = tmp_path / "data"
     facts, _ = prepare(BUILTIN | SMALL, output)
-    (entry,) = resolved(garments={key: v for key, v in (BUILTIN | SMALL).items() if key != "name"})
+    dataset = {key: value for key, value in (BUILTIN | SMALL).items() if key != "name"}
+    product = {"module": "matmul", "shapes": [[1, 8, 8, 8]]}
+    asked = {"datasets": {"garments": dataset}, "workloads": {"product": product}}
+    entry = config.resolve(asked)["datasets"]["garments"]
     assert freshness.verify_data(output, "garments", entry) == facts["sha256"]
     with pytest.raises(UserError, match="n_test changed from 10 to 11"):
         freshness.verify_data(output, "garments", entry | {"n_test": 11})
@@ -318,51 +321,3 @@ def test_wrong_idx_files_are_named(tmp_path: Path) -> None:
     ):
         (root / f"{images}.gz").write_bytes(data)
         assert words in objection(own, tmp_path / "refused")
-
-
-# -- config and pipeline ---------------------------------------------------------------------------
-
-
-def experiment(**datasets: dict[str, Any]) -> dict[str, Any]:
-    """A config with these data sets and a workload that reads none."""
-    product = {"module": "matmul", "shapes": [[1, 8, 8, 8]]}
-    return {"datasets": datasets, "workloads": {"product": product}}
-
-
-def resolved(**datasets: dict[str, Any]) -> list[dict[str, Any]]:
-    """Their entries with all defaults."""
-    return [*config.resolve(experiment(**datasets))["datasets"].values()]
-
-
-def test_config_knows_which_keys_images_have() -> None:
-    (entry,) = resolved(garments={"kind": "images", "source": "builtin"})
-    assert entry == {
-        "kind": "images",
-        "source": "builtin",
-        "path": None,
-        "subset": None,
-        "revision": None,
-        "n_train": 50_000,
-        "n_validation": 10_000,
-        "n_test": 10_000,
-        "image_column": "image",
-        "label_column": "label",
-    }
-    gpt2 = {"module": "gpt2", "trainer": "plain", "size": "small", "batch_size": 1, "dataset": "a"}
-    wrong = experiment(
-        a={"kind": "images", "source": "hub", "vocab_size": 512, "tokenizer": "gpt2", "split": "x"},
-        b={"source": "builtin", "n_train": 5},
-        c={"kind": "image", "source": "builtin"},
-    )
-    wrong["workloads"]["reads"] = gpt2
-    belongs = "belongs to kind text or speech; this data set is of kind images, leave it out"
-    assert set(config.check(wrong)) == {
-        f"datasets.a.vocab_size: {belongs}",
-        f"datasets.a.tokenizer: {belongs}",
-        f"datasets.a.split: {belongs}",
-        "datasets.a.path: is missing; expected a name on the hub",
-        "datasets.b.n_train: belongs to kind images; this data set is of kind text, leave it out",
-        "datasets.b.vocab_size: is missing; expected integer",
-        "datasets.c.kind: is 'image'; expected one of: text, speech, images; did you mean 'images'?",
-        "workloads.reads.dataset: is of kind images; GPT-2 trains on text",
-    }

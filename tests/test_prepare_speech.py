@@ -416,50 +416,6 @@ def test_a_transcript_longer_than_the_decoder_is_left_out(
     assert data_folder.load(tmp_path).labels.shape[1] == 4 + len("fits too") < 448
 
 
-# -- config ------------------------------------------------------------------------------------
-
-
-def test_config_tells_all_mistakes_of_data_sets_and_resolves_by_kind() -> None:
-    speech = {"kind": "speech", "source": "builtin", "vocab_size": 512}
-    text = {"source": "builtin", "vocab_size": 512}
-    asked: dict[str, Any] = {
-        "workloads": {"p": {"module": "matmul", "shapes": [[1, 8, 8, 8]]}},
-        "datasets": {"good": speech | {"clip_seconds": 3}, "text": text},
-    }
-    resolved = config.resolve(asked)
-    assert resolved["datasets"]["good"]["max_clips"] == 128
-    assert resolved["datasets"]["text"]["kind"] == "text"
-    assert "max_bytes" not in resolved["datasets"]["good"]
-    assert "clip_seconds" not in resolved["datasets"]["text"]
-    assert config.resolve(resolved) == resolved
-    for name, entry in resolved["datasets"].items():  # what the rule hands to its stage
-        assert dataset_spec.parse(json.dumps({"name": name} | entry)).name == name
-
-    beyond = {"source": "hub", "path": "x", "n_mels": 64, "clip_seconds": 31, "split": "a+b"}
-    asked["datasets"] = {
-        "a": speech | {"kind": "speach"},
-        "b": text | {"clip_seconds": 3, "n_mels": 80},
-        "c": speech | {"source": "folder", "vocab_size": 260, "revision": "main"},
-        "d": speech | {"max_bytes": 5000},
-        "e": speech | beyond,
-    }
-    lines = dict(line.split(": ", 1) for line in config.check(asked))
-    for where, what in (
-        ("a.kind", "did you mean 'speech'"),
-        ("b.clip_seconds", "belongs to kind speech; this data set is of kind text"),
-        ("b.n_mels", "belongs to kind speech"),
-        ("c.path", "is missing; expected a folder"),
-        ("c.revision", "a folder has one revision"),
-        ("c.vocab_size", "expected at least 261"),
-        ("d.max_bytes", "belongs to kind text"),
-        ("e.n_mels", "expected one of: 80, 128"),
-        ("e.clip_seconds", "expected at most 30"),
-        ("e.split", "whole splits"),
-    ):
-        assert what in lines.pop(f"datasets.{where}"), where
-    assert lines == {}
-
-
 # -- what the measured process reads ------------------------------------------------------------
 
 
