@@ -70,46 +70,8 @@ def a_point(seconds: float) -> dict[str, Any]:
 
 
 def a_host(label: str, fingerprint: str = OTHER_FINGERPRINT) -> dict[str, Any]:
-    """A host file of the least that a host can be."""
-    cpu = {
-        "model": "x",
-        "physical_cores": 1,
-        "logical_cores": 1,
-        "usable_cores": 1,
-        "memory_bytes": 1,
-        "features": [],
-    }
-    device = {
-        "id": "cpu-x",
-        "registry_id": None,
-        "name": "x",
-        "kind": "cpu",
-        "vendor": "unknown",
-        "memory_bytes": 1,
-        "memory_kind": "system",
-        "index": 0,
-        "gpu_cores": None,
-        "driver": None,
-        "backends": ["mlx"],
-    }
-    return {
-        "schema_version": 1,
-        "label": label,
-        "fingerprint": fingerprint,
-        "fingerprint_parts": {
-            "machine_id_sha256": None,
-            "cpu_model": "x",
-            "architecture": "x86_64",
-        },
-        "os": {"system": "Linux", "release": "6", "distribution": None, "machine": "x86_64"},
-        "cpu": cpu,
-        "devices": [device],
-        "backends": {},
-        "packages": {"python": "3.11"},
-        "blas": {"torch": None, "mlx": None, "numpy": None},
-        "driver": dict.fromkeys(("nvidia", "macos", "cuda_runtime", "rocm_runtime", "cublas")),
-        "quick_facts_sha256": "f" * 64,
-    }
+    """A host file."""
+    return host_file() | {"label": label, "fingerprint": fingerprint}
 
 
 def put(results: Path, data: dict[str, Any], history: bool = False) -> Path:
@@ -174,40 +136,28 @@ def packed(there: Path, tmp_path: Path) -> Path:
 
 
 def test_a_measured_record_comes_through_byte_for_byte(tmp_path, here):
+    """As does one with samples by the hundred thousand and a loss nobody can take the exp of."""
     results = tmp_path / "there" / "results"
-    cell = a_cell()
     path = results / MEMBER
-    command = [sys.executable, "-m", "siliconprof.measure", "--cell", cell.to_json()]
+    command = [sys.executable, "-m", "siliconprof.measure", "--cell", a_cell().to_json()]
     environment = {"PYTHONPATH": "workflow", "SILICONPROF_LOCK_FILE": str(tmp_path / "lock")}
+    command += ["--output", str(path)]
     done = subprocess.run(
-        [*command, "--output", str(path)],
-        cwd=ROOT,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
+        command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert record.read(path)["status"] == "ok", record.read(path)["reason"]
-    bundle.pack(results, ["far"], tmp_path / "far.zip")
-    done = bundle.import_bundle(tmp_path / "far.zip", here)
-    assert (done.added, done.present, done.replaced) == (1, 0, 0)
-    assert (here / MEMBER).read_bytes() == path.read_bytes()
-    assert record.read(here / MEMBER) == record.read(path)
-
-
-def test_what_hours_leave_is_written_read_and_brought_over(tmp_path, here):
-    """Samples by the hundred thousand, and a training whose loss nobody can take the exp of."""
-    results = tmp_path / "there" / "results"
     evaluation = {"step": 1, "loss": 500.0, "perplexity": 1e217, "seconds": 0.1}
-    data = a_record(a_cell())
+    data = a_record(a_cell(workload="long"))
     data["points"] = record.finite([a_point(1.0) | {"evaluations": [evaluation]}])
     data["method"] = data["method"] | {"many": list(range(250_000))}
-    path = put(results, data)
-    (found,) = record.read(path)["points"][0]["evaluations"]
+    long = put(results, data)
+    (found,) = record.read(long)["points"][0]["evaluations"]
     assert (found["loss"], found["perplexity"]) == (500.0, None)
     bundle.pack(results, ["far"], tmp_path / "far.zip")
-    assert bundle.import_bundle(tmp_path / "far.zip", here).added == 1
-    assert (here / MEMBER).read_bytes() == path.read_bytes()
+    done = bundle.import_bundle(tmp_path / "far.zip", here)
+    assert (done.added, done.present, done.replaced) == (2, 0, 0)
+    assert tree(here / "records/far") == tree(results / "records/far")
 
 
 def test_equal_records_make_equal_bundles_and_an_import_adds_what_is_missing(
@@ -631,7 +581,7 @@ def test_a_listing_that_does_not_fit(packed, here):
     ]
 
 
-def test_what_is_no_sound_zip(packed, here):
+def test_what_is_no_sound_zip(packed, here, monkeypatch):
     whole = packed.read_bytes()
     with zipfile.ZipFile(packed) as archive:
         info = archive.getinfo(MEMBER)
@@ -655,11 +605,13 @@ def test_what_is_no_sound_zip(packed, here):
         packed.write_bytes(content)
         assert unsound(packed, here)[0].startswith(says)
     packed.write_bytes(whole)
-    assert len(bundle_check.read_bundle(packed, limit_bytes=total).records) == 2
-    with pytest.raises(UserError, match=f"{total} bytes unpacked, over the limit of {total - 1}"):
-        bundle_check.read_bundle(packed, limit_bytes=total - 1)
-    with pytest.raises(UserError, match="far.zip: over the limit of 100 bytes"):
-        bundle_check.read_bundle(packed, limit_bytes=100)
+    monkeypatch.setattr(bundle_check, "LIMIT_BYTES", total)
+    assert len(bundle_check.read_bundle(packed).records) == 2
+    for limit, says in ((total - 1, f"{total} bytes unpacked, over"), (100, "over the limit of 1")):
+        monkeypatch.setattr(bundle_check, "LIMIT_BYTES", limit)
+        with pytest.raises(UserError, match=says):
+            bundle_check.read_bundle(packed)
+    monkeypatch.undo()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr(MEMBER, "{}")
     assert unsound(packed, here)[0] == "no manifest.json: not a bundle of this program"
@@ -700,56 +652,63 @@ def test_versions_that_cannot_be_read(packed, here):
 
 def test_records_that_are_not_what_they_say(packed, here):
     cell = json.loads(a_cell().to_json())
-    changes: dict[str, Callable[[bytes], bytes]] = {
-        "edited": lambda content: content.replace(b"2026-01-02", b"2026-01-03"),
-        "not-json": lambda content: content[:-5],
-        "nan": lambda content: content.replace(b'"seed": 0', b'"seed": NaN'),
-        "infinite": lambda content: content.replace(b'"seed": 0', b'"seed": 1e999'),
-        "digits": lambda content: content.replace(b'"seed": 0', b'"seed": 1' + b"0" * 10_000),
-        "integer": lambda content: content.replace(b'"seed": 0', b'"seed": 18446744073709551616'),
-        "huge": lambda content: resealed(content, accounting={"wall_s": 1e308}),
-        "negative": lambda content: resealed(content, points=[a_point(-1.0)]),
-        "ages": lambda content: resealed(content, points=[a_point(1e10)]),
-        "counts": lambda content: resealed(content, points=[a_point(1.0) | {"flops": 0.5}]),
-        "tokens": lambda content: resealed(content, points=[a_point(1.0) | {"params": {"m": -64}}]),
-        "late": lambda content: resealed(content, started_at="9999-99-99<b>"),
-        "deep": lambda content: b"[" * 2000,
-        "list": lambda content: b"[]",
-        "off-schema": lambda content: resealed(content, surprise=1, status="great"),
-        "host": lambda content: resealed(content, cell=cell | {"host": "desk"}),
-        "place": lambda content: resealed(content, cell=cell | {"precision": "bf16"}),
+
+    def seed(text: str) -> Callable[[bytes], bytes]:
+        return lambda content: content.replace(b'"seed": 0', f'"seed": {text}'.encode())
+
+    def but(**change: Any) -> Callable[[bytes], bytes]:
+        return lambda content: resealed(content, **change)
+
+    # workload -> (how its record is changed, how the line that refuses it begins)
+    changes: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+        "edited": (
+            lambda content: content.replace(b"2026-01-02", b"2026-01-03"),
+            "its content does not match its own `sha256`",
+        ),
+        "not-json": (lambda content: content[:-5], "damaged: "),
+        "nan": (seed("NaN"), "damaged: nan is not a JSON number"),
+        "infinite": (seed("1e999"), "damaged: inf is not a JSON number"),
+        "digits": (seed("1" + "0" * 10_000), "damaged: Exceeds the limit"),
+        "integer": (seed("18446744073709551616"), "damaged: an integer beyond 64 bits"),
+        "huge": (but(accounting={"wall_s": 1e308}), "damaged: 1e+308 is too large"),
+        "negative": (
+            but(points=[a_point(-1.0)]),
+            "points.0.times.step_s.0: is -1.0; expected at l",
+        ),
+        "ages": (but(points=[a_point(1e10)]), "points.0.times.step_s.0: is 10000000000.0; expec"),
+        "counts": (but(points=[a_point(1.0) | {"flops": 0.5}]), "points.0.flops: is 0.5; expected"),
+        "tokens": (
+            but(points=[a_point(1.0) | {"params": {"m": -64}}]),
+            "points.0.params.m: is -64; expected at least 0",
+        ),
+        "late": (
+            but(started_at="9999-99-99<b>"),
+            "started_at: is '9999-99-99<b>'; expected a date-time that exists",
+        ),
+        "deep": (lambda content: b"[" * 2000, "damaged: nested too deeply"),
+        "list": (lambda content: b"[]", "damaged: not a JSON object"),
+        "off-schema": (but(surprise=1), "surprise: unknown key"),
+        "host": (
+            but(cell=cell | {"host": "desk"}),
+            f"the record of another cell, {MEMBER.replace('far', 'desk')!r}",
+        ),
+        "place": (
+            but(cell=cell | {"precision": "bf16"}),
+            f"the record of another cell, {MEMBER.replace('fp32', 'bf16')!r}",
+        ),
     }
 
     def change(files: dict[str, bytes]) -> None:
         content = files.pop(MEMBER)
-        for name, altered in changes.items():
+        for name, (altered, _) in changes.items():
             files[MEMBER.replace("product", name)] = altered(content)
 
     rebuilt(packed, change)
-    lines = unsound(packed, here)
     said: dict[str, list[str]] = {name: [] for name in changes}
-    for line in lines:
+    for line in unsound(packed, here):
         said[line.split("/")[4]].append(line.split("': ", 1)[1])
-    assert said["edited"] == ["its content does not match its own `sha256`"]
-    assert said["not-json"][0].startswith("damaged: ")
-    assert said["nan"] == ["damaged: nan is not a JSON number"]
-    assert said["infinite"] == ["damaged: inf is not a JSON number"]
-    assert "digits" in said["digits"][0] and len(said["digits"]) == 1
-    assert said["integer"] == ["damaged: an integer beyond 64 bits"]
-    assert said["huge"] == ["damaged: 1e+308 is too large"]
-    assert said["negative"] == ["points.0.times.step_s.0: is -1.0; expected at least 0"]
-    assert "expected at most" in said["ages"][0]
-    assert said["counts"] == ["points.0.flops: is 0.5; expected at least 1"]
-    assert said["tokens"] == ["points.0.params.m: is -64; expected at least 0"]
-    assert said["late"][0].startswith(
-        "started_at: is '9999-99-99<b>'; expected a date-time that exists"
-    )
-    assert said["deep"] == ["damaged: nested too deeply"]
-    assert said["list"] == ["damaged: not a JSON object"]
-    assert len(said["off-schema"]) == 2 and "surprise: unknown key" in said["off-schema"][0]
-    assert said["host"] == [f"the record of another cell, {MEMBER.replace('far', 'desk')!r}"]
-    place = MEMBER.replace("fp32", "bf16")
-    assert said["place"] == [f"the record of another cell, {place!r}"]
+    for name, (_, begins) in changes.items():
+        assert said[name] and said[name][0].startswith(begins), (name, said[name])
 
 
 def test_manifests_and_host_files_that_are_not_what_they_say(packed, here):
@@ -914,16 +873,8 @@ def test_two_references_of_one_cell_are_refused_unless_they_are_the_same(tmp_pat
 
     def aggregated(*names: str) -> int:
         folders = [str(results / "reference" / name) for name in names]
-        aggregate.main(
-            [
-                "--matrix",
-                "results/matrix.json",
-                "--output-dir",
-                "results/tables",
-                "--reference",
-                *folders,
-            ]
-        )
+        arguments = ["--matrix", "results/matrix.json", "--output-dir", "results/tables"]
+        aggregate.main([*arguments, "--reference", *folders])
         return (results / "tables/cells.csv").read_text().count("\nreference,")
 
     assert aggregated("a", "b") == 1

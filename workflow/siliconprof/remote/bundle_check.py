@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import math
 import re
 import stat
@@ -69,6 +70,11 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def as_json(document: Any) -> str:
+    """A document as a bundle has it: the same content gives the same text."""
+    return json.dumps(document, indent=1, sort_keys=True) + "\n"
+
+
 def as_packed(data: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     """(a record in today's schema as `pack` writes it, whether its file is of an older one).
 
@@ -101,16 +107,11 @@ def _member_problem(info: zipfile.ZipInfo) -> str | None:
 
 
 def _contents(
-    archive: zipfile.ZipFile, limit_bytes: int, problems: list[str]
+    archive: zipfile.ZipFile, problems: list[str]
 ) -> Iterator[tuple[str, bytes, dict[str, Any]]]:
     """(name, content, JSON object) of every sound member; the others' problems are appended."""
-    members = archive.infolist()
-    total = sum(info.file_size for info in members)
-    if total > limit_bytes:
-        problems.append(f"{total} bytes unpacked, over the limit of {limit_bytes}")
-        return
     spellings: dict[str, str] = {}  # some file systems ignore case
-    for info in members:
+    for info in archive.infolist():
         name = info.orig_filename
         problem = _member_problem(info)
         if name.casefold() in spellings:
@@ -177,8 +178,8 @@ def _listing_problems(
             yield f"{name!r}: SHA-256 differs from that in {MANIFEST}"
 
 
-def _record(name: str, stored: dict[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
-    """(a member's record in today's schema or None, what is wrong with it)."""
+def _record(name: str, stored: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """(a member's record in today's schema where it can be read, what is wrong with it)."""
     try:
         intact = stored.get("sha256") == record.content_sha256(stored)
     except ValueError:  # 1e999 is read as an infinity, which no record can hold
@@ -187,7 +188,7 @@ def _record(name: str, stored: dict[str, Any]) -> tuple[dict[str, Any] | None, l
     try:
         data = record.as_today(stored)
     except (ValueError, UserError) as error:
-        return None, [*problems, str(error)]
+        return stored, [*problems, str(error)]
     problems += (record.schema_problems(data) or [])[:5]
     return data, problems or place_problems(name, data["cell"])
 
@@ -218,19 +219,16 @@ def can_check() -> bool:
     return True
 
 
-def read_bundle(path: Path, limit_bytes: int = LIMIT_BYTES) -> Bundle:
+def read_bundle(path: Path) -> Bundle:
     """A bundle, every part of it checked; nothing is written.
-
-    Args:
-        limit_bytes: of everything in it, unpacked; it is held in memory.
 
     Raises:
         UserError: it is not a bundle; or all its problems, one line each.
     """
-    return check(bytes_of(path, limit_bytes), path, limit_bytes)
+    return check(bytes_of(path), path)
 
 
-def bytes_of(path: Path, limit_bytes: int = LIMIT_BYTES) -> bytes:
+def bytes_of(path: Path) -> bytes:
     """A bundle's own bytes, unchecked.
 
     Raises:
@@ -241,14 +239,14 @@ def bytes_of(path: Path, limit_bytes: int = LIMIT_BYTES) -> bytes:
             f"{path}: checking a bundle needs jsonschema and PyYAML; install the pins in envs/"
         )
     try:
-        if path.stat().st_size > limit_bytes:
-            raise UserError(f"{path}: over the limit of {limit_bytes} bytes")
+        if path.stat().st_size > LIMIT_BYTES:
+            raise UserError(f"{path}: over the limit of {LIMIT_BYTES} bytes")
         return path.read_bytes()  # all at once, so that it cannot change under way
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from None
 
 
-def check(packed: bytes, path: Path, limit_bytes: int = LIMIT_BYTES) -> Bundle:
+def check(packed: bytes, path: Path) -> Bundle:
     """The bundle in the bytes of a zip file, every part of it checked.
 
     Args:
@@ -262,9 +260,12 @@ def check(packed: bytes, path: Path, limit_bytes: int = LIMIT_BYTES) -> Bundle:
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise UserError(f"{path}: not a bundle: {error}") from None
     problems: list[str] = []
+    total = sum(info.file_size for info in archive.infolist())
+    if total > LIMIT_BYTES:  # it is held in memory
+        raise _refusal(path, [f"{total} bytes unpacked, over the limit of {LIMIT_BYTES}"])
     files: dict[str, bytes] = {}
     contents: dict[str, dict[str, Any]] = {}
-    for name, content, document in _contents(archive, limit_bytes, problems):
+    for name, content, document in _contents(archive, problems):
         files[name], contents[name] = content, document
     manifest = contents.pop(MANIFEST, None)
     if manifest is None:
@@ -278,14 +279,12 @@ def check(packed: bytes, path: Path, limit_bytes: int = LIMIT_BYTES) -> Bundle:
     with_records = {label_of(name) for name in files if name.startswith("records/")}
     for name, document in contents.items():
         if name.startswith("records/"):
-            data, own_problems = _record(name, document)
-            if data is not None:
-                records[name] = data
+            records[name], own_problems = _record(name, document)
         else:
             own_problems = _host_problems(name, document, with_records)
         problems += [f"{name!r}: {problem}" for problem in own_problems]
-    methods = {data["method_version"] for data in records.values()}
     if not problems:
+        methods = {data["method_version"] for data in records.values()}
         problems = [
             f"{MANIFEST}: {key} are {manifest[key]}, those of the records {sorted(inside)}"
             for key, inside in (("hosts", with_records), ("method_versions", methods))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from siliconprof.remote.bundle_check import (
     MANIFEST,
     RESERVED_LABEL,
     Bundle,
+    as_json,
     as_packed,
     bytes_of,
     check,
@@ -79,13 +80,20 @@ def import_bundle(
     if not results.is_dir():
         raise UserError(f"{results}: no such folder; run this in a checkout, or give --results")
     state = {name: _state(results / name, data) for name, data in bundle.records.items()}
-    _refuse_labels(bundle, results, only)
-    _refuse_other_machines(bundle, results)
-    if not replace:
-        _refuse_differences(bundle, results, state)
+    refusals = [*_refusals(bundle, results, only)]
+    if not refusals and not replace:
+        refusals = [*_differences(bundle, results, state)]
+    if refusals:
+        raise UserError("\n".join(refusals))
     for label in bundle.hosts:  # before the host file, see `own_labels`
-        signature = _signature(bundle, results, label, by, unchecked)
-        record.write_atomically(_note_path(results, label), _note(bundle, by, signature))
+        note = {
+            "bundle": path.name,
+            "sha256": bundle.sha256,
+            "signed_by": by,  # None: nobody, or not checked
+            "signature": _signature(bundle, results, label, by, unchecked),
+            "manifest": {key: value for key, value in bundle.manifest.items() if key != "files"},
+        }
+        record.write_atomically(_note_path(results, label), as_json(note))
     for name, raw in sorted(bundle.files.items()):
         target, how = results / name, state.get(name)
         with writing(target):
@@ -107,31 +115,52 @@ def import_bundle(
     )
 
 
-def _refuse_labels(bundle: Bundle, results: Path, only: str | None) -> None:
-    """Refuse records under labels that this checkout measures itself, or that were not asked for.
+def _refusals(bundle: Bundle, results: Path, only: str | None) -> Iterator[str]:
+    """Why records under the labels of a bundle may not come in, one line for each label.
 
-    Raises:
-        UserError: one line.
+    They were not asked for; this checkout measures under that label itself; or the label stands for
+    another machine here, and two would pass for one.
     """
+    from siliconprof.hosts import host_file as hosts
+
     if only is not None and {*bundle.hosts} - {only}:
-        raise UserError(
+        yield (
             f"its bundle holds records of {', '.join(bundle.hosts)}: a host may send its own only; "
             "nothing imported"
         )
+        return
     own, run = own_labels(results), _labels_of_the_run(results)
     for label in bundle.hosts:
         held = f"{bundle.path}: holds records of host '{label}', which"
+        name = f"hosts/{label}.json"
         if label.casefold() in own:
-            raise UserError(
+            yield (
                 f"{held} is this host: a bundle cannot change its records (to move a checkout, "
                 "copy results/ into it)"
             )
-        if label.casefold() in run:
-            raise UserError(
+        elif label.casefold() in run:
+            yield (
                 f"{held} this checkout measures too (see {results / 'matrix.json'}): the two could "
                 "not be told apart; give one of them another label, in `cluster` of this config or "
                 "as `host` of the other checkout's"
             )
+        elif name in bundle.files and (path := results / name).exists():
+            if hosts.load(path)["fingerprint"] != parsed(bundle.files[name])["fingerprint"]:
+                message = (
+                    f"'{label}' is another machine here: give one of the two another label, or "
+                    f"delete {path} and {results / 'records' / label}; nothing imported"
+                )
+                yield f"{bundle.path}: {validation.one_line(message)}"
+
+
+def _differences(bundle: Bundle, results: Path, state: Mapping[str, str]) -> Iterator[str]:
+    """The records here that a bundle would replace, one line each, and how to have them replaced."""
+    changed = {name: how for name, how in sorted(state.items()) if how in ("differs", "damaged")}
+    for name, how in changed.items():
+        yield f"{results / name}: the record here {'is damaged' if how == 'damaged' else how}"
+    if changed:
+        end = "nothing imported; --replace imports it and keeps the replaced records in "
+        yield f"{bundle.path}: {end}{results / 'history'}"
 
 
 def own_labels(results: Path) -> set[str]:
@@ -197,17 +226,6 @@ def _signature(bundle: Bundle, results: Path, label: str, by: str | None, unchec
     return "good" if same else "in part"
 
 
-def _note(bundle: Bundle, by: str | None, signature: str) -> str:
-    document = {
-        "bundle": bundle.path.name,
-        "sha256": bundle.sha256,
-        "signed_by": by,  # None: nobody, or not checked
-        "signature": signature,
-        "manifest": {key: value for key, value in bundle.manifest.items() if key != "files"},
-    }
-    return json.dumps(document, indent=1, sort_keys=True) + "\n"
-
-
 def _state(path: Path, incoming: Mapping[str, Any]) -> str:
     """How the record here compares with the incoming one: absent, same, differs or damaged."""
     if not path.exists():
@@ -218,49 +236,8 @@ def _state(path: Path, incoming: Mapping[str, Any]) -> str:
         return "differs"
     except UserError:
         return "damaged"
-    if existing["sha256"] == incoming["sha256"]:
-        return "same"
-    return "same" if as_packed(existing)[0]["sha256"] == incoming["sha256"] else "differs"
-
-
-def _refuse_other_machines(bundle: Bundle, results: Path) -> None:
-    """Refuse a label that stands for another machine here: two would pass for one.
-
-    Raises:
-        UserError: one line for each.
-    """
-    from siliconprof.hosts import host_file as hosts
-
-    lines = []
-    for label in bundle.hosts:
-        name = f"hosts/{label}.json"
-        path = results / name
-        if name in bundle.files and path.exists():
-            here, there = hosts.load(path), parsed(bundle.files[name])
-            if here["fingerprint"] != there["fingerprint"]:
-                message = (
-                    f"'{label}' is another machine here: give one of the two another label, or delete "
-                    f"{path} and {results / 'records' / label}; nothing imported"
-                )
-                lines.append(f"{bundle.path}: {validation.one_line(message)}")
-    if lines:
-        raise UserError("\n".join(lines))
-
-
-def _refuse_differences(bundle: Bundle, results: Path, state: Mapping[str, str]) -> None:
-    """Refuse a bundle that would replace records here.
-
-    Raises:
-        UserError: one line for each.
-    """
-    lines = [
-        f"{results / name}: the record here {'is damaged' if how == 'damaged' else 'differs'}"
-        for name, how in sorted(state.items())
-        if how in ("differs", "damaged")
-    ]
-    if lines:
-        end = "nothing imported; --replace imports it and keeps the replaced records in "
-        raise UserError("\n".join([*lines, f"{bundle.path}: {end}{results / 'history'}"]))
+    seals = (existing["sha256"], as_packed(existing)[0]["sha256"])
+    return "same" if incoming["sha256"] in seals else "differs"
 
 
 def unpack_reference(path: Path, output: Path) -> Bundle:
@@ -275,6 +252,5 @@ def unpack_reference(path: Path, output: Path) -> Bundle:
     with writing(output):
         for name, content in bundle.files.items():
             record.write_atomically(output / name, content.decode("utf-8"))
-        manifest = json.dumps(bundle.manifest, indent=1, sort_keys=True) + "\n"
-        record.write_atomically(output / MANIFEST, manifest)
+        record.write_atomically(output / MANIFEST, as_json(bundle.manifest))
     return bundle

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import stat
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from siliconprof.remote.bundle_check import (
     BUNDLE_VERSION,
     MANIFEST,
     RESERVED_LABEL,
+    as_json,
     as_packed,
     can_check,
     check,
@@ -37,6 +37,8 @@ _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can say
 _FREE = re.compile(r"(?:^|_)(?:reasons?|detail|restarts|message|mend|text|prompt|given_up)$")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
+Documents = dict[str, dict[str, Any]]  # member of a bundle -> a record or host file
+
 
 @dataclass(frozen=True)
 class Packed:
@@ -44,30 +46,6 @@ class Packed:
 
     hosts: Sequence[str]
     lines: Sequence[str]
-
-
-@dataclass
-class _Content:
-    """The documents of a bundle, the manifest left out."""
-
-    records: dict[str, dict[str, Any]] = field(default_factory=dict)  # member -> in today's schema
-    hosts: dict[str, dict[str, Any]] = field(default_factory=dict)  # member -> host file
-    files: dict[str, bytes] = field(default_factory=dict)  # those as they are on disk
-    older: int = 0  # records of older schemas
-    excluded: int = 0  # records
-
-    def exclude(self, shas: Collection[str]) -> None:
-        """Leave out records by their SHA-256, and the files of hosts that then have none."""
-        for name in [name for name, data in self.records.items() if data["sha256"] in shas]:
-            del self.records[name]
-            self.excluded += 1
-        left = {label_of(name) for name in self.records}
-        self.hosts = {name: data for name, data in self.hosts.items() if label_of(name) in left}
-
-    def members(self) -> dict[str, bytes]:
-        """The content of every member."""
-        contents = self.records | self.hosts
-        return {name: self.files.get(name) or _json(data) for name, data in contents.items()}
 
 
 def pack(
@@ -103,28 +81,32 @@ def pack(
         if path.exists() and not force:
             raise UserError(f"{path}: exists; name another file, or replace it with --force")
     labels = sorted(path.name for path in (results / "records").glob("*") if path.is_dir())
-    chosen = _chosen_hosts(results, labels, hosts)
-    content = _gathered(results, chosen, without)
+    chosen = _chosen_hosts(results, labels, hosts or ())
+    documents, files = _gathered(results, chosen)
+    n_records = len(_records(documents))
+    documents = _excluding(documents, without)
     notes = []
-    if content.older:
-        notes = [f"{content.older} records of older versions redacted, in the bundle alone"]
+    older = len(_records(documents).keys() - files.keys())
+    if older:
+        notes = [f"{older} records of older versions redacted, in the bundle alone"]
     if anonymous is not None:
         salt = anonymise.salt(results, anonymous)
-        content, replaced = _anonymised(results, labels, content, salt)
+        documents, replaced = _anonymised(documents, results, labels, salt)
+        documents, files = _excluding(documents, without), {}
         notes += replaced
-    content.exclude(without)
     if look is not None:
-        look(free_texts((content.records | content.hosts).values()))
-    inside = sorted({label_of(name) for name in content.records})
-    members = content.members()
-    manifest = _manifest(inside, content.records.values(), members, anonymous is not None)
-    packed = _zipped(members | {MANIFEST: manifest})
+        look(free_texts(documents.values()))
+    records = _records(documents)
+    inside = sorted({label_of(name) for name in records})
+    members = {name: files.get(name) or as_json(data).encode() for name, data in documents.items()}
+    manifest = _manifest(inside, records.values(), members, anonymous is not None)
+    packed = _zipped(members | {MANIFEST: as_json(manifest).encode()})
     if can_check():
         check(packed, output)  # what leaves here can be imported
     of = f" of {', '.join(inside)}" if inside else ""
-    lines = [f"{output}: {len(content.records)} records{of}, {len(packed)} bytes"]
-    if content.excluded:
-        lines.append(f"{content.excluded} records not packed: listed in the file of --without")
+    lines = [f"{output}: {len(records)} records{of}, {len(packed)} bytes"]
+    if excluded := n_records - len(records):
+        lines.append(f"{excluded} records not packed: listed in the file of --without")
     left_out = [label for label in labels if label not in chosen]
     if left_out:
         lines.append(f"hosts not packed: {', '.join(left_out)}; add them with --host")
@@ -140,13 +122,14 @@ def pack(
     return Packed(inside, [*lines, *notes])
 
 
-def _gathered(results: Path, chosen: Sequence[str], without: Collection[str]) -> _Content:
-    """The records and host files of some hosts.
+def _gathered(results: Path, chosen: Sequence[str]) -> tuple[Documents, dict[str, bytes]]:
+    """(the records, in today's schema, and host files of some hosts; those that are so on disk).
 
     Raises:
         UserError: damaged or misplaced ones, all of them.
     """
-    content = _Content()
+    documents: Documents = {}
+    files: dict[str, bytes] = {}
     problems = []
     for label in chosen:
         for path in sorted((results / "records" / label).rglob("*.json")):
@@ -160,19 +143,30 @@ def _gathered(results: Path, chosen: Sequence[str], without: Collection[str]) ->
                 problems.append(f"{path}: damaged record: no environment")
                 continue
             problems += [f"{name!r}: {line}" for line in place_problems(name, data["cell"])]
-            if data["sha256"] in without:
-                content.excluded += 1
-                continue
-            content.records[name], older = as_packed(data)
-            content.older += older
+            documents[name], older = as_packed(data)
             if not older:
-                content.files[name] = path.read_bytes()
-        host_file = results / "hosts" / f"{label}.json"
-        if host_file.is_file():
-            _add_host_file(content, host_file)
+                files[name] = path.read_bytes()
+        path = results / "hosts" / f"{label}.json"
+        if path.is_file():
+            name, raw = f"hosts/{label}.json", path.read_bytes()
+            documents[name] = _host_file(path)
+            if documents[name] == parsed(raw):
+                files[name] = raw
     if problems:
         raise UserError("\n".join(problems))
-    return content
+    return documents, files
+
+
+def _records(documents: Documents) -> Documents:
+    """Those of the documents that are records."""
+    return {name: data for name, data in documents.items() if name.startswith("records/")}
+
+
+def _excluding(documents: Documents, shas: Collection[str]) -> Documents:
+    """The documents without some records, by SHA-256, and without hosts that then have none."""
+    left = {name for name, data in _records(documents).items() if data["sha256"] not in shas}
+    hosts = {f"hosts/{label_of(name)}.json" for name in left}
+    return {name: data for name, data in documents.items() if name in left | hosts}
 
 
 def free_texts(values: Iterable[Any]) -> list[tuple[int, str]]:
@@ -196,26 +190,26 @@ def free_texts(values: Iterable[Any]) -> list[tuple[int, str]]:
 
 
 def _anonymised(
-    results: Path, local_labels: Sequence[str], content: _Content, salt: bytes
-) -> tuple[_Content, list[str]]:
-    """(the content without labels, lines that list the replacements).
+    documents: Documents, results: Path, local_labels: Sequence[str], salt: bytes
+) -> tuple[Documents, list[str]]:
+    """(the documents without labels of hosts, lines that list the replacements).
 
     Args:
         local_labels: labels of all hosts with records here; a record may name another host than its own.
     """
-    files = {path.stem for path in (results / "hosts").glob("*.json")} - {RESERVED_LABEL}
-    inside = (content.records | content.hosts).values()
-    anonymiser = anonymise.Anonymiser(salt, {*local_labels, *files}, inside)
-    anonymised = _Content(excluded=content.excluded)
-    for name, document in content.records.items():
-        data = anonymiser.record(document)
-        member = f"records/{record.cell_path(data)}.json"
-        if member in anonymised.records:
+    labels = {path.stem for path in (results / "hosts").glob("*.json")} - {RESERVED_LABEL}
+    anonymiser = anonymise.Anonymiser(salt, {*local_labels, *labels}, documents.values())
+    anonymised: Documents = {}
+    for name, document in documents.items():
+        if name.startswith("records/"):
+            data = anonymiser.record(document)
+            member = f"records/{record.cell_path(data)}.json"
+        else:
+            data = anonymiser.host_file(document)
+            member = f"hosts/{data['label']}.json"
+        if member in anonymised:
             raise UserError(f"{name}: once anonymised, another file has the same path, {member!r}")
-        anonymised.records[member] = data
-    for document in content.hosts.values():
-        data = anonymiser.host_file(document)
-        anonymised.hosts[f"hosts/{data['label']}.json"] = data
+        anonymised[member] = data
     notes = [f"replaced: {was} -> {now}" for was, now in sorted(anonymiser.replaced.items())]
     common = sorted({*anonymiser.common} & {label.casefold() for label in anonymiser.replaced})
     if common:
@@ -239,49 +233,42 @@ def shas_of(path: Path) -> frozenset[str]:
     return frozenset(lines)
 
 
-def _chosen_hosts(
-    results: Path, local_labels: Sequence[str], labels: Sequence[str] | None
-) -> list[str]:
+def _chosen_hosts(results: Path, local_labels: Sequence[str], asked: Sequence[str]) -> list[str]:
     """The labels to pack, sorted.
 
     Args:
         local_labels: labels that have a folder of records.
+        asked: empty for every host here that has both records and a host file.
 
     Raises:
         UserError: there is none, or one that was asked for has no records.
     """
-    packable = [
-        label for label in local_labels if any((results / "records" / label).rglob("*.json"))
-    ]
-    listed = f"(records are of: {', '.join(packable) or 'none'})"
-    if labels is None:
-        chosen = [label for label in packable if (results / "hosts" / f"{label}.json").is_file()]
+    packable = {name for name in local_labels if any((results / "records" / name).rglob("*.json"))}
+    files = {path.stem for path in (results / "hosts").glob("*.json")}
+    chosen = sorted({*asked} & packable if asked else files & packable)
+    if not chosen or {*asked} - packable:
         problem = "no host has both records and a file in hosts/; name one with --host"
-    else:
-        chosen = sorted(set(labels) & set(packable))
-        problem = f"no records of host {', '.join(sorted(set(labels) - set(packable)))}"
-    if not chosen or labels and len(chosen) < len(set(labels)):
-        raise UserError(f"{results}: {problem} {listed}")
+        if asked:
+            problem = f"no records of host {', '.join(sorted({*asked} - packable))}"
+        listed = ", ".join(sorted(packable)) or "none"
+        raise UserError(f"{results}: {problem} (records are of: {listed})")
     return chosen
 
 
-def _add_host_file(content: _Content, path: Path) -> None:
-    """Add a host file, byte for byte unless it is of an older version.
+def _host_file(path: Path) -> dict[str, Any]:
+    """A host file without names, which those of older versions have.
 
     Raises:
         UserError: it is damaged, or another host's.
     """
     from siliconprof.hosts import host_file as hosts
 
-    member, host = f"hosts/{path.name}", hosts.load(path)
+    host = hosts.load(path)
     if host["label"] != path.stem:
         raise UserError(f"{path}: belongs to host '{host['label']}', not to '{path.stem}'")
-    raw = path.read_bytes()
-    document = parsed(raw)
-    known = redaction.known([name for name in [document.get("hostname")] if name])
-    content.hosts[member] = host | {"backends": redaction.value(host["backends"], known)}
-    if document == content.hosts[member]:
-        content.files[member] = raw
+    hostname = parsed(path.read_bytes()).get("hostname")
+    known = redaction.known([hostname] if hostname else [])
+    return host | {"backends": redaction.value(host["backends"], known)}
 
 
 def _manifest(
@@ -289,8 +276,8 @@ def _manifest(
     records: Collection[Mapping[str, Any]],
     members: Mapping[str, bytes],
     anonymised: bool,
-) -> bytes:
-    """The bundle's manifest, as JSON.
+) -> dict[str, Any]:
+    """The bundle's manifest.
 
     Raises:
         UserError: SOURCE_DATE_EPOCH is not a time.
@@ -303,7 +290,7 @@ def _manifest(
             f"SOURCE_DATE_EPOCH is {epoch!r}: write whole seconds since 1970, or unset it"
         ) from None
     commits = {data["environment"].get("git_commit") for data in records} - {None}
-    document = {
+    return {
         "bundle_version": BUNDLE_VERSION,
         "created_at": created.isoformat(timespec="seconds"),
         "anonymised": anonymised,
@@ -317,11 +304,6 @@ def _manifest(
             for name, raw in sorted(members.items())
         ],
     }
-    return _json(document)
-
-
-def _json(document: Any) -> bytes:
-    return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
 
 
 def _zipped(files: Mapping[str, bytes]) -> bytes:
