@@ -178,7 +178,7 @@ def encoded(samples: np.ndarray, rate: int, suffix: str = "MP3") -> bytes:
     return stream.getvalue()
 
 
-SENTENCES = ["A short clip.", 'He said: "Stop it" and left', "", "Two channels?", "Far too long."]
+SENTENCES = ["NA", 'He said: "Stop it" and left', "", "12", "Far too long."]
 
 
 @pytest.fixture(scope="module")
@@ -282,6 +282,7 @@ def mozilla(tmp_path: Path, recordings: list[bytes]) -> Path:
         name = f"common_voice_en_{number}.mp3"
         (language / "clips" / name).write_bytes(data)
         rows.append(["x", name if number else name.removesuffix(".mp3"), sentence, "2"])
+    rows[1] += ["a column too many"]
     rows.append(["x", "common_voice_en_99.mp3", "Its file is missing.", "2"])
     head = ["client_id", "path", "sentence", "up_votes"]
     lines = "\n".join("\t".join(row) for row in [head, *rows])

@@ -87,9 +87,10 @@ def open_lists(spec: DatasetSpec, folder: Path) -> Repository:
     quiet_libraries(spec)
     lists = {path.stem: glob.escape(str(path.resolve())) for path in folder.glob("*.tsv")}
     texts = {spec.text_column: str, spec.audio_column: str}  # `12` and `NA` are texts, too
-    builder = _builder(
-        spec, "csv", data_files=lists, sep="\t", quoting=csv.QUOTE_NONE, converters=texts
-    )
+    options = {"sep": "\t", "quoting": csv.QUOTE_NONE, "converters": texts}
+    # With `usecols`, here of all names, pandas takes rows that are longer than the first one.
+    options |= {"na_filter": False, "usecols": bool}
+    builder = _builder(spec, "csv", None, data_files=lists, **options)
     return Repository(builder, folder / "README.md")
 
 
