@@ -169,6 +169,11 @@ def test_importing_the_module_imports_no_framework() -> None:
         ("raise ImportError('libfoo.so: version GLIBC_2.35 not found')", "GLIBC_2.35", "glibc"),
         ("import time; time.sleep(60)", "took more than", "hangs"),
         ("raise SystemExit(3)", "status 3", "reinstall it"),
+        (
+            "raise ModuleNotFoundError(\"No module named 'torch'\")",
+            "No module named",
+            "envs/cpu.txt",
+        ),
     ],
 )
 def test_a_broken_install_becomes_a_reason_and_a_mend(
@@ -181,14 +186,6 @@ def test_a_broken_install_becomes_a_reason_and_a_mend(
     assert reason in answer["error"] and "\n" not in answer["error"]
     state = detect._state(answer, "torch", None)
     assert not state["available"] and mend in state["mend"]
-
-
-def test_a_missing_framework_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\")")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert "envs/cpu.txt" in detect.mend_of(detect.probe("torch")["error"], "torch")
 
 
 # -- stored, and rewritten only when it changed ------------------------------------------------
@@ -204,11 +201,13 @@ def hosts_folder(results: Path) -> dict[str, tuple[bytes, int]]:
 def test_the_first_run_stores_and_the_second_only_reads(
     tmp_path: Path, devices: registry.Registry, detections: list
 ) -> None:
+    host_file.resolve(tmp_path / "dry", "auto", devices, write=False)
+    assert len(detections) == 1 and list(tmp_path.iterdir()) == []
     first = host_file.resolve(tmp_path, "auto", devices)
     stored = hosts_folder(tmp_path)
     assert set(stored) == {"auto.json", f"{host_file.default_label()}.json"}
     assert host_file.resolve(tmp_path, "auto", devices) == first
-    assert hosts_folder(tmp_path) == stored and len(detections) == 1
+    assert hosts_folder(tmp_path) == stored and len(detections) == 2
 
 
 def test_a_changed_quick_fact_is_looked_into(
@@ -229,13 +228,6 @@ def test_a_changed_quick_fact_is_looked_into(
     assert len(detections) == 3 and hosts_folder(tmp_path) != before
     host_file.resolve(tmp_path, "lab", devices)
     assert len(detections) == 3
-
-
-def test_a_dry_run_writes_nothing(
-    tmp_path: Path, devices: registry.Registry, detections: list
-) -> None:
-    host_file.resolve(tmp_path / "results", "auto", devices, write=False)
-    assert len(detections) == 1 and list(tmp_path.iterdir()) == []
 
 
 def test_something_broken_is_looked_at_until_it_works(
@@ -362,20 +354,23 @@ PLATFORM_TREE = """+-o J475cAP  <class IOPlatformExpertDevice, id 0x100000118, r
       "IOPlatformUUID" = "11111111-2222-3333-4444-555555555555"
     }
 """
-TORCH_MAC = {
-    "blas": "Accelerate (macOS 15.5)",
-    "cuda_runtime": None,
-    "rocm_runtime": None,
-    "mps_built": True,
-}
-TORCH_CUDA = {
-    "blas": "oneMKL 2024.2 (in torch)",
-    "cuda_runtime": "12.8",
-    "rocm_runtime": None,
-    "mps_built": False,
-}
+ACCELERATE = "Accelerate (macOS 15.5)"
+NO_RUNTIME = dict.fromkeys(("cuda_runtime", "rocm_runtime"))
+TORCH_MAC = NO_RUNTIME | {"blas": ACCELERATE, "mps_built": True}
+TORCH_CUDA = NO_RUNTIME | {"blas": "oneMKL 2024.2 (in torch)", "mps_built": False}
+TORCH_CUDA["cuda_runtime"] = "12.8"
 TORCH_CPU = TORCH_CUDA | {"cuda_runtime": None}
 MLX_CPU = {"blas": "reference BLAS 3.10.0 (libblas-bd8a282c.so.3.10.0)", "gpu": None}
+RTX = "NVIDIA GeForce RTX 4090"
+NVIDIA = {"/proc/driver/nvidia/version": NVIDIA_VERSION}
+QUERY = "nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader,nounits"
+H200 = {QUERY: "NVIDIA H200, 143771, 580.159.03\n"}
+
+
+def linux(torch: dict[str, Any], **more: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the frameworks of a machine with Linux say; `_` in a name is a hyphen."""
+    answers = {name.replace("_", "-"): answer for name, answer in more.items()}
+    return {"torch": torch, "mlx": MLX_CPU, "numpy": {"blas": None}} | answers
 
 
 def displays(chip: str, cores: int | None) -> str:
@@ -438,9 +433,9 @@ def mac(chip: str, cores: int | None, by_ioreg: bool = False) -> dict[str, str]:
 MAC_ANSWERS: dict[str, dict[str, Any]] = {
     "torch": TORCH_MAC,
     "torch-mps": {"working_set_bytes": 72 * GIB},
-    "mlx": {"blas": "Accelerate (macOS 15.5)", "gpu": "metal"},
+    "mlx": {"blas": ACCELERATE, "gpu": "metal"},
     "mlx-gpu": {"devices": [{"name": "Apple M2 Max", "memory_bytes": 96 * GIB, "error": None}]},
-    "numpy": {"blas": "Accelerate (macOS 15.5)"},
+    "numpy": {"blas": ACCELERATE},
 }
 
 
@@ -500,18 +495,16 @@ def cards(*names: str, gib: float = 23.6, error: str | None = None) -> dict[str,
     return {"devices": [card | {"name": name} for name in names]}
 
 
+def two_cards() -> dict[str, dict[str, Any]]:
+    """Two equal cards, which both frameworks use."""
+    both = cards(RTX, RTX)
+    return linux(TORCH_CUDA, mlx=MLX_CPU | {"gpu": "cuda"}, torch_cuda=both, mlx_gpu=both)
+
+
 def test_two_equal_cards_and_mlx_on_cuda(
     devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = "NVIDIA GeForce RTX 4090"
-    answers = {
-        "torch": TORCH_CUDA,
-        "torch-cuda": cards(name, name),
-        "mlx": MLX_CPU | {"gpu": "cuda"},
-        "mlx-gpu": cards(name, name),
-        "numpy": {"blas": None},
-    }
-    pretend(monkeypatch, answers, files={"/proc/driver/nvidia/version": NVIDIA_VERSION})
+    pretend(monkeypatch, two_cards(), files=NVIDIA)
     made = as_host(devices)
     first, second, cpu = made["devices"]
     assert [first["id"], second["id"]] == ["rtx-4090", "rtx-4090-2"]
@@ -528,13 +521,8 @@ def test_an_amd_gpu_is_not_offered(
     devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A build for ROCm answers to torch.cuda's calls, but the backend refuses it later."""
-    answers = {
-        "torch": TORCH_CPU | {"rocm_runtime": "6.4.43482"},
-        "torch-cuda": cards("AMD Radeon RX 7900 XTX"),
-        "mlx": MLX_CPU,
-        "numpy": {"blas": None},
-    }
-    pretend(monkeypatch, answers)
+    torch = TORCH_CPU | {"rocm_runtime": "6.4.43482"}
+    pretend(monkeypatch, linux(torch, torch_cuda=cards("AMD Radeon RX 7900 XTX")))
     made = as_host(devices)
     assert [device["kind"] for device in made["devices"]] == ["cpu"]
     reason = made["backends"]["torch-cuda"]["reason"]
@@ -544,15 +532,9 @@ def test_an_amd_gpu_is_not_offered(
 def test_an_old_card_beside_a_new_one_is_listed_and_not_used(
     devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed = cards("NVIDIA GeForce RTX 4090")["devices"]
+    listed = cards(RTX)["devices"]
     listed += cards("NVIDIA GeForce GT 710", gib=2, error="no kernel image")["devices"]
-    answers = {
-        "torch": TORCH_CUDA,
-        "torch-cuda": {"devices": listed},
-        "mlx": MLX_CPU,
-        "numpy": {"blas": None},
-    }
-    pretend(monkeypatch, answers, files={"/proc/driver/nvidia/version": NVIDIA_VERSION})
+    pretend(monkeypatch, linux(TORCH_CUDA, torch_cuda={"devices": listed}), files=NVIDIA)
     good, old, _ = as_host(devices)["devices"]
     assert good["backends"] == ["torch-cuda"]
     assert old["id"] == "gpu-nvidia-geforce-gt-710" and old["backends"] == []
@@ -561,9 +543,7 @@ def test_an_old_card_beside_a_new_one_is_listed_and_not_used(
 def test_a_card_under_a_torch_without_cuda_is_told_how_to_be_used(
     devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    query = "nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader,nounits"
-    answers = {"torch": TORCH_CPU, "mlx": MLX_CPU, "numpy": {"blas": None}}
-    pretend(monkeypatch, answers, {query: "NVIDIA H200, 143771, 580.159.03\n"})
+    pretend(monkeypatch, linux(TORCH_CPU), H200)
     made = as_host(devices)
     gpu = made["devices"][0]
     assert (gpu["id"], gpu["backends"], gpu["driver"]) == ("h200", [], "580.159.03")
@@ -576,10 +556,7 @@ def test_a_gpu_that_is_hidden_stays_hidden(
     hidden: str, devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """nvidia-smi lists it whatever CUDA_VISIBLE_DEVICES says; torch is not to blame."""
-    answers = {"torch": TORCH_CUDA, "mlx": MLX_CPU, "numpy": {"blas": None}}
-    files = {"/proc/driver/nvidia/version": NVIDIA_VERSION}
-    query = "nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader,nounits"
-    pretend(monkeypatch, answers, {query: "NVIDIA H200, 143771, 580.159.03\n"}, files)
+    pretend(monkeypatch, linux(TORCH_CUDA), H200, NVIDIA)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
     made = as_host(devices)
     assert [device["kind"] for device in made["devices"]] == ["cpu"]
@@ -590,8 +567,7 @@ def test_a_gpu_that_is_hidden_stays_hidden(
 def test_a_broken_torch_leaves_mlx_standing(
     devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = {"torch": {"error": "OSError: libc10.so"}, "mlx": MLX_CPU, "numpy": {"blas": None}}
-    pretend(monkeypatch, answers)
+    pretend(monkeypatch, linux({"error": "OSError: libc10.so"}))
     made = as_host(devices)
     assert made["devices"][-1]["backends"] == ["mlx"] and made["blas"]["torch"] is None
     assert made["backends"]["torch-cuda"]["reason"] == "OSError: libc10.so"
@@ -795,14 +771,7 @@ def test_a_cpu_cell_depends_on_its_blas_and_a_gpu_cell_on_the_driver(
         with pytest.raises(LookupError):
             host_file.environment_slice(host, wrong[0], "torch-cpu", wrong[1])
 
-    answers = {
-        "torch": TORCH_CUDA,
-        "torch-cuda": cards("NVIDIA GeForce RTX 4090"),
-        "mlx": MLX_CPU | {"gpu": "cuda"},
-        "mlx-gpu": cards("NVIDIA GeForce RTX 4090"),
-        "numpy": {"blas": None},
-    }
-    pretend(monkeypatch, answers, files={"/proc/driver/nvidia/version": NVIDIA_VERSION})
+    pretend(monkeypatch, two_cards(), files=NVIDIA)
     made = as_host(devices)
     under_torch = host_file.environment_slice(made, "rtx-4090", "torch-cuda", ["torch"])
     under_mlx = host_file.environment_slice(made, "rtx-4090", "mlx", ["mlx"])
@@ -820,24 +789,11 @@ def advice_of(document: dict[str, Any], about: str) -> str:
 def test_the_doctor_says_why_and_how(
     devices: registry.Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = {
-        "torch": TORCH_CUDA,
-        "torch-cuda": {"error": "RuntimeError: The NVIDIA driver on your system is too old"},
-        "mlx": MLX_CPU,
-        "numpy": {"blas": None},
-    }
-    query = "nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader,nounits"
-    governor = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
-    pretend(
-        monkeypatch,
-        answers,
-        {query: "NVIDIA GeForce RTX 5090, 32607, 470.1\n"},
-        {
-            "/proc/driver/nvidia/version": NVIDIA_VERSION,
-            governor: "powersave\n",
-            doctor.environment.PLATFORM_PROFILE: "low-power\n",
-        },
-    )
+    old = {"error": "RuntimeError: The NVIDIA driver on your system is too old"}
+    files = {"/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave\n"}
+    files |= NVIDIA | {doctor.environment.PLATFORM_PROFILE: "low-power\n"}
+    listed = {QUERY: "NVIDIA GeForce RTX 5090, 32607, 470.1\n"}
+    pretend(monkeypatch, linux(TORCH_CUDA, torch_cuda=old), listed, files)
     monkeypatch.setattr(doctor.environment, "power_source", lambda: "battery")
     monkeypatch.setattr(os, "getloadavg", lambda: (9.0, 9.0, 9.0))
     monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
