@@ -80,6 +80,7 @@ rule aggregate:
         "results/tables/texts.csv",
         "results/tables/models.csv",
         "results/tables/other_methods.csv",
+        "results/tables/history.csv",
         "results/tables/outside.csv",
         "results/tables/left_out_aggregate.csv",
     log:

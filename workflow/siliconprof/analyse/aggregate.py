@@ -1,5 +1,5 @@
 """Records -> tidy tables: one line per cell, point, iteration, training step, sample, source of
-energy, probe, captured file, operator and model, and per step, evaluation and text of a whole training.
+energy, probe, captured file, operator and model, per earlier record, and per step, evaluation and text of a whole training.
 
     python -m siliconprof.analyse.aggregate --matrix results/matrix.json --output-dir results/tables
 
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof.analyse import cell_columns, other_methods, record_rows, step_parts
+from siliconprof.analyse import history as history_
 from siliconprof.errors import UserError, printable, stage
 from siliconprof.memory import memory_model
 from siliconprof.store import left_out, matrix_file, record, table_files
@@ -95,7 +96,9 @@ def write_tables(
         "evaluations": record_rows.evaluation_rows,
         "texts": record_rows.text_rows,
     }
-    tables: dict[str, list[Any]] = {name: [] for name in ("cells", *rows_of, "other_methods")}
+    tables: dict[str, list[Any]] = {
+        name: [] for name in ("cells", *rows_of, "other_methods", "history")
+    }
     damaged = []
     doubles = []
     strange: list[LeftOut] = []
@@ -117,11 +120,13 @@ def write_tables(
             continue
         try:
             cell = cell_columns.cell_row(source, path, data, history)
+            again = history_.of_cell(path, data, history) if cell["earlier_records"] else []
             if other_methods.is_todays(data):
                 lines_of = {name: list(rows(source, data)) for name, rows in rows_of.items()}
                 lines_of["cells"] = [cell]
             else:
                 lines_of = {"other_methods": list(other_methods.rows(source, cell, data))}
+            lines_of["history"] = again
         except Exception as error:
             if left_out.passed_on(error):
                 raise

@@ -47,13 +47,18 @@ class Row:
     @property
     def text(self) -> str:
         """`probably slower, 1.32 ×, single runs`: the verdict, and by how much."""
-        if self.ratio is None or self.verdict in (SAME, AMBIGUOUS):
-            return self.verdict
-        text = f"{self.verdict}, {max(self.ratio, 1 / self.ratio):.3g} ×"
-        if self.verdict in DECIDED:
+        text = worded(self.verdict, self.ratio)
+        if self.verdict in (*DECIDED, AMBIGUOUS):
             return text
         single = len(self.figures_a) == len(self.figures_b) == 1
         return f"{text}, {'single runs' if single else 'few processes'}"
+
+
+def worded(verdict: str, ratio: float | None) -> str:
+    """`probably slower, 1.32 ×`."""
+    if not ratio or verdict in (SAME, AMBIGUOUS):
+        return verdict
+    return f"{verdict}, {max(ratio, 1 / ratio):.3g} ×"
 
 
 # -- one point ---------------------------------------------------------------------------------

@@ -8,6 +8,7 @@
     siliconprof import FILE         add a bundle's records beside this host's own
     siliconprof collect             measure on the hosts of config/hosts.yaml, bring records here
     siliconprof compare A B         faster, slower or the same, point by point
+    siliconprof history             a cell's time over versions and commits
     siliconprof explain A B         why one training takes longer than another, part by part
     siliconprof predict --model M   how long a step should take that was never run
     siliconprof replicate           fresh processes of a cell, or of two versions in turn
@@ -36,6 +37,7 @@ VERBS = {  # verb -> (module, one line of help)
     "import": ("remote.bundle", "add the records of a bundle"),
     "collect": ("remote.collect", "measure on other hosts over ssh and bring their records here"),
     "compare": ("compare.compare", "say which points of two result sets are faster or slower"),
+    "history": ("compare.history", "say how a cell's time changed over versions and commits"),
     "explain": ("compare.explain", "say why one training takes longer than another"),
     "predict": ("compare.predict", "say how long a training step should take that was never run"),
     "replicate": ("compare.replicate", "measure cells in fresh processes, two sides in turn"),

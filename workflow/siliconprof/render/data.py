@@ -42,7 +42,16 @@ PUBLISHED = (
 )
 ADDED = ("flags", "flag_details", "offloads", "probes_off")  # to what cells.csv says of a cell
 # Tables whose lines are shown as they are: those of a cell each, and others.
-OF_CELLS = ("energy", "captures", "ceilings", "checks", "expected", "scaling", "predicted")
+OF_CELLS = (
+    "energy",
+    "captures",
+    "ceilings",
+    "checks",
+    "expected",
+    "scaling",
+    "predicted",
+    "history",
+)
 OTHERS = ("outside", "models", "published_gaps", "attribution", "claims", "other_methods")
 SWITCHED_OFF = "switched off for this cell"  # what the sampler says of a probe left out on purpose
 
@@ -74,6 +83,7 @@ class Data:
     predicted: list[Row] = field(default_factory=list)
     claims: list[Row] = field(default_factory=list)
     other_methods: list[Row] = field(default_factory=list)
+    history: list[Row] = field(default_factory=list)  # see `siliconprof.analyse.history`
     floors: Mapping[str, noise_floors.Floor] = field(default_factory=dict)  # host -> noise floor
     damaged: list[Path] = field(default_factory=list)
     _only: dict[tuple, Data] = field(default_factory=dict, init=False)  # see `only`

@@ -41,6 +41,7 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
         declared,
         energy,
         glance,
+        history,
         launch,
         lora,
         losses,
@@ -150,6 +151,7 @@ def build(data: Any, book: Any, command: str, output: Path, again: str = "") -> 
         ),
         data,
     )
+    here(history.add)
     with book.on_report():
         book.part(lambda some, into: report.end(some, into, again or quality.AGAIN), data)
     paper.settle(book)

@@ -1,0 +1,67 @@
+"""A cell's time over its records: what results/history has of it, oldest first.
+
+A cell that is measured again, by other code or versions or after a flag, leaves its earlier records
+there. Reading them is a courtesy: one that cannot be read is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from siliconprof.analyse import record_rows
+from siliconprof.analyse.results_table import SERIES
+from siliconprof.errors import UserError
+from siliconprof.store import record
+from siliconprof.store.records import HERE
+from siliconprof.store.table_files import Row
+
+MOST = 20  # records of a cell, the newest, that a page shows
+
+
+def lines(paths: Iterable[Path]) -> list[Row]:
+    """Lines of history.csv of a cell: of each record that is ok and each of its points.
+
+    Args:
+        paths: of its records; none comes of fewer than two that hold figures.
+    """
+    found: dict[str, list[Row]] = {}
+    for path in paths:
+        try:
+            data = record.read(path, check_schema=False)
+            if data["status"] == "ok":
+                found[data["sha256"]] = list(_of_record(data))
+        except (UserError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+    rows = [row for of_record in found.values() for row in of_record] if len(found) > 1 else []
+    return sorted(rows, key=lambda row: row["started_at"])
+
+
+def of_cell(path: Path, data: Mapping[str, Any], history: Path) -> list[Row]:
+    """The same of a record and those that its cell had before."""
+    earlier = record.earlier(data, history)[:MOST]
+    return lines([path, *earlier]) if earlier else []
+
+
+def _of_record(data: Mapping[str, Any]) -> Iterator[Row]:
+    environment, code = data["environment"], data["code"]
+    for point in record_rows.point_rows(HERE, data):
+        series = next((name for name in SERIES if point.get(f"{name}_median_s")), None)
+        if series is None:
+            continue
+        yield record_rows.key(HERE, data) | {
+            "point": point["point"],
+            "params": point["params"],
+            "started_at": data["started_at"],
+            "framework_version": (environment.get("backend") or {}).get("framework_version"),
+            "git_commit": environment.get("git_commit"),
+            "code_sha256": code["fingerprint"],
+            "method_version": data["method_version"],
+            "series": f"{series}_s",
+            "step_s": point[f"{series}_median_s"],
+            "step_low_s": point[f"{series}_low_s"],
+            "step_high_s": point[f"{series}_high_s"],
+            "flags": ";".join(sorted({flag["code"] for flag in data["flags"]})),
+            "record_sha256": data["sha256"],
+        }
