@@ -1,7 +1,8 @@
 """A cell's time over its records: what results/history has of it, oldest first.
 
 A cell that is measured again, by other code or versions or after a flag, leaves its earlier records
-there. Reading them is a courtesy: one that cannot be read is passed over.
+there. Reading them is a courtesy: one that cannot be read is passed over. So is one whose numbers
+another method made, which are never held against today's.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from siliconprof.analyse import record_rows
+from siliconprof.analyse import other_methods, record_rows
 from siliconprof.analyse.results_table import SERIES
 from siliconprof.errors import UserError
 from siliconprof.store import record
@@ -30,7 +31,7 @@ def lines(paths: Iterable[Path]) -> list[Row]:
     for path in paths:
         try:
             data = record.read(path, check_schema=False)
-            if data["status"] == "ok":
+            if data["status"] == "ok" and other_methods.is_todays(data):
                 found[data["sha256"]] = list(_of_record(data))
         except (UserError, ValueError, KeyError, TypeError, AttributeError):
             continue
@@ -57,7 +58,6 @@ def _of_record(data: Mapping[str, Any]) -> Iterator[Row]:
             "framework_version": (environment.get("backend") or {}).get("framework_version"),
             "git_commit": environment.get("git_commit"),
             "code_sha256": code["fingerprint"],
-            "method_version": data["method_version"],
             "series": f"{series}_s",
             "step_s": point[f"{series}_median_s"],
             "step_low_s": point[f"{series}_low_s"],

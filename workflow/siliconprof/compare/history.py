@@ -6,7 +6,8 @@
 
 Each line is a record, with its change against the one before: `faster, 1.30 ×` where the noise
 floor of the host tells it, `probably faster, 1.30 ×` where the change is beyond the 25 % by which
-processes are assumed to differ, else no difference beyond noise; see `siliconprof compare`.
+processes are assumed to differ, else no difference beyond noise; see `siliconprof compare`. Records
+of another method are left out.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from siliconprof.stats.inference import AMBIGUOUS, SAME
 from siliconprof.store import noise_floors
 from siliconprof.store.cell import AXES
 from siliconprof.store.noise_floors import Floor
-from siliconprof.store.record import METHOD_VERSION
 from siliconprof.store.table_files import Row, point_key
 
 THRESHOLD = 0.03  # the smallest change that counts
@@ -57,12 +57,7 @@ def changes(lines: Sequence[Row], floors: Mapping[str, Floor]) -> Iterator[Row]:
 def _change(old: Row, new: Row, floor: Floor | None) -> Row:
     ratio = new["step_s"] / old["step_s"]
     disturbed = any(flagged(line, DISTURBED) for line in (old, new))
-    methods = [line["method_version"] for line in (old, new)]
-    if methods[0] != methods[1]:
-        verdict, reason = AMBIGUOUS, f"methods {methods[0]} and {methods[1]} differ"
-        return {"ratio": None, "verdict": verdict, "change": "another method", "reason": reason}
-    known = floor.deviation(new, new["params"], new["series"]) if floor else None
-    noise = known if methods[1] == METHOD_VERSION else None
+    noise = floor.deviation(new, new["params"], new["series"]) if floor else None
     a, b = ([(line["started_at"], line["step_s"])] for line in (old, new))
     estimate, reason = comparison.estimate(a, b, True, [noise, noise])
     if estimate:

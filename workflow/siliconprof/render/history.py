@@ -21,7 +21,7 @@ from siliconprof.store.table_files import key
 LINES_PER_FIGURE = 12
 HIGH_IN = 2.4
 DAY_S = 86400.0
-NO_CHANGE = "the first record, or one of another method"
+NO_CHANGE = "the first record"
 
 
 def add(data: Data, book: Book) -> None:
