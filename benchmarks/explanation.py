@@ -79,7 +79,7 @@ class Training(inventory.Training):
         workload = plugin(parameters)
         if least:
             workload.n_embd = workload.n_head
-        super().__init__(workload, "text", parameters, backend, precision, threads)
+        super().__init__(workload, parameters, backend, precision, threads)
         self.model = ("gpt2", "plain", own.get("lora_rank"))
         self.walls: list[float] = []  # of unsplit steps since the parts were last asked for
         self.used: list[dict[str, float | None]] = []

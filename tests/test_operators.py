@@ -53,7 +53,7 @@ def trained(module: str, name: str = "torch-cpu", **more: Any) -> tuple[Any, Pha
     defaults = {key: schema.get("default") for key, schema in plugin.PARAMETERS.items()}
     data = {"dataset_vocab_size": 512, "dataset_clip_seconds": 2, "dataset_n_mels": 80}
     parameters = {**defaults, **data, **own, **more}
-    made = inventory.Training(plugin(parameters), kind, parameters, name, "fp32", 1)
+    made = inventory.Training(plugin(parameters), parameters, name, "fp32", 1)
     return made.stepper, made.clock, made.batch
 
 

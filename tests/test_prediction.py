@@ -31,7 +31,7 @@ def rows_of(batch_size: int, seq_len: int) -> list[dict[str, Any]]:
     question, mistakes = advice_question.read(entry)
     assert question, mistakes
     workload = question.workload()
-    step = Training(workload, "text", workload.parameters, "torch-cpu", "fp32", 1)
+    step = Training(workload, workload.parameters, "torch-cpu", "fp32", 1)
     return step.operators()
 
 

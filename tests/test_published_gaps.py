@@ -187,7 +187,7 @@ def test_operators_of_a_pass_are_those_of_a_real_step(
     question, mistakes = advice_question.read(entry)
     assert question, mistakes
     workload = question.workload()
-    step = inventory.Training(workload, "text", workload.parameters, backend, "fp32", 1)
+    step = inventory.Training(workload, workload.parameters, backend, "fp32", 1)
     step.clock.split = False
     step.step()
     found = (

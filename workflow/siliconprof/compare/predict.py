@@ -32,7 +32,6 @@ from siliconprof.store import results
 from siliconprof.store.table_files import Row, point_key
 from siliconprof.store.validation import nearest
 
-DATA_OF = {"whisper": "speech"}  # workload -> kind of its data, where it is not text
 SPEECH = {"dataset_clip_seconds": CLIP_SECONDS, "dataset_n_mels": 80}
 MS = 1e-3
 PREDICTED = tuple(part for part in PARTS if part not in (BLOCKED, WAITING))
@@ -79,12 +78,11 @@ def of_model(arguments: argparse.Namespace) -> Asked:
     question = question_of(arguments)
     workload = question.workload()
     parameters = SPEECH | workload.parameters
-    kind = DATA_OF.get(question.module, "text")
 
     def operators(like: Training) -> Sequence[Row]:
         backend, threads = like.point["backend"], int(like.point["threads"])
         inventory.require_memory(workload, question.precision, backend)
-        step = inventory.Training(workload, kind, parameters, backend, question.precision, threads)
+        step = inventory.Training(workload, parameters, backend, question.precision, threads)
         return [row | {"group": group(row["kind"], row["phase"])} for row in step.operators()]
 
     model = (question.module, question.trainer, question.lora_rank or None)

@@ -31,7 +31,6 @@ class Training:
     def __init__(
         self,
         workload: Any,
-        data_kind: str,
         parameters: Mapping[str, Any],
         backend: str,
         precision: str,
@@ -41,7 +40,7 @@ class Training:
         self.backend.import_framework()
         self.backend.open("cpu", 0, threads, precision)
         self.stepper = self.backend.stepper(workload, 0)
-        blank = step_shapes.blank_data(data_kind, parameters)
+        blank = step_shapes.blank_data(workload.data_kind, parameters)
         self.batch = next(iter(workload.batches(blank, 0)))
         self.clock = PhaseClock(self.backend)
         self.method: dict[str, Any] = {}  # as a session's: which kernels were taken

@@ -86,6 +86,7 @@ class ClassicWorkload(TrainingWorkload):
 
     family = "MLP, CNN, LSTM"
     frameworks = ("torch", "mlx")
+    data_kind = "images"
     trainers = ("epochs",)
     swept = ("batch_sizes",)
     PARAMETERS = PARAMETERS
@@ -120,7 +121,7 @@ class ClassicWorkload(TrainingWorkload):
     ) -> list[str]:
         """See `Workload.problems`."""
         problems = super().problems(parameters, dataset)
-        problems += cls.data_problems(parameters, dataset, f"the {cls.network}", "images", {})
+        problems += cls.data_problems(parameters, dataset, f"the {cls.network}", {})
         n_train, sizes = (dataset or {}).get("n_train"), parameters.get("batch_sizes")
         if isinstance(n_train, int) and isinstance(sizes, list):
             problems += [

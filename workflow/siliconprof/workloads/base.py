@@ -222,6 +222,7 @@ class TrainingWorkload(Workload):
     kind = "training"
     trainer_class: ClassVar[str] = "Trainer"  # of transformers, under trainer hf
     trainers: ClassVar[tuple[str, ...]] = ("plain", "hf")  # those that can drive it
+    data_kind: ClassVar[str] = "text"  # of the data set that it trains on
     MODULES: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # framework -> see `modules`
     POINT = {
         "batch_size": Parameter("integer", label="batch"),
@@ -295,20 +296,20 @@ class TrainingWorkload(Workload):
             ]
         return problems
 
-    @staticmethod
+    @classmethod
     def data_problems(
+        cls,
         parameters: Mapping[str, Any],
         dataset: Mapping[str, Any] | None,
         model: str,
-        kind: str,
         vocab_sizes: Mapping[str, int | None],
     ) -> list[str]:
         """Mistakes about the data set: missing, of another kind, more tokens than the model has.
 
         Args:
-            kind: of the data that the model trains on.
             vocab_sizes: size -> its own number of tokens, None where it takes the data's.
         """
+        kind = cls.data_kind
         if dataset is None:
             article = "an" if kind == "images" else "a"
             return [f"dataset: is missing; {model} trains on {article} {kind} data set"]

@@ -115,7 +115,7 @@ class Plugin(TrainingWorkload):
     ) -> list[str]:
         """See `Workload.problems`."""
         vocab_sizes = {size: shape[3] for size, shape in SIZES.items()}
-        problems = cls.data_problems(parameters, dataset, "GPT-2", "text", vocab_sizes)
+        problems = cls.data_problems(parameters, dataset, "GPT-2", vocab_sizes)
         return super().problems(parameters, dataset) + problems
 
     # -- how much work ---------------------------------------------------------------------
@@ -295,6 +295,7 @@ class Plugin(TrainingWorkload):
             use_cache=False,
         )
         model = GPT2LMHeadModel(config)
+        model.loss_type = "ForCausalLM"  # what it falls back to, after a warning
         weights = {name: torch.from_numpy(array) for name, array in self.initial_weights(seed)}
         model.transformer.load_state_dict(weights)
         model.tie_weights()

@@ -106,7 +106,7 @@ class Plugin(TrainingWorkload):
     ) -> list[str]:
         """See `Workload.problems`."""
         problems = super().problems(parameters, dataset)
-        problems += cls.data_problems(parameters, dataset, "the transformer", "text", {})
+        problems += cls.data_problems(parameters, dataset, "the transformer", {})
         budget, aspect = parameters.get("parameter_budget"), parameters.get("aspect")
         if (budget is None) != (aspect is None):
             missing, present = (

@@ -54,6 +54,7 @@ class Plugin(TrainingWorkload):
         "n_trainable_parameters": Parameter("integer", label="trainable parameters", derived=True),
         "vocab_size": Parameter("integer", label="vocabulary", identifies=False, derived=True),
     }
+    data_kind = "speech"
     trainer_class = "Seq2SeqTrainer"
     PARAMETERS = {
         **TRAINING_PARAMETERS,
@@ -102,7 +103,7 @@ class Plugin(TrainingWorkload):
     ) -> list[str]:
         """See `Workload.problems`."""
         vocab_sizes = {size: shape[3] for size, shape in SIZES.items()}
-        problems = cls.data_problems(parameters, dataset, "Whisper", "speech", vocab_sizes)
+        problems = cls.data_problems(parameters, dataset, "Whisper", vocab_sizes)
         return super().problems(parameters, dataset) + problems
 
     # -- how much work ---------------------------------------------------------------------
