@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from siliconprof import words
-from siliconprof.analyse import prediction
+from siliconprof.analyse import prediction, throughputs
 from siliconprof.analyse.equal_work import flagged
 from siliconprof.render import chart
 from siliconprof.render.book import Book
 from siliconprof.render.chart import Chart, Panel, Scale
 from siliconprof.render.data import Data, grouped
-from siliconprof.render.tables import Table, number
+from siliconprof.render.tables import Column, Table, Value, number
 from siliconprof.render.traces import point_key
-from siliconprof.render.training import NAMES
+from siliconprof.render.training import NAMES, workload_name
 from siliconprof.render.variants import Row, family_order, label
+from siliconprof.store import table_files
 
 MS = 1e-3
 MOST_IN_A_ROW = 3
@@ -26,7 +28,9 @@ def add(data: Data, book: Book) -> None:
     """The figure and its sentences, then the table; nothing where no training was predicted."""
     points = {point_key(point): point for point in data.points}
     found = [row for row in data.predicted if point_key(row) in points and row["others"]]
-    rows = sorted((points[point_key(row)] | row for row in found), key=family_order)
+    settings = apart(points.values())
+    rows = [points[point_key(row)] | row | {"apart": settings[point_key(row)]} for row in found]
+    rows.sort(key=family_order)
     places = grouped(rows, _place)
     said = {place: said for place, own in places.items() if (said := [r for r in own if _said(r)])}
     if said:
@@ -34,6 +38,23 @@ def add(data: Data, book: Book) -> None:
     book.facts([(place, fact(own)) for place, own in places.items()])
     if rows:
         book.table("predicted", "predicted", Table.of(rows, COLUMNS, about=lambda row: row))
+
+
+def apart(points: Iterable[Row]) -> dict[tuple, str]:
+    """Key of a point -> what sets it apart from the others of its cell: `batch 32`."""
+    texts = {}
+    for own in grouped(points, table_files.key).values():
+        workload = throughputs.workload_of(own[0])
+        declared = workload.POINT.items() if workload else ()
+        swept = [
+            (name, parameter)
+            for name, parameter in declared
+            if not parameter.derived and len({str(row.get(name)) for row in own}) > 1
+        ]
+        for row in own:
+            settings = [p.text(row[name]) for name, p in swept if row.get(name) is not None]
+            texts[point_key(row)] = ", ".join(settings)
+    return texts
 
 
 def _place(row: Row) -> str:
@@ -81,11 +102,18 @@ SIDES = ("measured_s", "predicted_s")
 
 def _dot(row: Row) -> chart.Mark:
     measured, predicted = (row[name] / MS for name in SIDES)
+    name = ", ".join(filter(None, [row["workload"], label(row), row["apart"]]))
     text = (
-        f"{row['workload']}, {label(row)}: predicted {words.significant(predicted)} ms, measured "
+        f"{name}: predicted {words.significant(predicted)} ms, measured "
         f"{words.significant(measured)} ms ({row['error']:+.0%})"
     )
     return chart.dot(measured, predicted, row, text)
+
+
+def _workload(row: Row) -> Value:
+    """As in other tables, with a sweep's setting."""
+    value = workload_name(row)
+    return replace(value, below=", ".join(filter(None, [value.below, row["apart"]])))
 
 
 def _why_not(row: Row) -> str:
@@ -95,7 +123,8 @@ def _why_not(row: Row) -> str:
 ERROR = "predicted over measured, less 1"
 ELSEWHERE = "of the operators' predicted time, what others have in the same shapes"
 COLUMNS = (
-    *NAMES,
+    Column("Workload", below="variant, or setting of a sweep's point", value=_workload),
+    *NAMES[1:],
     number("predicted", "ms", "predicted_s", _why_not, "from all others on the device"),
     number("measured", "ms", "measured_s", _why_not, "median unsplit step"),
     number("error", "%", "error", _why_not, ERROR),

@@ -226,7 +226,7 @@ def _segment(
 # -- tables ------------------------------------------------------------------------------------
 
 
-def _workload(row: Row) -> Value:
+def workload_name(row: Row) -> Value:
     """The workload, with its variant below, and a badge where it is a mechanism check."""
     check = has_no_speed(row)
     return Value(
@@ -239,7 +239,7 @@ def _workload(row: Row) -> Value:
 
 
 NAMES = [  # what names the training cell of a row
-    Column("Workload", below="variant", value=_workload),
+    Column("Workload", below="variant", value=workload_name),
     DEVICE,
     BACKEND,
     told("Precision", precision),
